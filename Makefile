@@ -1,0 +1,67 @@
+# run    start everything: servers, web, worker, beat, demo fleet      ARGS="--port 8001 --no-demo"
+# test   unit, integration and browser tests                           ARGS="-k heatmap"
+# See docs/how-to/develop.md.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# mypy's Django plugin imports the settings; it connects to nothing.
+LINT_ENV := DATABASE_URL=postgresql://lint@localhost/lint REDIS_URL=redis://localhost SECRET_KEY=lint
+
+.PHONY: run test test-all lint fix bench docs lock clean
+
+run: $(VENV)/server.stamp
+	@exec $(BIN)/python -m config.up $(ARGS)
+
+test: $(VENV)/dev.stamp
+	@sh tests/browser/ensure-chromium.sh
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(VENV)/dev.stamp
+	@sh tests/browser/ensure-chromium.sh
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(LINT_ENV) $(BIN)/mypy .
+
+fix: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m bench all
+
+# The reference pages that are generated: command line, OpenAPI, contract schema.
+docs: $(VENV)/dev.stamp
+	$(BIN)/python -m docs.generate
+
+# Pin again all of pyproject.toml, with hashes. Needs uv.
+lock:
+	uv pip compile pyproject.toml --extra server $(LOCK) -o requirements.txt
+	uv pip compile pyproject.toml --extra dev $(LOCK) -c requirements.txt -o requirements-dev.txt
+LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-header --quiet
+
+clean:
+	rm -rf $(VENV) staticfiles .mypy_cache .ruff_cache .pytest_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Headroom needs Python 3.11 or newer: make run PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "No venv module: install your system's python3-venv package" >&2; rm -rf $(VENV); exit 1; }
+
+$(VENV)/server.stamp: requirements.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing the pinned requirements into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/server.stamp
+	@echo "Installing the pinned development requirements into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
