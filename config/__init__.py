@@ -1,0 +1,5 @@
+"""The Django project, and what starts it."""
+
+from config.celery import app as celery_app
+
+__all__ = ["celery_app"]

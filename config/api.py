@@ -1,0 +1,111 @@
+"""What all of the REST API shares: paging, and the shape of an error.
+
+Every error reads ``{"error": {"code", "message", "field", "hint"}}``, as those of the telemetry
+endpoints do. Where several fields are wrong, ``errors`` beside it lists them all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError as ModelValidationError
+from django.db.models import ProtectedError, RestrictedError
+from rest_framework import status
+from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
+from rest_framework.pagination import CursorPagination as BaseCursorPagination
+from rest_framework.response import Response
+from rest_framework.serializers import as_serializer_error
+from rest_framework.settings import api_settings
+from rest_framework.views import exception_handler as base_exception_handler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Error = dict[str, str]
+
+HINTS = {
+    "not_authenticated": "Send `Authorization: Bearer hru_…`. Tokens are made at /account/.",
+    "token_refused": "Make a new token at /account/.",
+    "permission_denied": "Ask an admin for a role that may, see docs/reference/roles.md.",
+    "unsupported_media_type": "Send `Content-Type: application/json`.",
+    "in_use": "Remove or change first what uses it.",
+}
+
+
+class CursorPagination(BaseCursorPagination):
+    """Pages by id: stable while rows come and go, and as fast at the end as at the start."""
+
+    ordering = "id"
+    page_size = 100
+    page_size_query_param = "page_size"
+    max_page_size = 1000
+
+
+class InUse(APIException):
+    """Something else refers to the row."""
+
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "in_use"
+
+
+def error_body(code: str, message: str, field: str = "") -> dict[str, Error]:
+    """Return the body of an error, with the way out where there is a known one."""
+    return {
+        "error": {"code": code, "message": message, "field": field, "hint": HINTS.get(code, "")}
+    }
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """Turn what a view raised into an answer. None: it is a fault of ours."""
+    exc = _as_api_exception(exc)
+    response = base_exception_handler(exc, context)
+    if response is None:
+        return None
+    if isinstance(exc, APIException):
+        errors = list(_flatten(exc.detail))
+    else:  # Django's Http404 and PermissionDenied
+        detail = response.data["detail"]
+        errors = [_error("", detail)]
+    body: dict[str, Any] = {"error": errors[0]}
+    if len(errors) > 1:
+        body["errors"] = errors
+    if "Retry-After" in response:
+        body["error"]["hint"] = f"Try again in {response['Retry-After']} s."
+    response.data = body
+    return response
+
+
+def _as_api_exception(exc: Exception) -> Exception:
+    if isinstance(exc, ModelValidationError):
+        return ValidationError(as_serializer_error(exc))
+    if isinstance(exc, ProtectedError | RestrictedError):
+        users = exc.protected_objects if isinstance(exc, ProtectedError) else exc.restricted_objects
+        named = sorted(str(user) for user in users)
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        return InUse(f"It is in use by {', '.join(named[:3])}{more}.")
+    return exc
+
+
+def _flatten(detail: Any, path: str = "") -> Iterator[Error]:
+    """Yield one error for each message in a detail, with its place such as ``gpus[0].model``."""
+    if isinstance(detail, dict):
+        for key, inner in detail.items():
+            yield from _flatten(inner, _join(path, str(key)))
+    elif isinstance(detail, list):
+        for index, inner in enumerate(detail):
+            # Messages of one place stand in a plain list; rows of a list of objects are counted.
+            plain = isinstance(inner, str)
+            yield from _flatten(inner, path if plain else f"{path}[{index}]")
+    else:
+        yield _error(path, detail)
+
+
+def _join(path: str, key: str) -> str:
+    if key == api_settings.NON_FIELD_ERRORS_KEY:
+        return path
+    return f"{path}.{key}" if path else key
+
+
+def _error(field: str, detail: Any) -> Error:
+    code = (detail.code if isinstance(detail, ErrorDetail) else None) or "error"
+    return error_body(code, str(detail), field)["error"]

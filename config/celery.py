@@ -1,0 +1,23 @@
+"""The Celery application: ``celery -A config worker`` and ``celery -A config beat``."""
+
+import os
+import warnings
+
+from celery import Celery
+from celery.signals import setup_logging
+from django_structlog.celery.steps import DjangoStructLogInitStep
+
+from config import logs
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+# It warns root of pickle in the queue; ours takes nothing but JSON.
+warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
+
+setup_logging.connect(logs.configure_celery)
+
+app = Celery("headroom")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+# Log lines of a task carry its id, and the request's that asked for it.
+app.steps["worker"].add(DjangoStructLogInitStep)

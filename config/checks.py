@@ -1,0 +1,100 @@
+"""Checks of the settings at start: what is dangerous stops it, what is doubtful is said."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+
+TAG = "headroom"
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1", "testserver"})
+SECRET_FILES = ("env", "admin-password", "demo-token", "agent-token")
+
+
+def register() -> None:
+    """Have Django run every check of this module."""
+    for check in (debug, secret_key, metrics_token, state_dir, tls):
+        checks.register(check, TAG)
+
+
+def debug(**_: Any) -> list[checks.CheckMessage]:
+    """DEBUG shows settings and source to whoever makes a page fail."""
+    if not (settings.DEBUG and _reachable_from_elsewhere()):
+        return []
+    return [
+        checks.Error(
+            "DEBUG is on while ALLOWED_HOSTS lets other machines in.",
+            hint="Unset DEBUG, or keep ALLOWED_HOSTS to localhost.",
+            id="headroom.E001",
+        )
+    ]
+
+
+def secret_key(**_: Any) -> list[checks.CheckMessage]:
+    """Sessions are signed with it: who guesses it is anybody."""
+    key = settings.SECRET_KEY
+    if len(key) >= 50 and len(set(key)) >= 10 and not key.startswith("django-insecure-"):
+        return []
+    return [
+        checks.Error(
+            "SECRET_KEY is too short or too simple.",
+            hint="python -c 'import secrets; print(secrets.token_urlsafe(50))'",
+            id="headroom.E002",
+        )
+    ]
+
+
+def metrics_token(**_: Any) -> list[checks.CheckMessage]:
+    """Without it, Prometheus cannot log in."""
+    if settings.METRICS_TOKEN:
+        return []
+    return [
+        checks.Warning(
+            "METRICS_TOKEN is empty: only people who are logged in can read /metrics.",
+            hint="Set it to a random word, and give it to Prometheus as bearer token.",
+            id="headroom.W001",
+        )
+    ]
+
+
+def state_dir(**_: Any) -> list[checks.CheckMessage]:
+    """Passwords and tokens lie in the state directory."""
+    folder: Path = settings.STATE_DIR
+    open_ones = [path for path in (folder / name for name in SECRET_FILES) if _others_may(path)]
+    # Others may pass through it (as root, Postgres runs as somebody else), but not list it.
+    if _others_may(folder, stat.S_IRWXG & ~stat.S_IXGRP | stat.S_IRWXO & ~stat.S_IXOTH):
+        open_ones.insert(0, folder)
+    if not open_ones:
+        return []
+    return [
+        checks.Warning(
+            f"Other users of this machine can read {', '.join(map(str, open_ones))}.",
+            hint=f"chmod go-rw {' '.join(map(str, open_ones))}",
+            id="headroom.W002",
+        )
+    ]
+
+
+def tls(**_: Any) -> list[checks.CheckMessage]:
+    """Over plain HTTP, anybody on the way reads passwords and tokens."""
+    if settings.BEHIND_TLS or not _reachable_from_elsewhere():
+        return []
+    return [
+        checks.Warning(
+            "ALLOWED_HOSTS lets other machines in, but BEHIND_TLS is off.",
+            hint="Put a proxy that speaks TLS in front, and set BEHIND_TLS=1 and PROXY_COUNT.",
+            id="headroom.W003",
+        )
+    ]
+
+
+def _reachable_from_elsewhere() -> bool:
+    return not LOOPBACK.issuperset(settings.ALLOWED_HOSTS)
+
+
+def _others_may(path: Path, bits: int = stat.S_IRWXG | stat.S_IRWXO) -> bool:
+    return path.exists() and bool(path.stat().st_mode & bits)

@@ -1,0 +1,129 @@
+"""Is this process alive (/healthz), and can it do its work (/readyz)?"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import redis
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from telemetry import stream
+
+Check = dict[str, Any]
+
+#: Beat has a worker say that it lives every 2 s; longer silence means that none does.
+HEARTBEAT_MAX_AGE_S = 30.0
+
+POSTGRES_TIMEOUT_S = 2
+REDIS_TIMEOUT_S = 1.0
+
+
+@never_cache
+@require_safe
+def healthz(_request: HttpRequest) -> HttpResponse:
+    """Answer as long as the process does. For restarting it; asks nobody else."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@never_cache
+@require_safe
+def readyz(_request: HttpRequest) -> JsonResponse:
+    """Answer 200 when requests can be served, else 503, and say what of it holds.
+
+    A worker that is behind or away does not count: what agents send is safe in Redis until then,
+    and taking the web processes out of service would not bring it back.
+    """
+    needed = {"postgres": _checked(_postgres), "redis": _checked(_redis)}
+    needed["migrations"] = (
+        _checked(_migrations) if needed["postgres"]["ok"] else _unknown("postgres")
+    )
+    worker = _checked(_worker) if needed["redis"]["ok"] else _unknown("redis")
+    ready = all(check["ok"] for check in needed.values())
+    status = "unavailable" if not ready else "ok" if worker["ok"] else "degraded"
+    body = {"status": status, "checks": {**needed, "worker": worker}}
+    return JsonResponse(body, status=200 if ready else 503)
+
+
+def _checked(check: Callable[[], Check]) -> Check:
+    """Run a check. Of a failure only the kind is told: the text may hold addresses or names."""
+    started = time.perf_counter()
+    try:
+        facts = check()
+    except (psycopg.Error, redis.RedisError, OSError, ValueError) as error:
+        facts = {"ok": False, "error": type(error).__name__}
+    return {**facts, "latency_ms": round((time.perf_counter() - started) * 1000, 1)}
+
+
+def _unknown(needs: str) -> Check:
+    return {"ok": False, "error": f"needs {needs}"}
+
+
+def _postgres() -> Check:
+    """Log in anew: that fails while the server hangs, is full or refuses, in bounded time."""
+    with _connect() as probe:
+        probe.execute("SELECT 1")
+    return {"ok": True}
+
+
+def _migrations() -> Check:
+    with _connect() as probe:
+        applied = set(probe.execute("SELECT app, name FROM django_migrations").fetchall())
+    pending = sorted(_latest_migrations() - applied)
+    facts: Check = {"ok": not pending}
+    if pending:
+        facts["pending"] = [f"{app}.{name}" for app, name in pending]
+    return facts
+
+
+def _connect() -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect to the database that Django uses, past its connections, with short timeouts."""
+    params = {
+        **connection.get_connection_params(),
+        "connect_timeout": POSTGRES_TIMEOUT_S,
+        "options": f"-c statement_timeout={POSTGRES_TIMEOUT_S * 1000}",
+        "tcp_user_timeout": POSTGRES_TIMEOUT_S * 1000,
+    }
+    for name in ("cursor_factory", "context", "prepare_threshold"):
+        params.pop(name, None)
+    return psycopg.connect(**params, autocommit=True)
+
+
+@functools.cache
+def _latest_migrations() -> frozenset[tuple[str, str]]:
+    """Return the newest migrations of this code: read from disk once a process."""
+    return frozenset(MigrationLoader(None, ignore_no_migrations=True).graph.leaf_nodes())
+
+
+def _redis() -> Check:
+    _redis_client().ping()
+    return {"ok": True}
+
+
+def _worker() -> Check:
+    backlog = sum(stream.backlog(shard) for shard in range(settings.TELEMETRY_SHARDS))
+    beat = _redis_client().get(stream.HEARTBEAT_KEY)
+    if beat is None:
+        return {"ok": False, "error": "never heard", "backlog": backlog}
+    age_s = time.time() - float(beat)
+    return {"ok": age_s <= HEARTBEAT_MAX_AGE_S, "age_s": round(age_s, 1), "backlog": backlog}
+
+
+@functools.cache
+def _redis_client() -> redis.Redis:
+    return redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_connect_timeout=REDIS_TIMEOUT_S,
+        socket_timeout=REDIS_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )

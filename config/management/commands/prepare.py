@@ -1,0 +1,44 @@
+"""``manage.py prepare``: everything that has to be there before the services start, once."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from config import checks, preparation
+
+
+class Command(BaseCommand):
+    help = "Migrate, collect assets, create the first admin. Run it as often as you like."
+    # The settings alone: checks of models and URLs import everything, and `make lint` runs them.
+    requires_system_checks = [checks.TAG]
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--demo", action="store_true", help="a user and token for the demo")
+        parser.add_argument(
+            "--machine-agent", metavar="NAME", help="this machine as a node, and its agent's token"
+        )
+        parser.add_argument("--no-static", action="store_true", help="leave the assets alone")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with preparation.one_at_a_time():
+            if preparation.migrate():
+                self.stdout.write("The tables are up to date now.")
+            if not options["no_static"] and preparation.collect_static():
+                self.stdout.write("The assets are collected.")
+            self._admin()
+            if options["demo"]:
+                preparation.ensure_demo()
+            if options["machine_agent"]:
+                preparation.ensure_machine(options["machine_agent"])
+
+    def _admin(self) -> None:
+        new = preparation.ensure_admin()
+        if new is None:
+            return
+        name, path = new
+        # Shown to a person, never to a log: our output may be kept.
+        shown = f": {path.read_text().strip()}" if self.stdout.isatty() else ""
+        self.stdout.write(f"There is a user {name} now. Its password is in {path}{shown}")

@@ -1,0 +1,242 @@
+"""Django settings. Every value that an installation may choose is read here, by ``config.env``.
+
+docs/reference/settings.md describes each of them; a test holds the two together.
+"""
+
+import logging
+from pathlib import Path
+
+from csp.constants import NONE, SELF
+
+from config import env, logs
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+STATE_DIR = env.state_dir(BASE_DIR)
+env.load_env_file(STATE_DIR / "env")
+
+_START = "`make run` starts servers of its own; elsewhere set it in the environment"
+
+# --- Security ------------------------------------------------------------------------------------
+
+SECRET_KEY = env.required("SECRET_KEY", f"50 random characters. {_START}")
+DEBUG = env.boolean("DEBUG", False)
+# Loopback always: the supervisor, health checks and the agent of this machine come that way.
+ALLOWED_HOSTS = [*env.strings("ALLOWED_HOSTS", []), "localhost", "127.0.0.1", "[::1]"]
+CSRF_TRUSTED_ORIGINS = env.strings("CSRF_TRUSTED_ORIGINS", [])
+# Off by default only because the default server speaks plain HTTP on loopback.
+BEHIND_TLS = env.boolean("BEHIND_TLS", False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+
+AUTH_USER_MODEL = "accounts.User"
+# OIDC will be one more backend here (docs/decisions/0010-login.md).
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "accounts.backends.RoleBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "login"
+CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
+LOGIN_REDIRECT_URL = "fleet"
+LOGOUT_REDIRECT_URL = "login"
+AXES_FAILURE_LIMIT = env.integer("LOGIN_FAILURE_LIMIT", 5, at_least=1)
+AXES_COOLOFF_TIME = env.decimal("LOGIN_COOLOFF_HOURS", 0.25, at_least=0.001)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_CALLABLE = "accounts.lockout.locked"
+AXES_CLIENT_IP_CALLABLE = "accounts.addresses.client_address"
+AXES_RESET_ON_SUCCESS = True
+# Else each further try would prolong what the page has just said.
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+# The audit log has the logins already.
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+#: Proxies in front, each of which appends to X-Forwarded-For. 0: nobody is believed about it.
+PROXY_COUNT = env.integer("PROXY_COUNT", 0, at_least=0)
+
+# --- Applications --------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "config",
+    "accounts",
+    "fleet",
+    "telemetry",
+    "dashboard",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "axes",
+    "csp",
+    "django_filters",
+    "django_htmx",
+    "django_structlog",
+    "drf_spectacular",
+    "rest_framework",
+]
+
+MIDDLEWARE = [
+    "config.metrics.RequestMetricsMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.requests.RequestLogMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Data ----------------------------------------------------------------------------------------
+
+DATABASE_URL = env.required(
+    "DATABASE_URL", f"postgresql://user:password@host:5432/headroom. {_START}"
+)
+DATABASES = {
+    "default": {**env.database(DATABASE_URL), "CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = env.required("REDIS_URL", f"redis://:password@host:6379/0. {_START}")
+
+# --- Telemetry -----------------------------------------------------------------------------------
+
+#: A reading older than this is stale, s.
+STALE_AFTER_S = env.decimal("STALE_AFTER_S", 30.0, at_least=1)
+#: A reading further in the future than this is refused, s.
+TELEMETRY_MAX_FUTURE_S = env.decimal("TELEMETRY_MAX_FUTURE_S", 30.0, at_least=0)
+#: Samples are kept for this long; older readings are refused, h.
+TELEMETRY_RETENTION_H = env.decimal("TELEMETRY_RETENTION_H", 48.0, at_least=1)
+#: Width of one partition of the sample tables, min. Its index has to fit into Postgres' buffers.
+TELEMETRY_PARTITION_MIN = env.integer("TELEMETRY_PARTITION_MIN", 60, at_least=1)
+#: Streams over which agents are spread; one drain at a time works on each.
+TELEMETRY_SHARDS = env.integer("TELEMETRY_SHARDS", 1, at_least=1)
+#: A stream with more messages than this answers new ones with 503.
+TELEMETRY_MAX_BACKLOG = env.integer("TELEMETRY_MAX_BACKLOG", 50_000, at_least=1)
+
+# --- Celery --------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BEAT_SCHEDULE = {
+    # The web process asks for a drain when a batch comes; this is for when that message was lost.
+    "drain": {"task": "telemetry.tasks.drain_all", "schedule": 2.0, "options": {"expires": 2.0}},
+    "partitions": {
+        "task": "telemetry.tasks.keep_partitions",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
+}
+
+# --- REST API ------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "accounts.authentication.ApiTokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["accounts.permissions.ViewsFleetOrEdits"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "config.api.CursorPagination",
+    "EXCEPTION_HANDLER": "config.api.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Headroom",
+    "DESCRIPTION": "The control loop between the physics of a GPU fleet and its training queue.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["accounts.permissions.ViewsFleet"],
+    "SCHEMA_PATH_PREFIX": r"/api/v1/",
+}
+
+# --- Pages ---------------------------------------------------------------------------------------
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "dashboard.finders.PackageAssetFinder",
+]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+# --- Logs and metrics ----------------------------------------------------------------------------
+
+METRICS_TOKEN = env.string("METRICS_TOKEN", "")
+LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", logs.LEVELS)
+LOG_FORMAT = env.choice("LOG_FORMAT", "console", logs.FORMATS)
+LOGGING = logs.logging_config(level=LOG_LEVEL, log_format=LOG_FORMAT, color=logs.terminal_colors())
+logs.configure_structlog()
+DJANGO_STRUCTLOG_CELERY_ENABLED = True
+DJANGO_STRUCTLOG_CELERY_DEFAULT_LOG_LEVEL = logging.DEBUG
+DJANGO_STRUCTLOG_CELERY_TASK_FAILURE_LOG_LEVEL = logging.ERROR

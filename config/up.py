@@ -1,0 +1,311 @@
+"""One command for everything: `python -m config.up`.
+
+Starts the embedded servers (unless DATABASE_URL or REDIS_URL replace them), prepares the
+database, keeps web, worker, beat, demo fleet and machine agent running, and stops all in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from config.embedded import EmbeddedError, EmbeddedServers
+from config.embedded.ports import port_is_free
+from config.embedded.state import read_env, write_env
+from config.supervisor import Output, Service, Supervisor
+
+__all__ = ["main"]
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+_PATIENCE_S = 60.0
+_PROBE_EVERY_S = 0.1
+_TRIM_EVERY_S = 60.0
+
+
+class UpError(Exception):
+    """Headroom cannot start; the message says the way out."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until asked to stop; return the exit status."""
+    options = _parse(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(options)
+    except (EmbeddedError, UpError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        # During the start of the servers, before the supervisor answers signals itself.
+        return 128 + signal.SIGINT
+
+
+def _run(options: argparse.Namespace) -> int:
+    servers = EmbeddedServers(
+        options.state_dir,
+        postgres=not os.environ.get("DATABASE_URL"),
+        valkey=not os.environ.get("REDIS_URL"),
+    )
+    servers.lock()
+    try:
+        if not port_is_free(options.port, options.host):
+            raise UpError(
+                f"port {options.port} on {options.host} is taken. "
+                "Stop what listens there, or give another with --port."
+            )
+        servers.start()
+        return _serve(options, servers)
+    finally:
+        servers.stop()
+
+
+def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
+    state = servers.state_dir
+    url = base_url(options.host, options.port)
+    settings = installation(state / "env", servers.environment, url)
+    output = Output(state / "logs")
+    is_first = not (state / "admin-password").exists()
+    probe = _Probe(options.host, options.port)
+    supervisor = Supervisor(
+        services(options, state, url),
+        output,
+        env=os.environ
+        | settings
+        | {
+            "HEADROOM_STATE_DIR": str(state),
+            "PROMETHEUS_MULTIPROC_DIR": str(_emptied(state / "metrics")),
+            "PYTHONUNBUFFERED": "1",
+        },
+        cwd=REPOSITORY,
+        is_ready=probe.look,
+        on_ready=lambda: output.show(_welcome(url, state, reveal=is_first)),
+        watch=_watcher(servers, output),
+    )
+    try:
+        prepare = Service("prepare", (sys.executable, "manage.py", *_preparation(options)))
+        status = supervisor.run_once(prepare)
+        if status is None:
+            return 0
+        if status != 0:
+            raise UpError(
+                f"manage.py prepare failed (status {status}); what it said is above and in "
+                f"{state / 'logs' / 'prepare.log'}"
+            )
+        supervisor.run()
+        output.show("Stopping the servers.\n")
+    finally:
+        output.close()
+    return 0
+
+
+def base_url(host: str, port: int) -> str:
+    """Return the URL under which this machine reaches a server that listens on `host`."""
+    return f"http://{_authority(host)}:{port}"
+
+
+def installation(path: Path, embedded: Mapping[str, str], url: str) -> dict[str, str]:
+    """Return the settings of this installation, and keep them in the file `path`.
+
+    The environment comes first, then the embedded servers; what is secret is made once.
+    """
+    kept = read_env(path)
+    settings = {
+        name: os.environ.get(name) or embedded[name] for name in ("DATABASE_URL", "REDIS_URL")
+    }
+    for name in ("SECRET_KEY", "METRICS_TOKEN"):
+        settings[name] = os.environ.get(name) or kept.get(name) or secrets.token_urlsafe(50)
+    settings["HEADROOM_URL"] = url
+    write_env(path, settings)
+    return settings
+
+
+def services(options: argparse.Namespace, state: Path, url: str) -> list[Service]:
+    """Return what runs, in the order of its start.
+
+    Stopped are first those who send, then those who take in, then those who store.
+    """
+    python = (sys.executable, "-m")
+    # Quiet: no banner, which is not a log.
+    celery = (*python, "celery", "--quiet", "-A", "config")
+    web = Service("web", (*python, "granian", *_web_flags(options)), stop_rank=2)
+    worker = Service(
+        "worker",
+        (
+            *celery, "worker", "--pool", "prefork", "--concurrency", "2", "--loglevel", "INFO",
+            "--without-gossip", "--without-mingle", "-n", "worker@%h",
+        ),
+        stop_rank=4,
+    )  # fmt: skip
+    beat_schedule = str(state / "beat-schedule")
+    beat = Service(
+        "beat",
+        (*celery, "beat", "--schedule", beat_schedule, "--loglevel", "INFO"),
+        stop_rank=3,
+    )
+    demo = Service(
+        "demo",
+        (*python, "sim", "demo", "--server", url, "--token-file", str(state / "demo-token")),
+        stop_rank=0,
+        needs_ready=True,
+    )
+    agent = Service(
+        "agent",
+        (
+            *python, "headroom", "agent", "--server", url,
+            "--token-file", str(state / "agent-token"),
+            "--spool", str(state / "agent-spool.sqlite"),
+            "--node", socket.gethostname(),
+        ),
+        stop_rank=1,
+        needs_ready=True,
+    )  # fmt: skip
+    return [web, worker, beat, *([demo] if options.demo else []), agent]
+
+
+def _web_flags(options: argparse.Namespace) -> tuple[str, ...]:
+    return (
+        "--interface", "wsgi", "config.wsgi:application",
+        "--host", options.host, "--port", str(options.port),
+        "--http", "1", "--no-ws",
+        "--workers", str(options.web_workers), "--blocking-threads", "4",
+        # Waiting requests beyond the threads: short, so that clients hear of overload.
+        "--backlog", "1024", "--backpressure", "128",
+        "--respawn-failed-workers", "--respawn-interval", "0.5",
+        # Below the supervisor's own grace.
+        "--workers-kill-timeout", "8",
+    )  # fmt: skip
+
+
+class _Probe:
+    """Asks /readyz from a thread of its own until it is answered with 200."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = _reachable(host), port
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last = "no answer yet"
+        self._complain_at = 0.0
+
+    def look(self) -> bool:
+        """Tell whether the server has been ready; says so on stderr when it takes long."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._ask, daemon=True)
+            self._complain_at = time.monotonic() + _PATIENCE_S
+            self._thread.start()
+        if time.monotonic() > self._complain_at and not self._ready.is_set():
+            self._complain_at += _PATIENCE_S
+            sys.stderr.write(f"still waiting for /readyz: {self._last}\n")
+        return self._ready.is_set()
+
+    def _ask(self) -> None:
+        while not self._ready.is_set():
+            connection = http.client.HTTPConnection(*self._address, timeout=5)
+            try:
+                connection.request("GET", "/readyz")
+                answer = connection.getresponse()
+                self._last = f"{answer.status} {answer.read(500).decode('utf-8', 'replace')}"
+                if answer.status == http.client.OK:
+                    self._ready.set()
+            except (OSError, http.client.HTTPException) as error:
+                self._last = str(error)
+            finally:
+                connection.close()
+            time.sleep(_PROBE_EVERY_S)
+
+
+def _watcher(servers: EmbeddedServers, output: Output) -> Callable[[], None]:
+    """Return what looks after the embedded servers; cheap enough to call all the time."""
+    trim_at = 0.0
+
+    def watch() -> None:
+        nonlocal trim_at
+        try:
+            for name in servers.ensure_running():
+                output.line(name, "died; started again")
+            if time.monotonic() > trim_at:
+                trim_at = time.monotonic() + _TRIM_EVERY_S
+                servers.trim_logs()
+        except (EmbeddedError, OSError) as error:
+            output.line("servers", str(error))
+
+    return watch
+
+
+def _welcome(url: str, state: Path, *, reveal: bool) -> str:
+    rule = "─" * 72
+    return (
+        f"\n{rule}\n"
+        f"  Headroom is up:  {url}\n"
+        f"  {_sign_in(state / 'admin-password', reveal=reveal)}\n"
+        f"  Logs are in {state / 'logs'}. Ctrl-C stops everything.\n"
+        f"{rule}\n\n"
+    )
+
+
+def _sign_in(password: Path, *, reveal: bool) -> str:
+    """Say how to log in. The password itself is shown once, on the terminal and in no log."""
+    if not password.exists():
+        return "Sign in as before."
+    if reveal:
+        return f"Sign in as admin, password {password.read_text().strip()}  (kept in {password})"
+    return f"Sign in as admin; the password is in {password}"
+
+
+def _preparation(options: argparse.Namespace) -> tuple[str, ...]:
+    demo = ("--demo",) if options.demo else ()
+    return ("prepare", "--machine-agent", socket.gethostname(), *demo)
+
+
+def _emptied(folder: Path) -> Path:
+    """Return the folder without what processes of an earlier run have left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104
+
+
+def _authority(host: str) -> str:
+    host = _reachable(host)
+    return f"[{host}]" if ":" in host else host
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m config.up", description="Run all of Headroom on this machine."
+    )
+    default = "(default: %(default)s)"
+    parser.add_argument("--host", default="127.0.0.1", help=f"address to listen on {default}")
+    parser.add_argument("--port", type=int, default=8000, help=f"port to listen on {default}")
+    parser.add_argument(
+        "--demo", action=argparse.BooleanOptionalAction, default=True, help="run the demo fleet"
+    )
+    parser.add_argument("--web-workers", type=int, default=2, help=f"web processes {default}")
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        default=Path(os.environ.get("HEADROOM_STATE_DIR") or REPOSITORY / ".headroom"),
+        help="where data is kept (default: HEADROOM_STATE_DIR, else .headroom)",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""All URLs: what machines ask, the REST API, the account, the admin site, the pages."""
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path
+from drf_spectacular.views import SpectacularAPIView
+
+from config import health, metrics
+
+handler400 = "config.errors.bad_request"
+handler403 = "config.errors.permission_denied"
+handler404 = "config.errors.not_found"
+handler500 = "config.errors.server_error"
+
+api: list[URLPattern | URLResolver] = [
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("", include("accounts.api_urls")),
+    path("", include("fleet.urls")),
+    path("", include("telemetry.urls")),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
+    path("api/v1/", include(api)),
+    # Before the admin site, two of whose pages it replaces.
+    path("", include("accounts.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("dashboard.urls")),
+]

@@ -1,0 +1,42 @@
+"""Pytest plugin: gives the run a Postgres and a Valkey of its own, unless URLs are given.
+
+Loaded with `-p tests.services`, so that settings find everything in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from config.embedded import EmbeddedError, EmbeddedServers
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
+    """Prepare the environment. A wrapper, since pytest-django reads settings in this hook."""
+    folder = Path(tempfile.mkdtemp(prefix="headroom-tests-"))
+    early_config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    if os.geteuid() == 0:
+        # Postgres runs as another user and must reach its data inside.
+        folder.chmod(0o711)
+    os.environ["HEADROOM_STATE_DIR"] = str(folder / "state")
+    os.environ.setdefault("SECRET_KEY", secrets.token_urlsafe(50))
+    try:
+        servers = EmbeddedServers(
+            folder / "state",
+            postgres="DATABASE_URL" not in os.environ,
+            valkey="REDIS_URL" not in os.environ,
+            durable=False,
+        )
+        servers.start()
+    except EmbeddedError as error:
+        raise pytest.UsageError(str(error)) from error
+    early_config.add_cleanup(servers.stop)
+    os.environ.update(servers.environment)
+    return (yield)

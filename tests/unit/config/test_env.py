@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from config import env
+
+
+def test_a_missing_setting_names_itself_and_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANTED", raising=False)
+    with pytest.raises(env.SettingError, match="WANTED is not set: do this"):
+        env.required("WANTED", "do this")
+
+
+@pytest.mark.parametrize("text", ["1", "true", "Yes", " on "])
+def test_words_for_true(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SWITCH", text)
+    assert env.boolean("SWITCH", default=False) is True
+
+
+@pytest.mark.parametrize("text", ["0", "FALSE", "no", "off"])
+def test_words_for_false(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SWITCH", text)
+    assert env.boolean("SWITCH", default=True) is False
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (lambda: env.boolean("IT", default=False), "maybe"),
+        (lambda: env.integer("IT", 1, at_least=1), "many"),
+        (lambda: env.integer("IT", 1, at_least=1), "1.5"),
+        (lambda: env.integer("IT", 1, at_least=1), "0"),
+        (lambda: env.decimal("IT", 1.0, at_least=0.5), "0.4"),
+        (lambda: env.decimal("IT", 1.0, at_least=0.5), "nan"),
+        (lambda: env.choice("IT", "a", ["a", "b"]), "c"),
+    ],
+)
+def test_a_value_that_cannot_be_used_names_its_setting(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[], object], text: str
+) -> None:
+    monkeypatch.setenv("IT", text)
+    with pytest.raises(env.SettingError, match=rf"IT=.*{text}"):
+        read()
+
+
+def test_an_empty_value_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IT", "")
+    assert env.boolean("IT", default=True) is True
+    assert env.integer("IT", 7, at_least=1) == 7
+    assert env.choice("IT", "b", ["a", "b"]) == "b"
+
+
+def test_a_choice_is_taken_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IT", "debug")
+    assert env.choice("IT", "INFO", ["DEBUG", "INFO"]) == "DEBUG"
+
+
+def test_a_list_is_split_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTS", "a.example, b.example ,")
+    assert env.strings("HOSTS", []) == ["a.example", "b.example"]
+
+
+def test_a_database_url_is_taken_apart() -> None:
+    found = env.database("postgresql://us%40er:p%2Fw@db.example:6543/head%20room")
+    assert found["USER"] == "us@er"
+    assert found["PASSWORD"] == "p/w"
+    assert (found["HOST"], found["PORT"], found["NAME"]) == ("db.example", "6543", "head room")
+
+
+@pytest.mark.parametrize("url", ["mysql://a@b/c", "postgresql://a@b", "postgresql://a@b:x/c"])
+def test_a_database_url_that_cannot_be_used_is_refused(url: str) -> None:
+    with pytest.raises(env.SettingError, match="DATABASE_URL"):
+        env.database(url)
+
+
+def test_a_password_is_not_quoted_in_the_refusal() -> None:
+    with pytest.raises(env.SettingError) as caught:
+        env.database("postgresql://user:hunter2@host:port/name")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_environment_wins_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FROM_BOTH", "environment")
+    monkeypatch.setenv("FROM_FILE", "to be restored")
+    monkeypatch.delenv("FROM_FILE")
+    file = tmp_path / "env"
+    file.write_text("# a comment=1\n\nFROM_BOTH=file\nFROM_FILE=a=b\n")
+    env.load_env_file(file)
+    assert env.string("FROM_BOTH", "") == "environment"
+    assert env.string("FROM_FILE", "") == "a=b"
+
+
+def test_no_file_is_no_settings(tmp_path: Path) -> None:
+    env.load_env_file(tmp_path / "absent")
