@@ -1,0 +1,35 @@
+"""How the REST API knows who asks: a user's token, or else the session of the pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+
+from accounts import tokens
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+    from accounts.models import ApiToken, User
+
+
+class ApiTokenAuthentication(BaseAuthentication):
+    """``Authorization: Bearer hru_…``. An agent's token opens only the telemetry endpoints."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """Return the token's user, or None where the request carries no token of a user."""
+        from accounts.models import ApiToken
+
+        secret = tokens.from_header(request.headers.get("Authorization", ""))
+        if not secret or secret.startswith(tokens.AGENT_PREFIX):
+            return None
+        token = ApiToken.objects.usable().with_secret(secret).select_related("user").first()
+        if token is None:
+            raise AuthenticationFailed("This token is unknown or revoked.", "token_refused")
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return what the 401 says in WWW-Authenticate."""
+        return 'Bearer realm="headroom"'

@@ -1,0 +1,57 @@
+"""Roles and what each may do. Checked on the server, by capability and never by role name."""
+
+from __future__ import annotations
+
+import enum
+
+from django.db import models
+
+
+class Role(models.TextChoices):
+    """Who somebody is to the fleet."""
+
+    VIEWER = "viewer", "Viewer"
+    ML_USER = "ml_user", "ML user"
+    RESPONDER = "responder", "Responder"
+    OPERATOR = "operator", "Operator"
+    ADMIN = "admin", "Admin"
+
+
+class Capability(enum.Enum):
+    """Something that a person or a token may do."""
+
+    VIEW_FLEET = "view_fleet"
+    SUBMIT_JOBS = "submit_jobs"
+    RUN_PLAYBOOKS = "run_playbooks"
+    EDIT_FLEET = "edit_fleet"
+    MANAGE_AGENTS = "manage_agents"
+    MANAGE_USERS = "manage_users"
+
+    @property
+    def phrase(self) -> str:
+        """The capability in words, after "may"."""
+        return self.value.replace("_", " ")
+
+
+_VIEWER = frozenset({Capability.VIEW_FLEET})
+_RESPONDER = _VIEWER | {Capability.RUN_PLAYBOOKS}
+_OPERATOR = _RESPONDER | {
+    Capability.SUBMIT_JOBS,
+    Capability.EDIT_FLEET,
+    Capability.MANAGE_AGENTS,
+}
+
+CAPABILITIES: dict[str, frozenset[Capability]] = {
+    Role.VIEWER: _VIEWER,
+    Role.ML_USER: _VIEWER | {Capability.SUBMIT_JOBS},
+    Role.RESPONDER: _RESPONDER,
+    Role.OPERATOR: _OPERATOR,
+    Role.ADMIN: frozenset(Capability),
+}
+
+#: For the admin site: what it takes to view, and to change, the models of an app.
+MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
+    "accounts": (Capability.MANAGE_USERS, Capability.MANAGE_USERS),
+    "fleet": (Capability.VIEW_FLEET, Capability.EDIT_FLEET),
+    "telemetry": (Capability.VIEW_FLEET, Capability.MANAGE_AGENTS),
+}
