@@ -1,0 +1,104 @@
+"""Doing what a plan says, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from django.db import models, transaction
+
+from accounts import audit
+from fleet import snapshot
+from fleet.inventory.exceptions import StalePlanError
+from fleet.inventory.kinds import KINDS, Kind, Row
+from fleet.inventory.plan import KindPlan, Plan
+from fleet.models import InventoryGeneration, PowerDomain
+
+if TYPE_CHECKING:
+    from accounts.models import User
+
+#: Rows in one statement.
+_BATCH = 2000
+
+_Ids = dict[str, dict[str, int]]
+
+
+@transaction.atomic
+def apply(plan: Plan, actor: User | str) -> None:
+    """Make the fleet what ``plan`` says, or raise StalePlanError where it was made of another.
+
+    All other writers of the inventory wait until the transaction ends.
+    """
+    if InventoryGeneration.lock() != plan.state.generation:
+        raise StalePlanError
+    if not plan:
+        return
+    ids: _Ids = {name: dict(of) for name, of in plan.state.ids.items()}
+    _let_go(plan.kinds["power_domains"], ids["power_domains"])
+    for name, kind in KINDS.items():
+        _create(kind, plan.kinds[name].created, ids)
+        _change(kind, {key: each.after for key, each in plan.kinds[name].changed.items()}, ids)
+    for name, kind in reversed(KINDS.items()):
+        _remove(kind, [ids[name][key] for key in plan.kinds[name].removed])
+    audit.record(actor, "fleet.apply", ", ".join(plan.sites), counts=plan.counts)
+    snapshot.expire()
+    transaction.on_commit(snapshot.expire)
+
+
+def _let_go(domains: KindPlan, ids: dict[str, int]) -> None:
+    """Take power domains that go or change out of their pairs, and those that go from the tree.
+
+    Else a pair could not swap its sides, nor a domain take the place of one that goes.
+    """
+    leaving = [ids[key] for key in domains.removed]
+    changing = [ids[key] for key in domains.changed]
+    PowerDomain.objects.filter(pk__in=leaving + changing).update(pair="", side="")
+    PowerDomain.objects.filter(pk__in=leaving).update(parent=None)
+
+
+def _create(kind: Kind, rows: dict[str, Row], ids: _Ids) -> None:
+    """Insert ``rows`` in their order, so that ids follow it, and note their ids."""
+    for level in _levels(kind, rows):
+        instances = [_instance(kind, rows[key], ids) for key in level]
+        kind.model._default_manager.bulk_create(instances, batch_size=_BATCH)
+        ids[kind.name].update(zip(level, [each.pk for each in instances], strict=True))
+
+
+def _levels(kind: Kind, rows: dict[str, Row]) -> Iterator[list[str]]:
+    """Yield the keys of ``rows`` in lots of which each refers to those before it only."""
+    own = [ref for ref, target in kind.refs.items() if target == kind.name]
+    waiting = rows
+    while waiting:
+        ready = [key for key, row in waiting.items() if not any(row[ref] in waiting for ref in own)]
+        yield ready
+        done = set(ready)
+        waiting = {key: row for key, row in waiting.items() if key not in done}
+
+
+def _change(kind: Kind, rows: dict[str, Row], ids: _Ids) -> None:
+    instances = []
+    for key, row in rows.items():
+        instance = _instance(kind, row, ids)
+        instance.pk = ids[kind.name][key]
+        instances.append(instance)
+    # Not bulk_update(), whose statements grow with the square of the batch.
+    kind.model._default_manager.bulk_create(
+        instances,
+        batch_size=_BATCH,
+        update_conflicts=True,
+        unique_fields=["id"],
+        update_fields=[*kind.values, *kind.refs],
+    )
+
+
+def _instance(kind: Kind, row: Row, ids: _Ids) -> models.Model:
+    values = {name: row[name] for name in kind.values}
+    for ref, target in kind.refs.items():
+        key = row[ref]
+        values[f"{ref}_id"] = None if key is None else ids[target][key]
+    return kind.model(**values)
+
+
+def _remove(kind: Kind, keys: Sequence[int]) -> None:
+    for start in range(0, len(keys), _BATCH):
+        kind.model._default_manager.filter(pk__in=keys[start : start + _BATCH]).delete()

@@ -1,0 +1,116 @@
+"""The fleet as an inventory file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import yaml
+
+from fleet.inventory.document import Document, GpuEntry, GpuGroup
+from fleet.inventory.kinds import Row, Rows
+
+_Values = dict[str, Any]
+_ByOwner = dict[str, list[Row]]
+
+
+def export(rows: Rows) -> str:
+    """Return YAML that asks for exactly ``rows``."""
+    # The document's types leave out what is as it would be anyway.
+    values = msgspec.to_builtins(document_of(rows))
+    return yaml.dump(
+        values, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=100
+    )
+
+
+def document_of(rows: Rows) -> Document:
+    """Return the document that asks for exactly ``rows``."""
+    values = {
+        "hardware_models": _sorted(rows["hardware_models"].values()),
+        "sites": _sites(rows),
+        "links": [{**row, "rack": _name(row["rack"])} for row in _sorted(rows["links"].values())],
+        "meters": [_meter(row) for row in _sorted(rows["meters"].values())],
+    }
+    return msgspec.convert(values, Document)
+
+
+def _sorted(rows: Iterable[Row], *fields: str) -> list[Row]:
+    """Return ``rows`` by ``fields`` (missing numbers first), then by name."""
+
+    def place(row: Row) -> list[Any]:
+        return [-1 if row[field] is None else row[field] for field in fields]
+
+    return sorted(rows, key=lambda row: (place(row), row["name"]))
+
+
+def _name(key: str | None) -> str | None:
+    """Return the name in "site/name"."""
+    return None if key is None else key.partition("/")[2]
+
+
+def _by(rows: dict[str, Row], owner: str) -> _ByOwner:
+    """Return ``rows`` by what they belong to."""
+    found = defaultdict(list)
+    for row in rows.values():
+        found[row[owner]].append(row)
+    return found
+
+
+def _without(row: Row, *fields: str) -> _Values:
+    return {name: value for name, value in row.items() if name not in fields}
+
+
+def _sites(rows: Rows) -> list[_Values]:
+    domains, zones = _by(rows["power_domains"], "site"), _by(rows["cooling_zones"], "site")
+    storage, racks = _by(rows["storage_endpoints"], "site"), _by(rows["racks"], "site")
+    nodes, gpus = _by(rows["nodes"], "rack"), _by(rows["gpus"], "node")
+    return [
+        {
+            **site,
+            "power_domains": [
+                {**_without(row, "site"), "parent": _name(row["parent"])}
+                for row in _sorted(domains[site["name"]])
+            ],
+            "cooling_zones": [_without(row, "site") for row in _sorted(zones[site["name"]])],
+            "storage_endpoints": [_without(row, "site") for row in _sorted(storage[site["name"]])],
+            "racks": [
+                _rack(row, nodes, gpus) for row in _sorted(racks[site["name"]], "row", "position")
+            ],
+        }
+        for site in _sorted(rows["sites"].values())
+    ]
+
+
+def _rack(row: Row, nodes: _ByOwner, gpus: _ByOwner) -> _Values:
+    return {
+        **_without(row, "site"),
+        "feed_a": _name(row["feed_a"]),
+        "feed_b": _name(row["feed_b"]),
+        "cooling_zone": _name(row["cooling_zone"]),
+        "nodes": [
+            {
+                **_without(node, "rack"),
+                "storage_endpoint": _name(node["storage_endpoint"]),
+                "gpus": _gpus(gpus[node["name"]]),
+            }
+            for node in _sorted(nodes[f"{row['site']}/{row['name']}"], "position_u")
+        ],
+    }
+
+
+def _gpus(rows: list[Row]) -> GpuGroup | list[GpuEntry]:
+    """Return the short form where it says all that there is to say."""
+    rows = sorted(rows, key=lambda row: row["index"])
+    models = {row["model"] for row in rows}
+    counted = all(place == row["index"] and not row["uuid"] for place, row in enumerate(rows))
+    if counted and len(models) == 1:
+        return GpuGroup(model=models.pop(), count=len(rows))
+    return [GpuEntry(index=row["index"], model=row["model"], uuid=row["uuid"]) for row in rows]
+
+
+def _meter(row: Row) -> _Values:
+    targets = ("power_domain", "cooling_zone", "rack")
+    site = next((row[name].partition("/")[0] for name in targets if row[name] is not None), None)
+    return {**row, "site": site, **{name: _name(row[name]) for name in targets}}

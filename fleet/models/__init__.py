@@ -1,0 +1,31 @@
+"""The inventory: what stands where, what feeds and cools it, what connects it."""
+
+from fleet.models.cooling import CoolingKind, CoolingZone
+from fleet.models.generation import InventoryGeneration
+from fleet.models.hardware import HardwareKind, HardwareModel
+from fleet.models.link import Link, LinkKind
+from fleet.models.meter import Meter, MeterKind
+from fleet.models.node import Gpu, Node, StorageEndpoint
+from fleet.models.power import PowerDomain, PowerDomainKind, Side
+from fleet.models.rack import Rack
+from fleet.models.site import Site
+
+__all__ = [
+    "CoolingKind",
+    "CoolingZone",
+    "Gpu",
+    "HardwareKind",
+    "HardwareModel",
+    "InventoryGeneration",
+    "Link",
+    "LinkKind",
+    "Meter",
+    "MeterKind",
+    "Node",
+    "PowerDomain",
+    "PowerDomainKind",
+    "Rack",
+    "Side",
+    "Site",
+    "StorageEndpoint",
+]

@@ -1,0 +1,45 @@
+from django.core.validators import MinValueValidator
+from django.db import models
+
+from fleet.models import validators
+from fleet.models.site import Site
+
+
+class CoolingKind(models.TextChoices):
+    AIR = "air", "Air"
+    REAR_DOOR = "rear-door", "Rear door"
+    DIRECT_TO_CHIP = "direct-to-chip", "Direct to chip"
+    IMMERSION = "immersion", "Immersion"
+
+
+class CoolingZone(models.Model):
+    """Racks that share heat rejection."""
+
+    site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="cooling_zones")
+    name = models.CharField(max_length=200)
+    kind = models.CharField(max_length=16, choices=CoolingKind.choices)
+    capacity_w = models.FloatField(
+        validators=[MinValueValidator(0), validators.finite],
+        help_text="Heat that can be carried away, W",
+    )
+    supply_c = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[validators.finite],
+        help_text="Supply temperature, °C",
+    )
+
+    class Meta:
+        ordering = ["site", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["site", "name"], name="cooling_zone_name"),
+            models.CheckConstraint(
+                condition=models.Q(capacity_w__gte=0), name="cooling_zone_capacity"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.site}/{self.name}"
+
+    def clean(self) -> None:
+        validators.site_stays(self)

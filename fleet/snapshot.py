@@ -1,0 +1,606 @@
+"""The inventory as arrays, for code that works on the whole fleet at once.
+
+Row *i* of a table is the *i*-th element of each of its arrays. Tables point at each other by row,
+never by database id; -1 is "none", NaN is "unknown".
+
+Order: sites, domains, zones, links and meters by name (within their site, where they have one);
+racks by site, row, position, name; nodes by rack, position, name; GPUs by node, index. So the racks
+of a site, the nodes of a rack and the GPUs of a node are each one run of rows, which the bounds of
+``FleetArrays`` give: the nodes of rack ``r`` are the rows from ``node_bounds[r]`` up to, but not
+with, ``node_bounds[r + 1]``.
+
+Arrays are read-only and shared by all threads of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from django.db import models
+
+from fleet.models import (
+    CoolingKind,
+    CoolingZone,
+    Gpu,
+    HardwareModel,
+    InventoryGeneration,
+    Link,
+    LinkKind,
+    Meter,
+    MeterKind,
+    Node,
+    PowerDomain,
+    PowerDomainKind,
+    Rack,
+    Side,
+    Site,
+)
+from fleet.reading import one_view_of_the_database
+
+__all__ = [
+    "COOLING_KINDS",
+    "DOMAIN_KINDS",
+    "LINK_KINDS",
+    "METER_KINDS",
+    "METER_TARGETS",
+    "DomainTable",
+    "FleetArrays",
+    "GpuTable",
+    "LinkTable",
+    "MeterTable",
+    "ModelTable",
+    "NodeTable",
+    "RackTable",
+    "SiteTable",
+    "ZoneTable",
+    "current",
+    "expire",
+    "load",
+]
+
+#: int64: database ids, rows of another table (-1: none), codes and small counts.
+Ints: TypeAlias = npt.NDArray[np.int64]
+#: float64: quantities (NaN: unknown).
+Floats: TypeAlias = npt.NDArray[np.float64]
+#: object: Python strings.
+Texts: TypeAlias = npt.NDArray[np.object_]
+
+#: What the ``kind`` codes stand for: a code is the place in the list.
+DOMAIN_KINDS: list[str] = list(PowerDomainKind.values)
+COOLING_KINDS: list[str] = list(CoolingKind.values)
+LINK_KINDS: list[str] = list(LinkKind.values)
+METER_KINDS: list[str] = list(MeterKind.values)
+#: What ``MeterTable.target_kind`` stands for.
+METER_TARGETS: list[str] = ["power_domain", "cooling_zone", "rack", "node"]
+_SIDES: list[str] = list(Side.values)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    ids: Ints
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            getattr(self, field.name).flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def index_by_id(self) -> dict[int, int]:
+        """Row by database id."""
+        return {key: row for row, key in enumerate(self.ids.tolist())}
+
+
+@dataclass(frozen=True, eq=False)
+class _NamedTable(_Table):
+    names: Texts
+
+    @cached_property
+    def index_by_name(self) -> dict[str, int]:
+        """Row by ``names``."""
+        return {name: row for row, name in enumerate(self.names.tolist())}
+
+
+@dataclass(frozen=True, eq=False)
+class _SiteTable(_NamedTable):
+    """A table whose names are unique within a site only: look up in ``index_by_path``."""
+
+    site: Ints
+    #: "site/name"
+    paths: Texts
+
+    @cached_property
+    def index_by_path(self) -> dict[str, int]:
+        """Row by "site/name"."""
+        return {path: row for row, path in enumerate(self.paths.tolist())}
+
+
+@dataclass(frozen=True, eq=False)
+class ModelTable(_NamedTable):
+    """Hardware models, of GPUs and of nodes."""
+
+    rated_w: Floats
+    idle_w: Floats
+    slowdown_c: Floats
+    slowdown_mem_c: Floats
+    shutdown_c: Floats
+    sm_max_mhz: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SiteTable(_NamedTable):
+    #: NaN where the site's power domains are its only limit
+    budget_w: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class DomainTable(_SiteTable):
+    """Power domains."""
+
+    #: code in DOMAIN_KINDS
+    kind: Ints
+    #: row in this table, or -1
+    parent: Ints
+    #: rated, before ``derating`` (0 to 1)
+    capacity_w: Floats
+    derating: Floats
+    #: row of the other half of an A/B pair, or -1
+    pair: Ints
+    #: 0 for A, 1 for B, -1 for neither
+    side: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class ZoneTable(_SiteTable):
+    """Cooling zones."""
+
+    #: code in COOLING_KINDS
+    kind: Ints
+    capacity_w: Floats
+    supply_c: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class RackTable(_SiteTable):
+    row: Texts
+    position: Ints
+    height_u: Ints
+    budget_w: Floats
+    #: rows of power domains, or -1
+    feed_a: Ints
+    feed_b: Ints
+    #: row of a cooling zone, or -1
+    zone: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable(_NamedTable):
+    rack: Ints
+    #: row of a hardware model, or -1
+    model: Ints
+    #: lowest rack unit, from 1; -1 where unknown
+    position_u: Ints
+    height_u: Ints
+    #: all but the GPUs; NaN where the node has no model
+    host_rated_w: Floats
+    host_idle_w: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GpuTable(_Table):
+    node: Ints
+    #: index on the node
+    index: Ints
+    #: row of a hardware model
+    model: Ints
+    rated_w: Floats
+    idle_w: Floats
+    slowdown_c: Floats
+    slowdown_mem_c: Floats
+    shutdown_c: Floats
+    sm_max_mhz: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LinkTable(_NamedTable):
+    #: code in LINK_KINDS
+    kind: Ints
+    site: Ints
+    #: the rack where it starts, also by way of ``node``; or -1
+    rack: Ints
+    #: the node where it starts, or -1
+    node: Ints
+    #: WAN: row of the site at the other end, or -1
+    peer_site: Ints
+    #: for each direction
+    capacity_bits_per_s: Floats
+    latency_s: Floats
+    control_share: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class MeterTable(_NamedTable):
+    #: code in METER_KINDS
+    kind: Ints
+    #: code in METER_TARGETS, which says what table ``target`` is a row of
+    target_kind: Ints
+    target: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class FleetArrays:
+    """The whole inventory as it was at one ``generation``."""
+
+    generation: int
+    models: ModelTable
+    sites: SiteTable
+    domains: DomainTable
+    zones: ZoneTable
+    racks: RackTable
+    nodes: NodeTable
+    gpus: GpuTable
+    links: LinkTable
+    meters: MeterTable
+
+    @cached_property
+    def rack_bounds(self) -> Ints:
+        """First row of ``racks`` for each site, and the number of racks."""
+        return _bounds(self.racks.site, len(self.sites))
+
+    @cached_property
+    def node_bounds(self) -> Ints:
+        """First row of ``nodes`` for each rack, and the number of nodes."""
+        return _bounds(self.nodes.rack, len(self.racks))
+
+    @cached_property
+    def gpu_bounds(self) -> Ints:
+        """First row of ``gpus`` for each node, and the number of GPUs."""
+        return _bounds(self.gpus.node, len(self.nodes))
+
+    @cached_property
+    def gpu_index_by_node(self) -> dict[tuple[str, int], int]:
+        """Row of a GPU by node name and index on the node."""
+        names = self.nodes.names[self.gpus.node].tolist()
+        keys = zip(names, self.gpus.index.tolist(), strict=True)
+        return {key: row for row, key in enumerate(keys)}
+
+
+def load() -> FleetArrays:
+    """Read the whole inventory: ten queries in one snapshot of the database."""
+    with one_view_of_the_database():
+        generation = InventoryGeneration.current()
+        hardware = _models()
+        sites = _sites()
+        domains = _domains(sites)
+        zones = _zones(sites)
+        racks = _racks(sites, domains, zones)
+        nodes = _nodes(racks, hardware)
+        return FleetArrays(
+            generation=generation,
+            models=hardware,
+            sites=sites,
+            domains=domains,
+            zones=zones,
+            racks=racks,
+            nodes=nodes,
+            gpus=_gpus(nodes, hardware),
+            links=_links(sites, racks, nodes),
+            meters=_meters(domains, zones, racks, nodes),
+        )
+
+
+def _columns(model: type[models.Model], *names: str, order_by: Sequence[str] = ()) -> list[Any]:
+    """Return one sequence for each of the columns ``names``. One query."""
+    rows = model._default_manager.order_by(*order_by).values_list(*names)
+    return list(zip(*rows, strict=True)) or [() for _ in names]
+
+
+def _ints(values: Iterable[int | None]) -> Ints:
+    return np.array([-1 if value is None else value for value in values], dtype=np.int64)
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    # NumPy turns None into NaN.
+    return np.array(values, dtype=np.float64)
+
+
+def _texts(values: Sequence[str]) -> Texts:
+    return np.array(values, dtype=np.object_)
+
+
+def _codes(values: Iterable[str], known: list[str]) -> Ints:
+    """Return the place of each value in ``known``, or -1."""
+    code = {value: place for place, value in enumerate(known)}
+    return np.array([code.get(value, -1) for value in values], dtype=np.int64)
+
+
+def _rows(keys: Iterable[int | None], table: _Table) -> Ints:
+    """Return the row in ``table`` of each database id, or -1."""
+    row = table.index_by_id
+    return np.array([-1 if key is None else row[key] for key in keys], dtype=np.int64)
+
+
+def _at(values: Floats, rows: Ints) -> Floats:
+    """Return ``values[rows]``, NaN where the row is -1."""
+    return np.append(values, np.nan)[rows]
+
+
+def _bounds(parents: Ints, count: int) -> Ints:
+    return np.searchsorted(parents, np.arange(count + 1)).astype(np.int64)
+
+
+def _paths(site: Ints, sites: SiteTable, names: Sequence[str]) -> Texts:
+    at = sites.names[site].tolist()
+    return _texts([f"{where}/{name}" for where, name in zip(at, names, strict=True)])
+
+
+def _models() -> ModelTable:
+    ids, names, *ratings = _columns(
+        HardwareModel,
+        "id",
+        "name",
+        "rated_w",
+        "idle_w",
+        "slowdown_c",
+        "slowdown_mem_c",
+        "shutdown_c",
+        "sm_max_mhz",
+        order_by=["name"],
+    )
+    return ModelTable(_ints(ids), _texts(names), *map(_floats, ratings))
+
+
+def _sites() -> SiteTable:
+    ids, names, budget_w = _columns(Site, "id", "name", "budget_w", order_by=["name"])
+    return SiteTable(_ints(ids), _texts(names), _floats(budget_w))
+
+
+def _domains(sites: SiteTable) -> DomainTable:
+    ids, names, site_ids, kind, parent, capacity_w, derating, pair, side = _columns(
+        PowerDomain,
+        "id",
+        "name",
+        "site_id",
+        "kind",
+        "parent_id",
+        "capacity_w",
+        "derating",
+        "pair",
+        "side",
+        order_by=["site__name", "name"],
+    )
+    row = {key: place for place, key in enumerate(ids)}
+    site = _rows(site_ids, sites)
+    return DomainTable(
+        ids=_ints(ids),
+        names=_texts(names),
+        site=site,
+        paths=_paths(site, sites, names),
+        kind=_codes(kind, DOMAIN_KINDS),
+        parent=_ints(row.get(key) for key in parent),
+        capacity_w=_floats(capacity_w),
+        derating=_floats(derating),
+        pair=_other_halves(site_ids, pair),
+        side=_codes(side, _SIDES),
+    )
+
+
+def _other_halves(site_ids: Sequence[int], pairs: Sequence[str]) -> Ints:
+    """Return for each power domain the row of the other one in its pair, or -1."""
+    other = np.full(len(pairs), -1, dtype=np.int64)
+    first: dict[tuple[int, str], int] = {}
+    for row, key in enumerate(zip(site_ids, pairs, strict=True)):
+        if key[1] and (mate := first.setdefault(key, row)) != row:
+            other[row], other[mate] = mate, row
+    return other
+
+
+def _zones(sites: SiteTable) -> ZoneTable:
+    ids, names, site_ids, kind, capacity_w, supply_c = _columns(
+        CoolingZone,
+        "id",
+        "name",
+        "site_id",
+        "kind",
+        "capacity_w",
+        "supply_c",
+        order_by=["site__name", "name"],
+    )
+    site = _rows(site_ids, sites)
+    return ZoneTable(
+        ids=_ints(ids),
+        names=_texts(names),
+        site=site,
+        paths=_paths(site, sites, names),
+        kind=_codes(kind, COOLING_KINDS),
+        capacity_w=_floats(capacity_w),
+        supply_c=_floats(supply_c),
+    )
+
+
+def _racks(sites: SiteTable, domains: DomainTable, zones: ZoneTable) -> RackTable:
+    ids, names, site_ids, row, position, height_u, budget_w, feed_a, feed_b, zone = _columns(
+        Rack,
+        "id",
+        "name",
+        "site_id",
+        "row",
+        "position",
+        "height_u",
+        "budget_w",
+        "feed_a_id",
+        "feed_b_id",
+        "cooling_zone_id",
+        order_by=["site__name", "row", "position", "name"],
+    )
+    site = _rows(site_ids, sites)
+    return RackTable(
+        ids=_ints(ids),
+        names=_texts(names),
+        site=site,
+        paths=_paths(site, sites, names),
+        row=_texts(row),
+        position=_ints(position),
+        height_u=_ints(height_u),
+        budget_w=_floats(budget_w),
+        feed_a=_rows(feed_a, domains),
+        feed_b=_rows(feed_b, domains),
+        zone=_rows(zone, zones),
+    )
+
+
+def _nodes(racks: RackTable, hardware: ModelTable) -> NodeTable:
+    ids, names, rack_ids, model_ids, position_u, height_u = _columns(
+        Node,
+        "id",
+        "name",
+        "rack_id",
+        "model_id",
+        "position_u",
+        "height_u",
+        order_by=["position_u", "name"],
+    )
+    rack, model = _rows(rack_ids, racks), _rows(model_ids, hardware)
+    # Stable: within a rack the order of the query stays.
+    order = np.argsort(rack, kind="stable")
+    model = model[order]
+    return NodeTable(
+        ids=_ints(ids)[order],
+        names=_texts(names)[order],
+        rack=rack[order],
+        model=model,
+        position_u=_ints(position_u)[order],
+        height_u=_ints(height_u)[order],
+        host_rated_w=_at(hardware.rated_w, model),
+        host_idle_w=_at(hardware.idle_w, model),
+    )
+
+
+def _gpus(nodes: NodeTable, hardware: ModelTable) -> GpuTable:
+    ids, node_ids, index, model_ids = _columns(Gpu, "id", "node_id", "index", "model_id")
+    node = _rows(node_ids, nodes)
+    order = np.lexsort((_ints(index), node))
+    model = _rows(model_ids, hardware)[order]
+    return GpuTable(
+        ids=_ints(ids)[order],
+        node=node[order],
+        index=_ints(index)[order],
+        model=model,
+        rated_w=_at(hardware.rated_w, model),
+        idle_w=_at(hardware.idle_w, model),
+        slowdown_c=_at(hardware.slowdown_c, model),
+        slowdown_mem_c=_at(hardware.slowdown_mem_c, model),
+        shutdown_c=_at(hardware.shutdown_c, model),
+        sm_max_mhz=_at(hardware.sm_max_mhz, model),
+    )
+
+
+def _links(sites: SiteTable, racks: RackTable, nodes: NodeTable) -> LinkTable:
+    ids, names, kind, site, rack_ids, node_ids, peer, capacity, latency, share = _columns(
+        Link,
+        "id",
+        "name",
+        "kind",
+        "site_id",
+        "rack_id",
+        "node_id",
+        "peer_site_id",
+        "capacity_bits_per_s",
+        "latency_s",
+        "control_share",
+        order_by=["name"],
+    )
+    node = _rows(node_ids, nodes)
+    return LinkTable(
+        ids=_ints(ids),
+        names=_texts(names),
+        kind=_codes(kind, LINK_KINDS),
+        site=_rows(site, sites),
+        rack=np.where(node >= 0, np.append(nodes.rack, -1)[node], _rows(rack_ids, racks)),
+        node=node,
+        peer_site=_rows(peer, sites),
+        capacity_bits_per_s=_floats(capacity),
+        latency_s=_floats(latency),
+        control_share=_floats(share),
+    )
+
+
+def _meters(
+    domains: DomainTable, zones: ZoneTable, racks: RackTable, nodes: NodeTable
+) -> MeterTable:
+    ids, names, kind, *target_ids = _columns(
+        Meter,
+        "id",
+        "name",
+        "kind",
+        "power_domain_id",
+        "cooling_zone_id",
+        "rack_id",
+        "node_id",
+        order_by=["name"],
+    )
+    # One row for each kind of target, in the order of METER_TARGETS; one of each column is set.
+    tables: list[_Table] = [domains, zones, racks, nodes]
+    targets = np.vstack([_rows(keys, of) for keys, of in zip(target_ids, tables, strict=True)])
+    return MeterTable(
+        ids=_ints(ids),
+        names=_texts(names),
+        kind=_codes(kind, METER_KINDS),
+        target_kind=targets.argmax(axis=0),
+        target=targets.max(axis=0),
+    )
+
+
+class _Cache:
+    """The arrays of this process, with the time at which their generation was last looked up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arrays: FleetArrays | None = None
+        self._checked_at = -np.inf
+
+    def get(self, max_age_s: float) -> FleetArrays:
+        arrays = self._arrays
+        if arrays is not None and time.monotonic() - self._checked_at < max_age_s:
+            return arrays
+        # While one thread reloads, the others go on with what there is.
+        if not self._lock.acquire(blocking=arrays is None) and arrays is not None:
+            return arrays
+        try:
+            return self._refresh()
+        finally:
+            self._lock.release()
+
+    def expire(self) -> None:
+        self._checked_at = -np.inf
+
+    def _refresh(self) -> FleetArrays:
+        asked_at = time.monotonic()
+        if self._arrays is None or self._arrays.generation != InventoryGeneration.current():
+            self._arrays = load()
+        self._checked_at = asked_at
+        return self._arrays
+
+
+_cache = _Cache()
+
+
+def current(max_age_s: float = 2.0) -> FleetArrays:
+    """Return the inventory as it was at most ``max_age_s`` (and a reload) ago.
+
+    One query when that time has passed, :func:`load` when the inventory has changed.
+    """
+    return _cache.get(max_age_s)
+
+
+def expire() -> None:
+    """Have the next :func:`current` of this process look whether the inventory has changed."""
+    _cache.expire()
