@@ -1,0 +1,263 @@
+"""The agent's one loop: sample, seal, push, until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headroom import __version__
+from headroom.agent.delivery import Delivery, DeliverySettings, Server
+from headroom.agent.devices import ColumnBuffer, Source
+from headroom.agent.spool import Spool, SpoolError
+from headroom.contracts import (
+    AgentStatus,
+    GpuColumns,
+    HostColumns,
+    NodeReport,
+    TelemetryBatch,
+)
+from headroom.errors import HeadroomError
+
+__all__ = ["Agent", "AgentSettings", "Sampler"]
+
+logger = logging.getLogger(__name__)
+
+#: How long one push may take while the agent runs, and while it stops, s.
+_PUSH_TIMEOUT_S = 10.0
+_LAST_WORD_S = 3.0
+_HEARTBEAT_S = 60.0
+#: How long a round that failed for a reason of our own (a full disk) is put off, s.
+_OWN_FAULT_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Who the agent is and how often it does what."""
+
+    agent: str
+    node: str
+    sample_s: float = 1.0
+    push_s: float = 5.0
+
+
+class Sampler:
+    """Gathers the rows of all sources into batches. The clock is the machine's own."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        sources: Sequence[Source],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._clock = clock
+        self._gpus = ColumnBuffer(GpuColumns)
+        self._host = ColumnBuffer(HostColumns)
+        self._crashes = 0
+        self._last_crash = ""
+
+    @property
+    def errors(self) -> int:
+        """How many reads failed, or gave what the contract does not allow, since the start."""
+        failed = sum(source.errors for source in self._sources) + self._crashes
+        return failed + self._gpus.rejected + self._host.rejected
+
+    @property
+    def last_error(self) -> str:
+        """What the last failed read said, or ""."""
+        return next((s.last_error for s in self._sources if s.last_error), self._last_crash)
+
+    def sample(self) -> int:
+        """Read every source once; return the number of rows."""
+        return sum(self._sample(source) for source in self._sources)
+
+    def _sample(self, source: Source) -> int:
+        ts = self._clock()
+        buffer = self._gpus if source.block == "gpus" else self._host
+        try:
+            rows = list(source.read())
+        except Exception as exc:  # a defect in one source must not silence the others
+            self._crashes += 1
+            crash = f"{type(source).__name__}: {exc!r}"
+            if crash != self._last_crash:
+                logger.exception("source failed", extra={"source": type(source).__name__})
+            self._last_crash = crash
+            return 0
+        for row in rows:
+            buffer.append(ts, row)
+        return len(rows)
+
+    def seal(self) -> TelemetryBatch:
+        """Return a batch of everything sampled since the last seal.
+
+        Its seq is given by the spool. One without rows still says that the agent lives.
+        """
+        gpus, host = self._gpus.take(), self._host.take()
+        has_rows = gpus is not None or host is not None
+        return TelemetryBatch(
+            agent=self._settings.agent,
+            boot_id="unspooled",
+            seq=1,
+            oldest_seq=1,
+            sent_at=self._clock(),
+            nodes=[NodeReport(node=self._settings.node, gpus=gpus, host=host)] if has_rows else [],
+        )
+
+
+class Agent:
+    """Samples in the thread that calls :meth:`run`, pushes in another.
+
+    A slow server thus costs no reading. Stopping, it seals what it sampled and tries for three
+    seconds to hand it over; the rest waits in the spool for the next start.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        sources: Sequence[Source],
+        spool: Spool,
+        server: Server,
+        *,
+        delivery_settings: DeliverySettings | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._spool = spool
+        self._sampler = Sampler(settings, sources, clock=clock)
+        self.delivery = Delivery(
+            server,
+            spool,
+            status=self.status,
+            settings=delivery_settings or DeliverySettings(),
+            clock=clock,
+        )
+        #: When the loop last went round, by :func:`time.monotonic`.
+        self.heartbeat = time.monotonic()
+        self._stop = threading.Event()
+        self._wake_pusher = threading.Event()
+        self._rows = 0
+        self._lost_batches = 0
+
+    def stop(self) -> None:
+        """Ask the loop to end. May be called from a signal handler or another thread."""
+        self._stop.set()
+        self._wake_pusher.set()
+
+    def status(self) -> AgentStatus:
+        """Return how the agent is doing, as its batches say it."""
+        return AgentStatus(
+            version=__version__,
+            spooled_batches=len(self._spool),
+            dropped_batches=self._spool.dropped + self._lost_batches,
+            errors=self._sampler.errors + self.delivery.errors,
+            last_error=(self.delivery.last_error or self._sampler.last_error)[:500],
+        )
+
+    def run(self) -> None:
+        """Go round until :meth:`stop`."""
+        pusher = threading.Thread(target=self._push_until_stopped, name="push", daemon=True)
+        pusher.start()
+        logger.info(
+            "agent started",
+            extra={"node": self._settings.node, "boot_id": self._spool.boot_id},
+        )
+        try:
+            self._sample_until_stopped()
+        finally:
+            self.stop()
+            self._seal()
+            self._last_word(pusher)
+            for source in self._sources:
+                source.close()
+
+    def run_once(self) -> bool:
+        """Sample, seal and push once; return whether the server took all there was."""
+        self._sampler.sample()
+        self._stop.wait(self._settings.sample_s)  # rates need two looks
+        self._sampler.sample()
+        self._seal()
+        while self.delivery.round(timeout_s=_PUSH_TIMEOUT_S):
+            pass
+        return not self.delivery.unsent
+
+    def _sample_until_stopped(self) -> None:
+        sample_s, push_s = self._settings.sample_s, self._settings.push_s
+        next_sample = time.monotonic()
+        next_seal = next_sample + push_s
+        next_heartbeat = next_sample + _HEARTBEAT_S
+        while not self._stop.wait(max(0.0, next_sample - time.monotonic())):
+            self._rows += self._sampler.sample()
+            now = self.heartbeat = time.monotonic()
+            next_sample = _next_on_grid(next_sample, sample_s, now)
+            if now >= next_seal:
+                self._seal()
+                self._wake_pusher.set()
+                next_seal = _next_on_grid(next_seal, push_s, now)
+            if now >= next_heartbeat:
+                self._log_heartbeat()
+                next_heartbeat = now + _HEARTBEAT_S
+
+    def _seal(self) -> None:
+        try:
+            self._spool.put(self._sampler.seal())
+        except SpoolError as exc:
+            self._lost_batches += 1
+            logger.error("batch lost", extra={"cause": exc})
+
+    def _push_until_stopped(self) -> None:
+        more = True  # what an earlier life left behind
+        while not self._stop.is_set():
+            if not more:
+                self._wake_pusher.wait(self.delivery.wait_s or None)
+                self._wake_pusher.clear()
+            try:
+                more = self.delivery.round(timeout_s=_PUSH_TIMEOUT_S)
+                more = more or (self.delivery.unsent and not self.delivery.wait_s)
+            except HeadroomError as exc:
+                logger.error("push round failed", extra={"cause": exc})
+                self._stop.wait(_OWN_FAULT_PAUSE_S)
+
+    def _last_word(self, pusher: threading.Thread) -> None:
+        """Hand over what is left, for as long as a stop may take, and close the spool."""
+        deadline = time.monotonic() + _LAST_WORD_S
+        pusher.join(_LAST_WORD_S)
+        if pusher.is_alive():
+            # It hangs in a push and uses the spool; both end with the process.
+            logger.warning("agent stopped during a push", extra={"spooled": len(self._spool)})
+            return
+        self.delivery.hurry()
+        try:
+            while (left_s := deadline - time.monotonic()) > 0:
+                if not self.delivery.round(timeout_s=left_s):
+                    break
+        except HeadroomError as exc:
+            logger.error("last push failed", extra={"cause": exc})
+        logger.info("agent stopped", extra={"spooled": len(self._spool)})
+        self._spool.close()
+
+    def _log_heartbeat(self) -> None:
+        logger.info(
+            "heartbeat",
+            extra={
+                "rows": self._rows,
+                "accepted": self.delivery.accepted,
+                "durable_seq": self.delivery.durable_seq,
+                "spooled": len(self._spool),
+                "dropped": self._spool.dropped + self._lost_batches,
+                "errors": self._sampler.errors + self.delivery.errors,
+            },
+        )
+
+
+def _next_on_grid(due: float, period: float, now: float) -> float:
+    """Return the first of ``due + n * period`` after ``now``.
+
+    What a slow device made us miss is left out, not made up for in a burst.
+    """
+    return due + period * (1 + max(0.0, now - due) // period)

@@ -1,0 +1,241 @@
+"""The server's HTTP API, as the agent, the replay and the twin use it.
+
+Errors are those of :mod:`headroom.errors`: :class:`Refused` (permanent), of which
+:class:`Unauthorized` is a kind, and :class:`Unavailable` (try again later).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+import urllib3
+import zstandard
+
+from headroom import __version__
+from headroom.contracts import FieldError, TelemetryAck, TelemetryBatch, encode_batch
+from headroom.errors import HeadroomError, Refused, Unauthorized, Unavailable
+
+__all__ = [
+    "Client",
+    "HeadroomError",
+    "Refused",
+    "Unauthorized",
+    "Unavailable",
+    "compress_batch",
+]
+
+#: 4xx answers that a later attempt may turn into a success.
+_RETRYABLE_4XX = frozenset({408, 425, 429})
+#: The longest wait that a Retry-After header can ask of us.
+_MAX_RETRY_AFTER_S = 3600.0
+_CONNECT_TIMEOUT_S = 5.0
+
+
+def compress_batch(batch: TelemetryBatch) -> bytes:
+    """Return ``batch`` as :meth:`Client.push_compressed` sends it: MessagePack under zstd."""
+    return zstandard.compress(encode_batch(batch))
+
+
+class Client:
+    """One server and one token. Connections are kept alive and shared between threads.
+
+    Paths are given from the server's root, such as ``/api/v1/agents/``.
+    """
+
+    def __init__(
+        self,
+        server_url: str,
+        token: str,
+        *,
+        timeout_s: float = 10.0,
+        connections: int = 4,
+    ) -> None:
+        parts = urlsplit(server_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise HeadroomError(
+                f"{server_url!r} is no server URL: it needs a scheme and a host, "
+                "such as http://127.0.0.1:8000"
+            )
+        self.server_url = server_url.rstrip("/")
+        self._token = token
+        self._timeout_s = timeout_s
+        # Redirects are off because a POST that is redirected arrives as a GET, or not at all;
+        # retries are the caller's, who knows what may be sent twice.
+        self._pool = urllib3.PoolManager(maxsize=connections, retries=False)
+
+    def __repr__(self) -> str:
+        return f"Client({self.server_url!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, also those of the clients made by :meth:`with_token`."""
+        self._pool.clear()
+
+    def with_token(self, token: str) -> Client:
+        """Return a client of the same server and the same connections under another token."""
+        other = Client(self.server_url, token, timeout_s=self._timeout_s)
+        other._pool = self._pool
+        return other
+
+    def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
+        """Send one batch. Sending the same ``(agent, boot_id, seq)`` again does no harm."""
+        return self.push_compressed(compress_batch(batch), timeout_s=timeout_s)
+
+    def push_compressed(self, body: bytes, *, timeout_s: float | None = None) -> TelemetryAck:
+        """Send a batch that :func:`compress_batch` made."""
+        headers = {"Content-Type": "application/msgpack", "Content-Encoding": "zstd"}
+        answer = self._send(
+            "POST", "/api/v1/telemetry", body=body, headers=headers, timeout_s=timeout_s
+        )
+        try:
+            return self._ack(answer)
+        except Refused as exc:
+            if isinstance(exc, Unauthorized) or exc.status == 413 or _field_error(answer):
+                raise
+            # A proxy or a wrong address speaks, not the ingest: it must not cost us readings.
+            raise Unavailable(
+                f"{self.server_url} answers {exc.status} in a form that Headroom does not use; "
+                "check the server's URL",
+                status=exc.status,
+            ) from exc
+
+    def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck:
+        """Return how far the batches of this token's agent under ``boot_id`` are durable."""
+        path = _with_query("/api/v1/telemetry/position", {"boot_id": boot_id})
+        return self._ack(self._send("GET", path, timeout_s=timeout_s))
+
+    def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """GET ``path`` and return the decoded JSON."""
+        return _json(self._checked(self._send("GET", _with_query(path, params))))
+
+    def post(self, path: str, document: Any, params: Mapping[str, str] | None = None) -> Any:
+        """POST ``document`` as JSON and return the decoded JSON (None for an empty answer)."""
+        return self._post(path, msgspec.json.encode(document), "application/json", params)
+
+    def post_yaml(self, path: str, text: str, params: Mapping[str, str] | None = None) -> Any:
+        """POST a YAML document and return the decoded JSON (None for an empty answer)."""
+        return self._post(path, text.encode(), "application/yaml", params)
+
+    def _post(
+        self, path: str, body: bytes, content_type: str, params: Mapping[str, str] | None
+    ) -> Any:
+        headers = {"Content-Type": content_type}
+        answer = self._send("POST", _with_query(path, params), body=body, headers=headers)
+        return _json(self._checked(answer))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            return self._pool.request(
+                method,
+                self.server_url + path,
+                body=body,
+                headers={
+                    "Accept": "application/json",
+                    "Authorization": f"Bearer {self._token}",
+                    "User-Agent": f"headroom/{__version__}",
+                    **(headers or {}),
+                },
+                timeout=urllib3.Timeout(connect=min(_CONNECT_TIMEOUT_S, limit_s), read=limit_s),
+                redirect=False,
+            )
+        except urllib3.exceptions.HTTPError as exc:
+            cause = type(exc).__name__
+            raise Unavailable(f"{self.server_url} cannot be reached: {cause}: {exc}") from exc
+
+    def _ack(self, answer: urllib3.BaseHTTPResponse) -> TelemetryAck:
+        data = self._checked(answer).data
+        try:
+            return msgspec.json.decode(data, type=TelemetryAck)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            raise Unavailable(
+                f"{self.server_url} answers {answer.status} without an acknowledgement: {exc}; "
+                "check the server's URL",
+                status=answer.status,
+            ) from exc
+
+    def _checked(self, answer: urllib3.BaseHTTPResponse) -> urllib3.BaseHTTPResponse:
+        """Return ``answer`` when it is a 2xx; raise the error that it stands for otherwise."""
+        status = answer.status
+        if 200 <= status < 300:
+            return answer
+        if 400 <= status < 500 and status not in _RETRYABLE_4XX:
+            error = _field_error(answer) or FieldError(
+                code=f"http_{status}", message=answer.reason or "refused"
+            )
+            raise (Unauthorized if status in (401, 403) else Refused)(status, error)
+        raise Unavailable(
+            self._describe(answer), status=status, retry_after_s=_retry_after_s(answer)
+        )
+
+    def _describe(self, answer: urllib3.BaseHTTPResponse) -> str:
+        if 300 <= answer.status < 400:
+            return (
+                f"{self.server_url} answers {answer.status} and points to "
+                f"{answer.headers.get('Location', 'nowhere')}; check the server's URL"
+            )
+        error = _field_error(answer)
+        reason = f"{error.code}: {error.message}" if error else answer.reason or "no reason given"
+        return f"{self.server_url} answers {answer.status} {reason}"
+
+
+def _with_query(path: str, params: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(params)}" if params else path
+
+
+def _json(answer: urllib3.BaseHTTPResponse) -> Any:
+    if not answer.data:
+        return None
+    try:
+        return msgspec.json.decode(answer.data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise Unavailable(
+            f"the server answers {answer.status} with something that is not JSON: {exc}",
+            status=answer.status,
+        ) from exc
+
+
+def _field_error(answer: urllib3.BaseHTTPResponse) -> FieldError | None:
+    """Return the error that the body states, or None when it is not one of the API's."""
+    try:
+        error = msgspec.json.decode(answer.data)["error"]
+        known = {name: error[name] for name in FieldError.__struct_fields__ if error.get(name)}
+        return msgspec.convert(known, FieldError)
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _retry_after_s(answer: urllib3.BaseHTTPResponse) -> float | None:
+    """Read Retry-After in either of its forms, seconds or an HTTP date."""
+    text = answer.headers.get("Retry-After", "").strip()
+    if text.isdecimal():
+        return min(float(text), _MAX_RETRY_AFTER_S)
+    try:
+        wait_s = parsedate_to_datetime(text).timestamp() - time.time()
+    except (TypeError, ValueError):
+        return None
+    return min(max(wait_s, 0.0), _MAX_RETRY_AFTER_S)

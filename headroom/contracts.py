@@ -1,0 +1,317 @@
+"""Wire contracts, shared by the agent, the server, the SDK and the twin.
+
+Everything is columnar: one array per field, and row *i* of a block is the *i*-th element of each of
+its arrays. A field that the source cannot read is left out (no array) or null in its row; it is
+never zero, never NaN. Times are Unix seconds, UTC.
+
+Units, where a name does not say them: ``util`` and ``fan`` are percent (0 to 100), ``mem_used`` is
+in bytes, ``nvlink_*`` and ``pcie_*`` are bytes per second, ``throttle`` is the NVML mask of
+clocks-event reasons, ``throttle_*_ns`` are cumulative nanoseconds since the driver was loaded,
+``ecc`` counts uncorrected errors since then.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+#: The largest batch that the server takes, after decompression.
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+#: The most rows that all blocks of a batch may have together.
+MAX_ROWS = 200_000
+
+#: Postgres' text has no NUL.
+_NO_NUL = r"^[^\x00]*$"
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NO_NUL)]
+Timestamp: TypeAlias = Annotated[float, Meta(ge=0, lt=1e11)]
+
+_Watts = Annotated[float, Meta(ge=0, le=1e6)]
+_SignedWatts = Annotated[float, Meta(ge=-1e10, le=1e10)]
+_Joules = Annotated[float, Meta(ge=0, le=1e18)]
+_Celsius = Annotated[float, Meta(ge=-100, le=300)]
+_Megahertz = Annotated[float, Meta(ge=0, le=100_000)]
+_Percent = Annotated[float, Meta(ge=0, le=100)]
+_Bytes = Annotated[int, Meta(ge=0, le=2**60)]
+_BytesPerSecond = Annotated[float, Meta(ge=0, le=1e15)]
+_Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+_Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+
+
+class ThrottleCause(enum.IntFlag):
+    """Why a GPU runs below its clock: the bits of NVML's mask of reasons that are throttles.
+
+    Idle (0x1) and application clocks (0x2) are left out: nothing is wrong with either.
+    """
+
+    SW_POWER_CAP = 0x4
+    HW_SLOWDOWN = 0x8
+    SYNC_BOOST = 0x10
+    SW_THERMAL = 0x20
+    HW_THERMAL = 0x40
+    HW_POWER_BRAKE = 0x80
+    DISPLAY_CLOCK = 0x100
+
+    @property
+    def token(self) -> str:
+        """The name used in tables, labels, URLs and pages, such as ``sw_power_cap``."""
+        return (self.name or "").lower()
+
+
+class Columns(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A block of rows: ``ts`` and one array per further field, all of the same length."""
+
+    ts: list[Timestamp]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+class GpuColumns(Columns, kw_only=True):
+    """Readings of one node's GPUs; ``gpu`` is the index of the GPU on its node."""
+
+    gpu: list[Annotated[int, Meta(ge=0, le=255)]]
+    power_w: list[_Watts | None] | None = None
+    power_limit_w: list[_Watts | None] | None = None
+    energy_j: list[_Joules | None] | None = None
+    temp_c: list[_Celsius | None] | None = None
+    temp_mem_c: list[_Celsius | None] | None = None
+    temp_limit_c: list[_Celsius | None] | None = None
+    sm_mhz: list[_Megahertz | None] | None = None
+    mem_mhz: list[_Megahertz | None] | None = None
+    util: list[_Percent | None] | None = None
+    mem_used: list[_Bytes | None] | None = None
+    fan: list[_Percent | None] | None = None
+    throttle: list[_Counter | None] | None = None
+    throttle_sw_power_cap_ns: list[_Counter | None] | None = None
+    throttle_hw_slowdown_ns: list[_Counter | None] | None = None
+    throttle_sync_boost_ns: list[_Counter | None] | None = None
+    throttle_sw_thermal_ns: list[_Counter | None] | None = None
+    throttle_hw_thermal_ns: list[_Counter | None] | None = None
+    throttle_hw_power_brake_ns: list[_Counter | None] | None = None
+    nvlink_tx: list[_BytesPerSecond | None] | None = None
+    nvlink_rx: list[_BytesPerSecond | None] | None = None
+    pcie_tx: list[_BytesPerSecond | None] | None = None
+    pcie_rx: list[_BytesPerSecond | None] | None = None
+    ecc: list[_Counter | None] | None = None
+    xid: list[Annotated[int, Meta(ge=0, le=100_000)] | None] | None = None
+    job: list[Name | None] | None = None
+
+
+class HostColumns(Columns, kw_only=True):
+    """Readings of the node itself.
+
+    ``psi_*`` is the share of time in which some task stalled, percent. ``power_w`` is what the node
+    draws besides its GPUs, as its baseboard tells; ``cpu_power_w`` is the CPU packages' part of it.
+    """
+
+    cpu_util: list[_Percent | None] | None = None
+    mem_used: list[_Bytes | None] | None = None
+    mem_total: list[_Bytes | None] | None = None
+    net_rx_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    net_tx_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    psi_cpu: list[_Percent | None] | None = None
+    psi_mem: list[_Percent | None] | None = None
+    psi_io: list[_Percent | None] | None = None
+    power_w: list[_Watts | None] | None = None
+    cpu_power_w: list[_Watts | None] | None = None
+
+
+class NodeReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one node says of its GPUs and of itself."""
+
+    node: Name
+    gpus: GpuColumns | None = None
+    host: HostColumns | None = None
+
+
+class LinkColumns(Columns, kw_only=True):
+    """Readings of links, each by its name in the inventory. ``errors`` is cumulative."""
+
+    link: list[Name]
+    tx_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    rx_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    latency_s: list[_Seconds | None] | None = None
+    retransmits_per_s: list[_BytesPerSecond | None] | None = None
+    errors: list[_Counter | None] | None = None
+
+
+class MeterColumns(Columns, kw_only=True):
+    """Readings of meters, each by its name in the inventory.
+
+    ``power_w`` may be zero or negative: real meters say so when they fail, and that is kept.
+    """
+
+    meter: list[Name]
+    power_w: list[_SignedWatts | None] | None = None
+    energy_j: list[_Joules | None] | None = None
+    temp_c: list[_Celsius | None] | None = None
+
+
+class JobColumns(Columns, kw_only=True):
+    """Progress of training jobs, as the training loop reports it.
+
+    ``step`` is whatever the loop counts on: optimizer steps, samples or tokens.
+    """
+
+    job: list[Name]
+    step: list[_Counter | None] | None = None
+    loss: list[_Finite | None] | None = None
+    step_time_s: list[_Seconds | None] | None = None
+    samples_per_s: list[_Finite | None] | None = None
+
+
+class AgentStatus(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How the agent itself is doing."""
+
+    version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""
+    spooled_batches: _Counter = 0
+    dropped_batches: _Counter = 0
+    errors: _Counter = 0
+    last_error: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
+
+
+class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One push of one agent: the body of ``POST /api/v1/telemetry``.
+
+    ``seq`` counts up from 1 within a ``boot_id`` (one life of the agent's spool). ``oldest_seq`` is
+    the lowest seq that the agent still holds: everything below it was acknowledged or given up, so
+    the server need not wait for it.
+    """
+
+    agent: Name
+    boot_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
+    seq: Annotated[int, Meta(ge=1, le=2**62)]
+    oldest_seq: Annotated[int, Meta(ge=1, le=2**62)]
+    sent_at: Timestamp
+    status: AgentStatus | None = None
+    nodes: list[NodeReport] = []
+    links: LinkColumns | None = None
+    meters: MeterColumns | None = None
+    jobs: JobColumns | None = None
+
+
+class TelemetryAck(Struct, kw_only=True):
+    """The answer to a batch: all up to and including ``durable_seq`` is committed in Postgres."""
+
+    durable_seq: int
+    received_at: float
+
+
+class FieldError(Struct, kw_only=True, omit_defaults=True):
+    """Why a request was refused: a stable code, the field, a sentence, and the way out."""
+
+    code: str
+    message: str
+    field: str = ""
+    hint: str = ""
+
+
+class ErrorBody(Struct, kw_only=True):
+    """The body of every 4xx and 5xx answer of the telemetry API."""
+
+    error: FieldError
+
+
+class BatchError(ValueError):
+    """A batch breaks the contract. ``error`` says where and why."""
+
+    def __init__(self, code: str, message: str, *, field: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.error = FieldError(code=code, message=message, field=field, hint=hint)
+
+
+def blocks(batch: TelemetryBatch) -> Iterator[tuple[str, Columns]]:
+    """Yield every block of rows in ``batch`` with its path in the document."""
+    for i, report in enumerate(batch.nodes):
+        if report.gpus is not None:
+            yield f"nodes[{i}].gpus", report.gpus
+        if report.host is not None:
+            yield f"nodes[{i}].host", report.host
+    for name in ("links", "meters", "jobs"):
+        block = getattr(batch, name)
+        if block is not None:
+            yield name, block
+
+
+def row_count(batch: TelemetryBatch) -> int:
+    """Return the number of rows in all blocks of ``batch``."""
+    return sum(len(block) for _, block in blocks(batch))
+
+
+def check_shape(batch: TelemetryBatch) -> None:
+    """Raise :class:`BatchError` where arrays of one block differ in length.
+
+    Types and ranges (and with them NaN) are checked by the decoder; this is what it cannot see.
+    """
+    if batch.oldest_seq > batch.seq:
+        raise BatchError(
+            "oldest_seq_above_seq",
+            f"oldest_seq {batch.oldest_seq} is above seq {batch.seq}",
+            field="oldest_seq",
+            hint="oldest_seq is the lowest seq that the agent still holds, this batch included",
+        )
+    if row_count(batch) > MAX_ROWS:
+        raise BatchError(
+            "too_many_rows",
+            f"{row_count(batch)} rows in one batch; at most {MAX_ROWS} are taken",
+            hint="send smaller batches",
+        )
+    for path, block in blocks(batch):
+        _check_block(path, block)
+
+
+def _check_block(path: str, block: Columns) -> None:
+    rows = len(block)
+    for field in block.__struct_fields__:
+        column: list[Any] | None = getattr(block, field)
+        if column is None:
+            continue
+        if len(column) != rows:
+            raise BatchError(
+                "length_mismatch",
+                f"{len(column)} values beside {rows} timestamps",
+                field=f"{path}.{field}",
+                hint="every array of a block has one value (or null) for each element of ts",
+            )
+
+
+_json_decoder = msgspec.json.Decoder(TelemetryBatch)
+_msgpack_decoder = msgspec.msgpack.Decoder(TelemetryBatch)
+_msgpack_encoder = msgspec.msgpack.Encoder()
+
+
+def decode_batch(body: bytes, *, json: bool) -> TelemetryBatch:
+    """Decode and check one batch.
+
+    Raises :class:`BatchError` with the path of the first field at fault.
+    """
+    try:
+        batch = _json_decoder.decode(body) if json else _msgpack_decoder.decode(body)
+    except msgspec.ValidationError as exc:
+        message, _, path = str(exc).partition(" - at `$")
+        raise BatchError(
+            "invalid_field",
+            message,
+            field=path.rstrip("`").lstrip("."),
+            hint="see the telemetry contract in docs/reference/telemetry.md",
+        ) from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        kind = "JSON" if json else "MessagePack"
+        raise BatchError(
+            "malformed_body",
+            f"the body is not valid {kind}: {exc}",
+            hint="check Content-Type, Content-Encoding and that the body was sent whole",
+        ) from exc
+    check_shape(batch)
+    return batch
+
+
+def encode_batch(batch: TelemetryBatch) -> bytes:
+    """Encode ``batch`` as MessagePack."""
+    return _msgpack_encoder.encode(batch)

@@ -1,0 +1,51 @@
+"""What can go wrong outside the server, one class per cause."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headroom.contracts import FieldError
+
+__all__ = ["HeadroomError", "Refused", "Unauthorized", "Unavailable"]
+
+
+class HeadroomError(Exception):
+    """Something went wrong."""
+
+    #: Whether the same call may succeed later without a change by a person.
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
+
+
+class Refused(HeadroomError):
+    """The server understood the request and refuses it: sending it again changes nothing."""
+
+    def __init__(self, status: int, error: FieldError) -> None:
+        self.status = status
+        self.error = error
+        place = f" at {error.field}" if error.field else ""
+        hint = f" ({error.hint})" if error.hint else ""
+        super().__init__(f"{status} {error.code}{place}: {error.message}{hint}")
+
+
+class Unauthorized(Refused):
+    """The token is missing, unknown, revoked, or not allowed to do this (401 and 403).
+
+    A person can put that right without a change of the request, so what was to be sent is kept.
+    """
+
+
+class Unavailable(HeadroomError):
+    """The server cannot be reached or cannot take the request now: try again later."""
+
+    retryable = True
+
+    def __init__(
+        self, message: str = "", *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        #: How long the server asks us to wait; None when it does not say.
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,322 @@
+"""The published recordings that can be played: how to know them and how to read them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from headroom.replay.recording import (
+    Hardware,
+    JobPoint,
+    Recording,
+    RecordingError,
+    slug,
+)
+
+__all__ = ["load"]
+
+_TRAINING_COLUMNS = ("run_id", "meter", "node", "t_ms", "power_w")
+_EVENT_COLUMNS = ("bench", "run_id", "t_ms", "key", "value", "metadata")
+_WALL_COLUMNS = ("model", "scenario", "phase", "t_iso", "power_w")
+#: What to play of a folder, by the first of these that it holds.
+_DEFAULT_FILES = ("power_64node_gpt3.csv.gz", "wall_power.csv.gz")
+_EVENTS_FILE = "training_events.csv.gz"
+#: Silence between two runs is cut down to this, s: days of it are in the source.
+_BETWEEN_RUNS_S = 60.0
+#: Benchmarks whose ``eval_accuracy`` is a loss (log perplexity, cross entropy).
+_LOSS_BENCHES = frozenset({"gpt3", "llama2_70b_lora"})
+_STEP_TIME_KEYS = ("train_step_time", "train_step_timing in s")
+
+_SMC_H100 = Hardware(
+    gpu_model="H100-SXM5-80GB",
+    gpu_rated_w=700,
+    gpu_idle_w=70,
+    gpu_mem_bytes=85_520_809_984,
+    host_model="Immersed-HGX-H100-host",
+    # The highest node reading of the 64-node run is 7.55 kW; no fans are left to feed.
+    host_rated_w=1_900,
+    host_idle_w=900,
+    gpus_per_node=8,
+    nodes_per_rack=8,
+    node_budget_w=7_750,
+    cooling_kind="immersion",
+    supply_c=35,
+)
+_HGX_H200 = Hardware(
+    gpu_model="H200-SXM-141GB",
+    gpu_rated_w=700,
+    gpu_idle_w=75,
+    gpu_mem_bytes=150_754_820_096,
+    host_model="HGX-H200-host",
+    host_rated_w=2_400,
+    host_idle_w=1_100,
+    gpus_per_node=8,
+    nodes_per_rack=1,
+    node_budget_w=8_000,
+    cooling_kind="air",
+    supply_c=24,
+)
+
+
+class _Reading(NamedTuple):
+    run: str
+    node: str
+    t_s: float
+    power_w: float
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What of a recording the user asked for."""
+
+    run: str | None
+    meter: str
+
+
+def load(path: Path, *, run: str | None = None, meter: str = "ac") -> Recording:
+    """Read a recording: one file, or the main one of a folder.
+
+    ``run`` picks one run; without it that is the first of a training recording, and all of a wall
+    power recording. ``meter`` is ``ac`` or ``dc``, for recordings that have both. Raises
+    :class:`RecordingError`.
+    """
+    file = _choose_file(path)
+    columns = _header(file)
+    for wanted, read in _SHAPES.items():
+        if set(wanted) <= set(columns):
+            return read(file, _Choice(run, meter))
+    expected = " or ".join(", ".join(wanted) for wanted in _SHAPES)
+    raise RecordingError(
+        f"{file} is no recording that can be played: it has the columns "
+        f"{', '.join(columns) or '(none)'}; expected are {expected}"
+    )
+
+
+def _choose_file(path: Path) -> Path:
+    if not path.exists():
+        raise RecordingError(f"{path} does not exist")
+    if not path.is_dir():
+        return path
+    for name in _DEFAULT_FILES:
+        if (path / name).is_file():
+            return path / name
+    raise RecordingError(
+        f"{path} holds no recording that is known: expected is one of {', '.join(_DEFAULT_FILES)}; "
+        "or name a single file"
+    )
+
+
+def _header(file: Path) -> list[str]:
+    """Return the columns of a CSV file. Raises where the file cannot be read at all."""
+    return list(next(iter(_lines(file)), []))
+
+
+def _lines(file: Path) -> Iterator[list[str]]:
+    """Yield the lines of a CSV file, the header first, unpacked where it is gzip."""
+    try:
+        with file.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            plain = gzip.GzipFile(fileobj=raw) if packed else raw
+            with io.TextIOWrapper(plain, encoding="utf-8", newline="") as text:
+                yield from csv.reader(text)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as exc:
+        raise RecordingError(f"{file} cannot be read as CSV: {exc}") from exc
+
+
+def _records(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield (line number, values of ``columns``) for each line after the header."""
+    lines = _lines(file)
+    header = next(lines, [])
+    if missing := [name for name in columns if name not in header]:
+        raise RecordingError(
+            f"{file} lacks the columns {', '.join(missing)}; expected are {', '.join(columns)}"
+        )
+    pick = itemgetter(*(header.index(name) for name in columns))
+    for number, line in enumerate(lines, start=2):
+        try:
+            yield number, pick(line)
+        except IndexError:
+            raise RecordingError(
+                f"{file}, line {number}: {len(line)} values beside {len(header)} columns"
+            ) from None
+
+
+def _load_training(file: Path, choice: _Choice) -> Recording:
+    """Read a file of node power during training, and the run's events if they lie beside it."""
+    by_run: dict[str, list[_Reading]] = {}
+    meters = set()
+    for number, (run, meter, node, t_ms, power_w) in _records(file, _TRAINING_COLUMNS):
+        meters.add(meter)
+        if meter != choice.meter:
+            continue
+        t_s = _number(file, number, "t_ms", t_ms) / 1000
+        reading = _Reading(run, node, t_s, _number(file, number, "power_w", power_w))
+        by_run.setdefault(run, []).append(reading)
+    if not by_run:
+        raise RecordingError(
+            f"{file} has no readings of meter {choice.meter!r}; "
+            f"it has {', '.join(sorted(meters)) or 'none at all'}"
+        )
+    in_order = sorted(by_run, key=lambda run: min(r.t_s for r in by_run[run]))
+    run = _pick_run(file, choice.run or in_order[0], in_order)
+    job, points = _load_events(file.with_name(_EVENTS_FILE), run)
+    title = file.name.split(".")[0].removeprefix("power_")
+    return _assemble(slug(title), _SMC_H100, [by_run[run]], job=job, points=points)
+
+
+def _load_wall_power(file: Path, choice: _Choice) -> Recording:
+    """Read a file of one server's wall power: all of its runs, one after another, or one."""
+    by_run: dict[str, list[_Reading]] = {}
+    for number, (model, scenario, phase, t_iso, power_w) in _records(file, _WALL_COLUMNS):
+        run = f"{model}/{scenario}/{phase}"
+        t_s = _time(file, number, t_iso)
+        reading = _Reading(run, "node_0", t_s, _number(file, number, "power_w", power_w))
+        by_run.setdefault(run, []).append(reading)
+    if not by_run:
+        raise RecordingError(f"{file} has no readings")
+    in_order = sorted(by_run, key=lambda run: min(r.t_s for r in by_run[run]))
+    if choice.run is not None:
+        in_order = [_pick_run(file, choice.run, in_order)]
+    title = slug(f"h200-{file.name.split('.')[0]}")
+    return _assemble(title, _HGX_H200, [by_run[run] for run in in_order])
+
+
+_SHAPES: dict[tuple[str, ...], Callable[[Path, _Choice], Recording]] = {
+    _TRAINING_COLUMNS: _load_training,
+    _WALL_COLUMNS: _load_wall_power,
+}
+
+
+def _pick_run(file: Path, run: str, known: Iterable[str]) -> str:
+    if run not in known:
+        raise RecordingError(f"{file} has no run {run!r}; it has {', '.join(known)}")
+    return run
+
+
+def _assemble(
+    title: str,
+    hardware: Hardware,
+    runs: Sequence[list[_Reading]],
+    *,
+    job: str = "",
+    points: Sequence[JobPoint] = (),
+) -> Recording:
+    """Put the readings of ``runs`` into columns, one run after the other."""
+    # Sorting is stable: readings of one time stay in the order of the file.
+    ordered = [sorted(readings, key=lambda r: r.t_s) for readings in runs]
+    nodes = sorted({r.node for readings in ordered for r in readings}, key=_node_number)
+    index = {name: i for i, name in enumerate(nodes)}
+    columns = array("d"), array("H"), array("H"), array("d")
+    shift_s = 0.0
+    for number, readings in enumerate(ordered):
+        if columns[0]:
+            quiet_s = readings[0].t_s + shift_s - columns[0][-1]
+            shift_s -= max(0.0, quiet_s - _BETWEEN_RUNS_S)
+        columns[0].extend(r.t_s + shift_s for r in readings)
+        columns[1].extend(index[r.node] for r in readings)
+        columns[2].extend(number for _ in readings)
+        columns[3].extend(r.power_w for r in readings)
+    return Recording(
+        title=title,
+        hardware=hardware,
+        nodes=tuple(nodes),
+        runs=tuple(readings[0].run for readings in ordered),
+        t_s=columns[0],
+        node=columns[1],
+        run=columns[2],
+        power_w=columns[3],
+        job=job,
+        job_points=tuple(p for p in points if p.t_s >= columns[0][0]),
+    )
+
+
+def _node_number(label: str) -> tuple[int, str]:
+    """Sort node_2 before node_10."""
+    digits = label.rpartition("_")[2]
+    return (int(digits) if digits.isdecimal() else -1, label)
+
+
+def _load_events(file: Path, run: str) -> tuple[str, list[JobPoint]]:
+    """Return the job's name and what it reported; nothing where there is no such file."""
+    if not file.is_file():
+        return "", []
+    job = ""
+    points = []
+    for number, (bench, run_id, t_ms, key, value, metadata) in _records(file, _EVENT_COLUMNS):
+        if run_id != run:
+            continue
+        job = f"{bench}-{run}"
+        if key not in ("tracked_stats", "eval_accuracy"):
+            continue
+        t_s = _number(file, number, "t_ms", t_ms) / 1000
+        said, meta = _json(file, number, value), _json(file, number, metadata)
+        point = _job_point(bench, t_s, key, said, meta)
+        if point is not None:
+            points.append(point)
+    return job, sorted(points, key=lambda p: p.t_s)
+
+
+def _job_point(bench: str, t_s: float, key: str, value: object, meta: object) -> JobPoint | None:
+    """Return what an event says of the job's progress, or None when that is nothing.
+
+    ``step`` is the source's own count: steps, samples or tokens, as the benchmark counts them.
+    """
+    step = _step(meta)
+    if key == "eval_accuracy":
+        if bench not in _LOSS_BENCHES or not isinstance(value, (int, float)):
+            return None
+        return JobPoint(t_s=t_s, step=step, loss=float(value))
+    if not isinstance(value, dict):
+        return None
+    step_time_s = next((value[k] for k in _STEP_TIME_KEYS if k in value), None)
+    samples_per_s = value.get("throughput")
+    if step_time_s is None and samples_per_s is None:
+        return None
+    return JobPoint(t_s=t_s, step=step, step_time_s=step_time_s, samples_per_s=samples_per_s)
+
+
+def _step(meta: object) -> int | None:
+    if not isinstance(meta, dict):
+        return None
+    for key in ("step", "samples_count", "epoch_num"):
+        if isinstance(meta.get(key), (int, float)):
+            return int(meta[key])
+    return None
+
+
+def _json(file: Path, line: int, text: str) -> object:
+    try:
+        return json.loads(text) if text else None
+    except ValueError as exc:
+        raise RecordingError(f"{file}, line {line}: {text!r} is no JSON") from exc
+
+
+def _number(file: Path, line: int, column: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise RecordingError(f"{file}, line {line}: {column} {text!r} is no number")
+    return number
+
+
+def _time(file: Path, line: int, text: str) -> float:
+    """Read an ISO time. One without a zone is taken as UTC: only differences matter."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise RecordingError(f"{file}, line {line}: t_iso {text!r} is no time") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

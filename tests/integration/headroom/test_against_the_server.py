@@ -1,0 +1,174 @@
+"""The replay and the agent against the real server, over HTTP, with a drain beside it."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections
+from pytest_django.live_server_helper import LiveServer
+
+from accounts.models import AuditEntry
+from accounts.roles import Role
+from fleet import snapshot
+from fleet.inventory import parse, plan, read_state
+from fleet.models import Meter, Node
+from headroom.agent.delivery import Delivery
+from headroom.agent.host import HostSource
+from headroom.agent.loop import AgentSettings, Sampler
+from headroom.agent.spool import Spool
+from headroom.client import Client, Refused, Unauthorized
+from headroom.replay import command, player
+from headroom.replay.command import ReplayOptions, run_replay
+from headroom.replay.fleet import make_fleet
+from headroom.replay.formats import load
+from telemetry import stream
+from telemetry.directory import forget_scopes
+from telemetry.drain import Drain
+from tests.builders.accounts import make_token, make_user
+from tests.unit.headroom.recordings import write_training
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty Redis, and caches that do not remember the last test's database."""
+    stream.connection().flushall()
+    forget_scopes()
+    snapshot.expire()
+    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    # A server thread that kept its connection would keep the tests' database from being dropped.
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
+    # Only the main thread may handle signals, and the replay runs in another here.
+    monkeypatch.setattr(command, "call_on_stop", lambda stop: None)
+    monkeypatch.setattr(player, "_TICK_S", 0.05)
+    monkeypatch.setattr(player, "_GIVE_UP_S", 10.0)
+    yield
+    snapshot.expire()
+
+
+@pytest.fixture
+def token() -> str:
+    return make_token(make_user(Role.OPERATOR))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_training(tmp_path)
+    return tmp_path
+
+
+def drain_while(work: Callable[[], object]) -> None:
+    """Do ``work`` in a thread, and meanwhile what a Celery worker would."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as exc:
+            failures.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    drain = Drain(0)
+    while thread.is_alive():
+        drain.step()
+        thread.join(0.02)
+    if failures:
+        raise failures[0]
+
+
+def play(url: str, folder: Path, token: str) -> str:
+    token_file = folder / "token"
+    token_file.write_text(token)
+    options = ReplayOptions(
+        path=folder,
+        speed=1000,
+        server=url,
+        token_file=token_file,
+        run=None,
+        meter="ac",
+        limit_s=None,
+        loop=False,
+    )
+    out = io.StringIO()
+    drain_while(lambda: run_replay(options, out))
+    return out.getvalue()
+
+
+def stored_power() -> list[float]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT power_w FROM meter_sample ORDER BY ts")
+        return [row[0] for row in cursor.fetchall()]
+
+
+def test_a_recording_is_stored_as_published_and_can_be_played_again(
+    live_server: LiveServer, folder: Path, token: str
+) -> None:
+    told = play(live_server.url, folder, token)
+    assert "5 sent, 5 durable" in told
+    assert stored_power() == [100, 1000, -1, 0, 2000]
+    assert Node.objects.count() == Meter.objects.count() == 2
+
+    play(live_server.url, folder, token)
+    assert stored_power() == [100, 1000, -1, 0, 2000] * 2
+    assert Node.objects.count() == 2
+
+
+def test_the_fleet_of_a_recording_is_an_inventory_that_stays_as_it_is(
+    live_server: LiveServer, folder: Path, token: str
+) -> None:
+    inventory = make_fleet(load(folder)).inventory
+    with Client(live_server.url, token) as client:
+        client.post_yaml("/api/v1/fleet/apply", inventory)
+    assert not plan(parse(inventory), read_state())
+
+
+def test_a_viewer_may_not_replay(live_server: LiveServer, folder: Path) -> None:
+    with pytest.raises(Unauthorized):
+        play(live_server.url, folder, make_token(make_user(Role.VIEWER)))
+    assert not Node.objects.exists()
+
+
+def test_an_agent_hands_over_the_readings_of_its_machine(
+    live_server: LiveServer, folder: Path, token: str
+) -> None:
+    fleet = make_fleet(load(folder))
+    node = fleet.node_names[0]
+    with Client(live_server.url, token) as user:
+        user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
+        enrolled = user.post("/api/v1/agents", {"name": "a1", "nodes": [node]})
+        client = user.with_token(enrolled["token"])
+        sampler = Sampler(AgentSettings(agent="a1", node=node), [HostSource()])
+        sampler.sample()
+        spool = Spool(":memory:")
+        spool.put(sampler.seal())
+        delivery = Delivery(client, spool)
+        drain_while(delivery.round)
+        Drain(0).step()
+        delivery.ask_position()
+        assert (len(spool), delivery.errors) == (0, 0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT mem_total > 0 FROM host_sample")
+        assert cursor.fetchall() == [(True,)]
+
+
+def test_a_batch_about_another_agents_node_is_refused_and_on_record(
+    live_server: LiveServer, folder: Path, token: str
+) -> None:
+    fleet = make_fleet(load(folder))
+    mine, other = fleet.node_names
+    with Client(live_server.url, token) as user:
+        user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
+        enrolled = user.post("/api/v1/agents", {"name": "a1", "nodes": [mine]})
+        with pytest.raises(Refused, match="409"):
+            user.post("/api/v1/agents", {"name": "a1", "nodes": [other]})
+        sampler = Sampler(AgentSettings(agent="a1", node=other), [HostSource()])
+        sampler.sample()
+        with pytest.raises(Unauthorized, match="foreign_node"):
+            user.with_token(enrolled["token"]).push(sampler.seal())
+    assert AuditEntry.objects.filter(action="telemetry.refused").exists()

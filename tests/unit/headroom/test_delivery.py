@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headroom.agent.delivery import Backoff, Delivery, DeliverySettings
+from headroom.agent.spool import Spool
+from headroom.client import Client
+from headroom.contracts import AgentStatus, FieldError, TelemetryAck, TelemetryBatch
+from headroom.errors import HeadroomError, Refused, Unauthorized, Unavailable
+from tests.unit.headroom.builders import Clock, make_batch, mark_of
+from tests.unit.headroom.fake_server import LOST, FakeServer, refusal
+
+
+@pytest.fixture
+def spool() -> Iterator[Spool]:
+    made = Spool(":memory:")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def delivery(client: Client, spool: Spool, clock: Clock) -> Delivery:
+    return Delivery(client, spool, monotonic=clock, clock=clock, draw=lambda: 1.0)
+
+
+def fill(spool: Spool, *marks: float) -> None:
+    for mark in marks:
+        spool.put(make_batch(mark))
+
+
+def pushed(server: FakeServer) -> list[float]:
+    return [mark_of(batch) for batch in server.pushes]
+
+
+def test_batches_go_oldest_first_and_what_is_durable_is_deleted(
+    server: FakeServer, spool: Spool, delivery: Delivery
+) -> None:
+    fill(spool, 1, 2, 3)
+
+    assert delivery.round() is False
+
+    assert pushed(server) == [1, 2, 3]
+    assert (len(spool), delivery.durable_seq, delivery.accepted) == (0, 3, 3)
+
+
+def test_a_backlog_goes_in_rounds(server: FakeServer, spool: Spool, delivery: Delivery) -> None:
+    fill(spool, *range(40))
+
+    rounds = [delivery.round(), delivery.round(), delivery.round()]
+
+    assert rounds == [True, True, False]
+    assert pushed(server) == list(range(40))
+
+
+def test_each_batch_says_what_is_held_when_it_is_sent(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    server.stores = False
+    fill(spool, 1, 2)
+    delivery.round()
+    clock.now += 5
+    spool.acknowledge(1)
+    fill(spool, 3)
+    delivery.round()
+
+    assert [batch.oldest_seq for batch in server.pushes] == [1, 1, 2]
+    assert server.pushes[2].sent_at == clock.now
+
+
+def test_the_status_of_the_agent_goes_along(
+    server: FakeServer, client: Client, spool: Spool
+) -> None:
+    fill(spool, 1)
+    Delivery(client, spool, status=lambda: AgentStatus(version="9")).round()
+
+    assert server.pushes[0].status == AgentStatus(version="9")
+
+
+def test_a_lost_acknowledgement_makes_a_duplicate_not_a_loss(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    server.script_after_taking.append(LOST)
+    fill(spool, 1, 2)
+
+    assert delivery.round() is False
+    assert len(spool) == 2
+    clock.now += delivery.wait_s
+    delivery.round()
+
+    assert pushed(server) == [1, 1, 2]
+    assert [mark_of(batch) for batch in server.all_stored()] == [1, 2]
+    assert len(spool) == 0
+
+
+def test_the_server_is_left_alone_for_as_long_as_it_asks(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    busy = refusal(429)
+    server.script.append(type(busy)(429, busy.body, {"Retry-After": "30"}))
+    fill(spool, 1)
+
+    delivery.round()
+    assert delivery.wait_s >= 30
+    clock.now += 29
+    delivery.round()
+    assert not server.pushes
+    clock.now += 2
+    delivery.round()
+    assert pushed(server) == [1]
+    assert delivery.obstacle is None
+
+
+def test_a_batch_refused_for_good_is_counted_and_does_not_block_the_rest(
+    server: FakeServer, spool: Spool, delivery: Delivery
+) -> None:
+    server.refuses = lambda batch: mark_of(batch) == 2
+    fill(spool, 1, 2, 3)
+
+    delivery.round()
+
+    assert [mark_of(batch) for batch in server.all_stored()] == [1, 3]
+    assert (spool.dropped, delivery.errors) == (1, 1)
+    assert "invalid_field" in delivery.last_error
+
+
+def test_the_hole_of_a_refused_batch_does_not_hold_up_the_durable_mark(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    server.refuses = lambda batch: mark_of(batch) == 1
+    fill(spool, 1, 2)
+    delivery.round()
+    # Seq 2 carried oldest_seq 2, since 1 was given up before it was sent.
+    assert (delivery.durable_seq, len(spool)) == (2, 0)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_token_that_does_not_do_loses_nothing(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock, status: int
+) -> None:
+    server.script.append(refusal(status))
+    fill(spool, 1, 2)
+
+    delivery.round()
+
+    assert isinstance(delivery.obstacle, Unauthorized)
+    assert (len(spool), spool.dropped) == (2, 0)
+    clock.now += delivery.wait_s
+    delivery.round()
+    assert len(spool) == 0
+
+
+def test_what_the_server_took_and_lost_is_sent_again(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    server.stores = False
+    fill(spool, 1, 2)
+    delivery.round()
+    clock.now += 9
+    delivery.round()
+    assert pushed(server) == [1, 2]
+
+    server.stores = True
+    clock.now += 2
+    delivery.round()
+
+    assert pushed(server) == [1, 2, 1, 2]
+    assert len(spool) == 0
+
+
+def test_a_server_that_stays_slow_is_not_buried_in_duplicates(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    server.stores = False
+    fill(spool, 1)
+    for _ in range(300):
+        delivery.round()
+        clock.now += 1
+
+    assert len(server.pushes) == 5  # at 0, 10, 30, 70 and 150 s
+
+
+def test_a_busy_agent_still_notices_that_the_mark_stands_still(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    server.stores = False
+    for mark in range(4):
+        fill(spool, mark)
+        delivery.round()
+        clock.now += 5
+
+    assert pushed(server) == [0, 1, 0, 1, 2, 3]
+
+
+def test_the_position_is_learned_without_sending(
+    server: FakeServer, spool: Spool, delivery: Delivery
+) -> None:
+    server.script_after_taking.append(LOST)
+    fill(spool, 1)
+    delivery.round()
+    delivery.hurry()
+    delivery.ask_position()
+
+    assert pushed(server) == [1]
+    assert (delivery.durable_seq, len(spool)) == (1, 0)
+
+
+def test_a_mark_beyond_all_that_was_spooled_is_not_believed(spool: Spool) -> None:
+    class Boastful:
+        def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
+            return TelemetryAck(durable_seq=99, received_at=0)
+
+        def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck:
+            return TelemetryAck(durable_seq=99, received_at=0)
+
+    delivery = Delivery(Boastful(), spool)
+    fill(spool, 1)
+    delivery.round()
+    fill(spool, 2)
+
+    assert delivery.durable_seq == 1
+    assert spool.after(0, 10) == [2]
+
+
+def test_backoff_doubles_to_its_limit_and_starts_anew_after_a_success() -> None:
+    backoff = Backoff(first_s=1, longest_s=5, draw=lambda: 1.0)
+    assert [backoff.fail() for _ in range(5)] == [1, 2, 4, 5, 5]
+    backoff.succeed()
+    assert backoff.fail() == 1
+
+
+@given(draw=st.floats(0, 1, exclude_max=True), failures=st.integers(0, 2000))
+def test_backoff_stays_within_its_bounds(draw: float, failures: int) -> None:
+    backoff = Backoff(first_s=0.5, longest_s=60, draw=lambda: draw)
+    for _ in range(failures):
+        backoff.fail()
+    assert 0.25 <= backoff.fail() <= 60
+    assert 10 < backoff.fail(10) <= 40
+
+
+class FlakyServer:
+    """Takes, loses, forgets, lags and fails as hypothesis says."""
+
+    def __init__(self, draw: st.DataObject) -> None:
+        self._draw = draw
+        self.calm = False
+        self.stored: dict[int, float] = {}
+        self.refused: set[float] = set()
+        self.mark = 0
+        self.lag = 0
+
+    def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
+        fate = "store" if self.calm else self._draw.draw(st.sampled_from(FATES))
+        if fate == "unavailable":
+            raise Unavailable("busy", retry_after_s=1)
+        if fate == "unauthorized":
+            raise Unauthorized(401, FieldError(code="x", message="y"))
+        if fate == "refuse" and batch.seq not in self.stored:
+            self.refused.add(mark_of(batch))
+            raise Refused(400, FieldError(code="x", message="y"))
+        if fate != "forget":
+            # As the server does: once each, and nothing below oldest_seq is waited for.
+            self.mark = max(self.mark, batch.oldest_seq - 1)
+            if batch.seq not in self.stored and batch.seq > self.mark:
+                self.stored[batch.seq] = mark_of(batch)
+            while self.mark + 1 in self.stored:
+                self.mark += 1
+        if fate == "lose ack":
+            raise Unavailable("connection reset")
+        return self.position("")
+
+    def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck:
+        return TelemetryAck(durable_seq=self.mark, received_at=0)
+
+
+FATES = ["store", "store", "forget", "lose ack", "unavailable", "unauthorized", "refuse"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), count=st.integers(1, 12))
+def test_every_batch_is_stored_once_or_refused_whatever_the_server_does(
+    data: st.DataObject, count: int
+) -> None:
+    clock, server, spool = Clock(), FlakyServer(data), Spool(":memory:")
+    delivery = Delivery(
+        server,
+        spool,
+        settings=DeliverySettings(batches_per_round=4),
+        monotonic=clock,
+        clock=clock,
+        draw=lambda: 0.5,
+    )
+    for mark in range(1, count + 1):
+        spool.put(make_batch(mark))
+        delivery.round()
+        clock.now += data.draw(st.integers(0, 15))
+    server.calm = True
+    for _ in range(100):
+        delivery.round()
+        clock.now += 30
+
+    assert len(spool) == 0
+    assert set(server.stored.values()) | server.refused == set(range(1, count + 1))
+    assert not set(server.stored.values()) & server.refused
+    spool.close()
+
+
+def test_what_the_client_did_not_foresee_is_not_swallowed(spool: Spool) -> None:
+    class Broken:
+        def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
+            raise HeadroomError("odd")
+
+        def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck:
+            raise HeadroomError("odd")
+
+    delivery = Delivery(Broken(), spool)
+    fill(spool, 1)
+    delivery.round()
+    assert (len(spool), delivery.last_error) == (1, "odd")
+    delivery.hurry()
+    delivery.ask_position()
+    assert delivery.errors == 2
