@@ -1,0 +1,163 @@
+"""Who may speak for what: agents by token and names to database ids, cached in each process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+
+from accounts import tokens
+from fleet.snapshot import FleetArrays
+from telemetry.models import Agent
+
+#: A revoked token or a narrowed scope takes effect everywhere within this time.
+SCOPE_MAX_AGE_S = 5.0
+_MAX_CACHED_SCOPES = 200_000
+
+
+@dataclass(frozen=True)
+class AgentScope:
+    """An agent and what it may speak for: its nodes, and everything at its sites."""
+
+    agent_id: int
+    name: str
+    node_ids: frozenset[int]
+    site_ids: frozenset[int]
+
+    def holds(self, *, node_id: int | None, site_id: int) -> bool:
+        """Say whether something on ``node_id`` (None: on no node) at ``site_id`` is in scope."""
+        return node_id in self.node_ids or site_id in self.site_ids
+
+
+class _ScopeCache:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scopes: dict[bytes, tuple[float, AgentScope]] = {}
+
+    def get(self, digest: bytes) -> AgentScope | None:
+        now = time.monotonic()
+        cached = self._scopes.get(digest)
+        if cached is not None and now - cached[0] < SCOPE_MAX_AGE_S:
+            return cached[1]
+        scope = _load_scope(digest)
+        with self._lock:
+            if len(self._scopes) >= _MAX_CACHED_SCOPES:
+                self._scopes.clear()
+            # An unknown token is not kept: guesses must not fill the memory.
+            if scope is None:
+                self._scopes.pop(digest, None)
+            else:
+                self._scopes[digest] = (now, scope)
+        return scope
+
+    def clear(self) -> None:
+        with self._lock:
+            self._scopes.clear()
+
+
+_cache = _ScopeCache()
+forget_scopes = _cache.clear
+
+
+def scope_of(token: str) -> AgentScope | None:
+    """Return the scope of the agent with ``token``, or None. Queries at most each 5 s per token."""
+    if not token.startswith(tokens.AGENT_PREFIX):
+        return None
+    return _cache.get(tokens.digest(token))
+
+
+def _load_scope(digest: bytes) -> AgentScope | None:
+    agent = Agent.objects.usable().filter(digest=digest).only("id", "name").first()
+    if agent is None:
+        return None
+    return AgentScope(
+        agent_id=agent.pk,
+        name=agent.name,
+        node_ids=frozenset(agent.nodes.values_list("pk", flat=True)),
+        site_ids=frozenset(agent.sites.values_list("pk", flat=True)),
+    )
+
+
+@dataclass(frozen=True)
+class KnownNode:
+    """A node as batches name it."""
+
+    node_id: int
+    site_id: int
+    gpu_ids: dict[int, int]
+
+
+@dataclass(frozen=True)
+class KnownThing:
+    """A link or meter as batches name it. ``node_id`` is None where it is on no one node."""
+
+    id: int
+    node_id: int | None
+    site_id: int
+
+
+class Names:
+    """Look-up by the names that batches use, over one state of the inventory."""
+
+    def __init__(self, fleet: FleetArrays) -> None:
+        self._fleet = fleet
+        self._nodes: dict[str, KnownNode] = {}
+
+    def node(self, name: str) -> KnownNode | None:
+        """Return the node called ``name``."""
+        known = self._nodes.get(name)
+        if known is None:
+            row = self._fleet.nodes.index_by_name.get(name)
+            if row is None:
+                return None
+            known = self._nodes[name] = self._known_node(row)
+        return known
+
+    def _known_node(self, row: int) -> KnownNode:
+        fleet = self._fleet
+        gpus = slice(fleet.gpu_bounds[row], fleet.gpu_bounds[row + 1])
+        indexes, ids = fleet.gpus.index[gpus].tolist(), fleet.gpus.ids[gpus].tolist()
+        return KnownNode(
+            node_id=int(fleet.nodes.ids[row]),
+            site_id=self._site_of_rack(int(fleet.nodes.rack[row])),
+            gpu_ids=dict(zip(indexes, ids, strict=True)),
+        )
+
+    def link(self, name: str) -> KnownThing | None:
+        """Return the link called ``name``."""
+        links = self._fleet.links
+        row = links.index_by_name.get(name)
+        if row is None:
+            return None
+        site_id = int(self._fleet.sites.ids[links.site[row]])
+        return KnownThing(int(links.ids[row]), self._node_id(int(links.node[row])), site_id)
+
+    def meter(self, name: str) -> KnownThing | None:
+        """Return the meter called ``name``."""
+        meters = self._fleet.meters
+        row = meters.index_by_name.get(name)
+        if row is None:
+            return None
+        kind, target = int(meters.target_kind[row]), int(meters.target[row])
+        fleet = self._fleet
+        # In the order of fleet.snapshot.METER_TARGETS.
+        site_id, node = (
+            lambda: (int(fleet.sites.ids[fleet.domains.site[target]]), -1),
+            lambda: (int(fleet.sites.ids[fleet.zones.site[target]]), -1),
+            lambda: (self._site_of_rack(target), -1),
+            lambda: (self._site_of_rack(int(fleet.nodes.rack[target])), target),
+        )[kind]()
+        return KnownThing(int(meters.ids[row]), self._node_id(node), site_id)
+
+    def _site_of_rack(self, rack: int) -> int:
+        return int(self._fleet.sites.ids[self._fleet.racks.site[rack]])
+
+    def _node_id(self, row: int) -> int | None:
+        return int(self._fleet.nodes.ids[row]) if row >= 0 else None
+
+
+@lru_cache(maxsize=2)
+def names_of(fleet: FleetArrays) -> Names:
+    """Return the look-up over ``fleet``; one is kept for the newest two states."""
+    return Names(fleet)

@@ -1,0 +1,318 @@
+"""The live frame: the latest reading of every GPU, host, link and meter, as arrays in Redis.
+
+One Redis string for each kind and shard is an array of fixed-size records, indexed by database id,
+so a drain writes what changed with SETRANGE and a page reads all of it with one GET. The drain of a
+shard is the only writer of the shard's arrays. When Redis has lost them, the next drain makes them
+again from the samples.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from django.conf import settings
+from django.db import connection
+from numpy.typing import NDArray
+
+from telemetry import samples, stream
+from telemetry.samples import Rows, Table
+
+Array: TypeAlias = NDArray[Any]
+
+KINDS: dict[str, Table] = {
+    "gpu": samples.GPU,
+    "host": samples.HOST,
+    "link": samples.LINK,
+    "meter": samples.METER,
+}
+_ENTITIES = {
+    "gpu": "fleet_gpu",
+    "host": "fleet_node",
+    "link": "fleet_link",
+    "meter": "fleet_meter",
+}
+#: After a loss of Redis, readings up to this old are put back into the frame.
+_REBUILD_WINDOW = "1 hour"
+#: Records that changed are written in one go with unchanged ones between them up to this gap:
+#: a command costs more than the bytes.
+_MAX_GAP = 32
+
+
+def _dtype(table: Table) -> np.dtype[Any]:
+    """Time first; floats as float32 or float64; counters as float64, where NaN can say missing."""
+    layout = [("ts", "f8"), ("received_at", "f8")]
+    for column in table.fields:
+        if column.name.startswith("throttle_"):
+            continue  # cumulative counters are for the samples; the live mask is what pages show
+        if column.name in ("throttle", "job_id"):
+            layout.append((column.name, "i8"))  # 0 is "none" for both
+        else:
+            layout.append((column.name, "f4" if column.pg_type == "float4" else "f8"))
+    return np.dtype(layout)
+
+
+DTYPES = {kind: _dtype(table) for kind, table in KINDS.items()}
+
+
+def never_seen(kind: str, count: int) -> Array:
+    """Return ``count`` records of things that were never heard of."""
+    records = np.zeros(count, dtype=DTYPES[kind])
+    _blank(records, slice(None))
+    return records
+
+
+def _blank(records: Array, where: Any) -> None:
+    for name in records.dtype.names or ():
+        if name not in ("ts", "received_at") and records.dtype[name].kind == "f":
+            records[name][where] = np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class LiveFrame:
+    """The latest readings at one version. Arrays are indexed by database id and read-only."""
+
+    version: str
+    arrays: dict[str, Array]
+
+    @property
+    def gpu(self) -> Array:
+        return self.arrays["gpu"]
+
+    @property
+    def host(self) -> Array:
+        return self.arrays["host"]
+
+    @property
+    def link(self) -> Array:
+        return self.arrays["link"]
+
+    @property
+    def meter(self) -> Array:
+        return self.arrays["meter"]
+
+    def rows(self, kind: str, ids: Array) -> Array:
+        """Return the records of ``ids``; ``ts`` is 0 and values are NaN where nothing was heard."""
+        records = self.arrays[kind]
+        inside = ids < len(records)
+        if inside.all():
+            return records[ids]
+        out = never_seen(kind, len(ids))
+        out[inside] = records[ids[inside]]
+        return out
+
+    def fields(self, kind: str, ids: Array, *names: str) -> dict[str, Array]:
+        """Return of the records of ``ids`` the fields ``names`` alone: for whole fleets.
+
+        Copying whole records costs several times as much.
+        """
+        records = self.arrays[kind]
+        if len(ids) and ids.max() >= len(records):
+            rows = self.rows(kind, ids)
+            return {name: rows[name] for name in names}
+        return {name: records[name][ids] for name in names}
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def _array_key(shard: int, kind: str) -> str:
+    return f"frame:{shard}:{kind}"
+
+
+def _version_keys(shard: int) -> tuple[str, str]:
+    return f"frame:{shard}:epoch", f"frame:{shard}:version"
+
+
+def version() -> str:
+    """Return the version of the frame: it changes when any reading does. One round trip."""
+    keys = [key for shard in range(settings.TELEMETRY_SHARDS) for key in _version_keys(shard)]
+    found = cast(list[bytes | None], stream.connection().mget(keys))
+    return ".".join((part or b"-").decode() for part in found)
+
+
+class _Reader:
+    """The newest frame that this process has read, shared by its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._frame: LiveFrame | None = None
+
+    def read(self) -> LiveFrame:
+        now = version()
+        frame = self._frame
+        if frame is not None and frame.version == now:
+            return frame
+        with self._lock:
+            if self._frame is None or self._frame.version != now:
+                self._frame = LiveFrame(now, {kind: _read_array(kind) for kind in KINDS})
+            return self._frame
+
+
+_reader = _Reader()
+read = _reader.read
+
+
+def _read_array(kind: str) -> Array:
+    keys = [_array_key(shard, kind) for shard in range(settings.TELEMETRY_SHARDS)]
+    found = cast(list[bytes | None], stream.connection().mget(keys))
+    return _newest([_from_bytes(kind, data or b"") for data in found])
+
+
+def _from_bytes(kind: str, data: bytes) -> Array:
+    # A string that another release wrote may end inside of a record.
+    whole = len(data) // DTYPES[kind].itemsize
+    return np.frombuffer(data, dtype=DTYPES[kind], count=whole)
+
+
+def _newest(arrays: list[Array]) -> Array:
+    """Return for each id the record that was read last."""
+    merged = max(arrays, key=len)
+    if len(arrays) == 1:
+        return merged
+    merged = merged.copy()
+    for records in arrays:
+        newer = records["ts"] > merged["ts"][: len(records)]
+        merged[: len(records)][newer] = records[newer]
+    merged.flags.writeable = False
+    return merged
+
+
+# --- Writing -------------------------------------------------------------------------------------
+
+
+class FrameWriter:
+    """The frame of one shard, as its drain holds it. Only one may be at work for a shard."""
+
+    def __init__(self, shard: int) -> None:
+        self._shard = shard
+        self._arrays: dict[str, Array] = {}
+        self._changed: dict[str, Array] = {}
+        self._version = 0
+        self._load()
+
+    def _load(self) -> None:
+        epoch_key, version_key = _version_keys(self._shard)
+        epoch, number, *found = cast(
+            list[bytes | None],
+            stream.connection().mget(
+                [epoch_key, version_key, *(_array_key(self._shard, kind) for kind in KINDS)]
+            ),
+        )
+        for kind, data in zip(KINDS, found, strict=True):
+            self._arrays[kind] = _from_bytes(kind, data or b"").copy()
+        self._version = int(number or 0)
+        if epoch is None:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Put back what the samples know, after Redis was lost or at the very first start."""
+        for kind, table in KINDS.items():
+            self.update(kind, _latest_rows(kind, table), received_at=0.0)
+        self._write_everything()
+
+    def ts(self, kind: str, ids: Array) -> Array:
+        """Return the time of the latest reading of each of ``ids``; 0 where there is none."""
+        records = self._arrays[kind]
+        out = np.zeros(len(ids))
+        inside = ids < len(records)
+        out[inside] = records["ts"][ids[inside]]
+        return out
+
+    def update(self, kind: str, rows: Rows, received_at: Array | float) -> None:
+        """Take over the newest row of each thing, unless a newer one is there already.
+
+        Nothing is written before :meth:`flush`.
+        """
+        if not len(rows):
+            return
+        ids, ts = rows.columns[rows.table.key], rows.columns["ts"]
+        self._grow(kind, int(ids.max()) + 1)
+        order = np.lexsort((ts, ids))
+        is_last = np.append(ids[order][1:] != ids[order][:-1], True)
+        chosen = order[is_last]
+        chosen = chosen[ts[chosen] >= self._arrays[kind]["ts"][ids[chosen]]]
+        self._put(kind, rows, chosen, np.broadcast_to(received_at, len(rows)))
+
+    def _put(self, kind: str, rows: Rows, chosen: Array, received_at: Array) -> None:
+        records = self._arrays[kind]
+        ids = rows.columns[rows.table.key][chosen]
+        records["ts"][ids] = rows.columns["ts"][chosen]
+        records["received_at"][ids] = received_at[chosen]
+        for column in rows.table.fields:
+            if column.name not in (records.dtype.names or ()):
+                continue
+            values = rows.columns[column.name][chosen]
+            missing = samples.is_null(column, values)
+            blank = np.nan if records.dtype[column.name].kind == "f" else 0
+            records[column.name][ids] = np.where(missing, blank, values)
+        earlier = self._changed.get(kind)
+        self._changed[kind] = ids if earlier is None else np.concatenate([earlier, ids])
+
+    def _grow(self, kind: str, size: int) -> None:
+        records = self._arrays[kind]
+        if size > len(records):
+            self._arrays[kind] = np.concatenate([records, never_seen(kind, size - len(records))])
+
+    def flush(self) -> None:
+        """Write what changed since the last flush."""
+        if not self._changed:
+            return
+        pipe = stream.connection().pipeline(transaction=False)
+        for kind, ids in self._changed.items():
+            itemsize = DTYPES[kind].itemsize
+            for first, last in _runs(np.unique(ids)):
+                data = self._arrays[kind][first : last + 1].tobytes()
+                pipe.setrange(_array_key(self._shard, kind), first * itemsize, data)
+        pipe.incr(_version_keys(self._shard)[1])
+        number = pipe.execute()[-1]
+        self._changed = {}
+        if number != self._version + 1:
+            # Redis was emptied under us: what it now holds is zeros around these records.
+            self._write_everything()
+        else:
+            self._version = number
+
+    def _write_everything(self) -> None:
+        epoch_key, version_key = _version_keys(self._shard)
+        pipe = stream.connection().pipeline(transaction=True)
+        for kind, records in self._arrays.items():
+            pipe.set(_array_key(self._shard, kind), records.tobytes())
+        # A new epoch, so that a version number that comes again names no old frame.
+        pipe.set(epoch_key, secrets.token_hex(4))
+        pipe.set(version_key, 1)
+        pipe.execute()
+        self._version = 1
+        self._changed = {}
+
+
+def _runs(ids: Array) -> list[tuple[int, int]]:
+    """Return the (first, last) of the runs of sorted ``ids`` that are no further than the gap."""
+    if not len(ids):
+        return []
+    breaks = np.flatnonzero(np.diff(ids) > _MAX_GAP)
+    firsts = ids[np.append(0, breaks + 1)].tolist()
+    lasts = ids[np.append(breaks, len(ids) - 1)].tolist()
+    return list(zip(firsts, lasts, strict=True))
+
+
+def _latest_rows(kind: str, table: Table) -> Rows:
+    """Read the newest sample of each thing: one index look-up for each."""
+    names = [c.name for c in table.columns if c.name != "ts"]
+    query = (
+        f"SELECT extract(epoch FROM latest.ts)::float8, {', '.join('latest.' + n for n in names)}"  # noqa: S608 - names are our own
+        f" FROM {_ENTITIES[kind]} AS thing CROSS JOIN LATERAL ("
+        f"SELECT * FROM {table.name} WHERE {table.key} = thing.id"
+        f" AND ts > now() - interval '{_REBUILD_WINDOW}' ORDER BY ts DESC LIMIT 1) AS latest"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        found = cursor.fetchall()
+    values = list(zip(*found, strict=True)) or [() for _ in table.columns]
+    columns = dict(zip(["ts", *names], values, strict=True))
+    return Rows(
+        table, {c.name: samples.column_array(c, list(columns[c.name])) for c in table.columns}
+    )

@@ -1,0 +1,272 @@
+"""The sample tables: their columns, their partitions, and binary COPY into them.
+
+COPY's binary form is laid out by NumPy, a whole table at a time: 0.1 µs a row, where psycopg's
+``write_row`` takes 3. Rows with nulls are grouped by which columns are null, since a null has no
+bytes and so each such group has a row layout of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import Cursor, sql
+
+Array: TypeAlias = NDArray[Any]
+
+#: Postgres counts microseconds from 2000-01-01.
+_POSTGRES_EPOCH_S = 946_684_800
+_HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+_TRAILER = b"\xff\xff"
+_WIRE_TYPES = {"timestamptz": ">i8", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a sample table. ``null`` marks missing values: NaN, or the least integer."""
+
+    name: str
+    pg_type: str
+
+    @property
+    def is_float(self) -> bool:
+        return self.pg_type.startswith("float")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type in memory: float64 or int64, in which nulls are told apart."""
+        return np.dtype("f8" if self.is_float or self.name == "ts" else "i8")
+
+
+#: Stands for null in integer arrays, which have no NaN. No counter can hold it.
+NULL_INT = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Table:
+    """A sample table. ``key`` is the column that names the row's entity."""
+
+    name: str
+    key: str
+    columns: tuple[Column, ...]
+
+    @property
+    def fields(self) -> tuple[Column, ...]:
+        """The columns that carry readings: all but time and entity."""
+        return tuple(c for c in self.columns if c.name not in ("ts", self.key))
+
+
+def _table(name: str, key: str, **types: str) -> Table:
+    head = (Column("ts", "timestamptz"), Column(key, "int4"))
+    fields = (Column(f, t) for t, names in types.items() for f in names.split())
+    return Table(name, key, (*head, *fields))
+
+
+GPU = _table(
+    "gpu_sample",
+    "gpu_id",
+    float8="energy_j",
+    float4="power_w power_limit_w temp_c temp_mem_c temp_limit_c sm_mhz mem_mhz util fan"
+    " nvlink_tx nvlink_rx pcie_tx pcie_rx",
+    int8="mem_used throttle throttle_sw_power_cap_ns throttle_hw_slowdown_ns"
+    " throttle_sync_boost_ns throttle_sw_thermal_ns throttle_hw_thermal_ns"
+    " throttle_hw_power_brake_ns ecc",
+    int4="xid job_id",
+)
+HOST = _table(
+    "host_sample",
+    "node_id",
+    float4="cpu_util psi_cpu psi_mem psi_io power_w cpu_power_w net_rx_bytes_per_s net_tx_bytes_per_s",
+    int8="mem_used mem_total",
+)
+LINK = _table(
+    "link_sample",
+    "link_id",
+    float8="latency_s",
+    float4="tx_bytes_per_s rx_bytes_per_s retransmits_per_s",
+    int8="errors",
+)
+METER = _table("meter_sample", "meter_id", float8="power_w energy_j", float4="temp_c")
+JOB = _table("job_sample", "job_id", float8="loss step_time_s samples_per_s", int8="step")
+
+TABLES = {table.name: table for table in (GPU, HOST, LINK, METER, JOB)}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows for one table: an array for each column, all of one length.
+
+    ``ts`` is Unix seconds (float64). Missing values are NaN or ``NULL_INT``.
+    """
+
+    table: Table
+    columns: dict[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.columns["ts"])
+
+
+def column_array(column: Column, values: list[Any]) -> Array:
+    """Return ``values`` (None: missing) as the array that :class:`Rows` holds for ``column``."""
+    if column.dtype.kind == "f":
+        return np.array(values, dtype="f8")  # NumPy turns None into NaN
+    try:
+        return np.array(values, dtype="i8")
+    except TypeError:
+        return np.array([NULL_INT if v is None else v for v in values], dtype="i8")
+
+
+# --- COPY ----------------------------------------------------------------------------------------
+
+
+def copy(cursor: Cursor[Any], rows: Rows) -> None:
+    """Append ``rows`` to their table. Their partitions must exist."""
+    copy_encoded(cursor, rows.table.name, rows.table, encode(rows))
+
+
+def copy_encoded(cursor: Cursor[Any], name: str, table: Table, chunks: Iterable[bytes]) -> None:
+    """Append what :func:`encode` yields to table ``name``, which has the columns of ``table``."""
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        sql.Identifier(name), sql.SQL(", ").join(sql.Identifier(c.name) for c in table.columns)
+    )
+    with cursor.copy(statement) as out:
+        out.write(_HEADER)
+        for chunk in chunks:
+            out.write(chunk)
+        out.write(_TRAILER)
+
+
+def encode(rows: Rows) -> Iterator[bytes]:
+    """Yield the rows in COPY's binary form, one chunk for each pattern of nulls."""
+    columns = rows.table.columns
+    present = np.stack([~is_null(c, rows.columns[c.name]) for c in columns])
+    if not len(rows):
+        return
+    weights = 1 << np.arange(len(columns), dtype=np.int64)
+    patterns = weights @ present
+    for pattern in np.unique(patterns):
+        chosen = patterns == pattern
+        row_dtype = _row_dtype(columns, tuple((weights & pattern) != 0))
+        out = np.zeros(int(chosen.sum()), dtype=row_dtype)
+        out["count"] = len(columns)
+        for column, is_present in zip(columns, (weights & pattern) != 0, strict=True):
+            if is_present:
+                out[f"{column.name}_size"] = np.dtype(_WIRE_TYPES[column.pg_type]).itemsize
+                out[column.name] = _wire_values(column, rows.columns[column.name][chosen])
+            else:
+                out[f"{column.name}_size"] = -1
+        yield out.tobytes()
+
+
+def is_null(column: Column, values: Array) -> Array:
+    """Return which of ``values`` are missing."""
+    missing: Array = np.isnan(values) if column.dtype.kind == "f" else values == NULL_INT
+    return missing
+
+
+def _wire_values(column: Column, values: Array) -> Array:
+    if column.pg_type == "timestamptz":
+        return np.round((values - _POSTGRES_EPOCH_S) * 1e6).astype("i8")
+    return values
+
+
+@cache
+def _row_dtype(columns: tuple[Column, ...], present: tuple[bool, ...]) -> np.dtype[Any]:
+    layout: list[tuple[str, str]] = [("count", ">i2")]
+    for column, is_present in zip(columns, present, strict=True):
+        layout.append((f"{column.name}_size", ">i4"))
+        if is_present:
+            layout.append((column.name, _WIRE_TYPES[column.pg_type]))
+    return np.dtype(layout)
+
+
+# --- Partitions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """A partition of one sample table: rows from ``start`` up to, not including, ``end``."""
+
+    table: str
+    start: datetime
+    end: datetime
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}_{self.start:%Y%m%d_%H%M}"
+
+
+def partitions_for(table: Table, ts: Array, width: timedelta) -> list[Partition]:
+    """Return the partitions into which rows at times ``ts`` (Unix seconds) fall."""
+    width_s = width.total_seconds()
+    starts = np.unique(np.floor_divide(ts, width_s)) * width_s
+    return [
+        Partition(
+            table.name, datetime.fromtimestamp(s, UTC), datetime.fromtimestamp(s, UTC) + width
+        )
+        for s in starts.tolist()
+    ]
+
+
+def create_partitions(cursor: Cursor[Any], partitions: Iterable[Partition]) -> None:
+    """Create what of ``partitions`` does not exist yet.
+
+    A width that was changed in between leaves wider or narrower partitions behind; where one of
+    them covers part of a new one, the new one is cut to what is free.
+    """
+    for partition in partitions:
+        for free in _uncovered(cursor, partition):
+            cursor.execute(
+                sql.SQL(
+                    "CREATE TABLE IF NOT EXISTS {} PARTITION OF {} FOR VALUES FROM ({}) TO ({})"
+                ).format(
+                    sql.Identifier(free.name),
+                    sql.Identifier(free.table),
+                    sql.Literal(free.start),
+                    sql.Literal(free.end),
+                )
+            )
+
+
+def _uncovered(cursor: Cursor[Any], wanted: Partition) -> Iterator[Partition]:
+    start = wanted.start
+    for other in existing_partitions(cursor, wanted.table):
+        if other.end <= start or other.start >= wanted.end:
+            continue
+        if other.start > start:
+            yield Partition(wanted.table, start, other.start)
+        start = max(start, other.end)
+    if start < wanted.end:
+        yield Partition(wanted.table, start, wanted.end)
+
+
+def existing_partitions(cursor: Cursor[Any], table: str) -> list[Partition]:
+    """Return the partitions of ``table``, in order of time."""
+    cursor.execute(
+        """
+        SELECT (regexp_match(bound, 'FROM \\(''([^'']+)''\\)'))[1]::timestamptz,
+               (regexp_match(bound, 'TO \\(''([^'']+)''\\)'))[1]::timestamptz
+        FROM (
+            SELECT pg_get_expr(child.relpartbound, child.oid) AS bound
+            FROM pg_inherits
+            JOIN pg_class child ON child.oid = inhrelid
+            WHERE inhparent = %s::regclass
+        ) AS bounds
+        ORDER BY 1
+        """,
+        [table],
+    )
+    return [Partition(table, start, end) for start, end in cursor.fetchall()]
+
+
+def drop_before(cursor: Cursor[Any], table: Table, limit: datetime) -> list[str]:
+    """Drop the partitions that end before ``limit`` and return their names."""
+    old = [p for p in existing_partitions(cursor, table.name) if p.end <= limit]
+    for partition in old:
+        cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(partition.name)))
+    return [p.name for p in old]

@@ -1,0 +1,387 @@
+"""What every rack, site and power domain carries now: pure functions of inventory, frame and clock.
+
+Loads are *committed*: measured where a reading is fresh, rated where it is stale or was never
+there. Stale never means free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet.snapshot import METER_KINDS, METER_TARGETS, FleetArrays
+from telemetry.frame import LiveFrame
+from telemetry.throttle import THROTTLE_BITS
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+#: What ``RackSummary.tightest_dimension`` stands for: a code is the place in the tuple.
+DIMENSIONS = ("power", "heat", "links")
+#: A heat margin of this many degrees to slowdown counts as full margin: an idle, cool GPU.
+FULL_HEAT_MARGIN_C = 50.0
+#: A GPU without a rating in the inventory and without a reading is taken for this much.
+UNRATED_GPU_W = 700.0
+
+_GPU_FIELDS = ("ts", "power_w", "power_limit_w", "temp_c", "temp_limit_c", "sm_mhz", "throttle")
+_POWER_METER = METER_KINDS.index("power")
+_ON_DOMAIN = METER_TARGETS.index("power_domain")
+_ON_RACK = METER_TARGETS.index("rack")
+_ON_NODE = METER_TARGETS.index("node")
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSummary:
+    """Aligned with the inventory's nodes. NaN: nothing known."""
+
+    load_w: Floats
+    measured_w: Floats
+    enforced_w: Floats
+    hottest_c: Floats
+    heat_margin_c: Floats
+    clock_ratio: Floats
+    throttling: Ints
+    gpus: Ints
+    age_s: Floats
+    stale: Bools
+    seen: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class RackSummary:
+    """Aligned with the inventory's racks. Margins are shares of the budget left, 1 to below 0."""
+
+    load_w: Floats
+    measured_w: Floats
+    enforced_w: Floats
+    budget_w: Floats
+    power_margin: Floats
+    hottest_c: Floats
+    heat_margin_c: Floats
+    heat_margin: Floats
+    clock_ratio: Floats
+    throttling: Ints
+    gpus: Ints
+    link_use: Floats
+    age_s: Floats
+    stale: Bools
+    seen: Bools
+    tightest: Floats
+    tightest_dimension: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class SiteSummary:
+    """Aligned with the inventory's sites. ``hottest_rack`` is a rack's row, -1 where unknown."""
+
+    load_w: Floats
+    measured_w: Floats
+    enforced_w: Floats
+    budget_w: Floats
+    hottest_rack: Ints
+    throttling: Ints
+    throttling_racks: Ints
+    stale_nodes: Ints
+    racks: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class DomainSummary:
+    """Aligned with the inventory's power domains.
+
+    ``load_w`` is what the domain carries with all feeds up: a rack on two feeds draws half of its
+    load from each.
+    """
+
+    load_w: Floats
+    usable_w: Floats
+    headroom_w: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class FleetSummary:
+    """The whole fleet at one moment."""
+
+    nodes: NodeSummary
+    racks: RackSummary
+    sites: SiteSummary
+    domains: DomainSummary
+
+
+def summarize(
+    fleet: FleetArrays, frame: LiveFrame, *, now: float, stale_after_s: float
+) -> FleetSummary:
+    """Return what the fleet carries at ``now`` (Unix seconds)."""
+    nodes = _nodes(fleet, frame, now, stale_after_s)
+    racks = _racks(fleet, frame, nodes, now, stale_after_s)
+    return FleetSummary(
+        nodes=nodes,
+        racks=racks,
+        sites=_sites(fleet, nodes, racks),
+        domains=_domains(fleet, frame, racks, now, stale_after_s),
+    )
+
+
+def _nodes(fleet: FleetArrays, frame: LiveFrame, now: float, stale_after_s: float) -> NodeSummary:
+    count = len(fleet.nodes)
+    node = fleet.gpus.node
+    gpu = frame.fields("gpu", fleet.gpus.ids, *_GPU_FIELDS)
+    host = frame.fields("host", fleet.nodes.ids, "ts", "power_w", "cpu_power_w")
+    gpu_fresh = _fresh(gpu["ts"], now, stale_after_s)
+    host_fresh = _fresh(host["ts"], now, stale_after_s)
+
+    rated_w = np.where(np.isnan(fleet.gpus.rated_w), UNRATED_GPU_W, fleet.gpus.rated_w)
+    gpu_read = gpu_fresh & ~np.isnan(gpu["power_w"])
+    gpu_load_w = np.where(gpu_read, gpu["power_w"], rated_w)
+    limit_w = np.where(np.isnan(gpu["power_limit_w"]), rated_w, gpu["power_limit_w"])
+    host_rated_w = np.nan_to_num(fleet.nodes.host_rated_w)
+    gpus_w = _sum(gpu_load_w, node, count)
+    host_w = _host_load(fleet, host, host_fresh, gpus_w, _sum(rated_w, node, count))
+
+    meter_w = _metered(fleet, frame, _ON_NODE, count, now, stale_after_s)
+    metered = ~np.isnan(meter_w)
+    # A node without GPUs or model has only what it reports of itself.
+    load_w = np.where(metered, meter_w, gpus_w + host_w)
+    gpus_measured_w = _sum(np.where(gpu_read, gpu["power_w"], 0.0), node, count)
+    any_read = _sum(gpu_read, node, count) > 0
+    measured_w = np.where(metered, meter_w, np.where(any_read, gpus_measured_w, np.nan))
+
+    gpus = _count(np.ones(len(node), dtype=bool), node, count)
+    fresh_gpus = _count(gpu_fresh, node, count)
+    heard_gpus = _count(gpu["ts"] > 0, node, count)
+    heard = np.maximum(_most(gpu["ts"], node, count, 0.0), host["ts"])
+    heard = np.maximum(heard, _meter_ts(fleet, frame, count))
+    # A node is known when all its GPUs are; where none ever spoke, a meter or its host will do.
+    all_gpus_fresh = (gpus > 0) & (fresh_gpus == gpus)
+    stale = ~(all_gpus_fresh | ((heard_gpus == 0) & (metered | ((gpus == 0) & host_fresh))))
+    margin_c = np.where(gpu_fresh, _slowdown_c(fleet, gpu) - gpu["temp_c"], np.nan)
+    return NodeSummary(
+        load_w=load_w,
+        measured_w=measured_w,
+        enforced_w=_sum(limit_w, node, count) + host_rated_w,
+        hottest_c=_most(np.where(gpu_fresh, gpu["temp_c"], np.nan), node, count),
+        heat_margin_c=-_most(-margin_c, node, count),
+        clock_ratio=_mean(
+            np.where(gpu_fresh, _ratio(gpu["sm_mhz"], fleet.gpus.sm_max_mhz), np.nan), node, count
+        ),
+        throttling=_count(gpu_fresh & ((gpu["throttle"] & THROTTLE_BITS) != 0), node, count),
+        gpus=gpus,
+        age_s=np.where(heard > 0, now - heard, np.nan),
+        stale=stale,
+        seen=heard > 0,
+    )
+
+
+def _host_load(
+    fleet: FleetArrays, host: Any, fresh: Bools, gpus_w: Floats, gpus_rated_w: Floats
+) -> Floats:
+    """Everything in a node but its GPUs: as read, else from idle to rated along with its GPUs."""
+    rated_w = np.nan_to_num(fleet.nodes.host_rated_w)
+    idle_w = np.nan_to_num(fleet.nodes.host_idle_w)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(gpus_rated_w > 0, np.clip(gpus_w / gpus_rated_w, 0.0, 1.0), 1.0)
+    assumed_w = idle_w + share * (rated_w - idle_w)
+    # The CPUs are a part of it: a reading of theirs can only raise what is assumed.
+    read_w = np.where(
+        np.isnan(host["power_w"]), np.fmax(assumed_w, host["cpu_power_w"]), host["power_w"]
+    )
+    load_w: Floats = np.where(fresh, read_w, assumed_w)
+    return load_w
+
+
+def _slowdown_c(fleet: FleetArrays, gpu: Any) -> Floats:
+    """The temperature at which clocks are cut: as the GPU says, else as its model is rated."""
+    return np.where(np.isnan(gpu["temp_limit_c"]), fleet.gpus.slowdown_c, gpu["temp_limit_c"])
+
+
+def _racks(
+    fleet: FleetArrays, frame: LiveFrame, nodes: NodeSummary, now: float, stale_after_s: float
+) -> RackSummary:
+    count, rack = len(fleet.racks), fleet.nodes.rack
+    meter_w = _metered(fleet, frame, _ON_RACK, count, now, stale_after_s)
+    nodes_w = _sum(nodes.load_w, rack, count)
+    stale = _count(nodes.stale, rack, count) > 0
+    # A fresh rack meter is the truth of what is drawn, yet a silent node may start to draw again
+    # at any moment: the larger of the two stands.
+    load_w = np.where(
+        np.isnan(meter_w), nodes_w, np.where(stale, np.fmax(meter_w, nodes_w), meter_w)
+    )
+    nodes_measured_w = _sum(np.nan_to_num(nodes.measured_w), rack, count)
+    any_measured = _count(~np.isnan(nodes.measured_w), rack, count) > 0
+    budget_w = fleet.racks.budget_w
+    heat_margin_c = -_most(-nodes.heat_margin_c, rack, count)
+    heat_margin = np.clip(heat_margin_c / FULL_HEAT_MARGIN_C, -1.0, 1.0)
+    power_margin = _margin(load_w, budget_w)
+    link_use = _link_use(fleet, frame, count, now, stale_after_s)
+    margins = np.stack([power_margin, heat_margin, 1.0 - link_use])
+    known = np.where(np.isnan(margins), np.inf, margins)
+    tightest = known.min(axis=0) if count else np.zeros(0)
+    weights = np.nan_to_num(nodes.clock_ratio) * nodes.gpus
+    clocked = np.where(np.isnan(nodes.clock_ratio), 0, nodes.gpus)
+    seen = (_count(nodes.seen, rack, count) > 0) | ~np.isnan(meter_w)
+    return RackSummary(
+        load_w=load_w,
+        measured_w=np.where(
+            np.isnan(meter_w), np.where(any_measured, nodes_measured_w, np.nan), meter_w
+        ),
+        enforced_w=_sum(nodes.enforced_w, rack, count),
+        budget_w=budget_w,
+        power_margin=power_margin,
+        hottest_c=_most(nodes.hottest_c, rack, count),
+        heat_margin_c=heat_margin_c,
+        heat_margin=heat_margin,
+        clock_ratio=_ratio(_sum(weights, rack, count), _sum(clocked, rack, count)),
+        throttling=_sum(nodes.throttling, rack, count).astype(np.int64),
+        gpus=_sum(nodes.gpus, rack, count).astype(np.int64),
+        link_use=link_use,
+        age_s=_most(nodes.age_s, rack, count),
+        stale=stale,
+        seen=seen,
+        tightest=np.where(np.isinf(tightest), np.nan, tightest),
+        tightest_dimension=known.argmin(axis=0) if count else np.zeros(0, dtype=np.int64),
+    )
+
+
+def _link_use(
+    fleet: FleetArrays, frame: LiveFrame, racks: int, now: float, stale_after_s: float
+) -> Floats:
+    """The busiest direction of the busiest link that starts in each rack, as share of capacity."""
+    links = fleet.links
+    record = frame.fields("link", links.ids, "ts", "tx_bytes_per_s", "rx_bytes_per_s")
+    fresh = _fresh(record["ts"], now, stale_after_s)
+    busiest = np.fmax(record["tx_bytes_per_s"], record["rx_bytes_per_s"]) * 8.0
+    use = np.where(fresh, _ratio(busiest, links.capacity_bits_per_s), np.nan)
+    here = links.rack >= 0
+    return _most(use[here], links.rack[here], racks)
+
+
+def _sites(fleet: FleetArrays, nodes: NodeSummary, racks: RackSummary) -> SiteSummary:
+    count, site = len(fleet.sites), fleet.racks.site
+    node_site = site[fleet.nodes.rack]
+    domains = fleet.domains
+    is_root = domains.parent < 0
+    roots_w = _sum((domains.capacity_w * domains.derating)[is_root], domains.site[is_root], count)
+    racks_w = _sum(racks.budget_w, site, count)
+    by_tree_w = np.where(roots_w > 0, roots_w, racks_w)
+    return SiteSummary(
+        load_w=_sum(racks.load_w, site, count),
+        measured_w=_sum(np.nan_to_num(racks.measured_w), site, count),
+        enforced_w=_sum(racks.enforced_w, site, count),
+        budget_w=np.where(np.isnan(fleet.sites.budget_w), by_tree_w, fleet.sites.budget_w),
+        hottest_rack=_row_of_most(racks.hottest_c, site, count),
+        throttling=_sum(racks.throttling, site, count).astype(np.int64),
+        throttling_racks=_count(racks.throttling > 0, site, count),
+        stale_nodes=_count(nodes.stale & nodes.seen, node_site, count),
+        racks=_count(np.ones(len(site), dtype=bool), site, count),
+    )
+
+
+def _domains(
+    fleet: FleetArrays, frame: LiveFrame, racks: RackSummary, now: float, stale_after_s: float
+) -> DomainSummary:
+    domains, count = fleet.domains, len(fleet.domains)
+    load_w = np.zeros(count)
+    a, b = fleet.racks.feed_a, fleet.racks.feed_b
+    share = np.where((a >= 0) & (b >= 0), 0.5, 1.0)
+    for feed in (a, b):
+        fed = feed >= 0
+        np.add.at(load_w, feed[fed], (share * racks.load_w)[fed])
+    # Carry each domain's load up its branch, a level at a time: trees are a few levels deep.
+    rising = load_w.copy()
+    for _ in range(count):
+        up = np.zeros(count)
+        has_parent = domains.parent >= 0
+        np.add.at(up, domains.parent[has_parent], rising[has_parent])
+        if not up.any():
+            break
+        load_w += up
+        rising = up
+    meter_w = _metered(fleet, frame, _ON_DOMAIN, count, now, stale_after_s)
+    # What is fed may be stale and so assumed; what the meter reads is drawn for certain.
+    load_w = np.fmax(load_w, meter_w)
+    usable_w = domains.capacity_w * domains.derating
+    return DomainSummary(load_w=load_w, usable_w=usable_w, headroom_w=usable_w - load_w)
+
+
+def _metered(
+    fleet: FleetArrays, frame: LiveFrame, target_kind: int, count: int, now: float, stale_s: float
+) -> Floats:
+    """Power by fresh meters of one kind of target, W; NaN where there is none.
+
+    A reading at or below zero is a meter's fault, not a load: no rack feeds the grid.
+    """
+    meters = fleet.meters
+    here = (meters.kind == _POWER_METER) & (meters.target_kind == target_kind)
+    record = frame.fields("meter", meters.ids[here], "ts", "power_w")
+    good = _fresh(record["ts"], now, stale_s) & (record["power_w"] > 0)
+    out = np.full(count, np.nan)
+    target = meters.target[here][good]
+    total = _sum(record["power_w"][good], target, count)
+    has_meter = _count(np.ones(len(target), dtype=bool), target, count) > 0
+    out[has_meter] = total[has_meter]
+    return out
+
+
+def _meter_ts(fleet: FleetArrays, frame: LiveFrame, nodes: int) -> Floats:
+    meters = fleet.meters
+    here = meters.target_kind == _ON_NODE
+    ts = frame.fields("meter", meters.ids[here], "ts")["ts"]
+    return _most(ts, meters.target[here], nodes, 0.0)
+
+
+def _fresh(ts: Floats, now: float, stale_after_s: float) -> Bools:
+    fresh: Bools = now - ts <= stale_after_s
+    return fresh
+
+
+def _margin(load: Floats, budget: Floats) -> Floats:
+    return 1.0 - _ratio(load, budget)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Return part / whole; NaN where there is no whole."""
+    out: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return out
+
+
+def _sum(values: Any, group: Ints, groups: int) -> Floats:
+    out: Floats = np.bincount(group, weights=values, minlength=groups)[:groups].astype(np.float64)
+    return out
+
+
+def _count(flags: Bools, group: Ints, groups: int) -> Ints:
+    return np.bincount(group[flags], minlength=groups)[:groups]
+
+
+def _mean(values: Floats, group: Ints, groups: int) -> Floats:
+    known = ~np.isnan(values)
+    return _ratio(
+        _sum(np.nan_to_num(values), group, groups), _sum(known, group, groups).astype(np.float64)
+    )
+
+
+def _most(values: Floats, group: Ints, groups: int, empty: float = np.nan) -> Floats:
+    """Return the largest known value of each group, or ``empty``."""
+    out = np.full(groups, empty)
+    if not len(values):
+        return out
+    if (group[1:] < group[:-1]).any():
+        order = np.argsort(group, kind="stable")
+        values, group = values[order], group[order]
+    firsts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    most = np.fmax.reduceat(values, firsts)
+    out[group[firsts]] = np.where(np.isnan(most), empty, most)
+    return out
+
+
+def _row_of_most(values: Floats, group: Ints, groups: int) -> Ints:
+    """Return the row that holds each group's largest known value, or -1."""
+    out = np.full(groups, -1, dtype=np.int64)
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    out[group[order]] = order
+    return out

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet import snapshot
+from fleet.models import Gpu, HardwareModel, Node, Rack, Site
+from headroom.contracts import TelemetryBatch, encode_batch
+from telemetry import stream
+from telemetry.directory import forget_scopes
+from telemetry.drain import Drain
+from telemetry.models import Agent
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty Redis and caches that do not remember the last test's database."""
+    stream.connection().flushall()
+    forget_scopes()
+    snapshot.expire()
+    # The tests drain by hand: no worker runs.
+    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    yield
+    snapshot.expire()
+
+
+@dataclass
+class Source:
+    """An agent of one node with eight GPUs, and the way to push as it does."""
+
+    agent: Agent
+    token: str
+    node: Node
+    client: Client
+
+    def push(self, batch: TelemetryBatch | bytes, **headers: str) -> Any:
+        body = batch if isinstance(batch, bytes) else encode_batch(batch)
+        given = {"content_type": "application/msgpack", **headers}
+        content_type = given.pop("content_type")
+        return self.client.post(
+            "/api/v1/telemetry",
+            data=body,
+            content_type=content_type,
+            headers={"Authorization": f"Bearer {self.token}", **given},
+        )
+
+
+def make_node(name: str, rack: Rack, model: HardwareModel) -> Node:
+    node = Node.objects.create(name=name, rack=rack)
+    Gpu.objects.bulk_create(Gpu(node=node, index=i, model=model) for i in range(8))
+    return node
+
+
+@pytest.fixture
+def rack(db: None) -> Rack:
+    site = Site.objects.create(name="oslo")
+    return Rack.objects.create(site=site, name="A01", row="A", budget_w=40_000)
+
+
+@pytest.fixture
+def h100(db: None) -> HardwareModel:
+    return HardwareModel.objects.create(
+        name="H100", kind="gpu", rated_w=700, slowdown_c=87, sm_max_mhz=1980
+    )
+
+
+@pytest.fixture
+def source(rack: Rack, h100: HardwareModel, client: Client) -> Source:
+    node = make_node("n1", rack, h100)
+    agent, token = Agent.enroll("agent-1", nodes=[node])
+    return Source(agent, token, node, client)
+
+
+@pytest.fixture
+def stranger(rack: Rack, h100: HardwareModel, client: Client) -> Source:
+    """Another agent, of another node."""
+    node = make_node("n2", rack, h100)
+    agent, token = Agent.enroll("agent-2", nodes=[node])
+    return Source(agent, token, node, client)
+
+
+def drain_everything() -> int:
+    """Run the drain until the stream is empty; return the messages it took."""
+    work = Drain(0)
+    total = 0
+    while count := work.step():
+        total += count
+    return total

@@ -1,0 +1,79 @@
+"""Imports point one way, as docs/explanation/architecture.md draws it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+#: What each room may import of the others. A dotted name opens that module alone.
+MAY_IMPORT: dict[str, set[str]] = {
+    "physics": set(),
+    "headroom": set(),
+    "accounts": {"headroom.contracts"},
+    "fleet": {"physics", "headroom.contracts", "accounts"},
+    "telemetry": {"physics", "headroom.contracts", "accounts", "fleet"},
+    "dashboard": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
+    "sim": {"physics", "headroom"},
+}
+ROOMS = {*MAY_IMPORT, "config", "tests", "bench"}
+#: Only the server has these.
+SERVER_ONLY = {"django", "rest_framework", "celery", "psycopg", "redis"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Return the dotted names that a module imports, also inside of functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def room_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def is_allowed(name: str, allowed: set[str]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in allowed)
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_a_room_imports_only_what_is_below_it(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for path in sorted((REPOSITORY / room).rglob("*.py"))
+        for name in sorted(imports_of(path))
+        if room_of(name) in ROOMS - {room}
+        and not is_allowed(name, MAY_IMPORT[room])
+        # "from headroom import contracts" names the package first.
+        and not any(each.startswith(f"{name}.") for each in MAY_IMPORT[room])
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("room", ["physics", "headroom", "sim"])
+def test_what_runs_outside_the_server_needs_nothing_of_it(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for path in sorted((REPOSITORY / room).rglob("*.py"))
+        for name in sorted(imports_of(path))
+        if room_of(name) in SERVER_ONLY
+    ]
+    assert not wrong
+
+
+def test_nothing_imports_the_twin() -> None:
+    wrong = [
+        str(path.relative_to(REPOSITORY))
+        for room in ROOMS - {"sim", "tests", "bench"}
+        for path in sorted((REPOSITORY / room).rglob("*.py"))
+        if any(room_of(name) == "sim" for name in imports_of(path))
+    ]
+    assert not wrong
