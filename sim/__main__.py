@@ -1,0 +1,147 @@
+"""``python -m sim``: the demo fleet and the load generator."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from headroom import logs
+from headroom.client import HeadroomError
+from headroom.settings import DEFAULT_SERVER, find_token
+from sim import demo, load
+from sim.enroll import Server, Stopped
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _server_options(command: Command) -> Command:
+    """Add what both commands need to find the server."""
+    for option in (
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="File with an API token that may edit the fleet and enroll agents "
+            "(else HEADROOM_TOKEN, else that of the demo on this machine).",
+        ),
+        click.option("--server", default=DEFAULT_SERVER, envvar="HEADROOM_URL", show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def main() -> None:
+    """A simulated GPU fleet that talks to a Headroom server as a real one does."""
+    logs.set_up()
+
+
+@main.command("demo")
+@_server_options
+@click.option("--gpus", type=click.IntRange(min=1), default=1536, show_default=True)
+@click.option(
+    "--sample-s",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    help="Seconds between two readings of one GPU.",
+)
+@click.option("--seed", type=int, default=7, show_default=True)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.0),
+    default=1.0,
+    show_default=True,
+    help="Seconds of the twin in each second.",
+)
+def run_demo(
+    server: str, token_file: Path | None, gpus: int, sample_s: float, seed: int, speed: float
+) -> None:
+    """Run the demo fleet until SIGTERM or Ctrl-C."""
+    settings = demo.Settings(gpus=gpus, sample_s=sample_s, seed=seed, speed=speed)
+    stop = _stop_on_signals()
+    try:
+        made = _server(server, token_file, connections=demo.PUSH_THREADS)
+        demo.Demo(made, settings, stop=stop).run()
+    except Stopped:
+        return
+    except HeadroomError as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+@main.command("load")
+@_server_options
+@click.option("--gpus", type=click.IntRange(min=1), required=True)
+@click.option("--sample-s", type=click.FloatRange(min=0.01), default=10.0, show_default=True)
+@click.option(
+    "--batch-gpus",
+    type=click.IntRange(min=8),
+    default=64,
+    show_default=True,
+    help="GPUs in one batch, a multiple of 8.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0.0),
+    help="Rows per second; 0: as fast as the server takes them.  [default: gpus / sample-s]",
+)
+@click.option("--duration-s", type=click.FloatRange(min=0.0), default=30.0, show_default=True)
+@click.option("--drain-timeout-s", type=click.FloatRange(min=0.0), default=120.0, show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
+def run_load(
+    server: str,
+    token_file: Path | None,
+    gpus: int,
+    sample_s: float,
+    batch_gpus: int,
+    rate: float | None,
+    duration_s: float,
+    drain_timeout_s: float,
+    threads: int,
+) -> None:
+    """Push load, wait until all of it is stored, and print what was done as one JSON object.
+
+    The exit status is 1 when some of it was not stored in time.
+    """
+    settings = load.Settings(
+        gpus=gpus,
+        batch_gpus=batch_gpus,
+        rate=gpus / sample_s if rate is None else rate,
+        duration_s=duration_s,
+        threads=threads,
+        drain_timeout_s=drain_timeout_s,
+    )
+    try:
+        made = _server(server, token_file, connections=threads + 1)
+        result = load.Load(made, settings, stop=_stop_on_signals()).run()
+    except HeadroomError as exc:
+        raise click.ClickException(str(exc)) from exc
+    click.echo(json.dumps(result))
+    if result["batches_stored"] != result["batches_made"]:
+        raise SystemExit(1)
+
+
+def _server(url: str, token_file: Path | None, *, connections: int) -> Server:
+    return Server(url, find_token(token_file, demo_server=url), connections=connections)
+
+
+def _stop_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+
+    def ask(_signum: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+    return stop
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""The demo: a fleet of simulated machines that pushes through the public API as real agents do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim import enroll
+from sim.delivery import Delivery, Sender
+from sim.enroll import Server
+from sim.fleet import Fleet, inventory_yaml, make_fleet
+from sim.network import Network
+from sim.outbox import Outbox
+from sim.readings import Frame, join, join_reports
+from sim.state import Twin
+
+log = logging.getLogger(__name__)
+
+#: The twin has run for so long, and its last part is pushed, before the demo begins.
+WARM_UP_S = 1200.0
+HISTORY_S = 600.0
+HISTORY_STEP_S = 30.0
+#: Above this size there is no history: it would take memory, and no chart needs it.
+HISTORY_MAX_GPUS = 16_384
+TWIN_STEP_S = 1.0
+#: After a pause of the whole machine the twin does not catch up more than this.
+MAX_CATCH_UP_S = 10.0
+TICK_S = 0.1
+REPORT_S = 60.0
+PUSH_THREADS = 2
+#: With more nodes than this, agents stand for several nodes each.
+MAX_NODE_AGENTS = 256
+#: Readings kept while the server is away, over all agents: half an hour of 1,536 GPUs at 5 s.
+MAX_PENDING_BYTES = 96 * 2**20
+#: Agents' clocks are off by about this; one of them by more.
+CLOCK_SPREAD_S = 0.02
+ODD_CLOCK_S = -1.6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line sets. ``speed``: seconds of the twin in each second."""
+
+    gpus: int = 1536
+    sample_s: float = 5.0
+    seed: int = 7
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """One agent: the nodes that it reads, or the site whose links and meters it collects."""
+
+    name: str
+    sender: Sender
+    clock_off_s: float
+    nodes: tuple[int, ...] = ()
+    site: int | None = None
+
+
+class Demo:
+    """Owns the twin, its agents and the threads that push, until ``stop`` is set."""
+
+    def __init__(self, server: Server, settings: Settings, *, stop: threading.Event) -> None:
+        self._server = server
+        self._settings = settings
+        self._stop = stop
+        self.fleet = make_fleet(gpus=settings.gpus)
+        self.twin = Twin(self.fleet, seed=settings.seed)
+        self.network = Network(self.twin, seed=settings.seed)
+        self.sources: list[Source] = []
+        self._heard_at = 0.0
+        self._delivery: Delivery | None = None
+
+    def run(self) -> None:
+        """Enrol, push the history, then push readings until stopped.
+
+        Raises :class:`headroom.client.Refused` when the server will not have the fleet.
+        """
+        self._warm_up()
+        self._enroll()
+        self._delivery = Delivery(threads=PUSH_THREADS, stop=self._stop)
+        self._push_history()
+        try:
+            self._loop()
+        finally:
+            self._delivery.join(timeout_s=2.0)
+
+    def _warm_up(self) -> None:
+        for _ in range(int(WARM_UP_S / HISTORY_STEP_S)):
+            self._advance(HISTORY_STEP_S)
+
+    def _advance(self, dt_s: float) -> None:
+        self.twin.advance(dt_s)
+        self.network.advance(dt_s)
+
+    def _enroll(self) -> None:
+        enroll.apply_inventory(self._server.setup, inventory_yaml(self.fleet), stop=self._stop)
+        specs = agent_specs(self.fleet)
+        self._heard_at = enroll.last_seen(self._server.setup, specs[-1].name, stop=self._stop)
+        tokens = enroll.enroll(self._server.setup, specs, stop=self._stop)
+        self.sources = self._make_sources(specs, tokens)
+        log.info(
+            "fleet enrolled",
+            extra={
+                "sites": len(self.fleet.sites),
+                "gpus": self.fleet.gpu_count,
+                "agents": len(specs),
+            },
+        )
+
+    def _make_sources(self, specs: list[enroll.AgentSpec], tokens: dict[str, str]) -> list[Source]:
+        rng = np.random.default_rng([self._settings.seed, 2])
+        off_s = rng.normal(0.0, CLOCK_SPREAD_S, len(specs))
+        off_s[rng.integers(len(specs))] = ODD_CLOCK_S
+        number = {name: i for i, name in enumerate(self.fleet.nodes)}
+        share = MAX_PENDING_BYTES // len(specs)
+        sites = {site: i for i, site in enumerate(self.fleet.sites)}
+        return [
+            Source(
+                name=spec.name,
+                sender=Sender(
+                    Outbox(spec.name, max_bytes=share),
+                    self._server.client(tokens[spec.name]),
+                ),
+                clock_off_s=float(off),
+                nodes=tuple(number[name] for name in spec.nodes),
+                site=sites[spec.sites[0]] if spec.sites else None,
+            )
+            for spec, off in zip(specs, off_s, strict=True)
+        ]
+
+    def _push_history(self) -> None:
+        """Push the last minutes before now, one batch for each agent.
+
+        After a restart: only what an earlier demo has not told, or charts would show two pasts.
+        """
+        if self.fleet.gpu_count > HISTORY_MAX_GPUS:
+            return
+        now = time.time()
+        ages: list[float] = []
+        frames: list[Frame] = []
+        for age in np.arange(HISTORY_S - HISTORY_STEP_S, -1.0, -HISTORY_STEP_S).tolist():
+            self._advance(HISTORY_STEP_S)
+            if now - age > self._heard_at:
+                ages.append(age)
+                frames.append(Frame(self.twin, self.network))
+        for source in self.sources:
+            if self._stop.is_set() or not frames:
+                return
+            self._add(source, frames, [now + source.clock_off_s - age for age in ages])
+
+    def _add(self, source: Source, frames: list[Frame], at: list[float]) -> None:
+        """Put what ``source`` read at the moments of ``frames`` into its outbox, as one batch."""
+        moments = list(zip(frames, at, strict=True))
+        if source.site is not None:
+            source.sender.outbox.add(
+                links=join([frame.links(source.site, ts) for frame, ts in moments]),
+                meters=join([frame.meters(source.site, ts) for frame, ts in moments]),
+                sent_at=at[-1],
+            )
+        else:
+            reports = [
+                join_reports(heard)
+                for node in source.nodes
+                if (heard := [f.node(node, ts) for f, ts in moments if not f.silent[node]])
+            ]
+            if not reports:
+                return
+            source.sender.outbox.add(nodes=reports, sent_at=at[-1])
+        if self._delivery is not None:
+            self._delivery.submit(source.sender)
+
+    def _loop(self) -> None:
+        """Step the twin each second and let the agents sample in turn, spread over the period."""
+        period_s = self._settings.sample_s / len(self.sources)
+        begun = stepped = reported = time.monotonic()
+        turn = 0
+        frame = Frame(self.twin, self.network)
+        while not self._stop.wait(TICK_S):
+            now = time.monotonic()
+            if now - stepped >= TWIN_STEP_S:
+                self._advance(min(now - stepped, MAX_CATCH_UP_S) * self._settings.speed)
+                frame = Frame(self.twin, self.network)
+                stepped = now
+            due = int((now - begun) / period_s)
+            # A machine that slept owes no more than one round.
+            for i in range(max(turn, due - len(self.sources)), due):
+                source = self.sources[i % len(self.sources)]
+                self._add(source, [frame], [time.time() + source.clock_off_s])
+            turn = due
+            if now - reported >= REPORT_S:
+                self._report()
+                reported = now
+
+    def _report(self) -> None:
+        outboxes = [source.sender.outbox for source in self.sources]
+        log.info(
+            "demo",
+            extra={
+                "kw": round(float(self.twin.rack_w.sum()) / 1000, 1),
+                "busy_gpus": int(self.twin.busy.sum()),
+                "throttled_gpus": int((self.twin.throttle > 1).sum()),
+                "silent_nodes": int(self.twin.silent.sum()),
+                "stored_batches": sum(box.counts.stored_batches for box in outboxes),
+                "pending_batches": sum(len(box) for box in outboxes),
+                "dropped_batches": sum(box.counts.dropped_batches for box in outboxes),
+                "refused_batches": sum(box.counts.refused_batches for box in outboxes),
+                "cpu_s": round(time.process_time(), 1),
+            },
+        )
+
+
+def agent_specs(fleet: Fleet) -> list[enroll.AgentSpec]:
+    """Return an agent for each node (for several, if there are many) and a collector per site."""
+    per_agent = -(-len(fleet.nodes) // MAX_NODE_AGENTS)
+    groups = [fleet.nodes[i : i + per_agent] for i in range(0, len(fleet.nodes), per_agent)]
+    return [
+        *(enroll.AgentSpec(name=group[0], nodes=tuple(group)) for group in groups),
+        *(enroll.AgentSpec(name=f"{site}-collector", sites=(site,)) for site in fleet.sites),
+    ]

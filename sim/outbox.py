@@ -1,0 +1,188 @@
+"""What an agent of the twin has sent and has yet to see stored.
+
+The agent that runs on real machines keeps this on disk; the twin's readings are worth no more than
+the process that makes them, so here it is memory, and bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from headroom import __version__
+from headroom.client import compress_batch
+from headroom.contracts import (
+    AgentStatus,
+    LinkColumns,
+    MeterColumns,
+    NodeReport,
+    TelemetryBatch,
+    row_count,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A batch that is not known to be stored. ``body`` is ready to be pushed."""
+
+    seq: int
+    rows: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the batches of one outbox. ``stored_*`` are durable at the server."""
+
+    batches: int = 0
+    rows: int = 0
+    stored_batches: int = 0
+    stored_rows: int = 0
+    stored_seq_rows: int = 0
+    dropped_batches: int = 0
+    refused_batches: int = 0
+
+
+class Outbox:
+    """The batches of one agent, in order, each kept until the server says that it is stored.
+
+    One thread may add while another delivers. Where more than ``max_bytes`` wait when the next is
+    made, the oldest are given up and counted.
+    """
+
+    def __init__(self, agent: str, *, max_bytes: int, boot_id: str = "") -> None:
+        self.agent = agent
+        self.boot_id = boot_id or uuid.uuid4().hex
+        self.counts = Counts()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._pending: OrderedDict[int, Pending] = OrderedDict()
+        self._next_seq = 1
+        self._sent_seq = 0
+        self._waiting_since: float | None = None
+        self._last_error = ""
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Size of all that is not known to be stored."""
+        return self._bytes
+
+    @property
+    def unsent_batches(self) -> int:
+        """How many batches wait for a push."""
+        with self._lock:
+            first = next(iter(self._pending), self._next_seq)
+            return self._next_seq - max(self._sent_seq + 1, first)
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of the newest batch, 0 before the first."""
+        return self._next_seq - 1
+
+    def add(
+        self,
+        *,
+        nodes: list[NodeReport] | None = None,
+        links: LinkColumns | None = None,
+        meters: MeterColumns | None = None,
+        sent_at: float | None = None,
+    ) -> None:
+        """Make the next batch of these readings and keep it."""
+        with self._lock:
+            # Before the batch is made, so that it tells the server what was given up.
+            self._trim()
+            oldest = next(iter(self._pending), self._next_seq)
+            batch = TelemetryBatch(
+                agent=self.agent,
+                boot_id=self.boot_id,
+                seq=self._next_seq,
+                oldest_seq=oldest,
+                sent_at=time.time() if sent_at is None else sent_at,
+                status=self._status(),
+                nodes=nodes or [],
+                links=links,
+                meters=meters,
+            )
+            rows = row_count(batch)
+            body = compress_batch(batch)
+            self._pending[batch.seq] = Pending(batch.seq, rows, body)
+            self._bytes += len(body)
+            self._next_seq += 1
+            self.counts.batches += 1
+            self.counts.rows += rows
+
+    def unsent(self) -> Pending | None:
+        """Return the oldest batch that was not sent since the last :meth:`rewind`."""
+        with self._lock:
+            first = max(self._sent_seq + 1, next(iter(self._pending), self._next_seq))
+            # Seqs follow each other but where a batch was refused.
+            known = (seq for seq in range(first, self._next_seq) if seq in self._pending)
+            seq = next(known, None)
+            return None if seq is None else self._pending[seq]
+
+    def sent(self, seq: int, *, durable_seq: int, now_s: float) -> None:
+        """Note that ``seq`` was taken and that the server has stored all up to ``durable_seq``."""
+        with self._lock:
+            self._sent_seq = max(self._sent_seq, seq)
+            if self._waiting_since is None:
+                self._waiting_since = now_s
+        self.stored(durable_seq, now_s=now_s)
+
+    def stored(self, durable_seq: int, *, now_s: float) -> None:
+        """Let go of every batch up to ``durable_seq``."""
+        with self._lock:
+            while self._pending and next(iter(self._pending)) <= durable_seq:
+                batch = self._pop()
+                self.counts.stored_batches += 1
+                self.counts.stored_rows += batch.rows
+                self.counts.stored_seq_rows += batch.seq * batch.rows
+                self._waiting_since = now_s
+            if not self._pending:
+                self._waiting_since = None
+
+    def refused(self, seq: int, reason: str) -> None:
+        """Give up the batch ``seq``: the server will never take it."""
+        with self._lock:
+            batch = self._pending.pop(seq, None)
+            if batch is not None:
+                self._bytes -= len(batch.body)
+                self.counts.refused_batches += 1
+            self._last_error = reason[:500]
+
+    def rewind(self, *, now_s: float, after_s: float) -> bool:
+        """Mark all as unsent if nothing was stored for ``after_s``.
+
+        What the server has after all it knows by its seq, and stores no second time.
+        """
+        with self._lock:
+            if self._waiting_since is None or now_s - self._waiting_since < after_s:
+                return False
+            self._sent_seq = 0
+            self._waiting_since = now_s
+            return True
+
+    def _status(self) -> AgentStatus:
+        return AgentStatus(
+            version=__version__,
+            spooled_batches=len(self._pending),
+            dropped_batches=self.counts.dropped_batches,
+            errors=self.counts.refused_batches,
+            last_error=self._last_error,
+        )
+
+    def _trim(self) -> None:
+        while self._bytes > self._max_bytes:
+            self._pop()
+            self.counts.dropped_batches += 1
+
+    def _pop(self) -> Pending:
+        _, batch = self._pending.popitem(last=False)
+        self._bytes -= len(batch.body)
+        return batch
