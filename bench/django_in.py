@@ -1,0 +1,41 @@
+"""Django inside the benchmark's own process, on the servers of a stack."""
+
+from __future__ import annotations
+
+import os
+
+from bench.stack import Stack
+
+
+def set_up(stack: Stack) -> None:
+    """Point this process at ``stack``. Once in a process: settings are read once."""
+    os.environ.update(stack.environment)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+    import django
+
+    django.setup()
+
+
+def session_cookie(username: str = "bench") -> str:
+    """Return the session cookie of a viewer who is logged in."""
+    from django.conf import settings
+    from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+    from django.contrib.sessions.backends.db import SessionStore
+
+    from accounts.models import User
+
+    user, _ = User.objects.get_or_create(username=username, defaults={"role": "viewer"})
+    session = SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.save()
+    return f"sessionid={session.session_key}"
+
+
+def operator_token() -> str:
+    """Return an API token that may change the fleet."""
+    from accounts.models import ApiToken, User
+
+    user, _ = User.objects.get_or_create(username="bench-operator", defaults={"role": "operator"})
+    return ApiToken.issue(user, "bench")[1]

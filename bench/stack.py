@@ -1,0 +1,140 @@
+"""The whole of Headroom as real processes on its own folder, for benchmarks and fault tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import urllib3
+
+from config.embedded.state import read_env
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+_START_S = 90.0
+
+#: How to tell the processes of the stack by their command lines.
+_MARKS = {
+    "web": ("granian",),
+    "worker": ("celery", " worker "),
+    "beat": ("celery", " beat "),
+    "postgres": ("postgres", " -D "),
+    "valkey": ("valkey-server",),
+}
+
+
+@dataclass
+class Stack:
+    """A running installation."""
+
+    url: str
+    state_dir: Path
+    supervisor: psutil.Process
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings of the installation, for processes that are to use its servers."""
+        return {**read_env(self.state_dir / "env"), "HEADROOM_STATE_DIR": str(self.state_dir)}
+
+    def pids(self, name: str) -> list[psutil.Process]:
+        """Return the processes of one service, the parent first."""
+        found = []
+        for process in self.supervisor.children(recursive=True):
+            try:
+                line = " ".join(process.cmdline())
+            except psutil.Error:
+                continue
+            if all(mark in line or mark in process.name() for mark in _MARKS[name]):
+                found.append(process)
+        return sorted(found, key=lambda process: process.create_time())
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL to every process of a service."""
+        for process in self.pids(name):
+            process.send_signal(signal.SIGKILL)
+
+    def kill_parent(self, name: str) -> None:
+        """Send SIGKILL to the first process of a service alone."""
+        self.pids(name)[0].send_signal(signal.SIGKILL)
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Return the CPU time that each service and its children have used so far."""
+        return {name: sum(map(_cpu_s, self._family(name))) for name in _MARKS}
+
+    def _family(self, name: str) -> list[psutil.Process]:
+        members = {process.pid: process for process in self.pids(name)}
+        for process in list(members.values()):
+            members.update({child.pid: child for child in process.children(recursive=True)})
+        return list(members.values())
+
+    def wait_ready(self, limit_s: float = _START_S) -> None:
+        """Wait until /readyz is 200."""
+        pool = urllib3.PoolManager(retries=False)
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            try:
+                if pool.request("GET", f"{self.url}/readyz", timeout=2.0).status == 200:
+                    return
+            except urllib3.exceptions.HTTPError:
+                pass
+            if not self.supervisor.is_running() or self.supervisor.status() == "zombie":
+                raise RuntimeError(f"the stack has ended; its logs are in {self.state_dir}/logs")
+            time.sleep(0.05)
+        raise TimeoutError(f"{self.url}/readyz is not ready after {limit_s} s")
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+@contextmanager
+def running(*arguments: str, **environment: str) -> Iterator[Stack]:
+    """Run ``python -m config.up --no-demo`` with ``arguments`` on a new folder, and stop it."""
+    with tempfile.TemporaryDirectory(prefix="headroom-stack-") as folder:
+        # The embedded Postgres, which is no root, has to pass.
+        Path(folder).chmod(0o711)
+        state_dir = Path(folder) / "state"
+        port = _free_port()
+        command = [
+            sys.executable, "-m", "config.up", "--no-demo",
+            "--port", str(port), "--state-dir", str(state_dir), *arguments,
+        ]  # fmt: skip
+        own = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE}
+        with (Path(folder) / "up.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, cwd=REPOSITORY, env=own | environment, stdout=log, stderr=log
+            )
+            try:
+                stack = Stack(f"http://127.0.0.1:{port}", state_dir, psutil.Process(process.pid))
+                stack.wait_ready()
+                yield stack
+            finally:
+                process.terminate()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+#: What would lead the stack to the servers of whoever starts it.
+_ELSEWHERE = frozenset({"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HEADROOM_STATE_DIR"})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
