@@ -1,0 +1,84 @@
+"""Answers to polls: small, compressed, and empty when nothing changed."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import msgspec
+import zstandard
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.utils.cache import patch_vary_headers
+
+from dashboard.state import View
+
+#: Shorter bodies are sent as they are, bytes.
+_LEAST_BYTES = 200
+
+
+def json_of(
+    request: HttpRequest, view: View, key: tuple[Hashable, ...], make: Callable[[], Any]
+) -> HttpResponse:
+    """Answer with JSON made once per view and ``key``, or 304 when the client has it."""
+    etag = f'W/"{view.version}"'
+    if request.headers.get("If-None-Match") == etag:
+        response: HttpResponse = HttpResponseNotModified()
+    else:
+        response = _compressed(request, view, key, lambda: msgspec.json.encode(make()))
+        response["Content-Type"] = "application/json"
+    response["ETag"] = etag
+    response["Cache-Control"] = "private, no-cache"
+    patch_vary_headers(response, ["Accept-Encoding", "Cookie"])
+    return response
+
+
+def panel_of(
+    request: HttpRequest, view: View, key: tuple[Hashable, ...], make: Callable[[], str]
+) -> HttpResponse:
+    """Answer with HTML made once per view and ``key``, the same for everybody; or 204."""
+    if (same := unchanged(request, view.version)) is not None:
+        return same
+    response = _compressed(request, view, key, lambda: make().encode())
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _compressed(
+    request: HttpRequest, view: View, key: tuple[Hashable, ...], make: Callable[[], bytes]
+) -> HttpResponse:
+    """Compress here and not by a middleware.
+
+    These answers hold no secret that could be told by how well it compresses with what an attacker
+    chooses (BREACH); whole pages do, their CSRF token.
+    """
+    body = view.once(("plain", *key), make)
+    encoding = _encoding(request) if len(body) >= _LEAST_BYTES else ""
+    if not encoding:
+        return HttpResponse(body)
+    response = HttpResponse(view.once((encoding, *key), lambda: _ENCODERS[encoding](body)))
+    response["Content-Encoding"] = encoding
+    return response
+
+
+_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "zstd": lambda body: zstandard.ZstdCompressor(level=3).compress(body),
+    "gzip": lambda body: gzip.compress(body, compresslevel=5, mtime=0),
+}
+
+
+def _encoding(request: HttpRequest) -> str:
+    """Return the best encoding that the client takes, or nothing."""
+    accepted: dict[str, str] = {}
+    for part in request.headers.get("Accept-Encoding", "").lower().split(","):
+        name, _, parameter = part.partition(";")
+        accepted[name.strip()] = parameter.replace(" ", "")
+    for name in _ENCODERS:
+        if name in accepted and accepted[name] not in ("q=0", "q=0.0"):
+            return name
+    return ""
+
+
+def unchanged(request: HttpRequest, version: str) -> HttpResponse | None:
+    """Return 204, by which htmx swaps nothing, when the client's ``?v=`` is what it would get."""
+    return HttpResponse(status=204) if request.GET.get("v") == version else None

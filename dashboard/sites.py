@@ -1,0 +1,255 @@
+"""The sites as tiles and sentences, and the power tree as lines: values for the Fleet page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dashboard import live, units
+from dashboard.state import View
+from fleet.snapshot import DOMAIN_KINDS
+
+
+@dataclass(frozen=True)
+class Tightest:
+    """What has the least left at a site."""
+
+    #: share left, below 0 when over
+    share: float
+    #: "feed b2", "rack A04"
+    name: str
+    #: "3.1 kW", "4 °C over slowdown"
+    left: str
+
+    @property
+    def is_over(self) -> bool:
+        return self.share < 0
+
+
+@dataclass(frozen=True)
+class SiteTile:
+    """One site now. W throughout; NaN is unknown."""
+
+    id: int
+    name: str
+    load_w: float
+    measured_w: float
+    enforced_w: float
+    budget_w: float
+    #: (database id, name, °C) of the rack with the hottest GPU
+    hottest: tuple[int, str, float] | None
+    tightest: Tightest | None
+    racks: int
+    throttling_gpus: int
+    throttling_racks: int
+    stale_nodes: int
+    stale_agents: int
+
+    @property
+    def has_budget(self) -> bool:
+        return self.budget_w > 0
+
+    @property
+    def share(self) -> float:
+        """Load as share of the budget."""
+        return self.load_w / self.budget_w if self.has_budget else math.nan
+
+    @property
+    def is_over(self) -> bool:
+        return self.share > 1
+
+
+def tiles(view: View, stale_agents: Mapping[int, int]) -> list[SiteTile]:
+    """Return a tile for each site, in the inventory's order. ``stale_agents``: count by site id."""
+    fleet, sites = view.fleet, view.summary.sites
+    made = []
+    for row, (key, name) in enumerate(
+        zip(fleet.sites.ids.tolist(), fleet.sites.names.tolist(), strict=True)
+    ):
+        made.append(
+            SiteTile(
+                id=key,
+                name=name,
+                load_w=float(sites.load_w[row]),
+                measured_w=float(sites.measured_w[row]) if _is_heard(view, row) else math.nan,
+                enforced_w=float(sites.enforced_w[row]),
+                budget_w=float(sites.budget_w[row]),
+                hottest=_hottest(view, int(sites.hottest_rack[row])),
+                tightest=_tightest(view, row),
+                racks=int(sites.racks[row]),
+                throttling_gpus=int(sites.throttling[row]),
+                throttling_racks=int(sites.throttling_racks[row]),
+                stale_nodes=int(sites.stale_nodes[row]),
+                stale_agents=stale_agents.get(key, 0),
+            )
+        )
+    return made
+
+
+def _is_heard(view: View, site: int) -> bool:
+    first, last = view.fleet.rack_bounds[site : site + 2].tolist()
+    return bool(view.summary.racks.seen[first:last].any())
+
+
+def _hottest(view: View, rack: int) -> tuple[int, str, float] | None:
+    if rack < 0:
+        return None
+    racks = view.fleet.racks
+    hottest_c = float(view.summary.racks.hottest_c[rack])
+    return int(racks.ids[rack]), str(racks.names[rack]), hottest_c
+
+
+def _tightest(view: View, site: int) -> Tightest | None:
+    """Return the power domain or rack with the least share left."""
+    candidates = (*_tightest_domains(view, site), *_tightest_rack(view, site))
+    known = [c for c in candidates if not math.isnan(c.share)]
+    return min(known, key=lambda c: c.share, default=None)
+
+
+def _tightest_domains(view: View, site: int) -> Iterator[Tightest]:
+    domains, now = view.fleet.domains, view.summary.domains
+    for row in np.flatnonzero(domains.site == site).tolist():
+        name, kind = str(domains.names[row]), DOMAIN_KINDS[domains.kind[row]]
+        usable_w, left_w = float(now.usable_w[row]), float(now.headroom_w[row])
+        share = left_w / usable_w if usable_w > 0 else math.nan
+        yield Tightest(share, name if name.startswith(kind) else f"{kind} {name}", _watts(left_w))
+
+
+def _tightest_rack(view: View, site: int) -> Iterator[Tightest]:
+    first, last = view.fleet.rack_bounds[site : site + 2].tolist()
+    racks, shares = view.summary.racks, view.summary.racks.tightest[first:last]
+    if np.isnan(shares).all():
+        return
+    row = first + int(np.nanargmin(shares))
+    dimension = live.dimension_name(int(racks.tightest_dimension[row]))
+    if dimension == "heat":
+        left = _degrees(float(racks.heat_margin_c[row]))
+    elif dimension == "links":
+        left = f"{units.percent(1.0 - float(racks.link_use[row]))} of its busiest link left"
+    else:
+        left = _watts(float(racks.budget_w[row] - racks.load_w[row]))
+    yield Tightest(float(racks.tightest[row]), f"rack {view.fleet.racks.names[row]}", left)
+
+
+def _watts(left_w: float) -> str:
+    return f"{units.kilowatts(abs(left_w))} kW {'over' if left_w < 0 else 'left'}"
+
+
+def _degrees(left_c: float) -> str:
+    return f"{units.celsius(abs(left_c))} {'over its' if left_c < 0 else 'to'} slowdown limit"
+
+
+@dataclass(frozen=True)
+class Total:
+    """All sites together. W."""
+
+    sites: int
+    racks: int
+    load_w: float
+    budget_w: float
+    #: the site with the least share left
+    fullest: SiteTile | None
+    throttling_racks: int
+    stale_agents: int
+
+    @property
+    def share(self) -> float:
+        return self.load_w / self.budget_w if self.budget_w > 0 else math.nan
+
+
+def total(shown: list[SiteTile]) -> Total:
+    """Add up what the tiles show."""
+    budgeted = [tile for tile in shown if tile.has_budget]
+    return Total(
+        sites=len(shown),
+        racks=sum(tile.racks for tile in shown),
+        load_w=sum(tile.load_w for tile in shown),
+        budget_w=sum(tile.budget_w for tile in budgeted),
+        fullest=max(budgeted, key=lambda tile: tile.share, default=None),
+        throttling_racks=sum(tile.throttling_racks for tile in shown),
+        stale_agents=sum(tile.stale_agents for tile in shown),
+    )
+
+
+# --- Power tree ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One power domain as a line of the nested list."""
+
+    name: str
+    kind: str
+    load_w: float
+    usable_w: float
+    left_w: float
+    #: what it would carry if the other half of its pair failed, W; NaN where it has none
+    alone_w: float
+    other: str
+    #: how the nested list goes on after this line
+    opens: bool
+    closes: range
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_w < 0
+
+    @property
+    def has_pair(self) -> bool:
+        return bool(self.other)
+
+    @property
+    def alone_left_w(self) -> float:
+        """What is left when it carries both halves, W."""
+        return self.usable_w - self.alone_w
+
+    @property
+    def alone_is_over(self) -> bool:
+        return self.alone_left_w < 0
+
+    @property
+    def bar_label(self) -> str:
+        return (
+            f"{self.name}: {units.kilowatts(self.load_w)} kW"
+            f" of {units.kilowatts(self.usable_w)} kW usable"
+        )
+
+
+def power_tree(view: View, site: int) -> list[Branch]:
+    """Return the power domains of a site, parents before children, each level by name."""
+    domains, now = view.fleet.domains, view.summary.domains
+    here = np.flatnonzero(domains.site == site).tolist()
+    children: dict[int, list[int]] = {}
+    for row in here:
+        children.setdefault(int(domains.parent[row]), []).append(row)
+    lines: list[tuple[int, int]] = []
+    _walk(children, -1, 0, lines)
+    branches = []
+    for place, (row, depth) in enumerate(lines):
+        after = lines[place + 1][1] if place + 1 < len(lines) else 0
+        mate = int(domains.pair[row])
+        branches.append(
+            Branch(
+                name=str(domains.names[row]),
+                kind=DOMAIN_KINDS[domains.kind[row]],
+                load_w=float(now.load_w[row]),
+                usable_w=float(now.usable_w[row]),
+                left_w=float(now.headroom_w[row]),
+                alone_w=float(now.load_w[row] + now.load_w[mate]) if mate >= 0 else math.nan,
+                other=str(domains.names[mate]) if mate >= 0 else "",
+                opens=after > depth,
+                closes=range(max(0, depth - after)),
+            )
+        )
+    return branches
+
+
+def _walk(
+    children: Mapping[int, list[int]], parent: int, depth: int, lines: list[tuple[int, int]]
+) -> None:
+    for row in children.get(parent, []):
+        lines.append((row, depth))
+        _walk(children, row, depth + 1, lines)

@@ -1,0 +1,103 @@
+"""What the pages show: inventory, live frame and summary at one moment, shared by all viewers.
+
+A process makes at most one ``View`` per ``_LEAST_AGE_S``, and none while nothing changed, so that
+200 people looking cost as much as one. What is made from a view (JSON, panels) is kept in it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar, cast
+
+from django.conf import settings
+
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+from telemetry import frame, summary
+from telemetry.frame import LiveFrame
+from telemetry.summary import FleetSummary
+
+T = TypeVar("T")
+
+#: Readings come more often than anybody can look: a view serves for this long, s.
+_LEAST_AGE_S = 0.5
+#: Ages and staleness go on when no reading comes: a view is made again after this, s.
+_MOST_AGE_S = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Everything that a page of the fleet shows, at ``now`` (Unix s)."""
+
+    fleet: FleetArrays
+    frame: LiveFrame
+    summary: FleetSummary
+    now: float
+    _made: dict[Hashable, object] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """Changes when a reading, the inventory or (every 5 s) only the time does."""
+        return f"{self.frame.version}-{self.fleet.generation}-{int(self.now // _MOST_AGE_S)}"
+
+    @cached_property
+    def newest(self) -> float | None:
+        """When the newest reading of anything was taken, Unix s; None when there is none."""
+        latest = max(
+            (float(a["ts"].max()) for a in self.frame.arrays.values() if len(a)), default=0.0
+        )
+        return latest or None
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return ``make()``, called once for each ``key`` (two threads may both call it)."""
+        if key not in self._made:
+            self._made[key] = make()
+        return cast(T, self._made[key])
+
+
+class _Views:
+    """The newest view of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._view: View | None = None
+
+    def current(self) -> View:
+        view = self._view
+        if view is not None and 0 <= time.time() - view.now < _LEAST_AGE_S:
+            return view
+        with self._lock:
+            return self._fresh()
+
+    def _fresh(self) -> View:
+        now, view = time.time(), self._view
+        if view is not None and 0 <= now - view.now < _LEAST_AGE_S:
+            return view
+        fleet = snapshot.current()
+        if view is not None and self._still_holds(view, fleet, now):
+            return view
+        readings = frame.read()
+        carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
+        self._view = View(fleet, readings, carried, now)
+        return self._view
+
+    @staticmethod
+    def _still_holds(view: View, fleet: FleetArrays, now: float) -> bool:
+        return (
+            view.fleet is fleet
+            and view.now // _MOST_AGE_S == now // _MOST_AGE_S
+            and view.frame.version == frame.version()
+        )
+
+    def forget(self) -> None:
+        """Make the next call read everything again. For tests."""
+        self._view = None
+
+
+_views = _Views()
+current = _views.current
+forget = _views.forget

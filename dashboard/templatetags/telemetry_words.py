@@ -1,0 +1,93 @@
+"""Readings and spans of time in words: ``{% load telemetry_words %}``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard import units
+
+register = template.Library()
+
+_GIB = 2**30
+_MINUS = "\N{MINUS SIGN}"
+
+
+@register.filter
+def gib(size: float | None) -> str:
+    """Return bytes as GiB with one decimal, without the unit; whole from 100 GiB on."""
+    if size is None:
+        return units.DASH
+    return units.number(size / _GIB, 0 if size >= 100 * _GIB else 1)
+
+
+@register.filter
+def megabytes(rate: float | None) -> str:
+    """Return bytes per second as MB/s without the unit; one decimal below 100."""
+    if rate is None:
+        return units.DASH
+    return units.number(rate / 1e6, 0 if rate >= 1e8 else 1)
+
+
+@register.filter
+def lasted(seconds: float) -> str:
+    """Return a length of time: ``8 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+@register.filter
+def ago(moment: datetime) -> str:
+    """Return how long ago ``moment`` was, without the word."""
+    return lasted((timezone.now() - moment).total_seconds())
+
+
+@register.filter
+def signed_s(seconds: float | None) -> str:
+    """Return a difference between clocks: ``+0.02 s``, or with a minus sign; a dash for none."""
+    if seconds is None:
+        return units.DASH
+    size = abs(seconds)
+    if size < 0.005:
+        return "0.00 s"
+    text = units.age(size) if size >= 10 else f"{size:.2f} s"
+    return f"{_MINUS if seconds < 0 else '+'}{text}"
+
+
+@register.simple_tag
+def moment(at: datetime) -> SafeString:
+    """Return a <time> in UTC without saying so: for columns whose header does."""
+    utc = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        utc.isoformat(timespec="seconds"),
+        utc.strftime("%Y-%m-%d %H:%M:%S"),
+        utc.strftime("%m-%d %H:%M:%S"),
+    )
+
+
+@register.simple_tag
+def with_page(query: dict[str, str], number: int) -> str:
+    """Return ``query`` with another page, as a query string."""
+    return urlencode({**query, "page": number})
+
+
+@register.simple_tag
+def with_value(query: dict[str, str], name: str, value: str) -> str:
+    """Return ``query`` with another value of one parameter (empty: without it), on page 1."""
+    rest = {key: given for key, given in query.items() if key != name}
+    return urlencode({**rest, name: value} if value else rest)

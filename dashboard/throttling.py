@@ -1,0 +1,199 @@
+"""What the Throttle events page shows: filters as its URL says, counts, the timeline's rows."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db.models import Count, F, Min, QuerySet
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from dashboard import causes, ranges, units
+from dashboard.causes import Cause
+from dashboard.ranges import RangePicker
+from dashboard.svg import spans
+from dashboard.svg.spans import Bar
+from headroom.contracts import ThrottleCause
+from telemetry.models import ThrottleEvent, ThrottleEventQuerySet
+from telemetry.spans import Span
+
+DEFAULT_RANGE = "6h"
+#: Rows of the timeline, and the events that it draws of them at most.
+_ROWS = 12
+_MOST_BARS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the URL asks for. Empty: all."""
+
+    picker: RangePicker
+    cause: ThrottleCause | None = None
+    site: str = ""
+    rack: str = ""
+    node: str = ""
+    open_only: bool = False
+    error: str = ""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The filters as a query string has them, without those that ask for all."""
+        given = {
+            **ranges.as_params(self.picker),
+            "cause": self.cause.token if self.cause else "",
+            "site": self.site,
+            "rack": self.rack,
+            "node": self.node,
+            "open": "1" if self.open_only else "",
+        }
+        return {name: value for name, value in given.items() if value}
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything but the range is filtered."""
+        return bool(self.cause or self.site or self.rack or self.node or self.open_only)
+
+
+def read(params: Mapping[str, str], now: float) -> Filters:
+    """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
+    picker = ranges.read(params, now, DEFAULT_RANGE)
+    token = params.get("cause", "")
+    cause = causes.by_token(token)
+    wrong = f"there is no cause {token[:40]!r}" if token and cause is None else ""
+    return Filters(
+        picker=picker,
+        cause=cause,
+        site=_name(params, "site"),
+        rack=_name(params, "rack"),
+        node=_name(params, "node"),
+        open_only=params.get("open", "") == "1",
+        error=picker.error or wrong,
+    )
+
+
+def _name(params: Mapping[str, str], field: str) -> str:
+    # Postgres refuses NUL in text, and no name has one.
+    return params.get(field, "").replace("\0", "").strip()[:400]
+
+
+def in_scope(filters: Filters) -> ThrottleEventQuerySet:
+    """Return the events that pass all filters but the range."""
+    events = ThrottleEvent.objects.all()
+    if filters.cause:
+        events = events.filter(cause=filters.cause)
+    if filters.site:
+        events = events.filter(gpu__node__rack__site__name=filters.site)
+    if filters.rack:
+        site, _, name = filters.rack.rpartition("/")
+        events = events.filter(gpu__node__rack__name=name)
+        if site:
+            events = events.filter(gpu__node__rack__site__name=site)
+    if filters.node:
+        events = events.filter(gpu__node__name=filters.node)
+    return events.open() if filters.open_only else events
+
+
+def in_range(filters: Filters) -> QuerySet[ThrottleEvent]:
+    """Return the events of the page, open ones first, then the newest first."""
+    span = filters.picker.span
+    return (
+        in_scope(filters)
+        .overlapping(span.start_at, span.end_at)
+        .select_related("gpu__node__rack__site")
+        .order_by(F("closed_at").desc(nulls_first=True), "-opened_at", "-pk")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What throttles now: GPUs, by cause, and the event that goes on for longest."""
+
+    gpus: int
+    by_cause: list[tuple[Cause, int]]
+    longest: ThrottleEvent | None
+
+
+def throttling_now(filters: Filters) -> Now:
+    """Return what throttles now within the filters, whatever the range. Three queries."""
+    events = in_scope(filters).open()
+    found = events.order_by().values_list("cause").annotate(gpus=Count("gpu", distinct=True))
+    by_cause = sorted(((causes.of(cause), gpus) for cause, gpus in found), key=lambda c: -c[1])
+    longest = events.select_related("gpu__node").order_by("opened_at", "pk").first()
+    gpus = events.aggregate(gpus=Count("gpu", distinct=True))["gpus"]
+    return Now(gpus, by_cause, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """A rack or GPU with its spans."""
+
+    name: str
+    url: str
+    events: int
+    causes: frozenset[ThrottleCause]
+    svg: SafeString
+
+
+def timeline(filters: Filters) -> list[TimelineRow]:
+    """Return the rows with the most events: racks, or GPUs where one rack or node is chosen."""
+    filters = replace(filters, picker=replace(filters.picker, span=_steady(filters.picker.span)))
+    by_gpu = bool(filters.rack or filters.node)
+    key = "gpu" if by_gpu else "gpu__node__rack"
+    names = ("gpu__node__name", "gpu__index") if by_gpu else (f"{key}__site__name", f"{key}__name")
+    span = filters.picker.span
+    events = in_scope(filters).overlapping(span.start_at, span.end_at).order_by()
+    busiest = (
+        events.values(key, *names)
+        .annotate(events=Count("pk"), first=Min("opened_at"))
+        .order_by("-events", "first", key)[:_ROWS]
+    )
+    rows = list(busiest)
+    bars = _bars(events, key, [row[key] for row in rows])
+    return [
+        _row(row[key], [row[name] for name in names], row["events"], bars, filters, by_gpu=by_gpu)
+        for row in rows
+    ]
+
+
+def _steady(span: Span) -> Span:
+    """Return the span moved to whole units of the drawing: it is not drawn anew each second."""
+    unit = span.length_s / spans.WIDTH
+    start = math.floor(span.start / unit) * unit
+    return replace(span, start=start, end=start + span.length_s + unit)
+
+
+def _bars(events: ThrottleEventQuerySet, key: str, keys: Sequence[int]) -> dict[int, list[Bar]]:
+    """Return the bars of each row; of very many events the newest ones."""
+    found = events.filter(**{f"{key}__in": keys}).order_by("-opened_at")
+    bars: dict[int, list[Bar]] = defaultdict(list)
+    fields = found.values_list(key, "cause", "opened_at", "closed_at")[:_MOST_BARS]
+    for row, cause, opened, closed in fields:
+        bars[row].append(Bar(ThrottleCause(cause), opened.timestamp(), _unix(closed)))
+    return bars
+
+
+def _unix(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _row(
+    key: int,
+    names: Sequence[str | int],
+    events: int,
+    bars: dict[int, list[Bar]],
+    filters: Filters,
+    *,
+    by_gpu: bool,
+) -> TimelineRow:
+    name = f"{names[0]} GPU {names[1]}" if by_gpu else f"{names[0]}/{names[1]}"
+    shown = frozenset(bar.cause for bar in bars[key])
+    tokens = ", ".join(cause.token for cause in sorted(shown))
+    label = f"{name}: {units.count(events, 'event')}, {tokens}"
+    span = filters.picker.span
+    svg = spans.row(bars[key], span.start, span.end, label)
+    url = reverse("gpu" if by_gpu else "rack", args=[key])
+    return TimelineRow(name, url, events, shown, svg)

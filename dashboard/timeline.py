@@ -1,0 +1,130 @@
+"""The chart of one thing over a span of time, and its text alternative.
+
+The chart is drawn by static/js/timeline.js from the same API as the CSV file; the table of least,
+mean and greatest values says the same to who cannot see the chart.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from django.urls import reverse
+
+from dashboard.ranges import RangePicker
+from telemetry import series
+from telemetry.series import Kind, Series, SeriesRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A field as people read it: ``value * factor`` in ``unit``."""
+
+    field: str
+    label: str
+    unit: str
+    factor: float = 1.0
+    digits: int = 0
+
+
+_GPU_MEASURES = (
+    Measure("power_w", "Power", "W"),
+    Measure("temp_c", "Temperature", "°C"),
+    Measure("temp_mem_c", "Memory temperature", "°C"),
+    Measure("sm_mhz", "SM clock", "MHz"),
+    Measure("util", "Use", "%"),
+    Measure("mem_used", "Memory in use", "GiB", 2**-30, 1),
+)
+MEASURES: dict[Kind, tuple[Measure, ...]] = {
+    Kind.GPU: _GPU_MEASURES,
+    Kind.NODE: (
+        Measure("power_w", "Power of the node", "kW", 1e-3, 2),
+        Measure("gpu_power_w", "Power of its GPUs", "kW", 1e-3, 2),
+        Measure("temp_c", "Hottest GPU", "°C"),
+        Measure("sm_mhz", "SM clock, mean", "MHz"),
+        Measure("util", "GPU use, mean", "%"),
+    ),
+    Kind.HOST: (
+        Measure("cpu_util", "CPU", "%", digits=1),
+        Measure("mem_used", "Memory in use", "GiB", 2**-30, 1),
+        Measure("net_rx_bytes_per_s", "Network in", "MB/s", 1e-6, 1),
+        Measure("net_tx_bytes_per_s", "Network out", "MB/s", 1e-6, 1),
+        Measure("power_w", "Power besides GPUs", "W"),
+        Measure("cpu_power_w", "Power of the CPUs", "W"),
+        Measure("psi_cpu", "CPU stall", "%", digits=1),
+        Measure("psi_mem", "Memory stall", "%", digits=1),
+        Measure("psi_io", "I/O stall", "%", digits=1),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """Least, mean and greatest value of one measure over the span, in its unit."""
+
+    measure: Measure
+    least: float
+    mean: float
+    greatest: float
+
+
+def extremes(found: Series, measures: tuple[Measure, ...]) -> list[Extremes]:
+    """Return what is known of each measure; a field without a reading is left out."""
+    rows = []
+    for measure in measures:
+        values = _known(found, measure.field)
+        if values:
+            least = min(_known(found, f"{measure.field}_min") or values)
+            greatest = max(_known(found, f"{measure.field}_max") or values)
+            scaled = (v * measure.factor for v in (least, statistics.fmean(values), greatest))
+            rows.append(Extremes(measure, *scaled))
+    return rows
+
+
+def _known(found: Series, field: str) -> list[float]:
+    return [value for value in found.columns.get(field, []) if value is not None]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A chart of the series of ``sources`` (kind and id) over the picker's span."""
+
+    picker: RangePicker
+    sources: tuple[tuple[Kind, int], ...]
+    #: Query of the throttle events to mark.
+    events: str
+    #: Ratings to draw where no reading says them.
+    slowdown_c: float | None = None
+    sm_max_mhz: float | None = None
+    #: How many rows the chart will likely have: its height is kept free before it is drawn.
+    rows: int = 4
+
+    @property
+    def source_list(self) -> str:
+        """For ``data-sources``: ``node:3 host:3``."""
+        return " ".join(f"{kind}:{source}" for kind, source in self.sources)
+
+    @property
+    def csv_links(self) -> list[tuple[str, str]]:
+        """Words and URL of the file of each source."""
+        url = reverse("series-csv")
+        return [
+            (kind, f"{url}?kind={kind}&id={source}&{self.picker.query}&points={series.MAX_POINTS}")
+            for kind, source in self.sources
+        ]
+
+    def table(self, now: float) -> list[Extremes]:
+        """Return the extremes of all sources. Two to eight queries."""
+        return [row for kind, source in self.sources for row in self._rows(kind, source, now)]
+
+    def _rows(self, kind: Kind, source: int, now: float) -> list[Extremes]:
+        measures = MEASURES[kind]
+        request = SeriesRequest(
+            kind=kind,
+            id=source,
+            fields=tuple(measure.field for measure in measures),
+            start=self.picker.span.start,
+            end=self.picker.span.end,
+            band=kind is not Kind.NODE,
+        )
+        return extremes(series.query(request, now), measures)

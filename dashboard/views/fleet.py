@@ -1,0 +1,142 @@
+"""The Fleet page, and what keeps it live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.views.decorators.http import require_safe
+
+from accounts.decorators import requires
+from accounts.roles import Capability
+from dashboard import cells, conditional, live, sites, stale_agents, state
+from dashboard.live import METRICS, Metric
+from dashboard.state import View
+
+__all__ = ["heatmap", "page", "panel", "pulse"]
+
+#: With more sites than this, the answer is one sentence of all; the tiles tell the rest.
+_SENTENCES = 4
+#: With more sites than this, the filter is a list to choose from.
+_SITE_LINKS = 6
+
+
+def _metric(request: HttpRequest) -> Metric:
+    """Return the metric that the URL asks for; an unknown one is the default."""
+    return METRICS.get(request.GET.get("metric", ""), METRICS[live.DEFAULT_METRIC])
+
+
+def _site(request: HttpRequest, view: View) -> int | None:
+    """Return the row of the site that the URL asks for; None is all of them."""
+    name = request.GET.get("site", "")
+    if not name:
+        return None
+    row = view.fleet.sites.index_by_name.get(name)
+    if row is None:
+        raise Http404(f"no site {name[:200]!r}")
+    return row
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest) -> HttpResponse:
+    """Where headroom is left, and what eats it."""
+    view = state.current()
+    if not len(view.fleet.racks):
+        return render(request, "dashboard/first_visit.html")
+    metric, site = _metric(request), _site(request, view)
+    columns = _columns(view, metric.name, site)
+    context = {
+        **_panel_context(view, site),
+        "metric": metric,
+        "metrics": list(METRICS.values()),
+        "site": "" if site is None else str(view.fleet.sites.names[site]),
+        "sites": view.fleet.sites.names.tolist(),
+        "site_links": len(view.fleet.sites) <= _SITE_LINKS,
+        "heat_sites": cells.heat_sites(view.fleet, columns, metric, site),
+        "dense": len(columns["id"]) > cells.DENSE_ABOVE,
+        "generation": view.fleet.generation,
+        "racks": len(columns["id"]),
+        "never_heard": view.newest is None,
+        "stale_after_s": settings.STALE_AFTER_S,
+    }
+    return render(request, "dashboard/fleet.html", context)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest) -> HttpResponse:
+    """Answer, tiles and power tree, for htmx. Made once for all viewers."""
+    view = state.current()
+    site = _site(request, view)
+
+    def make() -> str:
+        return render_to_string(
+            "dashboard/panels/fleet.html", {**_panel_context(view, site), "oob": True}
+        )
+
+    return conditional.panel_of(request, view, ("fleet-panel", site), make)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def heatmap(request: HttpRequest) -> HttpResponse:
+    """The racks as columns, for static/js/fleet.js."""
+    view = state.current()
+    metric, site = _metric(request), _site(request, view)
+
+    def make() -> dict[str, Any]:
+        return {
+            "generation": view.fleet.generation,
+            "now": round(view.now, 3),
+            "newest": view.newest,
+            "metric": metric.name,
+            "racks": _columns(view, metric.name, site),
+        }
+
+    return conditional.json_of(request, view, ("heatmap", metric.name, site), make)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def pulse(_: HttpRequest) -> HttpResponse:
+    """How old the newest reading is, for the header of every page."""
+    view = state.current()
+    return JsonResponse(
+        {"newest": view.newest, "now": view.now, "stale_after_s": settings.STALE_AFTER_S},
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def _columns(view: View, metric: str, site: int | None) -> dict[str, live.Column]:
+    return view.once(
+        ("columns", metric, site),
+        lambda: live.heatmap(
+            view.fleet,
+            view.summary,
+            metric,
+            stale_after_s=settings.STALE_AFTER_S,
+            site=site,
+        ),
+    )
+
+
+def _panel_context(view: View, site: int | None) -> dict[str, Any]:
+    return view.once(("fleet-panel-context", site), lambda: _make_panel_context(view, site))
+
+
+def _make_panel_context(view: View, site: int | None) -> dict[str, Any]:
+    tiles = sites.tiles(view, stale_agents.by_site(view.now, settings.STALE_AFTER_S))
+    rows = range(len(tiles)) if site is None else [site]
+    trees = [(tiles[row].name, sites.power_tree(view, row)) for row in rows]
+    shown = [tiles[row] for row in rows]
+    return {
+        "version": view.version,
+        "panel_site": "" if site is None else tiles[site].name,
+        "tiles": shown,
+        "whole": sites.total(shown) if len(shown) > _SENTENCES else None,
+        "trees": [(name, tree) for name, tree in trees if tree],
+    }

@@ -1,0 +1,82 @@
+"""The Rack page, and the panel that keeps it live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.views.decorators.http import require_safe
+
+from accounts.decorators import requires
+from accounts.roles import Capability
+from dashboard import conditional, racks, state
+from dashboard.racks import GPU_LEGENDS, GPU_METRICS
+from dashboard.state import View
+from dashboard.svg.rack import elevation
+from telemetry.models import ThrottleEvent
+
+__all__ = ["page", "panel"]
+
+_EVENTS = 20
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest, rack_id: int) -> HttpResponse:
+    """One rack: what it draws of what it may, node by node."""
+    view = state.current()
+    return render(
+        request, "dashboard/rack.html", _context(view, _row(view, rack_id), _metric(request))
+    )
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest, rack_id: int) -> HttpResponse:
+    """Everything on the page but the chart, for htmx. Made once for all viewers."""
+    view, metric = state.current(), _metric(request)
+    row = _row(view, rack_id)
+
+    def make() -> str:
+        return render_to_string(
+            "dashboard/panels/rack.html", {**_context(view, row, metric), "oob": True}
+        )
+
+    return conditional.panel_of(request, view, ("rack-panel", rack_id, metric), make)
+
+
+def _row(view: View, rack_id: int) -> int:
+    row = view.fleet.racks.index_by_id.get(rack_id)
+    if row is None:
+        raise Http404(f"no rack {rack_id}")
+    return row
+
+
+def _metric(request: HttpRequest) -> str:
+    name = request.GET.get("metric", "")
+    return name if name in GPU_METRICS else racks.DEFAULT_GPU_METRIC
+
+
+def _context(view: View, row: int, metric: str) -> dict[str, Any]:
+    rack = racks.rack_now(view, row, metric, settings.STALE_AFTER_S)
+    events = (
+        ThrottleEvent.objects.open()
+        .filter(gpu__node__rack_id=rack.id)
+        .select_related("gpu__node")
+        .order_by("opened_at")
+    )
+    return {
+        "version": view.version,
+        "now": view.now,
+        "rack": rack,
+        "causes": racks.throttle_causes(view, row),
+        "elevation": elevation(rack),
+        "metric": metric,
+        "metrics": GPU_METRICS,
+        "legend": GPU_LEGENDS[metric],
+        "events": list(events[:_EVENTS]),
+        "stale_after_s": settings.STALE_AFTER_S,
+    }

@@ -1,0 +1,137 @@
+"""Search by name: racks, nodes, GPUs, sites and links."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from django.db.models import Case, Model, QuerySet, When
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from accounts.decorators import requires
+from accounts.roles import Capability
+from fleet.models import Gpu, Link, Node, Rack, Site
+
+__all__ = ["page"]
+
+M = TypeVar("M", bound=Model)
+
+_MOST = 50
+_LONGEST = 200
+#: "node/gpu3", "node gpu 3": how people and events write a GPU.
+_GPU = re.compile(r"(?P<node>.+?)[/ ]+gpu ?(?P<index>\d{1,3})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Hit:
+    name: str
+    url: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    hits: list[Hit]
+    more: bool
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest) -> HttpResponse:
+    """What is called so. A name that only one thing has leads there directly."""
+    query = request.GET.get("q", "").replace("\x00", "").strip()[:_LONGEST]
+    if not query:
+        return render(request, "dashboard/search.html", {"query": "", "groups": []})
+    groups = [group for group in _groups(query) if group.hits]
+    exact = [hit for group in groups for hit in group.hits if hit.name.lower() == query.lower()]
+    if len(exact) == 1:
+        return redirect(exact[0].url)
+    context = {"query": query, "groups": groups, "total": sum(len(g.hits) for g in groups)}
+    return render(request, "dashboard/search.html", context)
+
+
+def _groups(query: str) -> list[Group]:
+    left = _MOST
+    groups = []
+    for name, find in (
+        ("Sites", _sites),
+        ("Racks", _racks),
+        ("Nodes", _nodes),
+        ("GPUs", _gpus),
+        ("Links", _links),
+    ):
+        hits = find(query, left + 1) if left > 0 else []
+        groups.append(Group(name, hits[:left], len(hits) > left))
+        left -= min(left, len(hits))
+    return groups
+
+
+def _sites(query: str, most: int) -> list[Hit]:
+    found = _named(Site.objects.all(), query)[:most]
+    return [Hit(site.name, f"{reverse('fleet')}?{_param(site.name)}", "site") for site in found]
+
+
+def _racks(query: str, most: int) -> list[Hit]:
+    site, _, name = query.rpartition("/")
+    racks = Rack.objects.select_related("site")
+    if site:
+        racks = racks.filter(site__name__iexact=site)
+    return [
+        Hit(
+            str(rack) if site else rack.name,
+            reverse("rack", args=[rack.pk]),
+            f"{rack.site.name}, row {rack.row}" if rack.row else rack.site.name,
+        )
+        for rack in _named(racks, name)[:most]
+    ]
+
+
+def _nodes(query: str, most: int) -> list[Hit]:
+    nodes = _named(Node.objects.select_related("rack__site"), query)[:most]
+    return [Hit(n.name, reverse("node", args=[n.pk]), f"rack {n.rack}") for n in nodes]
+
+
+def _gpus(query: str, most: int) -> list[Hit]:
+    gpus = Gpu.objects.select_related("node__rack__site").order_by("node__name", "index")
+    if match := _GPU.fullmatch(query):
+        gpus = gpus.filter(node__name__icontains=match["node"], index=int(match["index"]))
+    else:
+        gpus = gpus.filter(uuid__iexact=query).exclude(uuid="")
+    return [
+        Hit(
+            gpu.uuid if gpu.uuid.lower() == query.lower() else str(gpu),
+            reverse("gpu", args=[gpu.pk]),
+            f"rack {gpu.node.rack}",
+        )
+        for gpu in gpus[:most]
+    ]
+
+
+def _links(query: str, most: int) -> list[Hit]:
+    links = _named(Link.objects.select_related("site", "rack", "node"), query)[:most]
+    return [Hit(link.name, _of_link(link), link.get_kind_display()) for link in links]
+
+
+def _of_link(link: Link) -> str:
+    """Links have no page: where a link starts is the page that shows it."""
+    if link.node_id is not None:
+        return reverse("node", args=[link.node_id])
+    if link.rack_id is not None:
+        return reverse("rack", args=[link.rack_id])
+    return f"{reverse('fleet')}?metric=links&{_param(link.site.name)}"
+
+
+def _named(things: QuerySet[M], name: str) -> QuerySet[M]:
+    """Return those with ``name`` in their name, those that are called just so first."""
+    exactly = Case(When(name__iexact=name, then=0), default=1)
+    return things.filter(name__icontains=name).order_by(exactly, "name")
+
+
+def _param(site: str) -> str:
+    return urlencode({"site": site})

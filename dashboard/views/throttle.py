@@ -1,0 +1,85 @@
+"""The Throttle events page, and what keeps it live."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from accounts.decorators import requires
+from accounts.roles import Capability
+from dashboard import causes, panels, throttling
+from dashboard.causes import CAUSES
+from dashboard.throttling import Filters
+from fleet.models import Site
+from telemetry.models import ThrottleEvent
+
+__all__ = ["page", "panel"]
+
+_PANEL = "dashboard/panels/throttle_events.html"
+_PAGE_SIZE = 50
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest) -> HttpResponse:
+    """What throttles now, why, and what did before."""
+    filters = throttling.read(request.GET.dict(), time.time())
+    drawn = _panel(request, filters)
+    html, _ = panels.draw(request, *drawn)
+    context = {
+        "now": drawn[-1]["now"],
+        "filters": filters,
+        "picker": filters.picker,
+        "causes": list(CAUSES.values()),
+        "sites": Site.objects.values_list("name", flat=True),
+        "panel": html,
+    }
+    return render(
+        request, "dashboard/throttle_events.html", context, status=400 if filters.error else 200
+    )
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest) -> HttpResponse:
+    """Answer, timeline and table, for htmx."""
+    filters = throttling.read(request.GET.dict(), time.time())
+    template, url, params, context = _panel(request, filters)
+    return panels.answer(request, template, url, params, {**context, "oob": True})
+
+
+def _panel(
+    request: HttpRequest, filters: Filters
+) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    shown = Paginator(throttling.in_range(filters), _PAGE_SIZE).get_page(request.GET.get("page"))
+    params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
+    now = time.time()
+    rows = throttling.timeline(filters)
+    context = {
+        "filters": filters,
+        "now": throttling.throttling_now(filters),
+        "timeline": rows,
+        "legend": [CAUSES[cause] for cause in sorted({c for row in rows for c in row.causes})],
+        "span": filters.picker.span,
+        "middle": (filters.picker.span.start + filters.picker.span.end) / 2,
+        "shown": shown,
+        "rows": [_row(event, now) for event in shown],
+        "any_ever": bool(shown) or ThrottleEvent.objects.exists(),
+        "query": filters.params,
+    }
+    return _PANEL, reverse("live-throttle-events"), params, context
+
+
+def _row(event: ThrottleEvent, now: float) -> dict[str, Any]:
+    end = now if event.closed_at is None else event.closed_at.timestamp()
+    return {
+        "event": event,
+        "cause": causes.of(event.cause),
+        "lasted_s": end - event.opened_at.timestamp(),
+    }

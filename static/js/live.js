@@ -1,0 +1,129 @@
+/* The live indicator in the header, and what all live pages share.
+ *
+ * window.headroom.age(seconds)        "1.2 s", "3 min", "2 h", "5 d"
+ * window.headroom.pulse(newest, now)  a page's own poll tells when the newest reading came (Unix s, or
+ *                                     null for never) and what the server's clock says; while it does
+ *                                     so at least every 4 s, this script does not poll itself
+ * window.headroom.lost()              a page's own poll failed
+ *
+ * "live" is the age of the newest reading in the live frame. When the server cannot be reached the
+ * indicator says "no contact" and the banner (#contact, made on demand) says since when, and what
+ * time the data shown is from.
+ *
+ * htmx panels (hx-trigger="every …") do not poll in a hidden tab, and ask again when it is shown. */
+(function () {
+  "use strict";
+  const POLL_MS = 3000;
+  const LOST_AFTER_MS = 6000;
+  const main = document.getElementById("main");
+  const indicator = document.getElementById("live");
+  const text = document.getElementById("live-text");
+
+  let staleAfterS = 30; // until the server says what it is set to
+  let newest = null; // Unix s of the newest reading, by the server's clock
+  let skew = 0; // server's clock minus ours, s
+  let heardAt = 0; // performance.now() of the last answer
+  let since = 0; // performance.now() of the first failure after it
+  let dataAt = Date.now() / 1000; // server time of the last answer, Unix s
+
+  function age(seconds) {
+    if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "never";
+    const s = Math.max(0, seconds);
+    if (s < 9.95) return s.toFixed(1) + " s";
+    if (s < 119.5) return Math.round(s) + " s";
+    if (s < 7170) return Math.round(s / 60) + " min";
+    if (s < 172200) return Math.round(s / 3600) + " h";
+    return Math.round(s / 86400) + " d";
+  }
+
+  function clock(unix) {
+    return new Date(unix * 1000).toISOString().slice(11, 19) + " UTC";
+  }
+
+  function banner() {
+    let element = document.getElementById("contact");
+    if (!element) {
+      element = document.createElement("p");
+      element.id = "contact";
+      element.className = "note error contact";
+      element.setAttribute("role", "alert");
+      main.prepend(element);
+    }
+    return element;
+  }
+
+  function show() {
+    if (!indicator) return;
+    const lostMs = since ? performance.now() - since : 0;
+    if (lostMs > LOST_AFTER_MS) {
+      indicator.dataset.state = "lost";
+      text.textContent = "no contact";
+      const message = banner();
+      // Written once a minute after the first minute: an alert is read aloud each time it changes.
+      const shown = lostMs < 60000 ? "" : " for " + age(lostMs / 1000);
+      const words = "No contact with the server" + shown + ". Showing data of " + clock(dataAt) + ".";
+      if (message.textContent !== words) message.textContent = words;
+      return;
+    }
+    document.getElementById("contact")?.remove();
+    if (!heardAt) return;
+    if (newest === null) {
+      indicator.dataset.state = "never";
+      text.textContent = "no readings yet";
+      return;
+    }
+    const seconds = Date.now() / 1000 + skew - newest;
+    indicator.dataset.state = seconds > staleAfterS ? "stale" : "live";
+    text.textContent = (seconds > staleAfterS ? "stale " : "live ") + age(seconds);
+  }
+
+  function pulse(newestReading, now) {
+    newest = newestReading;
+    skew = now - Date.now() / 1000;
+    dataAt = now;
+    heardAt = performance.now();
+    since = 0;
+    show();
+  }
+
+  function lost() {
+    since = since || performance.now();
+    show();
+  }
+
+  async function poll() {
+    if (document.hidden || (heardAt && performance.now() - heardAt < POLL_MS + 1000)) return;
+    try {
+      const answer = await fetch(indicator.dataset.url, {
+        headers: { Accept: "application/json" },
+        signal: AbortSignal.timeout(5000),
+      });
+      if (answer.status === 401 || answer.status === 403) return location.reload();
+      if (!answer.ok) throw new Error(String(answer.status));
+      const body = await answer.json();
+      staleAfterS = body.stale_after_s;
+      pulse(body.newest, body.now);
+    } catch {
+      lost();
+    }
+  }
+
+  window.headroom = { age, pulse, lost };
+
+  if (indicator && text) {
+    setInterval(poll, POLL_MS);
+    setInterval(show, 1000);
+    poll();
+  }
+  document.addEventListener("visibilitychange", function () {
+    if (document.hidden) return;
+    if (indicator) poll();
+    for (const panel of document.querySelectorAll("[data-live-panel]")) {
+      window.htmx?.trigger(panel, "headroom:visible");
+    }
+  });
+  document.addEventListener("htmx:beforeRequest", function (event) {
+    if (document.hidden && event.detail.elt.matches("[data-live-panel]")) event.preventDefault();
+  });
+  for (const name of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(name, lost);
+})();

@@ -1,0 +1,176 @@
+"""A real browser on a real server: Debian's Chromium, driven by Playwright.
+
+Every page that a test opens is watched: errors in the console, exceptions and violations of the
+content security policy fail the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from accounts.roles import Role
+from dashboard import state
+from fleet import snapshot
+from telemetry import stream
+from telemetry.directory import forget_scopes
+from tests.builders.accounts import PASSWORD, make_user
+from tests.builders.fleet import SmallFleet, small_fleet
+
+DESKTOP = (1440, 900)
+PHONE = (390, 844)
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+]
+_WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+_WATCH_POLICY = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.violations.push(event.violatedDirective + " " + event.blockedURI + " " + event.sample));
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave browser tests out where somebody asked for it; nothing else skips them."""
+    if os.environ.get("HEADROOM_SKIP_BROWSER") != "1":
+        return
+    for item in items:
+        if "tests/browser/" in item.path.as_posix():
+            item.add_marker(pytest.mark.skip(reason="HEADROOM_SKIP_BROWSER=1"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if path is None:
+        pytest.fail(
+            "no chromium: install Debian's package `chromium` (make test does), "
+            "or set HEADROOM_SKIP_BROWSER=1",
+            pytrace=False,
+        )
+    # Playwright runs a loop in this thread: Django would take our own queries for async ones.
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        yield running
+        running.close()
+    if before is None:
+        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty Redis, and caches that do not remember the last test's database."""
+    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+
+    def forget() -> None:
+        stream.connection().flushall()
+        forget_scopes()
+        snapshot.expire()
+        state.forget()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def small(transactional_db: None) -> SmallFleet:
+    """Two sites of six racks, two nodes each, four GPUs each; all heard a moment ago."""
+    made = small_fleet()
+    made.report()
+    return made
+
+
+@dataclass
+class Visitor:
+    """Somebody who is logged in, in a window of their own."""
+
+    context: BrowserContext
+    server: str
+    page: Page
+    problems: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> Page:
+        """Go to a page and wait until it has loaded."""
+        self.page.goto(self.server + path)
+        return self.page
+
+    def overflow_px(self) -> int:
+        """Return how much wider than the window the page is."""
+        width: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return width
+
+    def check_accessible(self) -> None:
+        """Fail where axe finds something against WCAG A or AA."""
+        found = Axe().run(self.page, options={"runOnly": _WCAG}).response["violations"]
+        assert not [(v["id"], v["nodes"][0]["html"][:200]) for v in found]
+
+    def check_quiet(self) -> None:
+        """Fail where the console or the content security policy complained."""
+        violations: list[str] = self.page.evaluate("window.violations")
+        assert [*self.problems, *violations] == []
+
+
+Visits = Callable[..., Visitor]
+
+
+@pytest.fixture
+def visits(browser: Browser, live_server: LiveServer) -> Iterator[Visits]:
+    """Makes visitors: ``visits(role, size=PHONE, theme="dark")``. Checks all of them at the end."""
+    made: list[Visitor] = []
+
+    def visit(
+        role: Role = Role.VIEWER, *, size: tuple[int, int] = DESKTOP, theme: str = "light"
+    ) -> Visitor:
+        user = make_user(role)
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if theme == "dark" else "light",
+            # Else axe reads a color that is half-way between two.
+            reduced_motion="reduce",
+        )
+        context.set_default_timeout(10_000)
+        context.add_init_script(_WATCH_POLICY)
+        page = context.new_page()
+        visitor = Visitor(context, live_server.url, page)
+        page.on("console", lambda message: _note(visitor, message))
+        page.on("pageerror", lambda error: visitor.problems.append(f"exception: {error}"))
+        made.append(visitor)
+        log_in(visitor, user.username)
+        return visitor
+
+    yield visit
+    for visitor in made:
+        visitor.check_quiet()
+        # Polls that are under way would be cut off by the server's end and be reported.
+        visitor.page.goto("about:blank")
+        visitor.context.close()
+
+
+def _note(visitor: Visitor, message: ConsoleMessage) -> None:
+    if message.type in ("error", "warning"):
+        visitor.problems.append(f"console {message.type}: {message.text}")
+
+
+def log_in(visitor: Visitor, username: str) -> None:
+    """Log in as a person does."""
+    page = visitor.open("/login/")
+    page.get_by_label("User name").fill(username)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(visitor.server + "/")

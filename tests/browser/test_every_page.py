@@ -1,0 +1,143 @@
+"""What holds for every page: accessible, quiet, on a phone, in light and dark, by keyboard."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import DESKTOP, PHONE, Visits
+from tests.builders.fleet import SmallFleet, small_fleet
+
+PAGES = ["fleet", "heat", "rack", "node", "gpu", "throttle", "agents", "search", "account"]
+
+
+def path_of(name: str, small: SmallFleet) -> str:
+    node = small.nodes["oslo-a01-n1"]
+    return {
+        "fleet": "/",
+        "heat": "/?metric=heat&site=oslo",
+        "rack": f"/racks/{small.racks['oslo/A01'].pk}/",
+        "node": f"/nodes/{node.pk}/",
+        "gpu": f"/gpus/{small.gpu(node.name).pk}/",
+        "throttle": "/throttle/",
+        "agents": "/agents/",
+        "search": "/search?q=oslo-",
+        "account": "/account/",
+    }[name]
+
+
+def make_lively() -> SmallFleet:
+    """A fleet with something of everything: over, throttling, stale, never heard."""
+    small = small_fleet()
+    heard = [n for n in small.nodes if n not in small.nodes_of("oslo/B03")]
+    silent = small.nodes_of("oslo/B02") + small.nodes_of("oslo/B01")[:1]
+    small.report(at=time.time() - 300, only=heard)
+    small.report(
+        only=[n for n in heard if n not in silent],
+        temp_c=lambda node, gpu: 40.0 + 12 * gpu + (15 if node.startswith("oslo-a01") else 0),
+        throttle=lambda node, gpu: 0x24 if gpu == 3 and "-a0" in node else 0,
+        links={"oslo/A01/uplink": 6e10},
+    )
+    return small
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "dark")],
+    ids=["desktop-light", "desktop-dark", "phone-dark"],
+)
+def test_no_page_breaks_wcag_the_policy_or_the_window(
+    visits: Visits, transactional_db: None, theme: str, size: tuple[int, int]
+) -> None:
+    small = make_lively()
+    visitor = visits(size=size, theme=theme)
+    for name in PAGES:
+        page = visitor.open(path_of(name, small))
+        if page.locator(".chart").count():
+            page.wait_for_load_state("networkidle")  # its data is there, and drawn
+        visitor.check_accessible()
+        assert visitor.overflow_px() <= 0, name
+        visitor.check_quiet()
+
+
+def test_the_empty_fleet_and_the_login_page_are_accessible(visits: Visits) -> None:
+    visitor = visits()
+    expect(visitor.page.locator("h1")).to_contain_text("No racks yet")
+    visitor.check_accessible()
+    visitor.context.clear_cookies()
+    visitor.open("/login/")
+    visitor.check_accessible()
+
+
+def test_from_the_heatmap_to_a_gpu_in_three_clicks(visits: Visits, small: SmallFleet) -> None:
+    page = visits().page
+    rack, node = small.racks["oslo/A01"], small.nodes["oslo-a01-n1"]
+    page.locator(f'[data-rack="{rack.pk}"]').click()
+    expect(page.locator("h1")).to_contain_text("rack A01")
+    page.locator(f"#node-{node.pk} .node-name").click()
+    expect(page).to_have_url(re.compile(rf"/nodes/{node.pk}/"))
+    gpu = small.gpu(node.name, 2)
+    page.locator(f'main a[href="/gpus/{gpu.pk}/"]').first.click()
+    expect(page).to_have_url(re.compile(rf"/gpus/{gpu.pk}/"))
+
+
+def test_the_theme_is_kept_from_page_to_page(visits: Visits, small: SmallFleet) -> None:
+    page = visits(theme="light").page
+
+    def ground() -> str:
+        color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return color
+
+    light = ground()
+    switch = page.locator("#theme")
+    switch.click()
+    switch.click()
+    expect(switch).to_have_attribute("aria-label", "Theme: dark")
+    dark = ground()
+    assert dark != light
+    page.goto(page.url.rstrip("/") + "/agents/")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    assert ground() == dark
+    page.locator("#theme").click()
+    assert ground() == light
+
+
+def test_keys_search_go_and_help(visits: Visits, small: SmallFleet) -> None:
+    page = visits().page
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    for key, url in (("a", "/agents/"), ("t", "/throttle/"), ("f", "/")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page).to_have_url(re.compile(re.escape(url) + "$"))
+        page.wait_for_load_state()  # keys are heard from then on
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()
+    # While something is typed, keys are letters.
+    page.keyboard.type("g a?")
+    expect(page.locator("#search")).to_have_value("g a?")
+    page.locator("#search").fill("oslo-a01-n1")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(rf"/nodes/{small.nodes['oslo-a01-n1'].pk}/"))
+
+
+def test_the_skip_link_comes_first(visits: Visits, small: SmallFleet) -> None:
+    page = visits().page
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+
+
+def test_logging_out_ends_the_session(visits: Visits, small: SmallFleet) -> None:
+    page = visits().page
+    page.locator("details.menu summary").click()
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(re.compile("/login/"))
+    page.goto(page.url.split("/login/")[0] + "/")
+    expect(page).to_have_url(re.compile("/login/"))

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+
+from accounts.roles import Role
+from dashboard import state
+from fleet import snapshot
+from telemetry import stream
+from tests.builders.accounts import make_user
+from tests.builders.fleet import SmallFleet, small_fleet
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(db: None) -> Iterator[None]:
+    """An empty Redis, and caches that do not remember the last test's database."""
+    stream.connection().flushall()
+    snapshot.expire()
+    state.forget()
+    yield
+    snapshot.expire()
+    state.forget()
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    """A browser in which a viewer is logged in."""
+    client = Client()
+    client.force_login(make_user(Role.VIEWER))
+    return client
+
+
+@pytest.fixture
+def small(db: None) -> SmallFleet:
+    """Two sites of six racks, two nodes each, four GPUs each; nothing heard yet."""
+    return small_fleet()

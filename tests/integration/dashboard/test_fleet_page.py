@@ -1,0 +1,325 @@
+"""The Fleet page, and the data that keeps it live."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from accounts.roles import Role
+from dashboard import state
+from fleet.models import Rack
+from telemetry.models import Agent
+from tests.builders.accounts import make_user
+from tests.builders.fleet import SmallFleet
+
+PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
+
+
+def page(client: Client, url: str = "/") -> str:
+    state.forget()
+    response = client.get(url)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def racks(client: Client, url: str = "/live/fleet") -> dict[str, list[Any]]:
+    state.forget()
+    body: dict[str, dict[str, list[Any]]] = client.get(url).json()
+    return body["racks"]
+
+
+def cell_of(html: str, rack: Rack) -> str:
+    found = re.search(rf'<a class="[^"]*" href="/racks/{rack.pk}/".*?</a>', html)
+    assert found is not None
+    return found[0]
+
+
+def answer_of(html: str) -> str:
+    found = re.search(r'<h1 class="answer">(.*?)</h1>', html, re.DOTALL)
+    assert found is not None
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found[1])).strip()
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_nobody_sees_it_without_logging_in(client: Client, url: str) -> None:
+    response = client.get(url)
+    assert response.status_code == 302
+    assert response["Location"].startswith("/login/")
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_a_user_who_was_switched_off_does_not_see_it(
+    client: Client, small: SmallFleet, url: str
+) -> None:
+    user = make_user(Role.VIEWER)
+    client.force_login(user)
+    user.is_active = False
+    user.save()
+    assert client.get(url).status_code == 302
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_it_only_reads(viewer: Client, url: str) -> None:
+    assert viewer.post(url).status_code == 405
+
+
+def test_the_first_visit_says_what_it_shows_and_how_to_add_a_node(viewer: Client) -> None:
+    html = page(viewer)
+    assert "No racks yet" in html
+    assert "manage.py fleet apply fleet.yaml" in html
+    assert "headroom agent --server http://testserver" in html
+    assert 'id="heatmap"' not in html
+
+
+def test_racks_that_never_reported_are_unknown(viewer: Client, small: SmallFleet) -> None:
+    html = page(viewer)
+    assert html.count('class="cell unknown"') == len(small.racks)
+    assert "no reading has come yet" in html
+    assert set(racks(viewer)["level"]) == {13}
+
+
+def test_the_answer_has_the_numbers_of_each_site(viewer: Client, small: SmallFleet) -> None:
+    small.report(power_w=700.0)
+    small.report(power_w=350.0, only=[n for n in small.nodes if n.startswith("bergen")])
+    answer = answer_of(page(viewer))
+    # 48 GPUs at 700 W and 12 hosts at their rated 2 kW.
+    assert "oslo 57.6 kW of 72.0 (80 %)" in answer
+    # Half the GPU power, and hosts half-way between idle and rated.
+    assert "bergen 32.4 kW of 72.0 (45 %)" in answer
+    assert "nothing throttling · no agent stale" in answer
+
+
+def test_the_tightest_thing_is_named_whatever_its_dimension(
+    viewer: Client, small: SmallFleet
+) -> None:
+    hot = small.nodes_of("oslo/A02")
+    small.report(temp_c=lambda node, _: 91.0 if node in hot else 60.0)
+    assert "tightest: rack A02, 4 °C over its slowdown limit" in answer_of(page(viewer))
+
+
+def test_throttling_and_stale_agents_are_counted_by_site(viewer: Client, small: SmallFleet) -> None:
+    small.report(throttle=lambda node, gpu: 0x4 if node == "oslo-a01-n1" and gpu < 2 else 0)
+    heard = datetime.now(UTC) - timedelta(hours=1)
+    silent, _ = Agent.enroll("silent", nodes=[small.nodes["bergen-a01-n1"]])
+    Agent.objects.filter(pk=silent.pk).update(last_seen_at=heard)
+    revoked, _ = Agent.enroll("revoked", sites=[small.sites["oslo"]])
+    Agent.objects.filter(pk=revoked.pk).update(last_seen_at=heard, revoked_at=heard)
+    answer = answer_of(page(viewer))
+    assert re.search(r"bergen .* nothing throttling · 1 agent stale", answer)
+    assert re.search(r"oslo .* 1 rack throttling · no agent stale", answer)
+
+
+def test_a_cell_has_the_level_of_its_rack_and_says_it(viewer: Client, small: SmallFleet) -> None:
+    small.report(power_w=100.0, temp_c=60.0)
+    over = small.nodes_of("oslo/A01")
+    small.report(power_w=1400.0, only=over)
+    html = page(viewer, "/?metric=power")
+    cell = cell_of(html, small.racks["oslo/A01"])
+    assert 'class="cell over"' in cell
+    assert 'aria-label="A01 −3.2 kW of the budget left, over"' in cell  # noqa: RUF001
+    assert 'class="cell m8"' in cell_of(html, small.racks["oslo/A02"])
+
+
+def test_stale_racks_are_hatched_and_partly_stale_ones_marked(
+    viewer: Client, small: SmallFleet
+) -> None:
+    small.report(at=time.time() - 600)
+    small.report(only=["oslo-a01-n1", *small.nodes_of("oslo/A02")])
+    html = page(viewer, "/?metric=heat")
+    assert "part-stale" in cell_of(html, small.racks["oslo/A01"])
+    assert "1 node stale" in cell_of(html, small.racks["oslo/A01"])
+    assert "stale" not in cell_of(html, small.racks["oslo/A02"])
+    assert 'class="cell stale"' in cell_of(html, small.racks["oslo/A03"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "level", "value"),
+    [
+        ("heat", {"temp_c": 77.0}, 2, 10),
+        ("clocks", {"sm_mhz": 990.0}, 5, 50),
+        ("throttle", {"throttle": 0x4}, 0, 8),
+        ("power", {"power_w": 700.0}, 2, 2.4),
+        ("tightest", {"temp_c": 82.0}, 1, 10),
+    ],
+)
+def test_each_metric_colors_by_its_own_margin(
+    viewer: Client,
+    small: SmallFleet,
+    metric: str,
+    values: dict[str, Any],
+    level: int,
+    value: float,
+) -> None:
+    small.report(**values)
+    columns = racks(viewer, f"/live/fleet?metric={metric}&site=oslo")
+    assert set(columns["level"]) == {level}
+    assert set(columns["value"]) == {value}
+
+
+def test_links_show_the_busiest_of_the_rack(viewer: Client, small: SmallFleet) -> None:
+    small.report(links={"oslo/A01/uplink": 7.5e10, "oslo/A02/uplink": 0.0})
+    columns = racks(viewer, "/live/fleet?metric=links&site=oslo")
+    assert columns["value"][:3] == [25, 100, None]
+
+
+def test_age_goes_from_now_to_stale(viewer: Client, small: SmallFleet) -> None:
+    small.report(at=time.time() - 15)
+    columns = racks(viewer, "/live/fleet?metric=age")
+    assert set(columns["level"]) <= {4, 5}
+    assert 14.5 < columns["value"][0] < 20
+
+
+def test_an_unknown_metric_is_the_default_and_an_unknown_site_is_not_found(
+    viewer: Client, small: SmallFleet
+) -> None:
+    assert 'aria-current="true">Tightest' in page(viewer, "/?metric=nonsense")
+    assert viewer.get("/?site=atlantis").status_code == 404
+    assert viewer.get("/live/fleet?site=atlantis").status_code == 404
+
+
+def test_the_site_filter_holds_for_everything_on_the_page(
+    viewer: Client, small: SmallFleet
+) -> None:
+    html = page(viewer, "/?site=oslo")
+    assert html.count('data-rack="') == 6
+    assert "bergen" not in answer_of(html)
+    assert 'aria-label="Site bergen"' not in html
+    assert len(racks(viewer, "/live/fleet?site=oslo")["id"]) == 6
+
+
+def test_the_poll_gives_what_the_page_showed(viewer: Client, small: SmallFleet) -> None:
+    small.report()
+    columns = racks(viewer)
+    html = page(viewer)
+    assert [int(i) for i in re.findall(r'data-rack="(\d+)"', html)] == columns["id"]
+    assert {len(column) for column in columns.values()} == {len(small.racks)}
+
+
+def test_the_poll_is_304_until_something_changes(viewer: Client, small: SmallFleet) -> None:
+    small.report()
+    state.forget()
+    first = viewer.get("/live/fleet")
+    same = viewer.get("/live/fleet", headers={"If-None-Match": first["ETag"]})
+    assert same.status_code == 304
+    assert same.content == b""
+    small.report(temp_c=70.0)
+    state.forget()
+    changed = viewer.get("/live/fleet", headers={"If-None-Match": first["ETag"]})
+    assert changed.status_code == 200
+    assert changed["ETag"] != first["ETag"]
+
+
+def test_ages_advance_when_no_reading_comes(
+    viewer: Client, small: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.report()
+    now = time.time()
+    monkeypatch.setattr("dashboard.state.time.time", lambda: now)
+    first = viewer.get("/live/fleet?metric=age")
+    monkeypatch.setattr("dashboard.state.time.time", lambda: now + 60)
+    later = viewer.get("/live/fleet?metric=age", headers={"If-None-Match": first["ETag"]})
+    assert later.status_code == 200
+    assert set(later.json()["racks"]["level"]) == {12}
+
+
+def test_the_inventory_has_its_say_in_the_version(viewer: Client, small: SmallFleet) -> None:
+    from fleet import snapshot
+
+    small.report()
+    state.forget()
+    first = viewer.get("/live/fleet")
+    Rack.objects.filter(pk=small.racks["oslo/A01"].pk).delete()
+    snapshot.expire()
+    state.forget()
+    after = viewer.get("/live/fleet", headers={"If-None-Match": first["ETag"]})
+    assert after.status_code == 200
+    assert after.json()["generation"] != first.json()["generation"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip, br, zstd", "zstd"),
+        ("gzip", "gzip"),
+        ("br", ""),
+        ("", ""),
+        ("zstd;q=0, gzip", "gzip"),
+    ],
+)
+def test_the_poll_is_compressed_as_the_client_likes(
+    viewer: Client, small: SmallFleet, accepted: str, encoding: str
+) -> None:
+    small.report()
+    state.forget()
+    response = viewer.get("/live/fleet", headers={"Accept-Encoding": accepted})
+    assert response.get("Content-Encoding", "") == encoding
+    assert "Accept-Encoding" in response["Vary"]
+    raw = response.content
+    if encoding == "zstd":
+        raw = zstandard.ZstdDecompressor().decompress(raw)
+    elif encoding == "gzip":
+        raw = gzip.decompress(raw)
+    assert len(msgspec.json.decode(raw)["racks"]["id"]) == len(small.racks)
+
+
+def test_the_panel_is_204_until_something_changes(viewer: Client, small: SmallFleet) -> None:
+    small.report()
+    html = page(viewer)
+    found = re.search(r'hx-get="(/live/fleet/panel[^"]+)"', html)
+    assert found is not None
+    assert viewer.get(found[1]).status_code == 204
+    small.report(power_w=100.0)
+    state.forget()
+    panel = viewer.get(found[1])
+    assert panel.status_code == 200
+    assert b'id="power-tree"' in panel.content
+    assert b'hx-swap-oob="true"' in panel.content
+
+
+def test_the_power_tree_says_what_one_side_carries_alone(viewer: Client, small: SmallFleet) -> None:
+    small.report(power_w=700.0)
+    html = page(viewer, "/?site=oslo")
+    tree = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html[html.index('id="power-tree"') :]))
+    # Each side carries half of 57.6 kW, of 72 kW derated by 0.8.
+    assert "feed-a1 28.8 of 57.6 kW 28.8 kW left if feed-b1 fails: 57.6 kW here, 0.0 kW" in tree
+    assert html.count("<ul") == html.count("</ul>")
+    assert len(re.findall(r"<li\b", html)) == html.count("</li>")
+
+
+def test_the_pulse_tells_the_newest_reading(viewer: Client, small: SmallFleet) -> None:
+    assert viewer.get("/live/pulse").json()["newest"] is None
+    at = time.time() - 3
+    small.report(at=at)
+    state.forget()
+    body = viewer.get("/live/pulse").json()
+    assert body["newest"] == pytest.approx(at, abs=0.01)
+    assert body["now"] == pytest.approx(time.time(), abs=2)
+
+
+def test_names_are_escaped(viewer: Client, small: SmallFleet) -> None:
+    Rack.objects.filter(pk=small.racks["oslo/A01"].pk).update(name='<b title="x">' + "w" * 180)
+    html = page(viewer)
+    assert '<b title="x">' not in html
+    assert "&lt;b title=&quot;x&quot;&gt;" in html
+
+
+def test_many_viewers_cost_no_more_queries(
+    viewer: Client,
+    small: SmallFleet,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    small.report()
+    page(viewer)
+    with django_assert_max_num_queries(3):  # session, user, generation of the inventory
+        viewer.get("/live/fleet")
+    with django_assert_max_num_queries(3):
+        viewer.get("/live/fleet?metric=heat")
