@@ -35,9 +35,9 @@ fix: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench all
 
-# The reference pages that are generated: command line, OpenAPI, contract schema.
+# The reference pages that are generated: OpenAPI and the schema of the contract.
 docs: $(VENV)/dev.stamp
-	$(BIN)/python -m docs.generate
+	$(LINT_ENV) $(BIN)/python manage.py reference
 
 # Pin again all of pyproject.toml, with hashes. Needs uv.
 lock:
