@@ -1,8 +1,13 @@
-"""Django inside the benchmark's own process, on the servers of a stack."""
+"""Django inside the benchmark's own process, on the servers of a stack.
+
+``python -m bench.django_in operator_token`` prints a credential for tests, which cannot have a
+second Django in their process.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 
 from bench.stack import Stack
 
@@ -39,3 +44,11 @@ def operator_token() -> str:
 
     user, _ = User.objects.get_or_create(username="bench-operator", defaults={"role": "operator"})
     return ApiToken.issue(user, "bench")[1]
+
+
+if __name__ == "__main__":
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+    import django
+
+    django.setup()
+    print({"operator_token": operator_token, "session_cookie": session_cookie}[sys.argv[1]]())

@@ -45,6 +45,18 @@ class Stack:
         """The settings of the installation, for processes that are to use its servers."""
         return {**read_env(self.state_dir / "env"), "HEADROOM_STATE_DIR": str(self.state_dir)}
 
+    def credential(self, kind: str) -> str:
+        """Return an ``operator_token`` or a ``session_cookie``, which bench.django_in makes."""
+        made = subprocess.run(
+            [sys.executable, "-m", "bench.django_in", kind],
+            cwd=REPOSITORY,
+            env=os.environ | self.environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return made.stdout.strip().splitlines()[-1]
+
     def pids(self, name: str) -> list[psutil.Process]:
         """Return the processes of one service, the parent first."""
         found = []

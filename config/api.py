@@ -21,6 +21,10 @@ from rest_framework.views import exception_handler as base_exception_handler
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.db.models import QuerySet
+    from rest_framework.request import Request
+    from rest_framework.views import APIView
+
 Error = dict[str, str]
 
 HINTS = {
@@ -33,12 +37,22 @@ HINTS = {
 
 
 class CursorPagination(BaseCursorPagination):
-    """Pages by id: stable while rows come and go, and as fast at the end as at the start."""
+    """Pages by id: stable while rows come and go, and as fast at the end as at the start.
 
-    ordering = "id"
+    A view with another order says so in ``cursor_ordering``, which has to tell all rows apart.
+    """
+
     page_size = 100
     page_size_query_param = "page_size"
     max_page_size = 1000
+
+
+    def get_ordering(
+        self, request: Request, queryset: QuerySet[Any], view: APIView
+    ) -> tuple[str, ...]:
+        """Return the fields by which the view's rows are in order."""
+        ordering: tuple[str, ...] = getattr(view, "cursor_ordering", ("id",))
+        return ordering
 
 
 class InUse(APIException):

@@ -62,14 +62,17 @@ def migrate() -> bool:
 
 
 def collect_static() -> bool:
-    """Gather the assets, compressed. Return False where nothing changed since the last time."""
+    """Gather the assets, compressed. Return False where nothing changed since the last time.
+
+    What was gathered before stays: pages that are open, and servers that run, still ask for it.
+    """
     mark = Path(settings.STATIC_ROOT) / ".collected"
     state = _assets_state(settings.BASE_DIR)
     if mark.exists() and mark.read_text() == state:
         return False
     from django.core.management import call_command
 
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+    call_command("collectstatic", interactive=False, verbosity=0)
     mark.write_text(state)
     return True
 

@@ -62,6 +62,7 @@ __all__ = [
     "ZoneTable",
     "current",
     "expire",
+    "fresh",
     "load",
 ]
 
@@ -579,6 +580,10 @@ class _Cache:
         finally:
             self._lock.release()
 
+    def fresh(self) -> FleetArrays:
+        with self._lock:
+            return self._refresh()
+
     def expire(self) -> None:
         self._checked_at = -np.inf
 
@@ -599,6 +604,11 @@ def current(max_age_s: float = 2.0) -> FleetArrays:
     One query when that time has passed, :func:`load` when the inventory has changed.
     """
     return _cache.get(max_age_s)
+
+
+def fresh() -> FleetArrays:
+    """Return the inventory as it is now: one query, and a wait for whoever is reloading."""
+    return _cache.fresh()
 
 
 def expire() -> None:

@@ -23,7 +23,7 @@ from psycopg import Cursor
 from fleet import snapshot
 from headroom.contracts import TelemetryBatch, decode_batch
 from telemetry import metrics, samples, sql, stream
-from telemetry.directory import Names, names_of
+from telemetry.directory import names_of
 from telemetry.frame import KINDS, FrameWriter
 from telemetry.models import ReportedJob
 from telemetry.positions import Position, TooFarAhead
@@ -120,11 +120,10 @@ class Drain:
     def _gather(self, fresh: list[Received]) -> Gathered:
         pairs = [(item.batch, item.received_at) for item in fresh]
         self._learn_jobs(job_names([batch for batch, _ in pairs]))
-        gathered = gather(pairs, _names(), self._jobs)
+        gathered = gather(pairs, names_of(snapshot.current()), self._jobs)
         if gathered.dropped:
             # The inventory may be newer than this process's copy of it: look once more.
-            snapshot.expire()
-            gathered = gather(pairs, _names(), self._jobs)
+            gathered = gather(pairs, names_of(snapshot.fresh()), self._jobs)
         return gathered
 
     def _learn_jobs(self, names: set[str]) -> None:
@@ -150,10 +149,6 @@ class Drain:
         known_until = self._frame.ts("gpu", rows.columns["gpu_id"])
         changes = self._tracker.advance(rows, known_until)
         sql.save_events(cursor, changes)
-
-
-def _names() -> Names:
-    return names_of(snapshot.current())
 
 
 def _take(received: list[Received], positions: dict[tuple[int, str], Position]) -> list[Received]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import zlib
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -56,6 +57,8 @@ def _dtype(table: Table) -> np.dtype[Any]:
 
 
 DTYPES = {kind: _dtype(table) for kind, table in KINDS.items()}
+#: Part of every key, so that no release reads records that another laid out otherwise.
+_LAYOUT = f"{zlib.crc32(repr([dtype.descr for dtype in DTYPES.values()]).encode()):08x}"
 
 
 def never_seen(kind: str, count: int) -> Array:
@@ -120,11 +123,11 @@ class LiveFrame:
 
 
 def _array_key(shard: int, kind: str) -> str:
-    return f"frame:{shard}:{kind}"
+    return f"frame:{_LAYOUT}:{shard}:{kind}"
 
 
 def _version_keys(shard: int) -> tuple[str, str]:
-    return f"frame:{shard}:epoch", f"frame:{shard}:version"
+    return f"frame:{_LAYOUT}:{shard}:epoch", f"frame:{_LAYOUT}:{shard}:version"
 
 
 def version() -> str:
@@ -163,9 +166,7 @@ def _read_array(kind: str) -> Array:
 
 
 def _from_bytes(kind: str, data: bytes) -> Array:
-    # A string that another release wrote may end inside of a record.
-    whole = len(data) // DTYPES[kind].itemsize
-    return np.frombuffer(data, dtype=DTYPES[kind], count=whole)
+    return np.frombuffer(data, dtype=DTYPES[kind])
 
 
 def _newest(arrays: list[Array]) -> Array:

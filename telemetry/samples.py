@@ -81,7 +81,8 @@ GPU = _table(
 HOST = _table(
     "host_sample",
     "node_id",
-    float4="cpu_util psi_cpu psi_mem psi_io power_w cpu_power_w net_rx_bytes_per_s net_tx_bytes_per_s",
+    float4="cpu_util psi_cpu psi_mem psi_io power_w cpu_power_w"
+    " net_rx_bytes_per_s net_tx_bytes_per_s",
     int8="mem_used mem_total",
 )
 LINK = _table(

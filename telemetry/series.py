@@ -253,14 +253,14 @@ def columns(names: Sequence[str], rows: Rows) -> dict[str, Column]:
 
 
 def _settled(rows: Rows, step_s: float, now: float) -> Rows:
-    """Leave out rows at the end that are still filling: they would show a dip that never was."""
+    """Leave out rows at the end for which parts have yet to report: a dip that never was."""
     names = ("t", *series_sql.POWER_FIELDS)
     parts = [names.index("nodes_reporting"), names.index("gpus_reporting")]
     usual = [max((row[part] or 0 for row in rows[-_USUAL_ROWS:]), default=0) for part in parts]
     while rows:
         end = (rows[-1][0] or 0.0) + step_s
         fewer = any((rows[-1][p] or 0) < most for p, most in zip(parts, usual, strict=True))
-        if end <= now - _SETTLING_S or (end <= now and not fewer):
+        if not fewer or end <= now - _SETTLING_S:
             break
         rows = rows[:-1]
     return rows

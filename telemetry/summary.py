@@ -26,6 +26,8 @@ DIMENSIONS = ("power", "heat", "links")
 FULL_HEAT_MARGIN_C = 50.0
 #: A GPU without a rating in the inventory and without a reading is taken for this much.
 UNRATED_GPU_W = 700.0
+#: The same for a node without a model, besides its GPUs.
+UNRATED_HOST_W = 1_000.0
 
 _GPU_FIELDS = ("ts", "power_w", "power_limit_w", "temp_c", "temp_limit_c", "sm_mhz", "throttle")
 _POWER_METER = METER_KINDS.index("power")
@@ -138,17 +140,14 @@ def _nodes(fleet: FleetArrays, frame: LiveFrame, now: float, stale_after_s: floa
     gpu_read = gpu_fresh & ~np.isnan(gpu["power_w"])
     gpu_load_w = np.where(gpu_read, gpu["power_w"], rated_w)
     limit_w = np.where(np.isnan(gpu["power_limit_w"]), rated_w, gpu["power_limit_w"])
-    host_rated_w = np.nan_to_num(fleet.nodes.host_rated_w)
+    host_rated_w = _host_rated(fleet)
     gpus_w = _sum(gpu_load_w, node, count)
     host_w = _host_load(fleet, host, host_fresh, gpus_w, _sum(rated_w, node, count))
 
     meter_w = _metered(fleet, frame, _ON_NODE, count, now, stale_after_s)
     metered = ~np.isnan(meter_w)
-    # A node without GPUs or model has only what it reports of itself.
     load_w = np.where(metered, meter_w, gpus_w + host_w)
-    gpus_measured_w = _sum(np.where(gpu_read, gpu["power_w"], 0.0), node, count)
-    any_read = _sum(gpu_read, node, count) > 0
-    measured_w = np.where(metered, meter_w, np.where(any_read, gpus_measured_w, np.nan))
+    measured_w = np.where(metered, meter_w, _measured(gpu, gpu_read, host, host_fresh, node))
 
     gpus = _count(np.ones(len(node), dtype=bool), node, count)
     fresh_gpus = _count(gpu_fresh, node, count)
@@ -176,11 +175,22 @@ def _nodes(fleet: FleetArrays, frame: LiveFrame, now: float, stale_after_s: floa
     )
 
 
+def _measured(
+    gpu: dict[str, Any], gpu_read: Bools, host: dict[str, Any], host_fresh: Bools, node: Ints
+) -> Floats:
+    """The sum of what a node's GPUs and its host read now; NaN where none of them reads."""
+    count = len(host_fresh)
+    host_read = host_fresh & ~np.isnan(host["power_w"])
+    gpus_w = _sum(np.where(gpu_read, gpu["power_w"], 0.0), node, count)
+    any_read = host_read | (_count(gpu_read, node, count) > 0)
+    return np.where(any_read, gpus_w + np.where(host_read, host["power_w"], 0.0), np.nan)
+
+
 def _host_load(
     fleet: FleetArrays, host: Any, fresh: Bools, gpus_w: Floats, gpus_rated_w: Floats
 ) -> Floats:
     """Everything in a node but its GPUs: as read, else from idle to rated along with its GPUs."""
-    rated_w = np.nan_to_num(fleet.nodes.host_rated_w)
+    rated_w = _host_rated(fleet)
     idle_w = np.nan_to_num(fleet.nodes.host_idle_w)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(gpus_rated_w > 0, np.clip(gpus_w / gpus_rated_w, 0.0, 1.0), 1.0)
@@ -191,6 +201,12 @@ def _host_load(
     )
     load_w: Floats = np.where(fresh, read_w, assumed_w)
     return load_w
+
+
+def _host_rated(fleet: FleetArrays) -> Floats:
+    """What a node may draw besides its GPUs; a node of no known model is not taken to draw none."""
+    rated_w = fleet.nodes.host_rated_w
+    return np.where(np.isnan(rated_w), UNRATED_HOST_W, rated_w)
 
 
 def _slowdown_c(fleet: FleetArrays, gpu: Any) -> Floats:
@@ -210,8 +226,7 @@ def _racks(
     load_w = np.where(
         np.isnan(meter_w), nodes_w, np.where(stale, np.fmax(meter_w, nodes_w), meter_w)
     )
-    nodes_measured_w = _sum(np.nan_to_num(nodes.measured_w), rack, count)
-    any_measured = _count(~np.isnan(nodes.measured_w), rack, count) > 0
+    nodes_measured_w = _sum_of_known(nodes.measured_w, rack, count)
     budget_w = fleet.racks.budget_w
     heat_margin_c = -_most(-nodes.heat_margin_c, rack, count)
     heat_margin = np.clip(heat_margin_c / FULL_HEAT_MARGIN_C, -1.0, 1.0)
@@ -225,9 +240,7 @@ def _racks(
     seen = (_count(nodes.seen, rack, count) > 0) | ~np.isnan(meter_w)
     return RackSummary(
         load_w=load_w,
-        measured_w=np.where(
-            np.isnan(meter_w), np.where(any_measured, nodes_measured_w, np.nan), meter_w
-        ),
+        measured_w=np.where(np.isnan(meter_w), nodes_measured_w, meter_w),
         enforced_w=_sum(nodes.enforced_w, rack, count),
         budget_w=budget_w,
         power_margin=power_margin,
@@ -269,7 +282,7 @@ def _sites(fleet: FleetArrays, nodes: NodeSummary, racks: RackSummary) -> SiteSu
     by_tree_w = np.where(roots_w > 0, roots_w, racks_w)
     return SiteSummary(
         load_w=_sum(racks.load_w, site, count),
-        measured_w=_sum(np.nan_to_num(racks.measured_w), site, count),
+        measured_w=_sum_of_known(racks.measured_w, site, count),
         enforced_w=_sum(racks.enforced_w, site, count),
         budget_w=np.where(np.isnan(fleet.sites.budget_w), by_tree_w, fleet.sites.budget_w),
         hottest_rack=_row_of_most(racks.hottest_c, site, count),
@@ -351,6 +364,13 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 def _sum(values: Any, group: Ints, groups: int) -> Floats:
     out: Floats = np.bincount(group, weights=values, minlength=groups)[:groups].astype(np.float64)
     return out
+
+
+def _sum_of_known(values: Floats, group: Ints, groups: int) -> Floats:
+    """Return the sum of each group's known values; NaN where none is known."""
+    known = ~np.isnan(values)
+    total = _sum(np.nan_to_num(values), group, groups)
+    return np.where(_count(known, group, groups) > 0, total, np.nan)
 
 
 def _count(flags: Bools, group: Ints, groups: int) -> Ints:

@@ -199,8 +199,7 @@ def _check(batch: TelemetryBatch, scope: AgentScope, now: float) -> None:
         checks.check_names(batch, scope, names_of(snapshot.current()))
     except checks.UnknownName:
         # It may be newer than this process's copy of the inventory.
-        snapshot.expire()
-        checks.check_names(batch, scope, names_of(snapshot.current()))
+        checks.check_names(batch, scope, names_of(snapshot.fresh()))
 
 
 def _accept(

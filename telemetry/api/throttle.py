@@ -9,7 +9,6 @@ from django.db.models import QuerySet
 from rest_framework import serializers, viewsets
 
 from accounts.permissions import ViewsFleet
-from config.api import CursorPagination
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
 
@@ -77,11 +76,6 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
-class NewestFirst(CursorPagination):
-    # Many events open at one instant, so time alone would not tell them apart.
-    ordering = ("-opened_at", "-id")  # type: ignore[assignment]
-
-
 class ThrottleEventViewSet(viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     """Spans in which a GPU was throttled for one cause, the newest first."""
 
@@ -89,4 +83,5 @@ class ThrottleEventViewSet(viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     serializer_class = ThrottleEventSerializer
     permission_classes = (ViewsFleet,)
     filterset_class = ThrottleEventFilter
-    pagination_class = NewestFirst
+    # Many events open at one instant, so time alone would not tell them apart.
+    cursor_ordering = ("-opened_at", "-id")

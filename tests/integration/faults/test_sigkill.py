@@ -18,12 +18,6 @@ from bench.stack import REPOSITORY, Stack, running
 LOAD_S = 24
 VICTIMS = ("worker", "web", "valkey", "postgres")
 
-_NEW_TOKEN = """
-from accounts.models import ApiToken, User
-user, _ = User.objects.get_or_create(username="load", defaults={"role": "operator"})
-print(ApiToken.issue(user, "load")[1])
-"""
-
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
@@ -33,18 +27,8 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def token_file(stack: Stack) -> Path:
-    import os
-
-    made = subprocess.run(
-        [sys.executable, "manage.py", "shell", "--no-imports", "-c", _NEW_TOKEN],
-        cwd=REPOSITORY,
-        env=os.environ | stack.environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
     path = stack.state_dir / "load-token"
-    path.write_text(made.stdout.strip().splitlines()[-1])
+    path.write_text(stack.credential("operator_token"))
     return path
 
 

@@ -13,12 +13,13 @@ from django.db import connection
 from pytest_django import Settings
 
 from accounts.models import AuditEntry
+from fleet.models import HardwareModel, Rack
 from headroom.contracts import LinkColumns, MeterColumns, TelemetryBatch, encode_batch
 from telemetry import stream
 from telemetry.directory import forget_scopes
 from telemetry.models import Agent
 from tests.builders.batches import make_batch
-from tests.integration.telemetry.conftest import Source, drain_everything
+from tests.integration.telemetry.conftest import Source, drain_everything, make_node
 
 
 def stored_rows() -> int:
@@ -244,3 +245,12 @@ def test_a_batch_that_no_check_foresaw_is_set_aside(
     drain_everything()
     assert stored_rows() == 16
     assert stream.connection().xlen("telemetry:0:aside") == 1
+
+
+def test_a_node_that_was_added_a_moment_ago_is_known(
+    source: Source, rack: Rack, h100: HardwareModel
+) -> None:
+    source.push(make_batch("agent-1", "n1", 1))  # fills this process's copy of the inventory
+    source.agent.nodes.add(make_node("n3", rack, h100))
+    forget_scopes()
+    assert source.push(make_batch("agent-1", "n3", 2)).status_code == 202

@@ -190,3 +190,19 @@ def test_silence_never_raises_headroom(fleet: FleetArrays, data: Any) -> None:
     assert (after.racks.load_w >= before.racks.load_w - 1e-6).all()
     assert (after.sites.load_w >= before.sites.load_w - 1e-6).all()
     assert (after.domains.headroom_w <= before.domains.headroom_w + 1e-6).all()
+
+
+def test_what_a_host_reads_of_itself_counts_as_measured(fleet: FleetArrays) -> None:
+    hosts = {pk: {"power_w": 2_000.0} for pk in fleet.nodes.ids.tolist()}
+    nodes = run(fleet, make_frame(gpu=all_gpus(power_w=350.0), host=hosts)).nodes
+    assert nodes.load_w.tolist() == nodes.measured_w.tolist() == [8 * 350 + 2_000] * 2
+
+
+def test_a_node_of_no_known_model_is_not_taken_to_draw_nothing(db: None) -> None:
+    site = Site.objects.create(name="oslo")
+    rack = Rack.objects.create(site=site, name="A01", budget_w=4_000)
+    node = Node.objects.create(name="n1", rack=rack)
+    frame = make_frame(host={node.pk: {"cpu_power_w": 120.0}})
+    summary = run(snapshot.load(), frame)
+    assert summary.racks.load_w.tolist() == [1_000]
+    assert np.isnan(summary.sites.measured_w).all()

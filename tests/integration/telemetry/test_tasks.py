@@ -60,6 +60,7 @@ def test_a_drain_leaves_the_work_to_the_one_that_has_the_lock(
         other.execute("SELECT pg_advisory_lock(%s, 0)", [0x48454144])
         tasks.drain(0)
         assert stream.backlog(0) == 1
+        other.execute("SELECT pg_advisory_unlock(%s, 0)", [0x48454144])
     tasks.drain(0)
     assert stream.backlog(0) == 0
 
