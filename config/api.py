@@ -46,7 +46,6 @@ class CursorPagination(BaseCursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 1000
 
-
     def get_ordering(
         self, request: Request, queryset: QuerySet[Any], view: APIView
     ) -> tuple[str, ...]:

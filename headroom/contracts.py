@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -268,11 +268,8 @@ def check_shape(batch: TelemetryBatch) -> None:
 
 def _check_block(path: str, block: Columns) -> None:
     rows = len(block)
-    for field in block.__struct_fields__:
-        column: list[Any] | None = getattr(block, field)
-        if column is None:
-            continue
-        if len(column) != rows:
+    for field, column in zip(block.__struct_fields__, msgspec.structs.astuple(block), strict=True):
+        if column is not None and len(column) != rows:
             raise BatchError(
                 "length_mismatch",
                 f"{len(column)} values beside {rows} timestamps",

@@ -8,6 +8,7 @@ its state afresh.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,6 +82,10 @@ class Drain:
 
     def step(self, limit: int = MESSAGES_PER_ROUND) -> int:
         """Store one round of up to ``limit`` messages and return how many there were."""
+        with _without_garbage_collection():
+            return self._step(limit)
+
+    def _step(self, limit: int) -> int:
         messages = stream.read(self._shard, limit)
         if not messages:
             return 0
@@ -149,6 +154,20 @@ class Drain:
         known_until = self._frame.ts("gpu", rows.columns["gpu_id"])
         changes = self._tracker.advance(rows, known_until)
         sql.save_events(cursor, changes)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keep the collector out of a round.
+
+    A round makes some 100,000 lists and no cycles; looking for some among them, again and again,
+    costs many times what decoding does.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _take(received: list[Received], positions: dict[tuple[int, str], Position]) -> list[Received]:

@@ -147,6 +147,24 @@ class Agent(models.Model):
         return secret
 
 
+class ScopeGeneration(models.Model):
+    """One row, whose number grows with every change of an agent's token, name or scope.
+
+    Triggers see to it (``0003_scope_generation``), inside the writing transaction, whoever writes.
+    """
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    number = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+    @staticmethod
+    def current() -> int:
+        """Return the number now, or 0. One query."""
+        return ScopeGeneration.objects.values_list("number", flat=True).first() or 0
+
+
 class IngestPosition(models.Model):
     """Which batches of one life of an agent are stored: up to ``mark``, and those ``beyond``."""
 

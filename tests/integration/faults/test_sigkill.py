@@ -6,30 +6,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
-from bench.stack import REPOSITORY, Stack, running
+from bench.stack import REPOSITORY, Stack
 
 LOAD_S = 24
 VICTIMS = ("worker", "web", "valkey", "postgres")
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with running() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def token_file(stack: Stack) -> Path:
-    path = stack.state_dir / "load-token"
-    path.write_text(stack.credential("operator_token"))
-    return path
 
 
 def start_load(stack: Stack, token_file: Path) -> subprocess.Popen[str]:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import psycopg
 import pytest
 import urllib3
 
-from bench.stack import REPOSITORY, Stack, running
+from bench.stack import REPOSITORY, Stack
 from tests.data_sets import data_set
 
 SITE = "replay-64node-gpt3"
@@ -71,19 +70,6 @@ def raw(folder: Path) -> RawRun:
         times[node].append(t_s - start_s)
         powers[node].append(power_w)
     return RawRun(start_s, dict(times), dict(powers))
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with running() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def token_file(stack: Stack) -> Path:
-    path = stack.state_dir / "replay-token"
-    path.write_text(stack.credential("operator_token"))
-    return path
 
 
 def first_reading(stack: Stack) -> float:

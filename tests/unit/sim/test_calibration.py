@@ -2,9 +2,7 @@
 
 import csv
 import gzip
-import os
 import statistics
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,23 +12,13 @@ from physics.thermal import steady_state_c
 from sim.fleet import make_fleet
 from sim.hardware import A100, H100, HGX_H100
 from sim.state import MEMORY_C_PER_W, MEMORY_OFFSET_C, Twin
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def recording(*parts: str) -> Path:
-    """Return the path of a recording; skip the test where recordings are not at hand."""
-    data = Path(os.environ.get("HEADROOM_TEST_DATA", ROOT.parent / "shared" / "data"))
-    path = data.joinpath(*parts)
-    if not path.exists():
-        pytest.skip(f"no recording at {path}: set HEADROOM_TEST_DATA")
-    return path
+from tests.data_sets import data_set
 
 
 def h100_capture(state: str) -> dict[str, float]:
     """Return the numbers of one nvidia-smi query of an H100, by field."""
     name = f"linux-x86_64__nvidia-h100-80gb-hbm3__590.48.01.{state}.query-gpu.csv"
-    with recording("nvidia-smi-captures", name).open() as file:
+    with (data_set("nvidia-smi-captures") / name).open() as file:
         header, values = (next(csv.reader([line], skipinitialspace=True)) for line in file)
     found = {}
     for field, value in zip(header, values, strict=True):
@@ -66,7 +54,7 @@ def test_an_idle_h100_is_as_in_the_capture() -> None:
 
 
 def test_an_idle_a100_draws_what_the_fast_recording_shows() -> None:
-    path = recording("gpu-power-fast", "Transient_Response_A100_TR.csv.gz")
+    path = data_set("gpu-power-fast") / "Transient_Response_A100_TR.csv.gz"
     with gzip.open(path, "rt") as file:
         rows = list(csv.reader(file, skipinitialspace=True))[1:]
     idle_w = [float(row[5]) for row in rows if row[1] == "0" and float(row[5]) < 70.0]
@@ -76,7 +64,7 @@ def test_an_idle_a100_draws_what_the_fast_recording_shows() -> None:
 def test_under_caps_speed_falls_as_slowly_as_in_the_zeus_measurements() -> None:
     """A V100 at two thirds of its power keeps 85 % of its speed; our law, scaled, says the same."""
     runs: dict[tuple[str, ...], dict[float, tuple[float, float]]] = {}
-    with recording("zeus-power-limits", "summary_power_v100.csv").open() as file:
+    with (data_set("zeus-power-limits") / "summary_power_v100.csv").open() as file:
         for row in csv.DictReader(file):
             key = (row["dataset"], row["network"], row["batch_size"], row["optimizer"])
             reading = float(row["time_per_epoch"]), float(row["average_power"])
@@ -95,7 +83,7 @@ def test_under_caps_speed_falls_as_slowly_as_in_the_zeus_measurements() -> None:
 
 def test_a_training_node_draws_what_512_real_h100s_drew() -> None:
     """Immersed nodes (no fans) in the recording, air in the twin: ours draw somewhat more."""
-    path = recording("mlperf-train-h100-node-power", "power_64node_gpt3.csv.gz")
+    path = data_set("mlperf-train-h100-node-power") / "power_64node_gpt3.csv.gz"
     with gzip.open(path, "rt") as file:
         next(file)
         real_w = [float(line.rsplit(",", 1)[1]) for line in file][::50]
