@@ -105,11 +105,12 @@ class Stack:
 
 
 def _cpu_s(process: psutil.Process) -> float:
+    """Return the CPU time of a process and of those children of it that have ended."""
     try:
         times = process.cpu_times()
     except psutil.Error:
         return 0.0
-    return float(times.user + times.system)
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+"""Batches take the short way; everything else the long one."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from tests.builders.batches import make_batch
+from tests.integration.telemetry.conftest import Source
+
+
+def test_a_batch_meets_no_session(source: Source) -> None:
+    answer = source.push(make_batch("agent-1", "n1"))
+    assert answer.status_code == 202
+    assert "Cookie" not in answer.headers.get("Vary", "")
+    assert not answer.wsgi_request.__dict__.keys() & {"session", "user"}
+
+
+def test_what_holds_for_all_requests_comes_before_the_short_way() -> None:
+    order = settings.MIDDLEWARE
+    short_way = order.index("telemetry.middleware.IngestMiddleware")
+    for before in (
+        "config.metrics.RequestMetricsMiddleware",
+        "config.requests.RequestLogMiddleware",
+        "django.middleware.security.SecurityMiddleware",
+    ):
+        assert order.index(before) < short_way
+
+
+def test_a_batch_is_counted_under_its_view(source: Source) -> None:
+    from config.metrics import HTTP_REQUESTS
+
+    counter = HTTP_REQUESTS.labels("telemetry", "POST", "202")
+    before = counter._value.get()
+    source.push(make_batch("agent-1", "n1"))
+    assert counter._value.get() == before + 1
+
+
+def test_the_position_takes_the_long_way(source: Source) -> None:
+    answer = source.client.get(
+        "/api/v1/telemetry/position?boot_id=b", headers={"Authorization": f"Bearer {source.token}"}
+    )
+    assert answer.status_code == 200
+    assert "session" in answer.wsgi_request.__dict__
