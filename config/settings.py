@@ -161,8 +161,8 @@ STALE_AFTER_S = env.decimal("STALE_AFTER_S", 30.0, at_least=1)
 TELEMETRY_MAX_FUTURE_S = env.decimal("TELEMETRY_MAX_FUTURE_S", 30.0, at_least=0)
 #: Samples are kept for this long; older readings are refused, h.
 TELEMETRY_RETENTION_H = env.decimal("TELEMETRY_RETENTION_H", 48.0, at_least=1)
-#: Width of one partition of the sample tables, min. Its index has to fit into Postgres' buffers.
-TELEMETRY_PARTITION_MIN = env.integer("TELEMETRY_PARTITION_MIN", 60, at_least=1)
+#: Width of one partition of the sample tables, min. 0: by the size of the fleet, 60 to 10.
+TELEMETRY_PARTITION_MIN = env.integer("TELEMETRY_PARTITION_MIN", 0, at_least=0)
 #: Streams over which agents are spread; one drain at a time works on each.
 TELEMETRY_SHARDS = env.integer("TELEMETRY_SHARDS", 1, at_least=1)
 #: A stream with more messages than this answers new ones with 503.

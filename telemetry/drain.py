@@ -141,8 +141,7 @@ class Drain:
             self._jobs.update(found)
 
     def _copy(self, cursor: Cursor[Any], rows: Rows) -> None:
-        width = timedelta(minutes=settings.TELEMETRY_PARTITION_MIN)
-        wanted = set(samples.partitions_for(rows.table, rows.columns["ts"], width))
+        wanted = set(samples.partitions_for(rows.table, rows.columns["ts"], partition_width()))
         missing = sorted(wanted - self._known_partitions)
         if missing:
             samples.create_partitions(cursor, missing)
@@ -168,6 +167,13 @@ def _without_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def partition_width() -> timedelta:
+    """Return the width of new partitions: as set, else by the size of the fleet."""
+    if settings.TELEMETRY_PARTITION_MIN:
+        return timedelta(minutes=settings.TELEMETRY_PARTITION_MIN)
+    return samples.width_for(len(snapshot.current().gpus))
 
 
 def _take(received: list[Received], positions: dict[tuple[int, str], Position]) -> list[Received]:

@@ -43,6 +43,8 @@ class Column:
         return np.dtype("f8" if self.is_float or self.name == "ts" else "i8")
 
 
+_ROWS_IN_BUFFERS = 6_000_000
+
 #: Stands for null in integer arrays, which have no NaN. No counter can hold it.
 NULL_INT = np.iinfo(np.int64).min
 
@@ -200,6 +202,18 @@ class Partition:
     @property
     def name(self) -> str:
         return f"{self.table}_{self.start:%Y%m%d_%H%M}"
+
+
+def width_for(gpus: int) -> timedelta:
+    """Return how wide a partition of a fleet of so many GPUs may be.
+
+    Its index has to stay in Postgres' buffers: once it does not, COPY falls to a quarter. Six
+    million rows, ten minutes of 100,000 GPUs at 10 s, have an index of 260 MB.
+    """
+    for minutes in (60, 30, 20, 15):
+        if gpus * minutes * 6 <= _ROWS_IN_BUFFERS:
+            return timedelta(minutes=minutes)
+    return timedelta(minutes=10)
 
 
 def partitions_for(table: Table, ts: Array, width: timedelta) -> list[Partition]:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, transaction
 
 from telemetry import samples, stream
-from telemetry.drain import MESSAGES_PER_ROUND, Drain, only_one
+from telemetry.drain import MESSAGES_PER_ROUND, Drain, only_one, partition_width
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ def drain_all() -> None:
 def keep_partitions() -> None:
     """Create the partitions of the next hours and drop those past their retention."""
     now = datetime.now(UTC)
-    width = timedelta(minutes=settings.TELEMETRY_PARTITION_MIN)
+    width = partition_width()
     ahead = np.array([(now + n * width).timestamp() for n in range(3)])
     limit = now - timedelta(hours=settings.TELEMETRY_RETENTION_H)
     for table in samples.TABLES.values():

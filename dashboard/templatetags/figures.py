@@ -35,6 +35,12 @@ def counted(amount: int, words: str) -> str:
 
 
 @register.filter
+def row_words(name: str) -> str:
+    """Return ``row A`` for ``A``, and ``row-01`` as it is."""
+    return name if name.lower().startswith("row") else f"row {name}"
+
+
+@register.filter
 def absolute(value: float) -> float:
     return abs(value)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from django.conf import settings
 from django.db import connection
 
 from fleet.models import Gpu, HardwareKind, HardwareModel, Node, Rack, Site
 from telemetry import samples
+from telemetry.drain import partition_width
 from telemetry.samples import NULL_INT, Array, Column, Rows, Table
 
 
@@ -38,7 +37,7 @@ def write_samples(table: Table, source: int, ts: Sequence[float], **columns: Any
     rows = Rows(table, {c.name: _values(c, len(ts), columns.get(c.name)) for c in table.columns})
     rows.columns["ts"] = np.array(ts, dtype="f8")
     rows.columns[table.key] = np.full(len(ts), source, dtype="i8")
-    width = timedelta(minutes=settings.TELEMETRY_PARTITION_MIN)
+    width = partition_width()
     with connection.cursor() as cursor:
         raw = cursor.cursor
         samples.create_partitions(raw, samples.partitions_for(table, rows.columns["ts"], width))

@@ -6,10 +6,20 @@ import struct
 from datetime import timedelta
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.samples import JOB, METER, NULL_INT, Rows, column_array, encode, partitions_for
+from telemetry.samples import (
+    JOB,
+    METER,
+    NULL_INT,
+    Rows,
+    column_array,
+    encode,
+    partitions_for,
+    width_for,
+)
 
 
 def decode(data: bytes) -> list[tuple[bytes | None, ...]]:
@@ -75,3 +85,11 @@ def test_times_fall_into_the_partition_that_holds_them() -> None:
         "meter_sample_19700101_0050",
     ]
     assert all(p.end - p.start == timedelta(minutes=10) for p in found)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "minutes"),
+    [(0, 60), (1_536, 60), (16_667, 30), (50_000, 20), (100_000, 10), (10**6, 10)],
+)
+def test_partitions_grow_narrow_with_the_fleet(gpus: int, minutes: int) -> None:
+    assert width_for(gpus) == timedelta(minutes=minutes)
