@@ -43,6 +43,8 @@ class Column:
         return np.dtype("f8" if self.is_float or self.name == "ts" else "i8")
 
 
+#: Two who saw the same gap would else both fill it, and one of them fail.
+_PARTITIONS_LOCK = 0x50415254
 _ROWS_IN_BUFFERS = 6_000_000
 
 #: Stands for null in integer arrays, which have no NaN. No counter can hold it.
@@ -229,11 +231,12 @@ def partitions_for(table: Table, ts: Array, width: timedelta) -> list[Partition]
 
 
 def create_partitions(cursor: Cursor[Any], partitions: Iterable[Partition]) -> None:
-    """Create what of ``partitions`` does not exist yet.
+    """Create what of ``partitions`` does not exist yet. Others who do so wait for our transaction.
 
     A width that was changed in between leaves wider or narrower partitions behind; where one of
     them covers part of a new one, the new one is cut to what is free.
     """
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONS_LOCK])
     for partition in partitions:
         for free in _uncovered(cursor, partition):
             cursor.execute(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -132,3 +134,32 @@ def test_a_changed_width_fits_new_partitions_between_old_ones(db: None) -> None:
     make(10, 0, timedelta(hours=1))
     found = [(p.start.strftime("%H:%M"), p.end.strftime("%H:%M")) for p in partitions()]
     assert found == [("10:00", "10:20"), ("10:20", "10:30"), ("10:30", "11:00")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_create_the_same_partition_do_not_collide() -> None:
+    at = np.array([datetime(2026, 6, 1, 10, tzinfo=UTC).timestamp()])
+    wanted = samples.partitions_for(TABLES["gpu_sample"], at, timedelta(hours=1))
+    parameters = connection.get_connection_params()
+    names = ("host", "port", "user", "password", "dbname")
+    connect = {name: parameters[name] for name in names}
+
+    def create(held: threading.Event | None) -> None:
+        with psycopg.connect(**connect) as mine, mine.cursor() as cursor:
+            samples.create_partitions(cursor, wanted)
+            if held is not None:
+                held.set()
+                time.sleep(0.3)  # the other one looks now
+
+    held = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(create, held)
+        held.wait(5)
+        second = pool.submit(create, None)
+        first.result(10)
+        second.result(10)
+    try:
+        assert set(wanted) <= set(partitions())
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE {wanted[0].name}")
