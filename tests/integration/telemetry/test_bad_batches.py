@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -155,7 +156,12 @@ def test_a_bomb_of_100_mb_is_refused_without_unpacking_it(source: Source, encodi
     zeros = bytes(100_000_000)
     bomb = gzip.compress(zeros) if encoding == "gzip" else zstandard.compress(zeros)
     assert len(bomb) < 200_000
-    refused(source.push(bomb, **{"Content-Encoding": encoding}), 413, "too_large", "")
+    tracemalloc.start()
+    try:
+        refused(source.push(bomb, **{"Content-Encoding": encoding}), 413, "too_large", "")
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_body_over_the_limit_is_refused_unread(source: Source) -> None:

@@ -114,6 +114,16 @@ def test_the_live_frame_holds_the_latest_reading_of_each_gpu(source: Source) -> 
     assert np.isnan(live["util"]).all()
 
 
+def test_a_late_reading_does_not_set_the_live_frame_back(source: Source) -> None:
+    now = time.time()
+    for seq, age_s, power_w in ((1, 0.0, 600.0), (2, 5.0, 100.0)):
+        source.push(make_batch("agent-1", "n1", seq, ts=[now - age_s], power_w=power_w))
+        drain_everything()
+    ids = np.array(list(Gpu.objects.values_list("pk", flat=True)))
+    assert frame.read().rows("gpu", ids)["power_w"].tolist() == [600.0] * 8
+    assert len(stored()) == 16
+
+
 def test_the_version_of_the_frame_changes_with_a_reading(source: Source) -> None:
     before = frame.version()
     source.push(make_batch("agent-1", "n1"))

@@ -80,6 +80,21 @@ def test_messages_whose_drain_was_lost_are_found_by_beat(source: Source, asked: 
     assert asked == [0, 0]
 
 
+def test_messages_that_come_as_a_drain_ends_get_another(
+    source: Source, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = stream.say_done
+
+    def one_comes_in_between(shard: int) -> None:
+        source.push(make_batch("agent-1", "n1", 2))
+        real(shard)
+
+    source.push(make_batch("agent-1", "n1", 1))
+    monkeypatch.setattr(stream, "say_done", one_comes_in_between)
+    tasks.drain(0)
+    assert asked == [0, 0]
+
+
 def test_nothing_is_asked_for_where_nothing_waits(db: None, asked: list[int]) -> None:
     tasks.drain_all()
     assert asked == []
