@@ -10,7 +10,7 @@ ARGS ?=
 # mypy's Django plugin imports the settings; it connects to nothing.
 LINT_ENV := DATABASE_URL=postgresql://lint@localhost/lint REDIS_URL=redis://localhost SECRET_KEY=lint
 
-.PHONY: run test test-all lint fix bench docs lock clean
+.PHONY: run test test-all lint fix bench screenshots docs lock clean
 
 run: $(VENV)/server.stamp
 	@exec $(BIN)/python -m config.up $(ARGS)
@@ -34,6 +34,10 @@ fix: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench all
+
+# Every page of the server that `make run` started, in light, dark and on a phone.
+screenshots: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 # The reference pages that are generated: OpenAPI and the schema of the contract.
 docs: $(VENV)/dev.stamp

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 #: The twin has run for so long, and its last part is pushed, before the demo begins.
 WARM_UP_S = 1200.0
 HISTORY_S = 600.0
-HISTORY_STEP_S = 30.0
+#: At most twice the reading interval: charts of nodes and racks take wider steps for gaps.
+HISTORY_STEP_S = 10.0
 #: Above this size there is no history: it would take memory, and no chart needs it.
 HISTORY_MAX_GPUS = 16_384
 TWIN_STEP_S = 1.0

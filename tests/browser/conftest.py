@@ -7,7 +7,6 @@ content security policy fail the test.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -21,20 +20,10 @@ from dashboard import state
 from fleet import snapshot
 from telemetry import stream
 from telemetry.directory import forget_scopes
+from tests.browser.chromium import DESKTOP, FLAGS, executable
 from tests.builders.accounts import PASSWORD, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 
-DESKTOP = (1440, 900)
-PHONE = (390, 844)
-_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-quic",
-]
 _WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _WATCH_POLICY = """
 window.violations = [];
@@ -54,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    path = executable()
     if path is None:
         pytest.fail(
             "no chromium: install Debian's package `chromium` (make test does), "
@@ -65,7 +54,7 @@ def browser() -> Iterator[Browser]:
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        running = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield running
         running.close()
     if before is None:

@@ -8,7 +8,8 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import DESKTOP, PHONE, Visits
+from tests.browser.chromium import DESKTOP, PHONE
+from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
 
 PAGES = ["fleet", "heat", "rack", "node", "gpu", "throttle", "agents", "search", "account"]

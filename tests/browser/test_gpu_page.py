@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Visits
+from tests.browser.chromium import PHONE
+from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
 
 

@@ -1,0 +1,22 @@
+"""How the system's Chromium is found and started."""
+
+from __future__ import annotations
+
+import shutil
+
+DESKTOP = (1440, 900)
+PHONE = (390, 844)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+]
+
+
+def executable() -> str | None:
+    """Return the path of Chromium, or None."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

@@ -1,0 +1,70 @@
+"""``make screenshots``: every page of a running server in light, dark and on a phone.
+
+Run ``make run`` in another terminal first. Pictures are named PAGE-THEME-SIZE.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser.chromium import DESKTOP, FLAGS, PHONE, executable
+
+#: Time for charts to be drawn and panels to be fetched, ms.
+_SETTLE_MS = 2500
+_PAGES = {
+    "fleet": "/",
+    "fleet-heat": "/?metric=heat",
+    "throttle": "/throttle/",
+    "agents": "/agents/",
+    "account": "/account/",
+    "search": "/search?q=a0",
+}
+#: Pages that are reached from another one by the first link of this form.
+_BEHIND = {"rack": ("/", "#heatmap a.cell"), "node": ("rack", "a[href^='/nodes/']"),
+           "gpu": ("rack", "a[href^='/gpus/']")}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.browser.screenshots")
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--password-file", type=Path, default=Path(".headroom/admin-password"))
+    parser.add_argument("--out", type=Path, default=Path("build/screenshots"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
+        for theme in ("light", "dark"):
+            for size, (width, height) in {"desktop": DESKTOP, "phone": PHONE}.items():
+                page = browser.new_context(
+                    viewport={"width": width, "height": height},
+                    color_scheme="dark" if theme == "dark" else "light",
+                ).new_page()
+                shoot(page, options.url, options.password_file, options.out, f"{theme}-{size}")
+
+
+def shoot(page: Page, url: str, password_file: Path, out: Path, suffix: str) -> None:
+    """Log in and take a picture of every page."""
+    page.goto(f"{url}/login/")
+    page.screenshot(path=out / f"login-{suffix}.png")
+    page.fill("input[name=username]", "admin")
+    page.fill("input[name=password]", password_file.read_text().strip())
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{url}/")
+    addresses = {name: url + path for name, path in _PAGES.items()}
+    for name, (start, link) in _BEHIND.items():
+        page.goto(addresses.get(start, url + start))
+        found = page.locator(link).first.get_attribute("href")
+        if found:
+            addresses[name] = url + found
+    for name, address in addresses.items():
+        page.goto(address)
+        page.wait_for_timeout(_SETTLE_MS)
+        page.screenshot(path=out / f"{name}-{suffix}.png")
+        print(out / f"{name}-{suffix}.png")
+
+
+if __name__ == "__main__":
+    main()
