@@ -74,10 +74,6 @@ class Stack:
         for process in self.pids(name):
             process.send_signal(signal.SIGKILL)
 
-    def kill_parent(self, name: str) -> None:
-        """Send SIGKILL to the first process of a service alone."""
-        self.pids(name)[0].send_signal(signal.SIGKILL)
-
     def cpu_seconds(self) -> dict[str, float]:
         """Return the CPU time that each service and its children have used so far."""
         return {name: sum(map(_cpu_s, self._family(name))) for name in _MARKS}

@@ -18,7 +18,7 @@ from fleet.models import Gpu, Node, Site
 from headroom.contracts import ThrottleCause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    pass
 
 
 class AgentState(models.TextChoices):
@@ -123,19 +123,6 @@ class Agent(models.Model):
         if self.last_seen_at < now - timedelta(seconds=stale_after_s):
             return AgentState.STALE
         return AgentState.LIVE
-
-    @classmethod
-    def enroll(
-        cls, name: str, *, nodes: Iterable[Node] = (), sites: Iterable[Site] = ()
-    ) -> tuple[Agent, str]:
-        """Create an agent and return it with its token, which cannot be had again."""
-        secret = tokens.generate(tokens.AGENT_PREFIX)
-        agent = cls.objects.create(
-            name=name, digest=tokens.digest(secret), hint=tokens.hint(secret)
-        )
-        agent.nodes.set(nodes)
-        agent.sites.set(sites)
-        return agent, secret
 
     def replace_token(self) -> str:
         """Give the agent a new token, end the old one, and return the new one."""

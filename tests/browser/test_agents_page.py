@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from accounts.roles import Role
 from telemetry.models import Agent
 from tests.browser.conftest import Visits
+from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
 
 
@@ -36,7 +37,7 @@ def test_an_operator_rotates_and_revokes_a_token(visits: Visits, small: SmallFle
 
 
 def test_agents_are_found_by_state_and_name(visits: Visits, small: SmallFleet) -> None:
-    Agent.enroll("another")
+    make_agent("another")
     page = visits().open("/agents/")
     page.get_by_role("link", name="never heard 1").click()
     expect(page).to_have_url(re.compile(r"\?state=never$"))

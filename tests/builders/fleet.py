@@ -27,6 +27,7 @@ from headroom.contracts import (
 from telemetry import stream
 from telemetry.drain import Drain
 from telemetry.models import Agent
+from tests.builders.agents import make_agent
 
 #: A value for every GPU, or a function of node name and GPU index.
 Value: TypeAlias = float | Callable[[str, int], float | None] | None
@@ -134,7 +135,7 @@ def small_fleet(
     budget_w: float = 12_000.0,
 ) -> SmallFleet:
     """Make sites with a power tree (utility, one A/B pair), racks, nodes, GPUs and uplinks."""
-    agent, token = Agent.enroll("small-fleet")
+    agent, token = make_agent("small-fleet")
     made = SmallFleet(agent, token, gpus_per_node)
     gpu_model = HardwareModel.objects.create(
         name="H100", kind="gpu", rated_w=GPU_RATED_W, idle_w=70,

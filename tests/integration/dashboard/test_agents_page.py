@@ -14,6 +14,7 @@ from accounts.models import AuditEntry
 from accounts.roles import Role
 from telemetry.models import Agent
 from tests.builders.accounts import client_of
+from tests.builders.agents import make_agent
 from tests.builders.readings import make_node
 
 URL = "/agents/"
@@ -38,7 +39,7 @@ def names_of(html: str) -> list[str]:
 def agents(db: None) -> None:
     now = timezone.now()
     for name in ("live", "stale", "never", "revoked"):
-        Agent.enroll(name, nodes=[make_node(f"node-of-{name}", gpus=0)])
+        make_agent(name, nodes=[make_node(f"node-of-{name}", gpus=0)])
     Agent.objects.filter(name="live").update(last_seen_at=now, skew_s=-7.3, version="0.1.0")
     Agent.objects.filter(name="stale").update(
         last_seen_at=now - timedelta(minutes=10),
@@ -108,7 +109,7 @@ def test_a_poll_brings_the_answer_along_and_then_nothing(viewer: Client, agents:
 
 def test_pages_of_very_many(viewer: Client) -> None:
     for number in range(60):
-        Agent.enroll(f"agent-{number:02}")
+        make_agent(f"agent-{number:02}")
     first = opened(viewer, "?state=never")
     assert len(names_of(first)) == 50
     (after,) = re.findall(r'rel="next" href="([^"]+)"', first)

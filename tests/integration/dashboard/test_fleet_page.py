@@ -19,6 +19,7 @@ from dashboard import state
 from fleet.models import Rack
 from telemetry.models import Agent
 from tests.builders.accounts import make_user
+from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
 
 PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
@@ -109,9 +110,9 @@ def test_the_tightest_thing_is_named_whatever_its_dimension(
 def test_throttling_and_stale_agents_are_counted_by_site(viewer: Client, small: SmallFleet) -> None:
     small.report(throttle=lambda node, gpu: 0x4 if node == "oslo-a01-n1" and gpu < 2 else 0)
     heard = datetime.now(UTC) - timedelta(hours=1)
-    silent, _ = Agent.enroll("silent", nodes=[small.nodes["bergen-a01-n1"]])
+    silent, _ = make_agent("silent", nodes=[small.nodes["bergen-a01-n1"]])
     Agent.objects.filter(pk=silent.pk).update(last_seen_at=heard)
-    revoked, _ = Agent.enroll("revoked", sites=[small.sites["oslo"]])
+    revoked, _ = make_agent("revoked", sites=[small.sites["oslo"]])
     Agent.objects.filter(pk=revoked.pk).update(last_seen_at=heard, revoked_at=heard)
     answer = answer_of(page(viewer))
     assert re.search(r"bergen .* nothing throttling · 1 agent stale", answer)

@@ -14,6 +14,7 @@ from telemetry import stream
 from telemetry.directory import forget_scopes
 from telemetry.drain import Drain
 from telemetry.models import Agent
+from tests.builders.agents import make_agent
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +38,18 @@ class Source:
     node: Node
     client: Client
 
-    def push(self, batch: TelemetryBatch | bytes, **headers: str) -> Any:
-        body = batch if isinstance(batch, bytes) else encode_batch(batch)
-        given = {"content_type": "application/msgpack", **headers}
-        content_type = given.pop("content_type")
+    def push(
+        self,
+        batch: TelemetryBatch | bytes,
+        *,
+        content_type: str = "application/msgpack",
+        **headers: str,
+    ) -> Any:
         return self.client.post(
             "/api/v1/telemetry",
-            data=body,
+            data=batch if isinstance(batch, bytes) else encode_batch(batch),
             content_type=content_type,
-            headers={"Authorization": f"Bearer {self.token}", **given},
+            headers={"Authorization": f"Bearer {self.token}", **headers},
         )
 
 
@@ -71,7 +75,7 @@ def h100(db: None) -> HardwareModel:
 @pytest.fixture
 def source(rack: Rack, h100: HardwareModel, client: Client) -> Source:
     node = make_node("n1", rack, h100)
-    agent, token = Agent.enroll("agent-1", nodes=[node])
+    agent, token = make_agent("agent-1", nodes=[node])
     return Source(agent, token, node, client)
 
 
@@ -79,7 +83,7 @@ def source(rack: Rack, h100: HardwareModel, client: Client) -> Source:
 def stranger(rack: Rack, h100: HardwareModel, client: Client) -> Source:
     """Another agent, of another node."""
     node = make_node("n2", rack, h100)
-    agent, token = Agent.enroll("agent-2", nodes=[node])
+    agent, token = make_agent("agent-2", nodes=[node])
     return Source(agent, token, node, client)
 
 

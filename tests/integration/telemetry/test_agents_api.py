@@ -14,6 +14,7 @@ from fleet.models import Site
 from telemetry import directory
 from telemetry.models import Agent
 from tests.builders.accounts import api_client
+from tests.builders.agents import make_agent
 from tests.builders.readings import make_node
 
 pytestmark = pytest.mark.django_db
@@ -115,7 +116,7 @@ class TestEnrolling:
     def test_losing_a_race_for_a_name_is_a_conflict_too(
         self, operator: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        Agent.enroll("a1")
+        make_agent("a1")
         # The other one wrote after our look.
         monkeypatch.setattr("telemetry.enrollment._existing", lambda wanted, rotate: {})
         assert post(operator, {"name": "a1"}).status_code == 409
@@ -158,7 +159,7 @@ class TestTokens:
 class TestWhoMay:
     @pytest.mark.parametrize("role", [Role.VIEWER, Role.ML_USER, Role.RESPONDER])
     def test_others_may_look_but_not_touch(self, role: Role) -> None:
-        agent, _ = Agent.enroll("a1")
+        agent, _ = make_agent("a1")
         client = api_client(role)
         assert client.get(URL).status_code == 200
         assert post(client, {"name": "a2"}).status_code == 403
@@ -170,7 +171,7 @@ class TestWhoMay:
         assert client.get(URL).status_code == 401
 
     def test_an_agents_own_token_does_not_open_it(self, client: Client) -> None:
-        _, token = Agent.enroll("a1")
+        _, token = make_agent("a1")
         headers = {"Authorization": f"Bearer {token}"}
         assert client.get(URL, headers=headers).status_code == 401
 
@@ -180,10 +181,10 @@ class TestFilters:
     def agents(self) -> None:
         now = timezone.now()
         node = make_node("rack7-node1", gpus=0)
-        Agent.enroll("live", nodes=[node])
-        Agent.enroll("stale", sites=[Site.objects.create(name="bergen")])
-        Agent.enroll("never")
-        Agent.enroll("revoked")
+        make_agent("live", nodes=[node])
+        make_agent("stale", sites=[Site.objects.create(name="bergen")])
+        make_agent("never")
+        make_agent("revoked")
         Agent.objects.filter(name="live").update(last_seen_at=now)
         Agent.objects.filter(name="stale").update(last_seen_at=now - timedelta(minutes=10))
         Agent.objects.filter(name="revoked").update(last_seen_at=now, revoked_at=now)

@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from telemetry import directory, enrollment
 from telemetry.directory import scope_of
 from telemetry.models import Agent, ScopeGeneration
+from tests.builders.agents import make_agent
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
 
@@ -24,7 +25,7 @@ def test_a_known_token_costs_no_query(source: Source) -> None:
 
 def test_an_agent_enrolled_a_moment_ago_is_known_at_once(source: Source) -> None:
     scope_of(source.token)
-    _, token = Agent.enroll("newcomer", nodes=[source.node])
+    _, token = make_agent("newcomer", nodes=[source.node])
     scope = scope_of(token)
     assert scope is not None
     assert scope.name == "newcomer"
