@@ -6,7 +6,7 @@ import argparse
 import importlib
 
 #: Modules of this package with a ``run()``.
-NAMES = ("ingest", "pages", "inventory")
+NAMES = ("ingest", "pages", "visible", "inventory", "start")
 
 
 def main() -> None:

@@ -110,33 +110,43 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 @contextmanager
-def running(*arguments: str, **environment: str) -> Iterator[Stack]:
+def running(*arguments: str) -> Iterator[Stack]:
     """Run ``python -m config.up --no-demo`` with ``arguments`` on a new folder, and stop it."""
+    with new_state_dir() as state_dir, running_on(state_dir, "--no-demo", *arguments) as stack:
+        yield stack
+
+
+@contextmanager
+def new_state_dir() -> Iterator[Path]:
+    """Make a folder for an installation, and remove it in the end."""
     with tempfile.TemporaryDirectory(prefix="headroom-stack-") as folder:
         # The embedded Postgres, which is no root, has to pass.
         Path(folder).chmod(0o711)
-        state_dir = Path(folder) / "state"
-        port = _free_port()
-        command = [
-            sys.executable, "-m", "config.up", "--no-demo",
-            "--port", str(port), "--state-dir", str(state_dir), *arguments,
-        ]  # fmt: skip
-        own = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE}
-        with (Path(folder) / "up.log").open("wb") as log:
-            process = subprocess.Popen(
-                command, cwd=REPOSITORY, env=own | environment, stdout=log, stderr=log
-            )
+        yield Path(folder) / "state"
+
+
+@contextmanager
+def running_on(state_dir: Path, *arguments: str) -> Iterator[Stack]:
+    """Run ``python -m config.up`` on ``state_dir`` until the end of the block."""
+    port = _free_port()
+    command = [
+        sys.executable, "-m", "config.up",
+        "--port", str(port), "--state-dir", str(state_dir), *arguments,
+    ]  # fmt: skip
+    own = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    with state_dir.with_name("up.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=own, stdout=log, stderr=log)
+        try:
+            stack = Stack(f"http://127.0.0.1:{port}", state_dir, psutil.Process(process.pid))
+            stack.wait_ready()
+            yield stack
+        finally:
+            process.terminate()
             try:
-                stack = Stack(f"http://127.0.0.1:{port}", state_dir, psutil.Process(process.pid))
-                stack.wait_ready()
-                yield stack
-            finally:
-                process.terminate()
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 #: What would lead the stack to the servers of whoever starts it.

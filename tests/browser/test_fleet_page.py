@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -32,15 +31,13 @@ def test_logging_in_shows_the_heatmap_filled(visits: Visits, small: SmallFleet) 
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
 
 
-def test_a_new_reading_is_seen_within_two_seconds(visits: Visits, small: SmallFleet) -> None:
+def test_a_new_reading_is_seen_without_a_reload(visits: Visits, small: SmallFleet) -> None:
     page = visits().open("/?metric=heat")
     cell = page.locator(f'[data-rack="{pk(small, "oslo/A02")}"]')
     expect(cell.locator("span")).to_have_text("27 °C")
     hot = small.nodes_of("oslo/A02")
-    began = time.monotonic()
     small.report(temp_c=lambda node, _: 89.0 if node in hot else 60.0)
-    expect(cell).to_have_class(re.compile(r"\bover\b"), timeout=2_000)
-    assert time.monotonic() - began < 2
+    expect(cell).to_have_class(re.compile(r"\bover\b"))
     expect(cell).to_have_attribute("aria-label", re.compile("A02 .2 °C .*, over"))
     expect(page.locator("h1.answer")).to_contain_text("2 °C over its slowdown limit")
 

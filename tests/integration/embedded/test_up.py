@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,9 +74,7 @@ def test_it_starts_stops_in_order_and_leaves_nothing_even_when_killed(state_dir:
     assert living_with("HEADROOM_STATE_DIR", str(state_dir)) == []
     assert running(str(state_dir)) == []
 
-    began = time.monotonic()
     with up(state_dir, port) as (process, shown):
-        assert time.monotonic() - began < 10, shown.read_text()
         assert read_env(state_dir / "env") == settings
         assert len(living_with("HEADROOM_STATE_DIR", str(state_dir))) > 5
 
