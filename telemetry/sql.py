@@ -129,19 +129,20 @@ def note_agents(cursor: Cursor[Any], notes: list[AgentNote]) -> None:
 
 
 def open_events() -> list[Event]:
-    """Return all throttle events that still go on."""
+    """Return all throttle events that still go on: tens of thousands, on a fleet under caps."""
+    found = ThrottleEvent.objects.open().values_list(
+        "gpu_id",
+        "cause",
+        "opened_at",
+        "updated_at",
+        "readings",
+        "peak_temp_c",
+        "peak_power_w",
+        "min_sm_mhz",
+    )
     return [
-        Event(
-            gpu_id=row.gpu_id,
-            cause=row.cause,
-            opened_at=row.opened_at.timestamp(),
-            updated_at=row.updated_at.timestamp(),
-            readings=row.readings,
-            peak_temp_c=row.peak_temp_c,
-            peak_power_w=row.peak_power_w,
-            min_sm_mhz=row.min_sm_mhz,
-        )
-        for row in ThrottleEvent.objects.open()
+        Event(gpu_id, cause, opened.timestamp(), updated.timestamp(), None, readings, *extremes)
+        for gpu_id, cause, opened, updated, readings, *extremes in found
     ]
 
 
