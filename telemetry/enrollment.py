@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Model
 from django.utils import timezone
 
-from accounts import audit, tokens
+from accounts import audit
 from accounts.models import User
 from fleet.models import Node, Site
 from telemetry import directory
@@ -123,14 +123,12 @@ def _existing(wanted: Sequence[Enrollment], rotate: bool) -> dict[str, Agent]:
 def _save(wanted: Sequence[Enrollment], existing: dict[str, Agent]) -> list[Enrolled]:
     enrolled = []
     for each in wanted:
-        secret = tokens.generate(tokens.AGENT_PREFIX)
         agent = existing.get(each.name) or Agent(name=each.name)
-        agent.digest, agent.hint = tokens.digest(secret), tokens.hint(secret)
-        agent.revoked_at = None
+        secret = agent.renew_token()
         enrolled.append(Enrolled(agent, secret, created=agent.pk is None))
     Agent.objects.bulk_create(one.agent for one in enrolled if one.created)
     old = [one.agent for one in enrolled if not one.created]
-    Agent.objects.bulk_update(old, ["digest", "hint", "revoked_at"])
+    Agent.objects.bulk_update(old, Agent.TOKEN_FIELDS)
     return enrolled
 
 
@@ -159,7 +157,8 @@ def _link(through: type[Model], old: Sequence[int], links: Iterable[tuple[int, s
 def rotate(actor: User | str, agent: Agent) -> str:
     """Give ``agent`` a new token, end the old one, and return the new one."""
     with transaction.atomic():
-        secret = agent.replace_token()
+        secret = agent.renew_token()
+        agent.save(update_fields=Agent.TOKEN_FIELDS)
         audit.record(actor, "agent.rotate", agent.name, hint=agent.hint)
         transaction.on_commit(directory.forget_scopes)
     return secret

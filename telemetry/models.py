@@ -124,13 +124,15 @@ class Agent(models.Model):
             return AgentState.STALE
         return AgentState.LIVE
 
-    def replace_token(self) -> str:
-        """Give the agent a new token, end the old one, and return the new one."""
+    #: What :meth:`renew_token` changes, for the save that has to follow.
+    TOKEN_FIELDS = ("digest", "hint", "revoked_at")
+
+    def renew_token(self) -> str:
+        """Take a new token in place of any old one and return it; the caller saves."""
         secret = tokens.generate(tokens.AGENT_PREFIX)
         self.digest = tokens.digest(secret)
         self.hint = tokens.hint(secret)
         self.revoked_at = None
-        self.save(update_fields=["digest", "hint", "revoked_at"])
         return secret
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headroom.contracts import Columns, GpuColumns, JobColumns, TelemetryBatch
+from headroom.contracts import Columns, GpuColumns, TelemetryBatch, blocks
 from telemetry import samples
 from telemetry.directory import KnownNode, KnownThing, Names
 from telemetry.samples import Array, Rows, Table
@@ -142,7 +142,4 @@ def _job_column(found: _Blocks, job_ids: dict[str, int]) -> Array:
 
 def newest_ts(batch: TelemetryBatch) -> float | None:
     """Return the time of the newest reading in ``batch``, or None where it has none."""
-    blocks: list[Columns | JobColumns | None] = [batch.links, batch.meters, batch.jobs]
-    for report in batch.nodes:
-        blocks += [report.gpus, report.host]
-    return max((max(block.ts) for block in blocks if block is not None and block.ts), default=None)
+    return max((max(block.ts) for _, block in blocks(batch) if block.ts), default=None)
