@@ -161,7 +161,7 @@ def test_a_wipe_under_a_running_drain_loses_no_reading_of_the_frame(
 def test_agents_say_how_they_are(source: Source) -> None:
     status = AgentStatus(version="0.1.0", spooled_batches=3, errors=1, last_error="nvml: lost")
     now = time.time()
-    source.push(make_batch("agent-1", "n1", ts=[now - 4], sent_at=now + 2, status=status))
+    source.push(make_batch("agent-1", "n1", ts=[now - 9, now - 4], sent_at=now + 2, status=status))
     drain_everything()
     agent = Agent.objects.get()
     assert agent.last_seen_at is not None
