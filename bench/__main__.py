@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 #: Modules of this package with a ``run()``.
-NAMES = ("ingest", "pages", "visible", "inventory", "start")
+NAMES = ("ingest", "pages", "visible", "inventory", "start", "physics")
 
 
 def main() -> int:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 from headroom import __version__
 from headroom.errors import HeadroomError
+from headroom.plan.groups import WrongUse
 from headroom.settings import DEFAULT_SERVER
 
 __all__ = ["main"]
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _POSITIVE = click.FloatRange(min=0, min_open=True)
+#: What `headroom plan` needs, and the agent does not have.
+_PLAN_EXTRA = {"numpy", "pint", "scipy"}
 
 _server = click.option(
     "--server",
@@ -42,9 +48,44 @@ class _Group(click.Group):
             raise click.ClickException(str(exc)) from exc
 
 
+class _Plan(click.Group):
+    """Its commands are made from the laws. They need NumPy, and nobody else is to load that."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from headroom.plan import commands
+
+        return list(commands.NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from headroom.plan import commands
+
+        return commands.command_of(cmd_name)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _in_one_line():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _in_one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Say what was wrong with the use of a command in one line, without how it is used."""
+    try:
+        yield
+    except click.UsageError as exc:
+        raise WrongUse(exc.format_message()) from exc
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in _PLAN_EXTRA:
+            raise
+        raise click.ClickException("headroom plan needs: pip install 'headroom[plan]'") from exc
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Headroom, outside the server: the node agent and the replay of recordings."""
+    """Headroom, outside the server: node agent, replay of recordings, and the laws of a fleet."""
 
 
 @main.command()
@@ -168,3 +209,15 @@ def replay(
     )
     if not command.run_replay(options, sys.stdout):
         sys.exit(130)
+
+
+@main.group(cls=_Plan, invoke_without_command=True)
+@click.pass_context
+def plan(ctx: click.Context) -> None:
+    """Calculate with the laws of a fleet: communication, scaling, failures, power, heat.
+
+    Values are written with their units: --link 400Gbit/s --power 700W. Commas list several, and
+    each gets a row of the answer.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headroom.contracts import ThrottleCause
-from physics.power import clock_under_cap, gpu_power_w, node_power_w
+from physics.power import gpu_power_w, node_power_w, throughput_under_cap
 from physics.thermal import power_at_temperature_w, rc_step_c
 from sim.fleet import GPUS_PER_NODE, RACK_SWITCHES_W, Fleet
 from sim.jobs import Load, Pool, Workload
@@ -300,14 +300,14 @@ class Twin:
             [self._power_clock, self._thermal_clock, hardware_clock, parts.top_clock]
         )
         self.power_w = gpu_power_w(
-            static_w=static_w, dynamic_w=dynamic_w, relative_clock=self.clock
+            static_w=static_w, dynamic_w=dynamic_w, relative_throughput=self.clock
         )
         self.throttle = self._throttle_mask(braked, very_hot)
 
     def _lower_clocks(self, static_w: Array, dynamic_w: Array, dt_s: float) -> None:
         """Set the clocks that the power caps and the temperatures allow."""
         parts = self.parts
-        power_clock = clock_under_cap(
+        power_clock = throughput_under_cap(
             cap_w=self.power_limit_w, static_w=static_w, dynamic_w=dynamic_w
         )
         cool_w = power_at_temperature_w(
@@ -315,7 +315,7 @@ class Twin:
             ambient_c=self.ambient_c,
             resistance_c_per_w=parts.resistance_c_per_w,
         )
-        cool_clock = clock_under_cap(cap_w=cool_w, static_w=static_w, dynamic_w=dynamic_w)
+        cool_clock = throughput_under_cap(cap_w=cool_w, static_w=static_w, dynamic_w=dynamic_w)
         thermal_clock = np.where(self._hot, cool_clock.clip(MIN_CLOCK), 1.0)
         rise = CLOCK_RISE_PER_S * dt_s
         self._power_clock = np.minimum(power_clock, self._power_clock + rise)

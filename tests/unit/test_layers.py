@@ -9,17 +9,19 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-#: What each room may import of the others. A dotted name opens that module alone.
+#: What each room may import of the others. A dotted name opens that module alone. A part of a room
+#: that stands here may import what is beside it, and the rest of the room may not.
 MAY_IMPORT: dict[str, set[str]] = {
     "physics": set(),
     "headroom": set(),
+    "headroom/plan": {"physics"},
     "accounts": {"headroom.contracts"},
     "fleet": {"physics", "headroom.contracts", "accounts"},
     "telemetry": {"physics", "headroom.contracts", "accounts", "fleet"},
     "dashboard": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
     "sim": {"physics", "headroom"},
 }
-ROOMS = {*MAY_IMPORT, "config", "tests", "bench"}
+ROOMS = {room for room in MAY_IMPORT if "/" not in room} | {"config", "tests", "bench"}
 #: Only the server has these.
 SERVER_ONLY = {"django", "rest_framework", "celery", "psycopg", "redis"}
 
@@ -40,6 +42,16 @@ def room_of(name: str) -> str:
     return name.partition(".")[0]
 
 
+def files_of(room: str) -> list[Path]:
+    """Return the modules of a room, without those of its parts that have rules of their own."""
+    parts = [REPOSITORY / part for part in MAY_IMPORT if part.startswith(f"{room}/")]
+    return [
+        path
+        for path in sorted((REPOSITORY / room).rglob("*.py"))
+        if not any(path.is_relative_to(part) for part in parts)
+    ]
+
+
 def is_allowed(name: str, allowed: set[str]) -> bool:
     return any(name == each or name.startswith(f"{each}.") for each in allowed)
 
@@ -48,9 +60,9 @@ def is_allowed(name: str, allowed: set[str]) -> bool:
 def test_a_room_imports_only_what_is_below_it(room: str) -> None:
     wrong = [
         f"{path.relative_to(REPOSITORY)}: {name}"
-        for path in sorted((REPOSITORY / room).rglob("*.py"))
+        for path in files_of(room)
         for name in sorted(imports_of(path))
-        if room_of(name) in ROOMS - {room}
+        if room_of(name) in ROOMS - {room.partition("/")[0]}
         and not is_allowed(name, MAY_IMPORT[room])
         # "from headroom import contracts" names the package first.
         and not any(each.startswith(f"{name}.") for each in MAY_IMPORT[room])
@@ -67,6 +79,21 @@ def test_what_runs_outside_the_server_needs_nothing_of_it(room: str) -> None:
         if room_of(name) in SERVER_ONLY
     ]
     assert not wrong
+
+
+def test_only_the_command_line_imports_the_planning() -> None:
+    importing = {
+        str(path.relative_to(REPOSITORY))
+        for path in files_of("headroom")
+        if any(name.startswith("headroom.plan") for name in imports_of(path))
+    }
+    assert importing == {"headroom/cli.py"}
+
+
+@pytest.mark.parametrize("library", ["numpy", "scipy", "pint"])
+def test_an_agent_needs_no_library_of_the_laws(library: str) -> None:
+    needing = [path for path in files_of("headroom") if library in map(room_of, imports_of(path))]
+    assert needing == []
 
 
 def test_nothing_imports_the_twin() -> None:

@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from physics.power import clock_under_cap, gpu_power_w
+from physics.power import gpu_power_w, throughput_under_cap
 from physics.thermal import steady_state_c
 from sim.fleet import make_fleet
 from sim.hardware import A100, H100, HGX_H100
@@ -31,7 +31,7 @@ def h100_capture(state: str) -> dict[str, float]:
 def test_an_h100_at_full_clock_is_as_in_the_capture() -> None:
     real = h100_capture("load")
     power_w = gpu_power_w(
-        static_w=H100.static_w, dynamic_w=0.92 * H100.dynamic_w, relative_clock=1.0
+        static_w=H100.static_w, dynamic_w=0.92 * H100.dynamic_w, relative_throughput=1.0
     )
     assert power_w == pytest.approx(real["power.draw"], rel=0.03)
     core_c = steady_state_c(
@@ -77,7 +77,7 @@ def test_under_caps_speed_falls_as_slowly_as_in_the_zeus_measurements() -> None:
         capped = [run for run in held if limit_w in run]
         speed = statistics.median(run[250.0][0] / run[limit_w][0] for run in capped)
         drawn_w = statistics.median(run[limit_w][1] for run in capped)
-        law = clock_under_cap(cap_w=drawn_w, static_w=static_w, dynamic_w=full_w - static_w)
+        law = throughput_under_cap(cap_w=drawn_w, static_w=static_w, dynamic_w=full_w - static_w)
         assert law == pytest.approx(speed, abs=0.03)
 
 

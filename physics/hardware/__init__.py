@@ -1,0 +1,52 @@
+"""A dated, sourced catalogue of accelerators, links, racks, cooling and reference values.
+
+Two profiles stand side by side: :data:`SEED`, what the seed document states, and :data:`CURRENT`,
+what vendors and other primary sources state. A profile is a value. Laws take numbers, never a
+profile: the catalogue is kept apart from the formulas.
+"""
+
+from __future__ import annotations
+
+from physics.hardware.current import CURRENT
+from physics.hardware.entries import (
+    Accelerator,
+    BudgetReference,
+    Cluster,
+    Component,
+    CoolingKind,
+    EfficiencyReference,
+    Entry,
+    Figure,
+    Link,
+    PueReference,
+    RackKind,
+    References,
+    Source,
+    Workload,
+)
+from physics.hardware.profile import Difference, Profile
+from physics.hardware.seed import SEED
+
+__all__ = [
+    "CURRENT",
+    "PROFILES",
+    "SEED",
+    "Accelerator",
+    "BudgetReference",
+    "Cluster",
+    "Component",
+    "CoolingKind",
+    "Difference",
+    "EfficiencyReference",
+    "Entry",
+    "Figure",
+    "Link",
+    "Profile",
+    "PueReference",
+    "RackKind",
+    "References",
+    "Source",
+    "Workload",
+]
+
+PROFILES: dict[str, Profile] = {each.name: each for each in (SEED, CURRENT)}

@@ -1,0 +1,317 @@
+"""A catalogue as a value: looked up by name, changed by making another one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from physics.errors import ImpossibleArgumentError, PhysicsError, UnknownKeyError
+from physics.hardware.entries import (
+    Accelerator,
+    BudgetReference,
+    Cluster,
+    Component,
+    CoolingKind,
+    EfficiencyReference,
+    Entry,
+    Link,
+    PueReference,
+    RackKind,
+    References,
+    Source,
+    Workload,
+)
+
+__all__ = ["Difference", "Profile"]
+
+E = TypeVar("E", bound=Entry)
+
+#: Section of a profile → what its entries are.
+SECTIONS: dict[str, type[Entry]] = {
+    "accelerators": Accelerator,
+    "links": Link,
+    "racks": RackKind,
+    "cooling_kinds": CoolingKind,
+    "pue_references": PueReference,
+    "components": Component,
+    "clusters": Cluster,
+    "workloads": Workload,
+    "references": References,
+    "efficiency_tables": EfficiencyReference,
+    "overhead_budgets": BudgetReference,
+}
+#: Whose figures they are where a user gives none.
+OVERRIDE = Source(document="override", publisher="the user", as_of="")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A figure that two profiles both hold, and do not agree on."""
+
+    address: str
+    mine: float
+    theirs: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Accelerators, links, racks, cooling, and reference values, by section and name.
+
+    Names are found in any case, with or without spaces and punctuation, and by their aliases.
+    """
+
+    name: str
+    accelerators: Mapping[str, Accelerator]
+    links: Mapping[str, Link]
+    racks: Mapping[str, RackKind]
+    cooling_kinds: Mapping[str, CoolingKind]
+    pue_references: Mapping[str, PueReference]
+    components: Mapping[str, Component]
+    clusters: Mapping[str, Cluster]
+    workloads: Mapping[str, Workload]
+    references: Mapping[str, References]
+    efficiency_tables: Mapping[str, EfficiencyReference]
+    overhead_budgets: Mapping[str, BudgetReference]
+
+    def accelerator(self, name: str) -> Accelerator:
+        return _look_up("accelerators", self.accelerators, name)
+
+    def link(self, name: str) -> Link:
+        return _look_up("links", self.links, name)
+
+    def rack(self, name: str) -> RackKind:
+        return _look_up("racks", self.racks, name)
+
+    def cooling_kind(self, name: str) -> CoolingKind:
+        return _look_up("cooling_kinds", self.cooling_kinds, name)
+
+    def pue_reference(self, name: str) -> PueReference:
+        return _look_up("pue_references", self.pue_references, name)
+
+    def component(self, name: str) -> Component:
+        return _look_up("components", self.components, name)
+
+    def cluster(self, name: str) -> Cluster:
+        return _look_up("clusters", self.clusters, name)
+
+    def workload(self, name: str) -> Workload:
+        return _look_up("workloads", self.workloads, name)
+
+    def reference(self, name: str) -> References:
+        return _look_up("references", self.references, name)
+
+    def efficiency_table(self, name: str) -> EfficiencyReference:
+        return _look_up("efficiency_tables", self.efficiency_tables, name)
+
+    def overhead_budget(self, name: str) -> BudgetReference:
+        return _look_up("overhead_budgets", self.overhead_budgets, name)
+
+    def section(self, name: str) -> Mapping[str, Entry]:
+        """Return the entries of one section by name. Raises :class:`UnknownKeyError`."""
+        if name not in SECTIONS:
+            raise UnknownKeyError("section", name, SECTIONS)
+        entries: Mapping[str, Entry] = getattr(self, name)
+        return entries
+
+    def entry(self, section: str, name: str) -> Entry:
+        """Return one entry of a section. Raises :class:`UnknownKeyError`."""
+        return _look_up(section, self.section(section), name)
+
+    def find(self, name: str) -> Entry:
+        """Return the entry of that name, of the first section that has one.
+
+        Raises :class:`UnknownKeyError`.
+        """
+        for section in SECTIONS:
+            key = _key_of(self.section(section), name)
+            if key is not None:
+                return self.section(section)[key]
+        known = [each for section in SECTIONS for each in _names(self.section(section))]
+        raise UnknownKeyError("the catalogue", name, known)
+
+    def figure(self, address: str) -> float:
+        """Return a figure by its address: ``accelerators.H100.tdp_w``.
+
+        Raises :class:`UnknownKeyError`, also for a figure that the entry does not hold.
+        """
+        section, _, rest = address.partition(".")
+        name, _, wanted = rest.rpartition(".")
+        entry = self.entry(section, name)
+        held = {figure.name: figure.value for figure in entry.figures()}
+        if wanted not in held:
+            raise UnknownKeyError(f"figure of {section}.{entry.name}", wanted, held)
+        return held[wanted]
+
+    def addresses(self) -> dict[str, float]:
+        """Return every figure of the profile by its address."""
+        return {
+            f"{section}.{name}.{figure.name}": figure.value
+            for section in SECTIONS
+            for name, entry in self.section(section).items()
+            for figure in entry.figures()
+        }
+
+    def differences(self, other: Profile) -> tuple[Difference, ...]:
+        """Return the figures that both profiles hold with unlike values."""
+        theirs = other.addresses()
+        return tuple(
+            Difference(address, mine, theirs[address])
+            for address, mine in self.addresses().items()
+            if address in theirs and theirs[address] != mine
+        )
+
+    def with_overrides(self, overrides: Mapping[str, Any], *, name: str | None = None) -> Profile:
+        """Return a profile with other figures: ``{"accelerators": {"H100": {"tdp_w": 650}}}``.
+
+        The figures changed have the source that the override gives (``source``: a mapping with
+        ``document``, ``publisher`` and ``as_of``), or are marked as the user's own. An entry that
+        the profile does not have is added if it brings a source; without one its name is taken for
+        a mistake. Raises :class:`UnknownKeyError` and :class:`ImpossibleArgumentError`.
+        """
+        changed: dict[str, Any] = {
+            section: dict(self.section(section)) | self._overridden(section, entries)
+            for section, entries in _table("overrides", overrides).items()
+        }
+        return dataclasses.replace(self, name=name or self.name, **changed)
+
+    def with_toml(self, text: str, *, name: str | None = None) -> Profile:
+        """Return a profile with the overrides that a TOML text holds.
+
+        Tables are named as the sections are: ``[accelerators.H100]`` and under it ``tdp_w = 650``.
+        """
+        import tomllib  # takes longer than all other imports of this module together
+
+        try:
+            overrides = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as exc:
+            raise PhysicsError(f"not a profile in TOML: {exc}") from exc
+        return self.with_overrides(overrides, name=name)
+
+    def _overridden(self, section: str, entries: object) -> dict[str, Entry]:
+        held = self.section(section)
+        found: dict[str, Entry] = {}
+        for key, value in _table(section, entries).items():
+            table = _table(f"{section}.{key}", value)
+            entry = (
+                _added(section, key, table)
+                if "source" in table and _key_of(held, key) is None
+                else _changed(section, _look_up(section, held, key), table)
+            )
+            found[entry.name] = entry
+        return found
+
+
+def _look_up(section: str, entries: Mapping[str, E], name: str) -> E:
+    key = _key_of(entries, name)
+    if key is None:
+        raise UnknownKeyError(section, name, _names(entries))
+    return entries[key]
+
+
+def _key_of(entries: Mapping[str, Entry], name: str) -> str | None:
+    wanted = _bare(name)
+    for key, entry in entries.items():
+        if wanted in map(_bare, (key, *entry.aliases)):
+            return key
+    return None
+
+
+def _names(entries: Mapping[str, Entry]) -> list[str]:
+    return [name for key, entry in entries.items() for name in (key, *entry.aliases)]
+
+
+def _bare(name: str) -> str:
+    return "".join(each for each in name.casefold() if each.isalnum())
+
+
+def _table(address: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ImpossibleArgumentError(address, "a table")
+    return value
+
+
+def _changed(section: str, entry: Entry, table: Mapping[str, Any]) -> Entry:
+    source = _source(f"{section}.{entry.name}", table)
+    values = _values(section, entry.name, table)
+    sources = {**entry.sources, **dict.fromkeys(values, source)}
+    return dataclasses.replace(entry, **values, sources=sources)
+
+
+def _added(section: str, name: str, table: Mapping[str, Any]) -> Entry:
+    source = _source(f"{section}.{name}", table)
+    values = _values(section, name, table)
+    _require_all(f"{section}.{name}", SECTIONS[section], values)
+    return SECTIONS[section](name=name, source=source, **values)
+
+
+def _require_all(address: str, kind: type[Entry], values: Iterable[str]) -> None:
+    given = {"name", "source", *values}
+    for each in dataclasses.fields(kind):
+        optional = (
+            each.default is not dataclasses.MISSING
+            or each.default_factory is not dataclasses.MISSING
+        )
+        if not optional and each.name not in given:
+            raise ImpossibleArgumentError(f"{address}.{each.name}", "given for a new entry")
+
+
+def _source(address: str, table: Mapping[str, Any]) -> Source:
+    if "source" not in table:
+        return OVERRIDE
+    given = _table(f"{address}.source", table["source"])
+    known = [each.name for each in dataclasses.fields(Source)]
+    for key in given:
+        if key not in known:
+            raise UnknownKeyError(f"{address}.source", key, known)
+    for key in ("document", "publisher", "as_of"):
+        if not isinstance(given.get(key), str):
+            raise ImpossibleArgumentError(f"{address}.source.{key}", "a text")
+    return Source(**given)
+
+
+def _values(section: str, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that ``table`` sets, checked."""
+    hints = get_type_hints(SECTIONS[section])
+    known = {key: hint for key, hint in hints.items() if key not in Entry.__annotations__}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "source":
+            continue
+        if key not in known:
+            raise UnknownKeyError(f"{section}.{name}", key, known)
+        values[key] = _checked(f"{section}.{name}.{key}", known[key], value)
+    return values
+
+
+def _checked(address: str, hint: Any, value: object) -> object:
+    kinds = get_args(hint) or (hint,)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ImpossibleArgumentError(address, "a list of numbers")
+        return tuple(_checked_number(address, kinds, each) for each in value)
+    if int in kinds or float in kinds:
+        return _checked_number(address, kinds, value)
+    return _checked_text(address, kinds, value)
+
+
+def _checked_number(address: str, kinds: tuple[Any, ...], value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ImpossibleArgumentError(address, "a number")
+    # A share of nothing is a figure; a link or a rack of nothing is not.
+    if not (0.0 < value < float("inf") or (value == 0.0 and address.endswith("_share"))):
+        raise ImpossibleArgumentError(address, "finite and above 0")
+    if float in kinds:
+        return float(value)
+    if value != int(value):
+        raise ImpossibleArgumentError(address, "a whole number")
+    return int(value)
+
+
+def _checked_text(address: str, kinds: tuple[Any, ...], value: object) -> str:
+    if not isinstance(value, str):
+        raise ImpossibleArgumentError(address, "a text")
+    if str not in kinds and value not in kinds:
+        raise ImpossibleArgumentError(address, f"one of {', '.join(map(repr, kinds))}")
+    return value

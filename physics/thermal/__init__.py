@@ -1,0 +1,57 @@
+"""Heat: of parts under power, and how it is carried away."""
+
+from physics.thermal.cooling import (
+    COOLANTS,
+    Coolant,
+    CoolantFlow,
+    RackCooling,
+    air_density_kg_per_m3,
+    air_flow_m3_per_s,
+    air_heat_w,
+    air_rise_c,
+    coolant_flow,
+    coolant_heat_w,
+    coolant_rise_c,
+    cooling_left_w,
+    liquid_share_needed,
+    rack_cooling,
+    residual_air_heat_w,
+)
+from physics.thermal.fit import RcFit, fit_rc, fit_rc_many
+from physics.thermal.rc import (
+    burst_power_w,
+    power_at_temperature_w,
+    rc_step_c,
+    steady_state_c,
+    time_constant_s,
+    time_to_cool_s,
+    time_to_throttle_s,
+)
+
+__all__ = [
+    "COOLANTS",
+    "Coolant",
+    "CoolantFlow",
+    "RackCooling",
+    "RcFit",
+    "air_density_kg_per_m3",
+    "air_flow_m3_per_s",
+    "air_heat_w",
+    "air_rise_c",
+    "burst_power_w",
+    "coolant_flow",
+    "coolant_heat_w",
+    "coolant_rise_c",
+    "cooling_left_w",
+    "fit_rc",
+    "fit_rc_many",
+    "liquid_share_needed",
+    "power_at_temperature_w",
+    "rack_cooling",
+    "rc_step_c",
+    "residual_air_heat_w",
+    "steady_state_c",
+    "time_constant_s",
+    "time_to_cool_s",
+    "time_to_throttle_s",
+]
