@@ -214,7 +214,10 @@ def _best_window(
     require(np.greater_equal(first, edges_s[0]), "earliest_s", "within the series")
     require(np.less_equal(last, edges_s[-1]), "latest_end_s", "within the series")
     latest = np.subtract(last, duration_s)
-    require(np.less_equal(first, latest), "duration_s", "short enough to fit")
+    # A load that fits exactly must not be refused for the rounding of its times.
+    rounding_s = 1e-12 * np.abs(edges_s).max()
+    require(np.less_equal(first, latest + rounding_s), "duration_s", "short enough to fit")
+    latest = np.maximum(latest, first)
     duration, first, latest = (
         each[..., None] for each in np.broadcast_arrays(duration_s, first, latest)
     )

@@ -238,6 +238,18 @@ def test_no_start_is_cheaper_than_the_one_found(
     assert found.cost_usd <= (there.cost_usd + there.saved_usd) * (1 + 1e-9) + 1e-6
 
 
+def test_a_load_that_fits_exactly_is_not_refused_for_rounding() -> None:
+    # The series ends at 0.39999999999999997, and the load at 0.4.
+    found = cheapest_window(
+        time_s=np.array([0.0, 0.1, 0.2, 0.3]),
+        price_usd_per_kwh=np.ones(4),
+        power_w=1.0,
+        duration_s=0.3,
+        earliest_s=0.1,
+    )
+    assert found.start_s == 0.1
+
+
 @pytest.mark.parametrize(
     ("argument", "changes"),
     [
