@@ -38,7 +38,7 @@ def overheads(
 
     All are shares of the wall time, as :func:`physics.goodput.measure_goodput` gives them. The
     largest excess is the constraint; within the budget, it is the largest loss. Together they are
-    at most 1. Source: seeds/002, table 8.
+    at most 1. Source: Fleet Foundations, table 8.
     """
     require_kind("budget", budget, LossShares)
     measured = LossShares(

@@ -35,7 +35,7 @@ def gpus_needed(
 
     The smallest N with ``N · R_peak · MFU · eta(N) · goodput >= 6 P D / t``; eta by the table. For
     a rate of tokens per day, give those tokens and a day. Each loss is named; the largest is the
-    constraint. Refuses what no N of the table reaches. Source: seeds/002, scaling physics.
+    constraint. Refuses what no N of the table reaches. Source: Fleet Foundations, scaling physics.
     """
     require_kind("table", table, EfficiencyTable)
     needed = scale.needed_rate_flops(parameters=parameters, tokens=tokens, time_s=time_s)

@@ -46,7 +46,7 @@ def kernel(
     ``intensity_flop_per_byte`` is I, useful FLOP per byte from memory. The network counts where
     both of its arguments are given. With ``measured_flops``, the rate that the kernel reaches, its
     share of what is attainable is shown too: far under it, no ceiling binds but the kernel itself.
-    Source: Williams, Waterman and Patterson 2009; seeds/002 for the network.
+    Source: Williams, Waterman and Patterson 2009; Fleet Foundations for the network.
     """
     ceilings = roofline.ceilings(
         peak_flops=peak_flops,

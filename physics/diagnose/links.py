@@ -72,7 +72,7 @@ def communication(
     hierarchical all-reduce over ``rails`` NICs a node, and a measured bus bandwidth where it is
     given; the last of them that there is decides, and a verdict that flips between them is told.
     From 1 on the communication cannot hide: the lever says how much more computation a step needs.
-    See :func:`physics.comm.ratio_by_model`. Source: seeds/002, equation 5 and table 11.
+    See :func:`physics.comm.ratio_by_model`. Source: Fleet Foundations, equation 5 and table 11.
     """
     step = _Step(
         ranks=ranks,

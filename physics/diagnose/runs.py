@@ -44,7 +44,7 @@ def scaling(
     ``reference_efficiency``, and the table's own value at N0 where it is not given. With the times
     of communication and of computation in a step (both, or neither) ``rho = T_comm / T_compute``
     tells whether communication is the cause. Beyond the table's last size ``loss_per_doubling`` is
-    needed. Source: seeds/002, scaling physics.
+    needed. Source: Fleet Foundations, scaling physics.
     """
     require_kind("table", table, EfficiencyTable)
     steps = Steps()

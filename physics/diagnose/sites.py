@@ -74,7 +74,7 @@ def power(
     (TDP - P_static))^(1/n)`` of their throughput. With ``gpus_per_rack`` and ``rack_limit_w``, what
     the cooling of a rack takes (both, or neither), the rack is judged too. ``host_w`` is the host's
     power for each GPU. Valid for work that scales with the GPUs; see :mod:`physics.power` for the
-    curve. Source: seeds/002, thermal and power physics.
+    curve. Source: Fleet Foundations, thermal and power physics.
     """
     require(static_w < tdp_w, "static_w", "less than tdp_w")
     gpu = _Gpu(tdp_w, static_w, host_w, exponent)

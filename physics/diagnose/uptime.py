@@ -37,7 +37,7 @@ def failures(
     ``M = M_component / N``, ``P = 1 - exp(-T / M)`` in a window (a day, unless given), the best
     checkpoint interval, and the effective training time ratio (ETTR) at ``interval_s``, or at the
     best one where it is not given. The largest cost is the constraint. See
-    :mod:`physics.reliability`. Source: seeds/002, failure rates by cluster size.
+    :mod:`physics.reliability`. Source: Fleet Foundations, failure rates by cluster size.
     """
     steps = Steps()
     mtbf_s, probability, expected = _forecast(steps, gpus, component_mtbf_s, window_s)

@@ -1,4 +1,4 @@
-"""The figures of the seed document, exactly as it states them, also where newer ones exist."""
+"""The seed's figures (the appendix Fleet Foundations), as it states them, newer ones or not."""
 
 from __future__ import annotations
 
