@@ -17,10 +17,14 @@ run: $(VENV)/server.stamp
 
 test: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
+	@sh tests/standin/ensure-compiler.sh
+	@sh bench/ensure-peers.sh prometheus
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
+	@sh tests/standin/ensure-compiler.sh
+	@sh bench/ensure-peers.sh prometheus
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp

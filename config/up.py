@@ -162,7 +162,8 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     agent = Service(
         "agent",
         (
-            *python, "headroom", "agent", "--server", url,
+            # Not the file of an agent that this machine has besides.
+            *python, "headroom", "agent", "--config", os.devnull, "--server", url,
             "--token-file", str(state / "agent-token"),
             "--spool", str(state / "agent-spool.sqlite"),
             "--node", socket.gethostname(),

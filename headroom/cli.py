@@ -95,7 +95,21 @@ def version() -> None:
 
 
 @main.command()
-@_server
+@click.option(
+    "--config",
+    "config_file",
+    type=_FILE,
+    envvar="HEADROOM_AGENT_CONFIG",
+    show_envvar=True,
+    help="Configuration file. [default: /etc/headroom/agent.toml, where there is one]",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    envvar="HEADROOM_URL",
+    show_envvar=True,
+    help=f"The Headroom server. [default: {DEFAULT_SERVER}]",
+)
 @_token_file
 @click.option("--node", help="This machine's name in the inventory. [default: its host name]")
 @click.option("--agent", "agent_name", help="The agent's name on the server. [default: the node's]")
@@ -103,62 +117,72 @@ def version() -> None:
 @click.option(
     "--spool-max-mb",
     type=_POSITIVE,
-    default=256,
-    show_default=True,
-    help="Over this size the oldest batches are dropped, and counted.",
+    help="Over this size the oldest readings are thinned, then dropped. [default: 256]",
 )
 @click.option(
     "--spool-max-hours",
     type=_POSITIVE,
-    default=72,
-    show_default=True,
-    help="Batches older than this are dropped, and counted.",
+    help="Batches older than this are dropped, and counted. [default: 72]",
+)
+@click.option("--sample-s", type=_POSITIVE, help="Seconds between readings. [default: 1]")
+@click.option("--push-s", type=_POSITIVE, help="Seconds between batches. [default: 5]")
+@click.option(
+    "--dcgm",
+    metavar="URL",
+    help="Read this machine's GPUs from this dcgm-exporter instead of NVML.",
 )
 @click.option(
-    "--sample-s", type=_POSITIVE, default=1, show_default=True, help="Seconds between readings."
-)
-@click.option(
-    "--push-s", type=_POSITIVE, default=5, show_default=True, help="Seconds between batches."
+    "--allow-actuation",
+    is_flag=True,
+    help="Let the server limit power and clocks of this machine's GPUs.",
 )
 @click.option("--once", is_flag=True, help="Push one batch and end.")
 @click.option("--print", "print_", is_flag=True, help="With --once: print it instead, as JSON.")
+@click.option("--table", is_flag=True, help="With --once: print it instead, as tables.")
 def agent(
-    server: str,
+    config_file: Path | None,
+    server: str | None,
     token_file: Path | None,
     node: str | None,
     agent_name: str | None,
     spool: Path | None,
-    spool_max_mb: float,
-    spool_max_hours: float,
-    sample_s: float,
-    push_s: float,
+    spool_max_mb: float | None,
+    spool_max_hours: float | None,
+    sample_s: float | None,
+    push_s: float | None,
+    dcgm: str | None,
+    allow_actuation: bool,
     once: bool,
     print_: bool,
+    table: bool,
 ) -> None:
-    """Read this machine's GPUs and host, and push the readings to the server."""
-    import socket
-
+    """Read this machine's GPUs, host, links and storage, and push the readings to the server."""
     from headroom import logs
-    from headroom.agent import command
-    from headroom.agent.loop import AgentSettings
+    from headroom.agent import command, config
 
-    if print_ and not once:
-        raise click.UsageError("--print goes with --once")
+    if (print_ or table) and not once:
+        raise click.UsageError("--print and --table go with --once")
+    if allow_actuation and once:
+        raise click.UsageError("--allow-actuation does not go with --once: a lease needs a keeper")
     logs.set_up()
-    node = node or socket.gethostname()
-    settings = AgentSettings(agent=agent_name or node, node=node, sample_s=sample_s, push_s=push_s)
-    if print_:
-        click.echo(command.print_once(settings))
-        return
-    options = command.AgentOptions(
+    given = config.overlaid(
+        config.load(config_file),
         server=server,
         token_file=token_file,
-        settings=settings,
-        spool=spool or command.default_spool(),
+        node=node,
+        agent=agent_name,
+        sample_s=sample_s,
+        push_s=push_s,
+        allow_actuation=allow_actuation,
+        spool_file=spool,
         spool_max_mb=spool_max_mb,
         spool_max_hours=spool_max_hours,
+        dcgm=dcgm,
     )
-    if not command.run_agent(options, once=once):
+    options = command.options_of(given)
+    if print_ or table:
+        click.echo(command.print_once(options, is_table=table))
+    elif not command.run_agent(options, once=once):
         sys.exit(1)
 
 

@@ -1,7 +1,8 @@
 """The server's HTTP API, as the agent, the replay and the twin use it.
 
 Errors are those of :mod:`headroom.errors`: :class:`Refused` (permanent), of which
-:class:`Unauthorized` is a kind, and :class:`Unavailable` (try again later).
+:class:`Unauthorized` and :class:`PartlyRefused` are kinds, and :class:`Unavailable` (try again
+later).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -18,17 +19,27 @@ import urllib3
 import zstandard
 
 from headroom import __version__
-from headroom.contracts import FieldError, TelemetryAck, TelemetryBatch, encode_batch
-from headroom.errors import HeadroomError, Refused, Unauthorized, Unavailable
+from headroom.contracts import (
+    ErrorBody,
+    FieldError,
+    LimitSet,
+    TelemetryAck,
+    TelemetryBatch,
+    encode_batch,
+)
+from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
 
 __all__ = [
     "Client",
     "HeadroomError",
+    "PartlyRefused",
     "Refused",
     "Unauthorized",
     "Unavailable",
     "compress_batch",
 ]
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 #: 4xx answers that a later attempt may turn into a success.
 _RETRYABLE_4XX = frozenset({408, 425, 429})
@@ -106,6 +117,7 @@ class Client:
         try:
             return self._ack(answer)
         except Refused as exc:
+            _raise_if_partly_taken(exc, answer)
             if isinstance(exc, Unauthorized) or exc.status == 413 or _field_error(answer):
                 raise
             # A proxy or a wrong address speaks, not the ingest: it must not cost us readings.
@@ -119,6 +131,16 @@ class Client:
         """Return how far the batches of this token's agent under ``boot_id`` are durable."""
         path = _with_query("/api/v1/telemetry/position", {"boot_id": boot_id})
         return self._ack(self._send("GET", path, timeout_s=timeout_s))
+
+    def limits(self, *, timeout_s: float | None = None) -> LimitSet | None:
+        """Return the limits in force on the nodes of this token's agent; None: the server has none.
+
+        A server that answers otherwise than Headroom does is unavailable, not free of limits.
+        """
+        answer = self._send("GET", "/api/v1/limits", timeout_s=timeout_s)
+        if answer.status == 404:
+            return None
+        return self._decoded(answer, LimitSet)
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """GET ``path`` and return the decoded JSON."""
@@ -168,12 +190,15 @@ class Client:
             raise Unavailable(f"{self.server_url} cannot be reached: {cause}: {exc}") from exc
 
     def _ack(self, answer: urllib3.BaseHTTPResponse) -> TelemetryAck:
+        return self._decoded(answer, TelemetryAck)
+
+    def _decoded(self, answer: urllib3.BaseHTTPResponse, kind: type[S]) -> S:
         data = self._checked(answer).data
         try:
-            return msgspec.json.decode(data, type=TelemetryAck)
+            return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise Unavailable(
-                f"{self.server_url} answers {answer.status} without an acknowledgement: {exc}; "
+                f"{self.server_url} answers {answer.status} with no {kind.__name__}: {exc}; "
                 "check the server's URL",
                 status=answer.status,
             ) from exc
@@ -227,6 +252,22 @@ def _field_error(answer: urllib3.BaseHTTPResponse) -> FieldError | None:
         return msgspec.convert(known, FieldError)
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _raise_if_partly_taken(exc: Refused, answer: urllib3.BaseHTTPResponse) -> None:
+    """Raise :class:`PartlyRefused` where the body acknowledges what was not refused."""
+    try:
+        body = msgspec.json.decode(answer.data, type=ErrorBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    if body.ack is not None:
+        raise PartlyRefused(
+            exc.status,
+            body.error,
+            ack=body.ack,
+            refused=body.refused,
+            refused_rows=body.refused_rows,
+        ) from exc
 
 
 def _retry_after_s(answer: urllib3.BaseHTTPResponse) -> float | None:

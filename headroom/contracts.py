@@ -7,7 +7,7 @@ never zero, never NaN. Times are Unix seconds, UTC.
 Units, where a name does not say them: ``util`` and ``fan`` are percent (0 to 100), ``mem_used`` is
 in bytes, ``nvlink_*`` and ``pcie_*`` are bytes per second, ``throttle`` is the NVML mask of
 clocks-event reasons, ``throttle_*_ns`` are cumulative nanoseconds since the driver was loaded,
-``ecc`` counts uncorrected errors since then.
+``ecc`` counts uncorrected errors since then, ``mig_instances`` is null where the GPU is not split.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MAX_ROWS = 200_000
 _NO_NUL = r"^[^\x00]*$"
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NO_NUL)]
+BootId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
 Timestamp: TypeAlias = Annotated[float, Meta(ge=0, lt=1e11)]
 
 _Watts = Annotated[float, Meta(ge=0, le=1e6)]
@@ -86,6 +87,7 @@ class GpuColumns(Columns, kw_only=True):
     mem_mhz: list[_Megahertz | None] | None = None
     util: list[_Percent | None] | None = None
     mem_used: list[_Bytes | None] | None = None
+    mig_instances: list[Annotated[int, Meta(ge=0, le=255)] | None] | None = None
     fan: list[_Percent | None] | None = None
     throttle: list[_Counter | None] | None = None
     throttle_sw_power_cap_ns: list[_Counter | None] | None = None
@@ -122,12 +124,35 @@ class HostColumns(Columns, kw_only=True):
     cpu_power_w: list[_Watts | None] | None = None
 
 
+class StorageColumns(Columns, kw_only=True):
+    """How long the storage behind a node's mounts takes, each by its mount point or name."""
+
+    mount: list[Name]
+    fsync_s: list[_Seconds | None] | None = None
+    read_s: list[_Seconds | None] | None = None
+
+
+class XidColumns(Columns, kw_only=True):
+    """Xid errors that the node's kernel logged, a row each.
+
+    ``gpu`` is the index of the GPU on its node, null where the line names none that is known.
+    ``pci`` is the bus id that it gives, ``text`` what it says.
+    """
+
+    xid: list[Annotated[int, Meta(ge=0, le=100_000)]]
+    gpu: list[Annotated[int, Meta(ge=0, le=255)] | None] | None = None
+    pci: list[Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] | None] | None = None
+    text: list[Annotated[str, Meta(max_length=500, pattern=_NO_NUL)]] | None = None
+
+
 class NodeReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one node says of its GPUs and of itself."""
+    """What one node says of its GPUs, of itself, of its storage and of what its kernel logged."""
 
     node: Name
     gpus: GpuColumns | None = None
     host: HostColumns | None = None
+    storage: StorageColumns | None = None
+    xids: XidColumns | None = None
 
 
 class LinkColumns(Columns, kw_only=True):
@@ -166,14 +191,92 @@ class JobColumns(Columns, kw_only=True):
     samples_per_s: list[_Finite | None] | None = None
 
 
+class LimitKind(enum.StrEnum):
+    """What a limit holds down."""
+
+    #: The power limit of the GPU, W.
+    POWER_CAP_W = "power_cap_w"
+    #: The highest SM clock, MHz.
+    CLOCK_CAP_MHZ = "clock_cap_mhz"
+
+
+class Limit(Struct, kw_only=True, omit_defaults=True):
+    """A lease on a limit: it ends by itself at ``expires_at``, by the server's clock.
+
+    ``gpu`` is the index of the GPU on its node; null stands for all of them. ``kind`` is one of
+    :class:`LimitKind`; an agent refuses one that it does not know and keeps to the others.
+    """
+
+    id: Name
+    node: Name
+    kind: Name
+    value: Annotated[float, Meta(ge=0, le=1e6)]
+    expires_at: Timestamp
+    gpu: Annotated[int, Meta(ge=0, le=255)] | None = None
+
+
+class LimitSet(Struct, kw_only=True):
+    """The answer of ``GET /api/v1/limits``: all limits in force on the nodes of one agent.
+
+    ``now`` is the server's clock. An agent that hears nothing newer gives up all of ``limits``
+    after ``valid_for_s``.
+    """
+
+    limits: Annotated[list[Limit], Meta(max_length=10_000)]
+    now: Timestamp
+    valid_for_s: _Seconds
+
+
+class LimitState(enum.StrEnum):
+    """What became of a limit on one GPU."""
+
+    #: In force: set by the agent, or a stricter one is in force anyway.
+    APPLIED = "applied"
+    #: The GPU, the driver or the agent's permissions do not allow it. Nothing was changed.
+    REFUSED = "refused"
+    #: Its time was up; the GPU is as it was before.
+    EXPIRED = "expired"
+    #: It was withdrawn, or the agent stopped; the GPU is as it was before.
+    RESTORED = "restored"
+    #: The driver took it and something else is in force, or it could not be undone.
+    FAILED = "failed"
+
+
+class LimitReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What became of one limit on one GPU. The last report of a limit and a GPU counts.
+
+    ``asked``, ``original`` and ``applied`` are in the unit of the kind: ``original`` was in force
+    before, ``applied`` is since ``at``, as read back. ``watts_*`` are means over a few seconds.
+    """
+
+    limit: Name
+    node: Name
+    kind: Name
+    state: LimitState
+    at: Timestamp
+    asked: Annotated[float, Meta(ge=0, le=1e6)]
+    gpu: Annotated[int, Meta(ge=0, le=255)] | None = None
+    original: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    applied: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    watts_before: _Watts | None = None
+    watts_after: _Watts | None = None
+    error: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
+
+
 class AgentStatus(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How the agent itself is doing."""
+    """How the agent itself is doing.
+
+    ``thinned_rows`` counts readings left out of batches that had to wait too long. ``skew_s`` is
+    its clock minus the server's, with the time on the network taken out; null: not known yet.
+    """
 
     version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""
     spooled_batches: _Counter = 0
     dropped_batches: _Counter = 0
+    thinned_rows: _Counter = 0
     errors: _Counter = 0
     last_error: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
+    skew_s: Annotated[float, Meta(ge=-1e11, le=1e11)] | None = None
 
 
 class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -185,7 +288,7 @@ class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     """
 
     agent: Name
-    boot_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
+    boot_id: BootId
     seq: Annotated[int, Meta(ge=1, le=2**62)]
     oldest_seq: Annotated[int, Meta(ge=1, le=2**62)]
     sent_at: Timestamp
@@ -194,6 +297,7 @@ class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     links: LinkColumns | None = None
     meters: MeterColumns | None = None
     jobs: JobColumns | None = None
+    limits: Annotated[list[LimitReport], Meta(max_length=10_000)] = []
 
 
 class TelemetryAck(Struct, kw_only=True):
@@ -212,10 +316,18 @@ class FieldError(Struct, kw_only=True, omit_defaults=True):
     hint: str = ""
 
 
-class ErrorBody(Struct, kw_only=True):
-    """The body of every 4xx and 5xx answer of the telemetry API."""
+class ErrorBody(Struct, kw_only=True, omit_defaults=True):
+    """The body of every 4xx and 5xx answer of the telemetry API.
+
+    With ``ack`` only the ``refused_rows`` were refused, and the rest of the batch was taken as by a
+    202: sending it again brings nothing. ``refused`` says of the first of them why. Without ``ack``
+    nothing was taken.
+    """
 
     error: FieldError
+    refused: list[FieldError] = []
+    refused_rows: int = 0
+    ack: TelemetryAck | None = None
 
 
 class BatchError(ValueError):
@@ -226,13 +338,28 @@ class BatchError(ValueError):
         self.error = FieldError(code=code, message=message, field=field, hint=hint)
 
 
+class TooManyRows(BatchError):
+    """The batch has more rows than are taken at once."""
+
+
+def invalid_field(exc: msgspec.ValidationError, under: str = "") -> BatchError:
+    """Return the error that the decoder found, with the path of its field below ``under``."""
+    message, _, path = str(exc).partition(" - at `$")
+    return BatchError(
+        "invalid_field",
+        message,
+        field=(under + path.rstrip("`")).lstrip("."),
+        hint="see the telemetry contract in docs/reference/telemetry.md",
+    )
+
+
 def blocks(batch: TelemetryBatch) -> Iterator[tuple[str, Columns]]:
     """Yield every block of rows in ``batch`` with its path in the document."""
     for i, report in enumerate(batch.nodes):
-        if report.gpus is not None:
-            yield f"nodes[{i}].gpus", report.gpus
-        if report.host is not None:
-            yield f"nodes[{i}].host", report.host
+        for name in ("gpus", "host", "storage", "xids"):
+            block = getattr(report, name)
+            if block is not None:
+                yield f"nodes[{i}].{name}", block
     for name in ("links", "meters", "jobs"):
         block = getattr(batch, name)
         if block is not None:
@@ -256,24 +383,27 @@ def check_shape(batch: TelemetryBatch) -> None:
             field="oldest_seq",
             hint="oldest_seq is the lowest seq that the agent still holds, this batch included",
         )
-    if row_count(batch) > MAX_ROWS:
-        raise BatchError(
+    rows = 0
+    for path, block in blocks(batch):
+        rows += len(block.ts)
+        check_block(path, block)
+    if rows > MAX_ROWS:
+        raise TooManyRows(
             "too_many_rows",
-            f"{row_count(batch)} rows in one batch; at most {MAX_ROWS} are taken",
+            f"{rows} rows in one batch; at most {MAX_ROWS} are taken",
             hint="send smaller batches",
         )
-    for path, block in blocks(batch):
-        _check_block(path, block)
 
 
-def _check_block(path: str, block: Columns) -> None:
-    rows = len(block)
-    for field, column in zip(block.__struct_fields__, msgspec.structs.astuple(block), strict=True):
+def check_block(path: str, block: Columns) -> None:
+    """Raise :class:`BatchError` where arrays of ``block``, which stands at ``path``, differ."""
+    rows = len(block.ts)
+    for place, column in enumerate(msgspec.structs.astuple(block)):
         if column is not None and len(column) != rows:
             raise BatchError(
                 "length_mismatch",
                 f"{len(column)} values beside {rows} timestamps",
-                field=f"{path}.{field}",
+                field=f"{path}.{block.__struct_fields__[place]}",
                 hint="every array of a block has one value (or null) for each element of ts",
             )
 
@@ -291,13 +421,7 @@ def decode_batch(body: bytes, *, json: bool) -> TelemetryBatch:
     try:
         batch = _json_decoder.decode(body) if json else _msgpack_decoder.decode(body)
     except msgspec.ValidationError as exc:
-        message, _, path = str(exc).partition(" - at `$")
-        raise BatchError(
-            "invalid_field",
-            message,
-            field=path.rstrip("`").lstrip("."),
-            hint="see the telemetry contract in docs/reference/telemetry.md",
-        ) from exc
+        raise invalid_field(exc) from exc
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         kind = "JSON" if json else "MessagePack"
         raise BatchError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headroom.contracts import FieldError
+from headroom.contracts import FieldError, TelemetryAck
 
-__all__ = ["HeadroomError", "Refused", "Unauthorized", "Unavailable"]
+__all__ = ["HeadroomError", "PartlyRefused", "Refused", "Unauthorized", "Unavailable"]
 
 
 class HeadroomError(Exception):
@@ -28,6 +28,25 @@ class Refused(HeadroomError):
         place = f" at {error.field}" if error.field else ""
         hint = f" ({error.hint})" if error.hint else ""
         super().__init__(f"{status} {error.code}{place}: {error.message}{hint}")
+
+
+class PartlyRefused(Refused):
+    """Some rows of a batch were refused, and the rest of it was taken: do not send it again."""
+
+    def __init__(
+        self,
+        status: int,
+        error: FieldError,
+        *,
+        ack: TelemetryAck,
+        refused: list[FieldError],
+        refused_rows: int,
+    ) -> None:
+        super().__init__(status, error)
+        self.ack = ack
+        #: Why, for the first of the rows.
+        self.refused = refused
+        self.refused_rows = refused_rows
 
 
 class Unauthorized(Refused):

@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
+import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from headroom.agent.devices import Source
+from headroom.agent.actuation import (
+    Actuation,
+    LimitPoller,
+    journal_beside,
+    open_actuation,
+    warn_of_leftovers,
+)
+from headroom.agent.background import Background
+from headroom.agent.config import AgentConfig
+from headroom.agent.devices import Source, close_all
 from headroom.agent.host import HostSource
 from headroom.agent.loop import Agent, AgentSettings, Sampler
 from headroom.agent.nvml import NvmlSource
+from headroom.agent.sources.configured import open_configured
+from headroom.agent.sources.periodic import Periodic
+from headroom.agent.sources.storage import StorageSource
 from headroom.agent.spool import Spool
+from headroom.agent.table import as_tables
 from headroom.client import Client
-from headroom.settings import find_token
+from headroom.contracts import TelemetryBatch
+from headroom.settings import DEFAULT_SERVER, find_token
 from headroom.signals import call_on_stop
 
-__all__ = ["AgentOptions", "default_spool", "open_sources", "print_once", "run_agent"]
+__all__ = [
+    "AgentOptions",
+    "default_spool",
+    "open_sources",
+    "options_of",
+    "print_once",
+    "run_agent",
+]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """What the command line says."""
+    """What the command line, the environment and the configuration file say together."""
 
     server: str
     token_file: Path | None
@@ -34,6 +59,25 @@ class AgentOptions:
     spool: Path
     spool_max_mb: float
     spool_max_hours: float
+    allow_actuation: bool
+    config: AgentConfig
+
+
+def options_of(config: AgentConfig) -> AgentOptions:
+    """Return what ``config`` says, with the defaults for what it does not."""
+    node = config.node or socket.gethostname()
+    return AgentOptions(
+        server=config.server or DEFAULT_SERVER,
+        token_file=Path(config.token_file) if config.token_file else None,
+        settings=AgentSettings(
+            agent=config.agent or node, node=node, sample_s=config.sample_s, push_s=config.push_s
+        ),
+        spool=Path(config.spool.file) if config.spool.file else default_spool(),
+        spool_max_mb=config.spool.max_mb,
+        spool_max_hours=config.spool.max_hours,
+        allow_actuation=config.allow_actuation,
+        config=config,
+    )
 
 
 def default_spool() -> Path:
@@ -42,31 +86,73 @@ def default_spool() -> Path:
     return Path(state) / "headroom" / "agent-spool.sqlite"
 
 
-def open_sources() -> list[Source]:
-    """Return all that can be read on this machine: GPUs where there is a driver, and the host."""
-    host = HostSource()
+#: How long a round of samples waits for the GPUs: so much of the interval, and at most so long, s.
+_GPU_SHARE = 0.5
+_GPU_WAIT_S = 0.5
+#: How long a single look waits for what answers slowly, s.
+_SETTLE_S = 15.0
+
+
+def open_sources(options: AgentOptions, actuation: Actuation | None = None) -> list[Source]:
+    """Return all that can be read: the host, what is configured, and GPUs where there is NVML."""
+    return _open(options, actuation, longest_s=math.inf)
+
+
+def _open(options: AgentOptions, actuation: Actuation | None, *, longest_s: float) -> list[Source]:
+    config = options.config
+    gpus = _open_nvml(actuation) if config.nvml else None
+    sources: list[Source] = [HostSource()] if config.host else []
+    sources += open_configured(
+        config,
+        options.settings.node,
+        lambda: gpus.gpus_by_pci if gpus else {},
+        longest_s=longest_s,
+    )
+    if gpus is not None:
+        # They come last, for they may have to be waited for.
+        wait_s = min(_GPU_SHARE * options.settings.sample_s, _GPU_WAIT_S)
+        sources.append(Background(gpus, wait_s=wait_s))
+    return sources
+
+
+def _open_nvml(actuation: Actuation | None) -> NvmlSource | None:
     try:
         import pynvml
     except ImportError:
         logger.info("no GPU readings: nvidia-ml-py is not installed")
-        return [host]
-    try:
-        return [NvmlSource(pynvml), host]
-    except pynvml.NVMLError as exc:
-        logger.info("no GPU readings", extra={"cause": exc})
-        return [host]
+        return None
+    return NvmlSource(pynvml, actuator=actuation.actuator if actuation else None)
 
 
-def print_once(settings: AgentSettings) -> str:
-    """Return one batch of this machine as JSON. Needs no server."""
-    sources = open_sources()
-    sampler = Sampler(settings, sources)
-    sampler.sample()
-    threading.Event().wait(settings.sample_s)  # rates need two looks
-    sampler.sample()
+def _open_for_a_look(options: AgentOptions) -> list[Source]:
+    """Return the sources for two samples: counters are read twice, and all else is waited for."""
+    sources = _open(options, None, longest_s=options.settings.sample_s / 2)
+    _settle(sources)
+    return sources
+
+
+def _settle(sources: Sequence[Source]) -> None:
     for source in sources:
-        source.close()
-    return msgspec.json.format(msgspec.json.encode(sampler.seal()), indent=2).decode()
+        if isinstance(source, Background | Periodic | StorageSource):
+            source.settle(_SETTLE_S)
+
+
+def print_once(options: AgentOptions, *, is_table: bool = False) -> str:
+    """Return one batch of this machine, as JSON or as tables. Needs no server."""
+    batch = _look(options)
+    if is_table:
+        return as_tables(batch)
+    return msgspec.json.format(msgspec.json.encode(batch), indent=2).decode()
+
+
+def _look(options: AgentOptions) -> TelemetryBatch:
+    sources = _open_for_a_look(options)
+    sampler = Sampler(options.settings, sources)
+    sampler.sample()
+    threading.Event().wait(options.settings.sample_s)  # rates need two looks
+    sampler.sample()
+    close_all(sources)
+    return sampler.seal()
 
 
 def run_agent(options: AgentOptions, *, once: bool) -> bool:
@@ -77,10 +163,37 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
         max_bytes=int(options.spool_max_mb * 1024 * 1024),
         max_age_s=options.spool_max_hours * 3600,
     )
-    with Client(options.server, token) as client:
-        agent = Agent(options.settings, open_sources(), spool, client)
-        if once:
-            return agent.run_once()
+    if once:
+        return _run_once(options, token, spool)
+    actuation = _actuation(options)
+    with Client(options.server, token) as client, contextlib.ExitStack() as stack:
+        agent = Agent(
+            options.settings,
+            open_sources(options, actuation),
+            spool,
+            client,
+            limit_reports=actuation.reports if actuation else None,
+        )
+        if actuation:
+            every_s = options.settings.push_s
+            stack.enter_context(LimitPoller(client, actuation.leases, every_s=every_s))
         call_on_stop(agent.stop)
         agent.run()
     return True
+
+
+def _run_once(options: AgentOptions, token: str, spool: Spool) -> bool:
+    sources = _open_for_a_look(options)
+    try:
+        with Client(options.server, token) as client:
+            return Agent(options.settings, sources, spool, client).run_once()
+    finally:
+        close_all(sources)
+
+
+def _actuation(options: AgentOptions) -> Actuation | None:
+    journal = journal_beside(options.spool)
+    if options.allow_actuation:
+        return open_actuation(options.settings.node, journal)
+    warn_of_leftovers(journal)
+    return None

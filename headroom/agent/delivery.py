@@ -11,13 +11,22 @@ from typing import Protocol
 
 import msgspec
 
+from headroom.agent.muted import MutedLinks
+from headroom.agent.skew import ClockSkew
 from headroom.agent.spool import Spool
 from headroom.contracts import AgentStatus, TelemetryAck, TelemetryBatch
-from headroom.errors import HeadroomError, Refused, Unauthorized, Unavailable
+from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
 
 __all__ = ["Backoff", "Delivery", "DeliverySettings", "Server"]
 
 logger = logging.getLogger(__name__)
+
+#: Refusals that end when a person adds to the inventory what the batch names.
+_HEALING = frozenset({"unknown_node", "unknown_gpu", "unknown_meter"})
+#: Refusals of the batch's size, beside the status 413.
+_TOO_LARGE = frozenset({"too_large", "too_many_rows"})
+#: How often the same refusal of rows is told, s.
+_TELL_EVERY_S = 60.0
 
 
 class Server(Protocol):
@@ -29,7 +38,7 @@ class Server(Protocol):
 
 
 class Backoff:
-    """Waits that double with each failure, with jitter, so that a fleet does not return as one."""
+    """Waits drawn from a range that doubles with each failure, so that a fleet spreads out."""
 
     def __init__(self, *, first_s: float, longest_s: float, draw: Callable[[], float]) -> None:
         self._first_s = first_s
@@ -45,8 +54,7 @@ class Backoff:
         """Return how long to wait now, s. Never less than the server asked for."""
         base_s: float = min(self._first_s * 2 ** min(self._failures, 30), self._longest_s)
         self._failures += 1
-        jittered_s = base_s * (0.5 + self._draw() / 2)
-        return jittered_s if asked_s is None else asked_s + jittered_s / 2
+        return base_s * self._draw() + (asked_s or 0.0)
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,9 @@ class Delivery:
         self.obstacle: HeadroomError | None = None
         #: How many batches the server took, duplicates included.
         self.accepted = 0
+        #: How many rows it refused of batches that it took.
+        self.refused_rows = 0
+        self.clock_skew = ClockSkew()
         self._server = server
         self._spool = spool
         self._status = status
@@ -101,6 +112,8 @@ class Delivery:
         self._backoff = Backoff(
             first_s=settings.first_backoff_s, longest_s=settings.longest_backoff_s, draw=draw
         )
+        self._muted = MutedLinks(monotonic)
+        self._told: tuple[str, float] = ("", 0.0)
         self._not_before = 0.0
         self._mark_moved_at = monotonic()
         self._patience_s = settings.resend_after_s
@@ -120,8 +133,10 @@ class Delivery:
         if self.wait_s > 0:
             return False
         self._return_to_oldest_if_stuck()
-        for seq in self._spool.after(self.sent_through, self._settings.batches_per_round):
-            if not self._send(seq, timeout_s):
+        for _ in range(self._settings.batches_per_round):
+            # Asked anew each time, for a batch that was cut or mended has to go again.
+            following = self._spool.after(self.sent_through, 1)
+            if not following or not self._send(following[0], timeout_s):
                 return False
         return self.unsent
 
@@ -129,11 +144,13 @@ class Delivery:
         """Learn the durable mark without sending anything."""
         if self.wait_s > 0:
             return
+        asked_at = self._clock()
         try:
             ack = self._server.position(self._spool.boot_id, timeout_s=timeout_s)
         except HeadroomError as exc:
             self._fail("position unknown", exc)
             return
+        self.clock_skew.note(asked_at, self._clock(), ack.received_at)
         self._succeed()
         self._advance(ack)
 
@@ -142,25 +159,53 @@ class Delivery:
         self._not_before = 0.0
 
     def _send(self, seq: int, timeout_s: float | None) -> bool:
-        """Send one batch; return whether to go on with the next."""
+        """Send one batch; return whether to go on: with this one, where it was not done with."""
         batch = self._spool.get(seq)
-        if batch is not None:
-            batch = msgspec.structs.replace(batch, sent_at=self._clock(), status=self._status())
-            try:
-                ack = self._server.push(batch, timeout_s=timeout_s)
-            except HeadroomError as exc:
-                if not self._is_hopeless(exc):
-                    self._fail("push failed, batches are kept", exc)
-                    return False
-                self._give_up(seq, exc)
-            else:
-                self._took(seq, ack)
+        if batch is None:
+            self.sent_through = max(self.sent_through, seq)
+            return True
+        status, now = self._status(), self._clock()
+        batch = self._muted.filter(msgspec.structs.replace(batch, sent_at=now, status=status))
+        try:
+            ack = self._server.push(batch, timeout_s=timeout_s)
+        except PartlyRefused as exc:
+            self._note_refused(batch, exc)
+            ack = exc.ack
+        except Refused as exc:
+            return self._deal_with(seq, batch, exc)
+        except HeadroomError as exc:
+            self._fail("push failed, batches are kept", exc)
+            return False
+        self.clock_skew.note(now, self._clock(), ack.received_at)
+        self._took(seq, ack)
+        return True
+
+    def _deal_with(self, seq: int, batch: TelemetryBatch, exc: Refused) -> bool:
+        """Act on a refusal of the whole batch; return whether to go on."""
+        if self._muted.learn(batch, [exc.error]):
+            return True
+        if isinstance(exc, Unauthorized) or exc.error.code in _HEALING:
+            self._fail("push refused, batches are kept", exc)
+            return False
+        is_too_large = exc.status == 413 or exc.error.code in _TOO_LARGE
+        if is_too_large and self._spool.split(seq):
+            logger.info("batch is too large and sent in halves", extra={"seq": seq})
+            return True
+        self._give_up(seq, exc)
         self.sent_through = max(self.sent_through, seq)
         return True
 
-    @staticmethod
-    def _is_hopeless(exc: HeadroomError) -> bool:
-        return isinstance(exc, Refused) and not isinstance(exc, Unauthorized)
+    def _note_refused(self, batch: TelemetryBatch, exc: PartlyRefused) -> None:
+        """Count and tell which rows the server did not take; the others it did."""
+        self._muted.learn(batch, exc.refused)
+        self.refused_rows += exc.refused_rows
+        self.errors += 1
+        self.last_error = str(exc)
+        code, at = self._told
+        if code == exc.error.code and self._monotonic() - at < _TELL_EVERY_S:
+            return
+        self._told = exc.error.code, self._monotonic()
+        logger.error("rows refused for good", extra={"rows": exc.refused_rows, "cause": exc})
 
     def _took(self, seq: int, ack: TelemetryAck) -> None:
         self.accepted += 1

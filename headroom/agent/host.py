@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,31 +11,16 @@ from typing import Any, Literal
 import psutil
 
 from headroom.agent.devices import Row, Value
+from headroom.agent.rates import CounterRate
 
-__all__ = ["CounterRate", "HostSource"]
+__all__ = ["HostSource"]
+
+logger = logging.getLogger(__name__)
 
 #: The kernel counts CPU time in ticks of 10 ms: a share of fewer than ten says nothing.
 _CPU_SPAN_S = 0.1
-
-
-class CounterRate:
-    """Turns a counter that only grows into a rate per second."""
-
-    def __init__(self) -> None:
-        self._last: tuple[float, float] | None = None
-
-    def update(self, at_s: float, count: float, *, wraps_at: float | None = None) -> float | None:
-        """Return the rate since the last call, or None when there is none to tell.
-
-        A counter that fell was reset, unless ``wraps_at`` says at which value it starts anew.
-        """
-        last, self._last = self._last, (at_s, count)
-        if last is None or at_s <= last[0]:
-            return None
-        grown = count - last[1]
-        if grown < 0 and wraps_at is not None:
-            grown += wraps_at
-        return grown / (at_s - last[0]) if grown >= 0 else None
+#: No CPU package draws more, µW: a counter that seems to say so was reset, and did not wrap.
+_MOST_PACKAGE_UW = 5e9
 
 
 class HostSource:
@@ -56,6 +42,7 @@ class HostSource:
         self._monotonic = monotonic
         self._rx = CounterRate()
         self._tx = CounterRate()
+        self._has_said = False
         self._rapl = {domain: CounterRate() for domain in _rapl_packages(sys)}
         # The first call has nothing to compare with and says 0 %, which would be a lie.
         psutil.cpu_percent(interval=None)
@@ -120,12 +107,20 @@ class HostSource:
             try:
                 energy_uj = int((domain / "energy_uj").read_text())
                 range_uj = int((domain / "max_energy_range_uj").read_text())
-            except OSError:
+            except OSError as exc:
+                self._say_once(exc)
                 return {}
-            rate_uw = rate.update(self._monotonic(), energy_uj, wraps_at=range_uj)
+            rate_uw = rate.update(
+                self._monotonic(), energy_uj, wraps_at=range_uj, most_per_s=_MOST_PACKAGE_UW
+            )
             watts.append(None if rate_uw is None else rate_uw / 1e6)
         known = [w for w in watts if w is not None]
         return {"cpu_power_w": sum(known)} if known and len(known) == len(watts) else {}
+
+    def _say_once(self, exc: OSError) -> None:
+        if not self._has_said:
+            logger.info("no CPU power", extra={"cause": exc})
+        self._has_said = True
 
 
 def _rapl_packages(sys: Path) -> list[Path]:

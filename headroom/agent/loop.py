@@ -7,17 +7,24 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headroom import __version__
+from headroom.agent.actuation.reports import Reports
 from headroom.agent.delivery import Delivery, DeliverySettings, Server
-from headroom.agent.devices import ColumnBuffer, Source
+from headroom.agent.devices import Block, ColumnBuffer, Row, Source, close_all
 from headroom.agent.spool import Spool, SpoolError
 from headroom.contracts import (
     AgentStatus,
+    Columns,
     GpuColumns,
     HostColumns,
+    LinkColumns,
+    MeterColumns,
     NodeReport,
+    StorageColumns,
     TelemetryBatch,
+    XidColumns,
 )
 from headroom.errors import HeadroomError
 
@@ -31,6 +38,17 @@ _LAST_WORD_S = 3.0
 _HEARTBEAT_S = 60.0
 #: How long a round that failed for a reason of our own (a full disk) is put off, s.
 _OWN_FAULT_PAUSE_S = 5.0
+
+_KINDS: dict[Block, type[Columns]] = {
+    "gpus": GpuColumns,
+    "host": HostColumns,
+    "storage": StorageColumns,
+    "xids": XidColumns,
+    "links": LinkColumns,
+    "meters": MeterColumns,
+}
+#: The blocks that are not of one node.
+_OF_THE_BATCH: tuple[Block, ...] = ("links", "meters")
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,7 @@ class Sampler:
         self._settings = settings
         self._sources = sources
         self._clock = clock
-        self._gpus = ColumnBuffer(GpuColumns)
-        self._host = ColumnBuffer(HostColumns)
+        self._buffers: dict[tuple[str, Block], ColumnBuffer[Any]] = {}
         self._crashes = 0
         self._last_crash = ""
 
@@ -65,7 +82,8 @@ class Sampler:
     def errors(self) -> int:
         """How many reads failed, or gave what the contract does not allow, since the start."""
         failed = sum(source.errors for source in self._sources) + self._crashes
-        return failed + self._gpus.rejected + self._host.rejected
+        # A copy, since this is asked by the thread that pushes.
+        return failed + sum(buffer.rejected for buffer in list(self._buffers.values()))
 
     @property
     def last_error(self) -> str:
@@ -78,7 +96,6 @@ class Sampler:
 
     def _sample(self, source: Source) -> int:
         ts = self._clock()
-        buffer = self._gpus if source.block == "gpus" else self._host
         try:
             rows = list(source.read())
         except Exception as exc:  # a defect in one source must not silence the others
@@ -89,23 +106,35 @@ class Sampler:
             self._last_crash = crash
             return 0
         for row in rows:
-            buffer.append(ts, row)
+            self._keep(source.block, row, ts)
         return len(rows)
+
+    def _keep(self, block: Block, row: Row, ts: float) -> None:
+        node = "" if block in _OF_THE_BATCH else str(row.get("node") or self._settings.node)
+        if (node, block) not in self._buffers:
+            self._buffers[node, block] = ColumnBuffer(_KINDS[block])
+        taken_at = row.get("ts")
+        self._buffers[node, block].append(float(taken_at) if taken_at else ts, row)
 
     def seal(self) -> TelemetryBatch:
         """Return a batch of everything sampled since the last seal.
 
         Its seq is given by the spool. One without rows still says that the agent lives.
         """
-        gpus, host = self._gpus.take(), self._host.take()
-        has_rows = gpus is not None or host is not None
+        taken = {place: buffer.take() for place, buffer in self._buffers.items()}
+        reports: dict[str, NodeReport] = {}
+        for (node, block), columns in taken.items():
+            if node and columns is not None:
+                setattr(reports.setdefault(node, NodeReport(node=node)), block, columns)
         return TelemetryBatch(
             agent=self._settings.agent,
             boot_id="unspooled",
             seq=1,
             oldest_seq=1,
             sent_at=self._clock(),
-            nodes=[NodeReport(node=self._settings.node, gpus=gpus, host=host)] if has_rows else [],
+            nodes=list(reports.values()),
+            links=taken.get(("", "links")),
+            meters=taken.get(("", "meters")),
         )
 
 
@@ -123,12 +152,14 @@ class Agent:
         spool: Spool,
         server: Server,
         *,
+        limit_reports: Reports | None = None,
         delivery_settings: DeliverySettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._sources = sources
         self._spool = spool
+        self._limit_reports = limit_reports or Reports(clock)
         self._sampler = Sampler(settings, sources, clock=clock)
         self.delivery = Delivery(
             server,
@@ -155,8 +186,10 @@ class Agent:
             version=__version__,
             spooled_batches=len(self._spool),
             dropped_batches=self._spool.dropped + self._lost_batches,
+            thinned_rows=self._spool.thinned_rows,
             errors=self._sampler.errors + self.delivery.errors,
             last_error=(self.delivery.last_error or self._sampler.last_error)[:500],
+            skew_s=self.delivery.clock_skew.skew_s,
         )
 
     def run(self) -> None:
@@ -171,10 +204,10 @@ class Agent:
             self._sample_until_stopped()
         finally:
             self.stop()
+            # First, for closing undoes the limits that were set, and the last batch tells of it.
+            close_all(self._sources)
             self._seal()
             self._last_word(pusher)
-            for source in self._sources:
-                source.close()
 
     def run_once(self) -> bool:
         """Sample, seal and push once; return whether the server took all there was."""
@@ -204,10 +237,13 @@ class Agent:
                 next_heartbeat = now + _HEARTBEAT_S
 
     def _seal(self) -> None:
+        batch = self._sampler.seal()
+        batch.limits = self._limit_reports.take()
         try:
-            self._spool.put(self._sampler.seal())
+            self._spool.put(batch)
         except SpoolError as exc:
             self._lost_batches += 1
+            self._limit_reports.put_back(batch.limits)
             logger.error("batch lost", extra={"cause": exc})
 
     def _push_until_stopped(self) -> None:
@@ -250,6 +286,7 @@ class Agent:
                 "durable_seq": self.delivery.durable_seq,
                 "spooled": len(self._spool),
                 "dropped": self._spool.dropped + self._lost_batches,
+                "thinned": self._spool.thinned_rows,
                 "errors": self._sampler.errors + self.delivery.errors,
             },
         )

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from headroom.contracts import TelemetryBatch, decode_batch, encode_batch
+from headroom.agent.batches import halved, thinned
+from headroom.contracts import TelemetryBatch, decode_batch, encode_batch, row_count
 from headroom.errors import HeadroomError
 
 __all__ = ["Spool", "SpoolError"]
@@ -34,6 +35,14 @@ CREATE TABLE IF NOT EXISTS batch (
     body BLOB NOT NULL
 );
 """
+#: What each version of the file added to the one before; `user_version` says which one it is.
+_UPGRADES = (
+    """
+    ALTER TABLE life ADD COLUMN thinned_rows INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE batch ADD COLUMN level INTEGER NOT NULL DEFAULT 0;  -- how often it was thinned
+    CREATE INDEX batch_level ON batch (level, seq);
+    """,
+)
 
 
 class SpoolError(HeadroomError):
@@ -44,8 +53,9 @@ class Spool:
     """A queue of batches that outlives the process. Safe to use from several threads.
 
     ``boot_id`` names one life of the spool: it is made with the file, and ``seq`` counts up within
-    it, over restarts. Over ``max_bytes`` or ``max_age_s`` the oldest batches are dropped, and
-    counted in ``dropped``.
+    it, over restarts. Over ``max_age_s`` the oldest batches are dropped, and counted in
+    ``dropped``. Over ``max_bytes`` they are thinned first, and the readings that this costs are
+    counted in ``thinned_rows``.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class Spool:
                 "spool is damaged and was put aside", extra={"kept_as": aside, "cause": exc}
             )
             self._db = self._open()
-        self.boot_id, self.dropped = self._read_life()
+        self.boot_id, self.dropped, self.thinned_rows = self._read_life()
         self._bytes = self._scalar("SELECT coalesce(sum(bytes), 0) FROM batch")
 
     def close(self) -> None:
@@ -107,16 +117,26 @@ class Spool:
 
         The batch is on disk when this returns. Raises :class:`SpoolError` when it is not.
         """
-        body = zstandard.compress(encode_batch(batch))
+        body = _packed(batch)
         with self._writing():
-            seq = self._db.execute(
-                "INSERT INTO batch (at, bytes, body) VALUES (?, ?, ?)",
-                (self._clock(), len(body), body),
-            ).lastrowid
-            self._bytes += len(body)
-            self._trim()
-        assert seq is not None  # noqa: S101 -- an INSERT has a row id
+            seq = self._insert(self._clock(), body)
+            self._trim(seq)
         return seq
+
+    def split(self, seq: int) -> bool:
+        """Cut one batch in two, for it is too large to be taken; return whether that could be done.
+
+        The second half gets the next seq: nothing of this one was taken, or it would be durable.
+        """
+        with self._writing():
+            row = self._db.execute("SELECT at, body FROM batch WHERE seq = ?", (seq,)).fetchone()
+            batch = None if row is None else _unpacked(row[1])
+            halves = None if batch is None else halved(batch)
+            if halves is None:
+                return False
+            self._replace(seq, _packed(halves[0]))
+            self._insert(row[0], _packed(halves[1]))
+        return True
 
     def after(self, seq: int, limit: int) -> list[int]:
         """Return up to ``limit`` of the held seqs above ``seq``, oldest first."""
@@ -135,9 +155,8 @@ class Spool:
             row = self._db.execute("SELECT body FROM batch WHERE seq = ?", (seq,)).fetchone()
             if row is None:
                 return None
-            try:
-                batch = decode_batch(zstandard.decompress(row[0]), json=False)
-            except (ValueError, zstandard.ZstdError):
+            batch = _unpacked(row[0])
+            if batch is None:
                 self.drop(seq)
                 return None
             return msgspec.structs.replace(
@@ -168,7 +187,7 @@ class Spool:
             # server would take the new batch for the old one.
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA journal_size_limit = 4194304")
-            db.executescript(_SCHEMA)
+            _upgrade(db)
             found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
@@ -184,12 +203,12 @@ class Spool:
         Path(self._path).replace(aside)
         return aside
 
-    def _read_life(self) -> tuple[str, int]:
-        row = self._db.execute("SELECT boot_id, dropped FROM life").fetchone()
+    def _read_life(self) -> tuple[str, int, int]:
+        row = self._db.execute("SELECT boot_id, dropped, thinned_rows FROM life").fetchone()
         if row is None:
-            row = (uuid.uuid4().hex, 0)
-            self._db.execute("INSERT INTO life VALUES (?, ?)", row)
-        return row[0], row[1]
+            row = (uuid.uuid4().hex, 0, 0)
+            self._db.execute("INSERT INTO life VALUES (?, ?, ?)", row)
+        return row[0], row[1], row[2]
 
     def _scalar(self, sql: str) -> int:
         value: int = self._db.execute(sql).fetchone()[0]
@@ -208,26 +227,77 @@ class Spool:
     def _writing(self) -> Iterator[None]:
         """One transaction; a failure leaves the counts as they were."""
         with self._using():
-            before = self._bytes, self.dropped
+            before = self._bytes, self.dropped, self.thinned_rows
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                self._bytes, self.dropped = before
+                self._bytes, self.dropped, self.thinned_rows = before
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _trim(self) -> None:
-        """Drop the oldest batches until both bounds hold again."""
-        lost = self._delete("at < ?", self._clock() - self._max_age_s)
+    def _insert(self, at: float, body: bytes) -> int:
+        seq = self._db.execute(
+            "INSERT INTO batch (at, bytes, body) VALUES (?, ?, ?)", (at, len(body), body)
+        ).lastrowid
+        assert seq is not None  # noqa: S101 -- an INSERT has a row id
+        self._bytes += len(body)
+        return seq
+
+    def _replace(self, seq: int, body: bytes) -> None:
+        before = self._db.execute("SELECT bytes FROM batch WHERE seq = ?", (seq,)).fetchone()[0]
+        self._db.execute(
+            "UPDATE batch SET bytes = ?, body = ? WHERE seq = ?", (len(body), body, seq)
+        )
+        self._bytes += len(body) - before
+
+    def _trim(self, newest: int) -> None:
+        """Make room until both bounds hold again."""
+        self._count_dropped(self._delete("at < ?", self._clock() - self._max_age_s))
         while self._bytes > self._max_bytes:
-            gone = self._delete("seq = (SELECT min(seq) FROM batch)")
-            if not gone:
+            most_overdue = self._most_overdue(newest)
+            if most_overdue is None:
                 break
-            lost += gone
-        self._count_dropped(lost)
+            if not self._thin(*most_overdue):
+                # It has no reading to spare. Whatever is oldest goes.
+                self._count_dropped(self._delete("seq = (SELECT min(seq) FROM batch)"))
+
+    def _most_overdue(self, newest: int) -> tuple[int, int] | None:
+        """Return the batch to be thinned next, and its level.
+
+        Its age, divided by two for each time that it was thinned, is the highest. So the readings
+        that are kept lie the further apart the older they are, and the newest are all there.
+        """
+        deepest = self._db.execute("SELECT max(level) FROM batch").fetchone()[0]
+        if deepest is None:
+            return None
+        oldest = [
+            (found, level)
+            for level in range(deepest + 1)
+            if (found := self._oldest_of(level)) is not None
+        ]
+        return max(oldest, key=lambda each: (newest + 1 - each[0]) / 2 ** each[1])
+
+    def _oldest_of(self, level: int) -> int | None:
+        row = self._db.execute("SELECT min(seq) FROM batch WHERE level = ?", (level,)).fetchone()
+        found: int | None = row[0]
+        return found
+
+    def _thin(self, seq: int, level: int) -> bool:
+        """Leave out every second reading of a batch; return whether that made it smaller."""
+        body = self._db.execute("SELECT body FROM batch WHERE seq = ?", (seq,)).fetchone()[0]
+        batch = _unpacked(body)
+        thinner = None if batch is None else thinned(batch)
+        self._db.execute("UPDATE batch SET level = ? WHERE seq = ?", (level + 1, seq))
+        if batch is None or thinner is None or row_count(thinner) == row_count(batch):
+            return False
+        before = self._bytes
+        self._replace(seq, _packed(thinner))
+        self.thinned_rows += row_count(batch) - row_count(thinner)
+        self._db.execute("UPDATE life SET thinned_rows = ?", (self.thinned_rows,))
+        return self._bytes < before
 
     def _delete(self, condition: str, *arguments: float) -> int:
         """Delete the batches that meet ``condition``, which is one of this module's own."""
@@ -242,6 +312,26 @@ class Spool:
         if count:
             self.dropped += count
             self._db.execute("UPDATE life SET dropped = ?", (self.dropped,))
+
+
+def _upgrade(db: sqlite3.Connection) -> None:
+    """Make the tables, or bring those of an older agent up to date."""
+    db.executescript(_SCHEMA)
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    for number, script in enumerate(_UPGRADES[version:], start=version + 1):
+        db.executescript(f"BEGIN; {script}; PRAGMA user_version = {number}; COMMIT;")
+
+
+def _packed(batch: TelemetryBatch) -> bytes:
+    return zstandard.compress(encode_batch(batch))
+
+
+def _unpacked(body: bytes) -> TelemetryBatch | None:
+    """Return the batch, or None where the body is damaged."""
+    try:
+        return decode_batch(zstandard.decompress(body), json=False)
+    except (ValueError, zstandard.ZstdError):
+        return None
 
 
 def _way_out(exc: Exception) -> str:

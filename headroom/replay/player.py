@@ -12,7 +12,7 @@ from headroom import __version__
 from headroom.agent.delivery import Delivery, DeliverySettings, Server
 from headroom.agent.spool import Spool
 from headroom.contracts import AgentStatus, JobColumns, MeterColumns, TelemetryBatch
-from headroom.errors import HeadroomError, Unauthorized
+from headroom.errors import HeadroomError, Refused, Unauthorized
 from headroom.replay.fleet import ReplayFleet
 from headroom.replay.recording import Recording, Schedule, Span
 
@@ -93,7 +93,8 @@ class Player:
     @property
     def durable(self) -> int:
         """How many of them the server has for good."""
-        return self._sent_by_seq[self._delivery.durable_seq]
+        # A batch that had to be cut in two has a seq more.
+        return self._sent_by_seq[min(self._delivery.durable_seq, len(self._sent_by_seq) - 1)]
 
     @property
     def position(self) -> int:
@@ -204,11 +205,13 @@ class Player:
     def _deliver(self) -> None:
         while self._delivery.round():
             pass
-        if self._spool.dropped:
+        obstacle = self._delivery.obstacle
+        is_refused = isinstance(obstacle, Refused) and not isinstance(obstacle, Unauthorized)
+        if self._spool.dropped or self._delivery.refused_rows or is_refused:
             raise ReplayError(f"the server refuses the recording: {self._delivery.last_error}")
-        if isinstance(self._delivery.obstacle, Unauthorized):
+        if isinstance(obstacle, Unauthorized):
             raise ReplayError(
-                f"the server no longer takes this replay's token: {self._delivery.obstacle}; "
+                f"the server no longer takes this replay's token: {obstacle}; "
                 "was the same recording started a second time?"
             )
 

@@ -16,8 +16,11 @@ def wanted(extra: str) -> set[str]:
     """Return the names of the packages in an extra and in what it includes."""
     names: set[str] = set()
     for requirement in PROJECT["optional-dependencies"][extra]:
-        included = re.match(r"headroom\[(\w+)\]", requirement)
-        names |= wanted(included[1]) if included else {_name(requirement)}
+        included = re.match(r"headroom\[([\w,]+)\]", requirement)
+        if included:
+            names.update(*map(wanted, included[1].split(",")))
+        else:
+            names.add(_name(requirement))
     return names | {_name(each) for each in PROJECT["dependencies"]}
 
 

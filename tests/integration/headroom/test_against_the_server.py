@@ -157,6 +157,37 @@ def test_an_agent_hands_over_the_readings_of_its_machine(
         assert cursor.fetchall() == [(True,)]
 
 
+def test_what_was_read_before_the_node_was_in_the_inventory_is_not_lost(
+    live_server: LiveServer, folder: Path, token: str
+) -> None:
+    fleet = make_fleet(load(folder))
+    late = fleet.node_names[0]
+    with Client(live_server.url, token) as user:
+        user.post_yaml("/api/v1/fleet/apply", fleet.inventory.replace(late, "another-node"))
+        site = user.get("/api/v1/sites")["results"][0]["name"]
+        enrolled = user.post("/api/v1/agents", {"name": "a1", "sites": [site]})
+        spool = Spool(":memory:")
+        delivery = Delivery(user.with_token(enrolled["token"]), spool, draw=lambda: 0.0)
+        sampler = Sampler(AgentSettings(agent="a1", node=late), [HostSource()])
+        for _ in range(2):
+            sampler.sample()
+            spool.put(sampler.seal())
+        drain_while(delivery.round)
+        assert isinstance(delivery.obstacle, Refused)
+        assert (len(spool), spool.dropped, delivery.accepted) == (2, 0, 0)
+
+        user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
+        drain_while(delivery.round)
+        Drain(0).step()
+        delivery.ask_position()
+        assert len(spool) == 0
+        assert not delivery.obstacle
+    with connection.cursor() as cursor:
+        node_id = Node.objects.get(name=late).pk
+        cursor.execute("SELECT count(*) FROM host_sample WHERE node_id = %s", [node_id])
+        assert cursor.fetchall() == [(2,)]
+
+
 def test_a_batch_about_another_agents_node_is_refused_and_on_record(
     live_server: LiveServer, folder: Path, token: str
 ) -> None:

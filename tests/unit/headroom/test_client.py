@@ -4,10 +4,12 @@ import socket
 import time
 from email.utils import formatdate
 
+import msgspec
 import pytest
 
 from headroom.client import Client
-from headroom.errors import HeadroomError, Refused, Unauthorized, Unavailable
+from headroom.contracts import FieldError, TelemetryAck
+from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
 from tests.unit.headroom.builders import make_batch
 from tests.unit.headroom.fake_server import LOST, Answer, FakeServer, refusal
 
@@ -59,6 +61,22 @@ def test_a_refusal_carries_what_the_server_says(server: FakeServer, client: Clie
     assert caught.value.error.code == "future_time"
     assert caught.value.error.field == "meters.ts[0]"
     assert "set the clock" in str(caught.value)
+
+
+def test_a_batch_of_which_some_rows_were_refused_was_taken(
+    server: FakeServer, client: Client
+) -> None:
+    error = {"code": "too_old", "message": "it is old", "field": "meters.ts[2]"}
+    ack = {"durable_seq": 4, "received_at": 9.5}
+    body = {"error": error, "refused": [error], "refused_rows": 3, "ack": ack}
+    server.script.append(Answer(400, msgspec.json.encode(body)))
+
+    with pytest.raises(PartlyRefused) as caught:
+        client.push(make_batch())
+
+    assert caught.value.ack == TelemetryAck(durable_seq=4, received_at=9.5)
+    assert caught.value.refused_rows == 3
+    assert caught.value.refused == [FieldError(**error)]
 
 
 @pytest.mark.parametrize("status", [401, 403])

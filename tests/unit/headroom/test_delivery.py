@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,10 +11,22 @@ from hypothesis import strategies as st
 from headroom.agent.delivery import Backoff, Delivery, DeliverySettings
 from headroom.agent.spool import Spool
 from headroom.client import Client
-from headroom.contracts import AgentStatus, FieldError, TelemetryAck, TelemetryBatch
-from headroom.errors import HeadroomError, Refused, Unauthorized, Unavailable
+from headroom.contracts import (
+    AgentStatus,
+    FieldError,
+    LinkColumns,
+    TelemetryAck,
+    TelemetryBatch,
+)
+from headroom.errors import (
+    HeadroomError,
+    PartlyRefused,
+    Refused,
+    Unauthorized,
+    Unavailable,
+)
 from tests.unit.headroom.builders import Clock, make_batch, mark_of
-from tests.unit.headroom.fake_server import LOST, FakeServer, refusal
+from tests.unit.headroom.fake_server import LOST, Answer, FakeServer, refusal
 
 
 @pytest.fixture
@@ -230,7 +244,7 @@ def test_a_mark_beyond_all_that_was_spooled_is_not_believed(spool: Spool) -> Non
     assert spool.after(0, 10) == [2]
 
 
-def test_backoff_doubles_to_its_limit_and_starts_anew_after_a_success() -> None:
+def test_the_range_of_waits_doubles_to_its_limit_and_starts_anew_after_a_success() -> None:
     backoff = Backoff(first_s=1, longest_s=5, draw=lambda: 1.0)
     assert [backoff.fail() for _ in range(5)] == [1, 2, 4, 5, 5]
     backoff.succeed()
@@ -242,8 +256,127 @@ def test_backoff_stays_within_its_bounds(draw: float, failures: int) -> None:
     backoff = Backoff(first_s=0.5, longest_s=60, draw=lambda: draw)
     for _ in range(failures):
         backoff.fail()
-    assert 0.25 <= backoff.fail() <= 60
-    assert 10 < backoff.fail(10) <= 40
+    assert 0 <= backoff.fail() <= 60
+    assert 10 <= backoff.fail(10) <= 70
+
+
+def partly(*codes: str, durable_seq: int = 1, received_at: float = 0.0) -> Answer:
+    """What the server says when it refused a row for each code, and took the rest."""
+    refused = [
+        {"code": code, "message": "no", "field": f"links.link[{i}]"} for i, code in enumerate(codes)
+    ]
+    ack = {"durable_seq": durable_seq, "received_at": received_at}
+    body = {"error": refused[0], "refused": refused, "refused_rows": len(codes), "ack": ack}
+    return Answer(400, msgspec.json.encode(body))
+
+
+def make_linked(mark: float, *links: str) -> TelemetryBatch:
+    """A batch with a reading of each link, beside that of the host."""
+    batch = make_batch(mark)
+    batch.links = LinkColumns(ts=[mark] * len(links), link=list(links))
+    return batch
+
+
+def test_rows_that_are_refused_are_counted_and_the_batch_is_not_sent_again(
+    server: FakeServer, spool: Spool, delivery: Delivery, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script_after_taking.extend(partly("too_old", "too_old") for _ in range(3))
+    fill(spool, 1, 2, 3)
+    delivery.round()
+
+    assert pushed(server) == [1, 2, 3]
+    assert (delivery.refused_rows, delivery.accepted, spool.dropped) == (6, 3, 0)
+    assert "too_old" in delivery.last_error
+    # The same trouble is told once a minute, not with each batch.
+    assert [r.msg for r in caplog.records].count("rows refused for good") == 1
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_link_that_the_inventory_lacks_is_left_out_for_a_while(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock, taken: bool
+) -> None:
+    if taken:
+        server.script_after_taking.append(partly("unknown_link"))
+    else:
+        server.script.append(refusal(400, "unknown_link", field="links.link[0]"))
+    spool.put(make_linked(1, "gone", "known"))
+    spool.put(make_linked(2, "known", "gone"))
+    delivery.round()
+
+    sent = [batch.links.link if batch.links else [] for batch in server.pushes]
+    assert sent == ([["gone", "known"], ["known"]] if taken else [["known"], ["known"]])
+    assert (spool.dropped, len(spool)) == (0, 0)
+
+    clock.now += 301
+    spool.put(make_linked(3, "known", "gone"))
+    delivery.round()
+    assert server.pushes[-1].links is not None
+    assert server.pushes[-1].links.link == ["known", "gone"]
+
+
+@pytest.mark.parametrize("code", ["unknown_node", "unknown_gpu", "unknown_meter"])
+def test_what_the_inventory_may_still_get_is_kept_until_it_has(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock, code: str
+) -> None:
+    server.script.extend(refusal(400, code, field="nodes[0].node") for _ in range(20))
+    fill(spool, 1, 2)
+    for _ in range(20):
+        delivery.round()
+        clock.now += delivery.wait_s
+
+    assert (len(spool), spool.dropped, server.pushes) == (2, 0, [])
+    assert isinstance(delivery.obstacle, Refused)
+    delivery.round()
+    assert pushed(server) == [1, 2]
+    assert delivery.obstacle is None
+
+
+def test_a_batch_that_is_too_large_goes_in_halves(
+    server: FakeServer, spool: Spool, delivery: Delivery
+) -> None:
+    server.script.append(Answer(413, b"<html>too large</html>"))
+    batch = make_batch(1)
+    batch.links = LinkColumns(ts=[1.0, 2.0, 3.0], link=["a", "b", "c"])
+    spool.put(batch)
+    fill(spool, 2)
+    delivery.round()
+
+    assert [each.seq for each in server.pushes] == [1, 2, 3]
+    rows = [
+        (sum(1 for r in each.nodes if r.host), each.links and each.links.link)
+        for each in server.pushes
+    ]
+    assert rows == [(1, ["a"]), (1, None), (0, ["b", "c"])]
+    assert (len(spool), spool.dropped) == (0, 0)
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_one_row_that_is_too_large_is_given_up(
+    server: FakeServer, spool: Spool, delivery: Delivery, status: int
+) -> None:
+    server.script.append(refusal(status, "too_large"))
+    fill(spool, 1, 2)
+    delivery.round()
+    assert (pushed(server), spool.dropped) == ([2], 1)
+
+
+def test_readings_from_the_future_are_dropped_and_the_reason_is_told(
+    server: FakeServer, spool: Spool, delivery: Delivery, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script.append(refusal(400, "future_time", hint="set the node's clock"))
+    fill(spool, 1, 2)
+    delivery.round()
+    assert (pushed(server), spool.dropped) == ([2], 1)
+    assert "set the node's clock" in delivery.last_error
+
+
+def test_the_clock_is_compared_with_the_servers(client: Client, spool: Spool) -> None:
+    fill(spool, 1)
+    delivery = Delivery(client, spool, clock=lambda: time.time() + 40)
+    delivery.round()
+    skew_s = delivery.clock_skew.skew_s
+    assert skew_s is not None
+    assert skew_s == pytest.approx(40, abs=1)
 
 
 class FlakyServer:
@@ -263,6 +396,8 @@ class FlakyServer:
             raise Unavailable("busy", retry_after_s=1)
         if fate == "unauthorized":
             raise Unauthorized(401, FieldError(code="x", message="y"))
+        if fate == "not yet":
+            raise Refused(400, FieldError(code="unknown_node", message="y"))
         if fate == "refuse" and batch.seq not in self.stored:
             self.refused.add(mark_of(batch))
             raise Refused(400, FieldError(code="x", message="y"))
@@ -275,13 +410,19 @@ class FlakyServer:
                 self.mark += 1
         if fate == "lose ack":
             raise Unavailable("connection reset")
+        if fate == "partly":
+            error = FieldError(code="too_old", message="y")
+            raise PartlyRefused(400, error, ack=self.position(""), refused=[error], refused_rows=1)
         return self.position("")
 
     def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck:
         return TelemetryAck(durable_seq=self.mark, received_at=0)
 
 
-FATES = ["store", "store", "forget", "lose ack", "unavailable", "unauthorized", "refuse"]
+FATES = [
+    *("store", "store", "forget", "lose ack", "unavailable", "unauthorized"),
+    *("refuse", "not yet", "partly"),
+]
 
 
 @settings(max_examples=60, deadline=None)

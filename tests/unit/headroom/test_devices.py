@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterable
+from typing import Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headroom.agent.devices import ColumnBuffer
+from headroom.agent import devices
+from headroom.agent.devices import ColumnBuffer, Row, close_all
 from headroom.contracts import (
     GpuColumns,
     HostColumns,
+    LinkColumns,
     NodeReport,
     TelemetryBatch,
+    XidColumns,
     decode_batch,
     encode_batch,
 )
@@ -45,6 +52,50 @@ def test_mad_values_become_null_and_are_counted() -> None:
     assert buffer.rejected == 3
 
 
+def test_a_row_without_what_names_its_thing_is_left_out_and_counted() -> None:
+    buffer = ColumnBuffer(LinkColumns)
+    buffer.append(1.0, {"link": "a", "errors": 1})
+    for nameless in ({}, {"link": None}, {"link": ""}, {"link": 7}):
+        buffer.append(2.0, {"errors": 2, **nameless})
+    assert buffer.take() == LinkColumns(ts=[1.0], link=["a"], errors=[1])
+    assert buffer.rejected > 0
+    assert buffer.take() is None
+
+
+def test_a_gpu_beyond_all_gpus_costs_its_row_and_not_the_batch() -> None:
+    buffer = ColumnBuffer(GpuColumns)
+    buffer.append(1.0, {"gpu": 300, "power_w": 1.0})
+    buffer.append(1.0, {"gpu": 1, "power_w": 2.0})
+    assert buffer.take() == GpuColumns(ts=[1.0], gpu=[1], power_w=[2.0])
+
+
+def test_texts_are_cut_to_what_the_contract_takes() -> None:
+    buffer = ColumnBuffer(XidColumns)
+    buffer.append(1.0, {"xid": 79, "text": "a\0b" + 600 * "x", "pci": 80 * "0"})
+    buffer.append(2.0, {"xid": 80})
+    block = buffer.take()
+    assert block is not None
+    assert block.text is not None
+    assert block.pci is not None
+    assert (block.text[0][:3], len(block.text[0]), block.text[1]) == ("abx", 500, "")
+    assert block.pci == [50 * "0", None]
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63])
+def test_the_largest_counter_is_taken_and_one_more_is_not(value: int) -> None:
+    buffer = ColumnBuffer(LinkColumns)
+    buffer.append(1.0, {"link": "a", "errors": value})
+    block = buffer.take()
+    assert block is not None
+    assert block.errors == ([value] if value < 2**63 else None)
+
+
+def test_whole_numbers_may_come_as_floats() -> None:
+    buffer = ColumnBuffer(GpuColumns)
+    buffer.append(1.0, {"gpu": 3.0, "mem_used": 1024.0})
+    assert buffer.take() == GpuColumns(ts=[1.0], gpu=[3], mem_used=[1024])
+
+
 @given(
     rows=st.lists(
         st.dictionaries(
@@ -72,3 +123,34 @@ def test_whatever_a_source_says_the_contract_takes_the_batch(
     decoded = decode_batch(encode_batch(batch), json=False)
     assert decoded.nodes[0].gpus is not None
     assert len(decoded.nodes[0].gpus) == len(rows)
+
+
+class Closing:
+    """A source that takes its time to close, or never does."""
+
+    block: Literal["host"] = "host"
+    errors = 0
+    last_error = ""
+
+    def __init__(self, closes: bool = True) -> None:
+        self.closed = threading.Event()
+        self.gate = threading.Event()
+        if closes:
+            self.gate.set()
+
+    def read(self) -> Iterable[Row]:
+        return []
+
+    def close(self) -> None:
+        self.gate.wait(20)
+        self.closed.set()
+
+
+def test_one_source_that_hangs_does_not_keep_the_others_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "_CLOSE_S", 0.2)
+    sources = [Closing(), Closing(closes=False), Closing()]
+    close_all(sources)
+    assert [source.closed.is_set() for source in sources] == [True, False, True]
+    sources[1].gate.set()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import psutil
 import pytest
 
 from headroom.agent.devices import ColumnBuffer, Row
-from headroom.agent.host import CounterRate, HostSource
+from headroom.agent.host import HostSource
 from headroom.contracts import HostColumns
 from tests.unit.headroom.builders import Clock
 
@@ -102,16 +103,26 @@ def test_cpu_power_is_that_of_the_packages_and_survives_the_wrap(
     assert read(source)["cpu_power_w"] == pytest.approx(75)
 
 
-def test_cpu_power_that_may_not_be_read_is_left_out(tmp_path: Path, clock: Clock) -> None:
+def test_a_counter_that_was_reset_is_not_taken_for_a_package_of_many_kilowatts(
+    tmp_path: Path, clock: Clock
+) -> None:
+    domain = make_rapl(tmp_path, "0", "package-0", 500_000_000_000)
+    (domain / "max_energy_range_uj").write_text("999999999999\n")
+    source = HostSource(sys=tmp_path, monotonic=clock)
+    read(source)
+    (domain / "energy_uj").write_text("1000\n")  # half of the range away: 250 kW for two seconds
+    clock.now += 2
+    assert "cpu_power_w" not in read(source)
+
+
+def test_cpu_power_that_may_not_be_read_is_left_out_and_told_once(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     domain = make_rapl(tmp_path, "0", "package-0", 0)
     (domain / "energy_uj").unlink()
     source = HostSource(sys=tmp_path, monotonic=clock)
-    assert "cpu_power_w" not in read(source)
+    with caplog.at_level(logging.INFO):
+        assert "cpu_power_w" not in read(source)
+        assert "cpu_power_w" not in read(source)
+    assert [record.message for record in caplog.records] == ["no CPU power"]
     assert source.errors == 0
-
-
-def test_a_rate_needs_two_readings_and_time_between_them() -> None:
-    rate = CounterRate()
-    assert rate.update(1, 10) is None
-    assert rate.update(1, 20) is None
-    assert rate.update(3, 40) == 10

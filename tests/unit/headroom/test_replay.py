@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -178,6 +179,28 @@ def test_a_replay_that_is_refused_ends_with_the_reason(
     server.script.append(answer)
     with pytest.raises(ReplayError, match=complaint):
         make_player(recording, client, clock).tick()
+
+
+def test_a_replay_of_which_a_reading_is_refused_ends_with_the_reason(
+    server: FakeServer, client: Client, recording: Recording, clock: Clock
+) -> None:
+    error = {"code": "too_old", "message": "it is old"}
+    ack = {"durable_seq": 1, "received_at": 0.0}
+    body = {"error": error, "refused": [error], "refused_rows": 1, "ack": ack}
+    server.script_after_taking.append(Answer(400, msgspec.json.encode(body)))
+    with pytest.raises(ReplayError, match="too_old"):
+        make_player(recording, client, clock).tick()
+
+
+def test_a_recording_that_goes_in_halves_is_counted_to_its_end(
+    server: FakeServer, client: Client, recording: Recording, clock: Clock
+) -> None:
+    server.script.append(Answer(413))
+    playing = make_player(recording, client, clock)
+    clock.now += 100
+    playing.tick()
+    playing.settle()
+    assert playing.durable == playing.sent
 
 
 def test_the_frame_says_where_the_replay_is(

@@ -1,0 +1,90 @@
+"""The limits that are in force now, by what the server said last."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from headroom.contracts import Limit, LimitSet, LimitState
+
+__all__ = ["LeaseBook"]
+
+#: A limit that the server no longer names this shortly before its end has expired, s.
+_EARLY_S = 2.0
+#: How long it is known why a limit ended, s.
+_REMEMBERED_S = 3600.0
+
+
+@dataclass(frozen=True)
+class _Lease:
+    limit: Limit
+    #: By the monotonic clock, so that no step of the machine's clock draws it out.
+    ends_at: float
+
+
+class LeaseBook:
+    """The leases of one node. One thread may write while another reads."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._leases: dict[str, _Lease] = {}
+        self._valid_until = 0.0
+        self._gone: dict[str, tuple[float, LimitState]] = {}
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def take(self, answer: LimitSet, *, sent_at: float, got_at: float) -> None:
+        """Replace all leases by those of an answer to a request, timed by the monotonic clock.
+
+        The server's clock is taken to be that of the answer half-way between the two.
+        """
+        to_monotonic = (sent_at + got_at) / 2 - answer.now
+        taken = {
+            limit.id: _Lease(limit, limit.expires_at + to_monotonic)
+            for limit in answer.limits
+            if limit.node == self._node
+        }
+        self._replace(taken, got_at, valid_until=sent_at + answer.valid_for_s)
+
+    def clear(self, now: float) -> None:
+        """There are no limits any more."""
+        self._replace({}, now)
+
+    def close(self, now: float) -> None:
+        """There are no limits, whatever the server may still say."""
+        self._replace({}, now, is_last=True)
+
+    def in_force(self, now: float) -> list[Limit]:
+        """Return the limits whose time is not up."""
+        with self._lock:
+            leases, valid_until = self._leases, self._valid_until
+        if now >= valid_until:
+            return []
+        return [lease.limit for lease in leases.values() if now < lease.ends_at]
+
+    def why_ended(self, limit_id: str) -> LimitState:
+        """Return what became of a limit that is no longer in force."""
+        if limit_id in self._leases:
+            return LimitState.EXPIRED
+        _, state = self._gone.get(limit_id, (0.0, LimitState.RESTORED))
+        return state
+
+    def _replace(
+        self,
+        taken: dict[str, _Lease],
+        now: float,
+        *,
+        valid_until: float = 0.0,
+        is_last: bool = False,
+    ) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            gone = {i: end for i, end in self._gone.items() if now - end[0] < _REMEMBERED_S}
+            for limit_id, lease in self._leases.items():
+                if limit_id not in taken:
+                    is_up = lease.ends_at - now < _EARLY_S or now >= self._valid_until
+                    gone[limit_id] = (now, LimitState.EXPIRED if is_up else LimitState.RESTORED)
+            self._leases, self._gone = taken, gone
+            self._valid_until = valid_until
+            self._is_closed = is_last

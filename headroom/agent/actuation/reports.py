@@ -1,0 +1,61 @@
+"""What is to be told of limits, until a batch takes it along."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from headroom.contracts import LimitReport, LimitState
+
+__all__ = ["Reports"]
+
+#: As many as a batch may have.
+_MOST = 10_000
+_ENDED = (LimitState.EXPIRED, LimitState.RESTORED)
+
+
+class Reports:
+    """Gathers reports, each told once for as long as it says the same."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: deque[LimitReport] = deque(maxlen=_MOST)
+        self._last: dict[tuple[str, int | None], LimitReport] = {}
+
+    def add(self, report: LimitReport) -> None:
+        """Report, unless that was said already. ``at`` is set here: since when it is so."""
+        key = (report.limit, report.gpu)
+        last = self._last.get(key)
+        is_so_since = (
+            last.at
+            if last and (last.state, last.applied) == (report.state, report.applied)
+            else self._clock()
+        )
+        report = msgspec.structs.replace(report, at=is_so_since)
+        if report == last:
+            return
+        with self._lock:
+            self._waiting.append(report)
+        if report.state in _ENDED:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = report
+
+    def forget(self, is_over: Callable[[str], bool]) -> None:
+        """Forget what was said of limits that are over."""
+        self._last = {key: last for key, last in self._last.items() if not is_over(key[0])}
+
+    def take(self) -> list[LimitReport]:
+        """Return the reports that wait, oldest first."""
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), deque(maxlen=_MOST)
+        return waiting
+
+    def put_back(self, reports: list[LimitReport]) -> None:
+        """Have reports that got nowhere wait again."""
+        with self._lock:
+            self._waiting.extendleft(reversed(reports))

@@ -1,0 +1,210 @@
+"""The readings of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from headroom.agent.actuation.knobs import Knob
+from headroom.agent.devices import Value
+from headroom.agent.nvml.caps import make_knob
+from headroom.agent.nvml.energy import EnergyLog
+from headroom.agent.nvml.numbered import NumberedFields
+from headroom.agent.nvml.status import is_unsupported, raise_if_gone
+
+__all__ = ["NvmlGpu"]
+
+T = TypeVar("T")
+
+#: Stands for the most that a GPU may draw where NVML does not tell, W.
+_ANY_GPU_W = 3000.0
+
+
+class NvmlGpu:
+    """One GPU. What it does not support is asked for once, and again when its MIG mode changes.
+
+    ``most_s`` is how long one reading may take: what is not read by then is left out.
+    """
+
+    def __init__(
+        self, nvml: Any, index: int, *, most_s: float, monotonic: Callable[[], float]
+    ) -> None:
+        self.index = index
+        self.errors = 0
+        self.last_error = ""
+        #: How long the last reading took where that was more than ``most_s``, else 0.
+        self.slow_s = 0.0
+        self.handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.uuid: str = nvml.nvmlDeviceGetUUID(self.handle)
+        self._nvml = nvml
+        self._most_s = most_s
+        self._monotonic = monotonic
+        self._energy = EnergyLog(most_w=self._most_w())
+        self._knobs: dict[str, Knob | None] = {}
+        self._mig_mode: int | None = None
+        self._instances: list[Any] | None = None
+        self._forget_unsupported()
+        self._parts = self._make_parts()
+
+    def read(self) -> dict[str, Value]:
+        """Return one row. Raises ``GpuLostError`` or ``DriverGoneError``."""
+        started = self._monotonic()
+        self.slow_s = 0.0
+        row: dict[str, Value] = {"gpu": self.index}
+        for part in self._parts:
+            row |= part()
+            taken_s = self._monotonic() - started
+            if taken_s > self._most_s:
+                self.slow_s = taken_s
+                break
+        return row
+
+    def knob(self, kind: str) -> Knob | None:
+        """Return what turns a kind of limit, or None for an unknown kind."""
+        if kind not in self._knobs:
+            self._knobs[kind] = make_knob(self._nvml, self.handle, kind)
+        return self._knobs[kind]
+
+    def mean_w(self, since_s: float) -> float | None:
+        """Return the mean power from a monotonic time to the last reading, W."""
+        return self._energy.mean_w(since_s)
+
+    def _most_w(self) -> float:
+        """Return more than this GPU can draw: a power limit bounds the mean, not each moment."""
+        try:
+            _, most_mw = self._nvml.nvmlDeviceGetPowerManagementLimitConstraints(self.handle)
+        except self._nvml.NVMLError:
+            return _ANY_GPU_W
+        return float(2 * most_mw / 1e3)
+
+    def _forget_unsupported(self) -> None:
+        self._unsupported: set[str] = set()
+        self._slowdown_margin_c: float | None = None
+        self._numbered = NumberedFields(
+            self._nvml, self.handle, note=self._note, monotonic=self._monotonic
+        )
+
+    def _make_parts(self) -> list[Callable[[], dict[str, Value]]]:
+        nvml, handle = self._nvml, self.handle
+        simple: dict[str, Callable[[], Value]] = {
+            "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+            "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "mem_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "util": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            # NVML: "this value may exceed 100 % in certain cases".
+            "fan": lambda: min(nvml.nvmlDeviceGetFanSpeed(handle), 100),
+            "throttle": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            "ecc": lambda: nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            ),
+        }
+        return [
+            self._power,
+            self._temperatures,
+            *(partial(self._simple, name, reader) for name, reader in simple.items()),
+            self._mig,
+            self._memory,
+            lambda: self._numbered.read(),
+        ]
+
+    def _simple(self, name: str, reader: Callable[[], Value]) -> dict[str, Value]:
+        return {name: self._try(name, reader)}
+
+    def _power(self) -> dict[str, Value]:
+        """Read energy and power: the mean since the last reading, by the energy, where it tells.
+
+        The driver's own reading is a filtered average on some parts and a momentary value on
+        others, and either misses what happens between two readings.
+        """
+        nvml, handle = self._nvml, self.handle
+        watts: float | None = None
+        counted_mj = self._try(
+            "energy_j", lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        )
+        if counted_mj is not None:
+            watts = self._energy.add(self._monotonic(), counted_mj)
+        if watts is None:
+            watts = self._try("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
+        return {"power_w": watts, "energy_j": None if counted_mj is None else counted_mj / 1e3}
+
+    def _temperatures(self) -> dict[str, Value]:
+        nvml, handle = self._nvml, self.handle
+        temp_c: int | None = self._try(
+            "temp_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+        )
+        limit_c: float | None = self._try(
+            "temp_limit_c",
+            lambda: nvml.nvmlDeviceGetTemperatureThreshold(
+                handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+            ),
+        )
+        if limit_c is None and temp_c is not None:
+            limit_c = self._limit_by_margin(temp_c)
+        return {"temp_c": temp_c, "temp_limit_c": limit_c}
+
+    def _limit_by_margin(self, temp_c: float) -> float | None:
+        """Return the slowdown temperature of cards that tell margins only (Hopper and later).
+
+        Their margin to the limit shrinks to a small negative number, at which they slow down.
+        """
+        nvml, handle = self._nvml, self.handle
+        margin_c: int | None = self._try(
+            "margin", lambda: nvml.nvmlDeviceGetMarginTemperature(handle)
+        )
+        if margin_c is None:
+            return None
+        if self._slowdown_margin_c is None:
+            found = self._numbered.one(nvml.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT)
+            self._slowdown_margin_c = 0 if found is None else found
+        return temp_c + margin_c - self._slowdown_margin_c
+
+    def _mig(self) -> dict[str, Value]:
+        nvml, handle = self._nvml, self.handle
+        mode: int | None = self._try("mig", lambda: nvml.nvmlDeviceGetMigMode(handle)[0])
+        if mode is not None and mode != self._mig_mode:
+            if self._mig_mode is not None:
+                self._forget_unsupported()
+            self._mig_mode = mode
+        is_on = mode == nvml.NVML_DEVICE_MIG_ENABLE
+        self._instances = self._try("mig_instances", self._find_instances) if is_on else None
+        return {"mig_instances": None if self._instances is None else len(self._instances)}
+
+    def _find_instances(self) -> list[Any]:
+        nvml, found = self._nvml, []
+        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(self.handle)):
+            try:
+                found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, place))
+            except nvml.NVMLError as exc:
+                if exc.value != nvml.NVML_ERROR_NOT_FOUND:  # places may be empty between others
+                    raise
+        return found
+
+    def _memory(self) -> dict[str, Value]:
+        """Read the memory in use: in MIG mode, of all instances, since only root sees the whole."""
+        nvml = self._nvml
+        handles = self._instances or [self.handle]
+        name = "mem_used of instances" if self._instances else "mem_used"
+        used: int | None = self._try(
+            name, lambda: sum(nvml.nvmlDeviceGetMemoryInfo(handle).used for handle in handles)
+        )
+        return {"mem_used": used}
+
+    def _try(self, name: str, reader: Callable[[], T]) -> T | None:
+        if name in self._unsupported:
+            return None
+        try:
+            return reader()
+        except self._nvml.NVMLError as exc:
+            if self._note(name, exc.value):
+                self._unsupported.add(name)
+            return None
+
+    def _note(self, name: str, status: int) -> bool:
+        """Act on a status that is no success; return whether it is of no use to ask again."""
+        if is_unsupported(self._nvml, status):
+            return True
+        self.errors += 1
+        self.last_error = f"gpu{self.index} {name}: {self._nvml.NVMLError(status)}"
+        raise_if_gone(self._nvml, status, self.last_error)
+        return False
