@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 #: What probes, agents and open pages send all day. It leaves a line only where it fails, and is
 #: counted in /metrics.
-ROUTINE = ("/healthz", "/readyz", "/metrics", "/live/", "/api/v1/telemetry")
+ROUTINE = (
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/live/",
+    "/api/v1/telemetry",
+    "/api/v1/prometheus/",
+    "/api/v1/otlp/",
+)
 
 log = structlog.get_logger(__name__)
 

@@ -160,13 +160,51 @@ STALE_AFTER_S = env.decimal("STALE_AFTER_S", 30.0, at_least=1)
 #: A reading further in the future than this is refused, s.
 TELEMETRY_MAX_FUTURE_S = env.decimal("TELEMETRY_MAX_FUTURE_S", 30.0, at_least=0)
 #: Samples are kept for this long; older readings are refused, h.
-TELEMETRY_RETENTION_H = env.decimal("TELEMETRY_RETENTION_H", 48.0, at_least=1)
+TELEMETRY_RETENTION_H = env.decimal("TELEMETRY_RETENTION_H", 336.0, at_least=1)
+#: Of that, in Postgres, h; the rest of the time they lie in the cold tier.
+TELEMETRY_HOT_H = env.decimal("TELEMETRY_HOT_H", 6.0, at_least=1)
+#: The same for roll-ups by minute: in Postgres, h, and in all, days.
+TELEMETRY_MINUTE_HOT_H = env.decimal("TELEMETRY_MINUTE_HOT_H", 24.0, at_least=1)
+TELEMETRY_MINUTE_DAYS = env.decimal("TELEMETRY_MINUTE_DAYS", 90.0, at_least=1)
+#: And for roll-ups by hour, days.
+TELEMETRY_HOUR_HOT_DAYS = env.decimal("TELEMETRY_HOUR_HOT_DAYS", 35.0, at_least=1)
+TELEMETRY_HOUR_DAYS = env.decimal("TELEMETRY_HOUR_DAYS", 1826.0, at_least=1)
+#: The cold tier: a folder, or s3://bucket/prefix. Empty: ``cold`` in the state folder.
+TELEMETRY_COLD_URL = env.string("TELEMETRY_COLD_URL", "")
 #: Width of one partition of the sample tables, min. 0: by the size of the fleet, 60 to 10.
 TELEMETRY_PARTITION_MIN = env.integer("TELEMETRY_PARTITION_MIN", 0, at_least=0)
 #: Streams over which agents are spread; one drain at a time works on each.
 TELEMETRY_SHARDS = env.integer("TELEMETRY_SHARDS", 1, at_least=1)
 #: A stream with more messages than this answers new ones with 503.
 TELEMETRY_MAX_BACKLOG = env.integer("TELEMETRY_MAX_BACKLOG", 50_000, at_least=1)
+#: So does one with more than this, MiB.
+TELEMETRY_MAX_BACKLOG_MB = env.integer("TELEMETRY_MAX_BACKLOG_MB", 512, at_least=1)
+#: Rows that one agent may send in a second, and at once after it was silent; more: 429.
+TELEMETRY_MAX_ROWS_PER_S_PER_AGENT = env.integer(
+    "TELEMETRY_MAX_ROWS_PER_S_PER_AGENT", 20_000, at_least=1
+)
+TELEMETRY_BURST_ROWS_PER_AGENT = env.integer(
+    "TELEMETRY_BURST_ROWS_PER_AGENT", 2_000_000, at_least=1
+)
+#: Labels of remote write and OTLP that may name a node, the most trusted first.
+TELEMETRY_NODE_LABELS = env.strings(
+    "TELEMETRY_NODE_LABELS",
+    [
+        "Hostname",
+        "hostname",
+        "node",
+        "nodename",
+        "kubernetes_node",
+        "k8s.node.name",
+        "k8s_node_name",
+        "host.name",
+        "host_name",
+        "host",
+        "instance",
+    ],
+)
+#: Remote write and OTLP: how long to wait for the rest of a row, s.
+TELEMETRY_ASSEMBLY_S = env.decimal("TELEMETRY_ASSEMBLY_S", 2.0, at_least=0)
 
 # --- Celery --------------------------------------------------------------------------------------
 
@@ -180,10 +218,41 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BEAT_SCHEDULE = {
     # The web process asks for a drain when a batch comes; this is for when that message was lost.
     "drain": {"task": "telemetry.tasks.drain_all", "schedule": 2.0, "options": {"expires": 2.0}},
+    # Likewise for what remote write and OTLP have brought; and to send again what was lost.
+    "forward": {
+        "task": "telemetry.tasks.forward_pushed",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
+    "forget": {
+        "task": "telemetry.tasks.forget_pushed",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
     "partitions": {
         "task": "telemetry.tasks.keep_partitions",
         "schedule": 300.0,
         "options": {"expires": 300.0},
+    },
+    "rollups": {
+        "task": "telemetry.tasks.roll_up",
+        "schedule": 15.0,
+        "options": {"expires": 15.0},
+    },
+    "lemons": {
+        "task": "telemetry.tasks.look_for_lemons",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "cold": {
+        "task": "telemetry.tasks.move_to_cold",
+        "schedule": 20.0,
+        "options": {"expires": 20.0},
+    },
+    "cold-files": {
+        "task": "telemetry.tasks.keep_cold_files",
+        "schedule": 1800.0,
+        "options": {"expires": 1800.0},
     },
 }
 
@@ -210,6 +279,12 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["accounts.permissions.ViewsFleet"],
     "SCHEMA_PATH_PREFIX": r"/api/v1/",
+    # The contract's own schemas are of the JSON Schema that this version has.
+    "OAS_VERSION": "3.1.0",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "telemetry.ways_in.description.describe",
+    ],
 }
 
 # --- Pages ---------------------------------------------------------------------------------------

@@ -4,4 +4,10 @@ from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-application = get_wsgi_application()
+django = get_wsgi_application()
+
+# Models need Django set up.
+from config.metrics import recorder  # noqa: E402
+from telemetry.gate import Gate  # noqa: E402
+
+application = Gate(django, recorder("telemetry", "POST", 202))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import Count, F, Min, QuerySet
+from django.db.models import Count, F, Max, Min, QuerySet
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
@@ -18,13 +18,17 @@ from dashboard.ranges import RangePicker
 from dashboard.svg import spans
 from dashboard.svg.spans import Bar
 from headroom.contracts import ThrottleCause
+from telemetry.lemons.models import LemonFinding
 from telemetry.models import ThrottleEvent, ThrottleEventQuerySet
 from telemetry.spans import Span
+from telemetry.throttle.rules import Severity
 
 DEFAULT_RANGE = "6h"
 #: Rows of the timeline, and the events that it draws of them at most.
 _ROWS = 12
 _MOST_BARS = 5000
+#: Racks that the answer names.
+_PLACES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Filters:
 
     picker: RangePicker
     cause: ThrottleCause | None = None
+    class_: ThrottleEvent.Class | None = None
+    severity: Severity | None = None
     site: str = ""
     rack: str = ""
     node: str = ""
@@ -44,6 +50,8 @@ class Filters:
         """The filters as a query string has them, without those that ask for all."""
         given = {
             **ranges.as_params(self.picker),
+            "class": self.class_.value if self.class_ else "",
+            "severity": self.severity.token if self.severity else "",
             "cause": self.cause.token if self.cause else "",
             "site": self.site,
             "rack": self.rack,
@@ -55,23 +63,32 @@ class Filters:
     @property
     def narrowed(self) -> bool:
         """Whether anything but the range is filtered."""
-        return bool(self.cause or self.site or self.rack or self.node or self.open_only)
+        return bool(self.params.keys() - ranges.as_params(self.picker).keys())
 
 
 def read(params: Mapping[str, str], now: float) -> Filters:
     """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
     picker = ranges.read(params, now, DEFAULT_RANGE)
-    token = params.get("cause", "")
-    cause = causes.by_token(token)
-    wrong = f"there is no cause {token[:40]!r}" if token and cause is None else ""
+    cause = causes.by_token(params.get("cause", ""))
+    classes = {each.value: each for each in ThrottleEvent.Class}
+    class_ = classes.get(params.get("class", ""))
+    severity = {each.token: each for each in Severity}.get(params.get("severity", ""))
+    found = {"cause": cause, "class": class_, "severity": severity}
+    wrong = [
+        f"there is no {name} {params[name][:40]!r}"
+        for name, value in found.items()
+        if value is None and params.get(name)
+    ]
     return Filters(
         picker=picker,
         cause=cause,
+        class_=class_,
+        severity=severity,
         site=_name(params, "site"),
         rack=_name(params, "rack"),
         node=_name(params, "node"),
         open_only=params.get("open", "") == "1",
-        error=picker.error or wrong,
+        error=picker.error or ", ".join(wrong),
     )
 
 
@@ -85,6 +102,10 @@ def in_scope(filters: Filters) -> ThrottleEventQuerySet:
     events = ThrottleEvent.objects.all()
     if filters.cause:
         events = events.filter(cause=filters.cause)
+    if filters.class_:
+        events = events.of_class(filters.class_)
+    if filters.severity:
+        events = events.at_least(filters.severity)
     if filters.site:
         events = events.filter(gpu__node__rack__site__name=filters.site)
     if filters.rack:
@@ -98,33 +119,88 @@ def in_scope(filters: Filters) -> ThrottleEventQuerySet:
 
 
 def in_range(filters: Filters) -> QuerySet[ThrottleEvent]:
-    """Return the events of the page, open ones first, then the newest first."""
+    """Return the events of the page: open ones first, the worst on top, then the newest."""
     span = filters.picker.span
     return (
         in_scope(filters)
         .overlapping(span.start_at, span.end_at)
-        .select_related("gpu__node__rack__site")
-        .order_by(F("closed_at").desc(nulls_first=True), "-opened_at", "-pk")
+        .with_xids()
+        .select_related("gpu__node__rack__site", "job")
+        .order_by(
+            F("closed_at").desc(nulls_first=True), "expected", "-severity", "-opened_at", "-pk"
+        )
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
-    """What throttles now: GPUs, by cause, and the event that goes on for longest."""
+class Place:
+    """A rack with GPUs that throttle unexpectedly now."""
 
+    name: str
+    url: str
     gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What throttles now.
+
+    ``by_severity``, ``by_cause`` and ``places`` are of the unexpected ones, the worst and most
+    frequent first; ``worst`` is the one of them that has gone on for longest.
+    """
+
+    unexpected: int
+    expected: int
+    by_severity: list[tuple[Severity, int]]
     by_cause: list[tuple[Cause, int]]
-    longest: ThrottleEvent | None
+    places: list[Place]
+    worst: ThrottleEvent | None
+    lemons: int
+
+    @property
+    def alarming(self) -> int:
+        """How many GPUs have what is more than worth knowing."""
+        return sum(gpus for severity, gpus in self.by_severity if severity > Severity.INFO)
+
+
+_GPUS = Count("gpu", distinct=True)
 
 
 def throttling_now(filters: Filters) -> Now:
-    """Return what throttles now within the filters, whatever the range. Three queries."""
-    events = in_scope(filters).open()
-    found = events.order_by().values_list("cause").annotate(gpus=Count("gpu", distinct=True))
-    by_cause = sorted(((causes.of(cause), gpus) for cause, gpus in found), key=lambda c: -c[1])
-    longest = events.select_related("gpu__node").order_by("opened_at", "pk").first()
-    gpus = events.aggregate(gpus=Count("gpu", distinct=True))["gpus"]
-    return Now(gpus, by_cause, longest)
+    """Return what throttles now within the filters, whatever the range. Seven queries."""
+    events = in_scope(filters).open().order_by()
+    unexpected = events.of_class(ThrottleEvent.Class.UNEXPECTED)
+    expected = events.of_class(ThrottleEvent.Class.EXPECTED)
+    by_severity = unexpected.values_list("severity").annotate(gpus=_GPUS).order_by("-severity")
+    by_cause = unexpected.values_list("cause").annotate(gpus=_GPUS).order_by("-gpus", "cause")
+    worst = unexpected.select_related("gpu__node").order_by("-severity", "opened_at", "pk")
+    return Now(
+        unexpected=_count(unexpected),
+        expected=_count(expected),
+        by_severity=[(Severity(severity), gpus) for severity, gpus in by_severity],
+        by_cause=[(causes.of(cause), gpus) for cause, gpus in by_cause],
+        places=_places(unexpected),
+        worst=worst.first(),
+        lemons=LemonFinding.objects.open().lemons(),
+    )
+
+
+def _count(events: ThrottleEventQuerySet) -> int:
+    found: int = events.aggregate(gpus=_GPUS)["gpus"]
+    return found
+
+
+def _places(unexpected: ThrottleEventQuerySet) -> list[Place]:
+    rack = "gpu__node__rack"
+    found = (
+        unexpected.values_list(rack, f"{rack}__site__name", f"{rack}__name")
+        .annotate(gpus=_GPUS, worst=Max("severity"))
+        .order_by("-worst", "-gpus", rack)[:_PLACES]
+    )
+    return [
+        Place(f"{site}/{name}", reverse("rack", args=[pk]), gpus)
+        for pk, site, name, gpus, _ in found
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def run_demo(
 @click.option("--duration-s", type=click.FloatRange(min=0.0), default=30.0, show_default=True)
 @click.option("--drain-timeout-s", type=click.FloatRange(min=0.0), default=120.0, show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--max-batches", type=click.IntRange(min=0), default=0, help="0: no limit.")
 def run_load(
     server: str,
     token_file: Path | None,
@@ -104,6 +105,7 @@ def run_load(
     duration_s: float,
     drain_timeout_s: float,
     threads: int,
+    max_batches: int,
 ) -> None:
     """Push load, wait until all of it is stored, and print what was done as one JSON object.
 
@@ -116,6 +118,7 @@ def run_load(
         duration_s=duration_s,
         threads=threads,
         drain_timeout_s=drain_timeout_s,
+        max_batches=max_batches,
     )
     try:
         made = _server(server, token_file, connections=threads + 1)

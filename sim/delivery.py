@@ -8,8 +8,10 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from headroom.client import Client, Refused, Unauthorized, Unavailable
+from headroom.client import Refused, Unauthorized, Unavailable
+from headroom.contracts import TelemetryAck
 from sim.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -50,10 +52,18 @@ class Gate:
             self._opens_at = self._clock() + min(max(wait_s, retry_after_s or 0.0), 60.0)
 
 
+class Pusher(Protocol):
+    """What pushes the batches of one agent, such as :class:`headroom.client.Client`."""
+
+    def push_compressed(self, body: bytes) -> TelemetryAck: ...
+
+    def position(self, boot_id: str) -> TelemetryAck: ...
+
+
 class Sender:
     """One agent: its outbox and its client."""
 
-    def __init__(self, outbox: Outbox, client: Client) -> None:
+    def __init__(self, outbox: Outbox, client: Pusher) -> None:
         self.outbox = outbox
         self.client = client
         self.queued = False

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headroom.contracts import NodeReport
 from sim import enroll
 from sim.delivery import Delivery, Sender
 from sim.enroll import Server
-from sim.fleet import Fleet, inventory_yaml, make_fleet
+from sim.fleet import GPUS_PER_NODE, Fleet, inventory_yaml, make_fleet
 from sim.network import Network
 from sim.outbox import Outbox
-from sim.readings import Frame, join, join_reports
+from sim.readings import Frame, join, join_reports, xid_columns
 from sim.state import Twin
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,9 @@ class Demo:
         self.sources: list[Source] = []
         self._heard_at = 0.0
         self._delivery: Delivery | None = None
+        #: How much of the log of Xid errors each source has told; what is not to be told.
+        self._xids_told: dict[str, int] = {}
+        self._xids_before = 0
 
     def run(self) -> None:
         """Enrol, push the history, then push readings until stopped.
@@ -94,6 +98,7 @@ class Demo:
     def _warm_up(self) -> None:
         for _ in range(int(WARM_UP_S / HISTORY_STEP_S)):
             self._advance(HISTORY_STEP_S)
+        self._xids_before = len(self.twin.xid_log)
 
     def _advance(self, dt_s: float) -> None:
         self.twin.advance(dt_s)
@@ -172,9 +177,24 @@ class Demo:
             ]
             if not reports:
                 return
+            self._add_xids(source, reports, at[-1])
             source.sender.outbox.add(nodes=reports, sent_at=at[-1])
         if self._delivery is not None:
             self._delivery.submit(source.sender)
+
+    def _add_xids(self, source: Source, reports: list[NodeReport], ts: float) -> None:
+        """Have each report tell what its node's kernel has logged since the last one."""
+        log = self.twin.xid_log
+        told = self._xids_told.get(source.name, self._xids_before)
+        self._xids_told[source.name] = len(log)
+        for report in reports if told < len(log) else ():
+            lines = [
+                line
+                for line in log[told:]
+                if self.fleet.nodes[line.gpu // GPUS_PER_NODE] == report.node
+            ]
+            if lines:
+                report.xids = xid_columns(lines, self.twin.now_s, ts)
 
     def _loop(self) -> None:
         """Step the twin each second and let the agents sample in turn, spread over the period."""

@@ -35,6 +35,10 @@ class Server:
         self.setup = Client(url, token, timeout_s=SETUP_TIMEOUT_S)
         self._agents = Client(url, "", timeout_s=PUSH_TIMEOUT_S, connections=connections)
 
+    @property
+    def url(self) -> str:
+        return self.setup.server_url
+
     def client(self, token: str) -> Client:
         """Return the client of the agent whose token this is. All agents share connections."""
         return self._agents.with_token(token)

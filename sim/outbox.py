@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headroom import __version__
@@ -110,13 +111,21 @@ class Outbox:
                 links=links,
                 meters=meters,
             )
-            rows = row_count(batch)
-            body = compress_batch(batch)
-            self._pending[batch.seq] = Pending(batch.seq, rows, body)
-            self._bytes += len(body)
-            self._next_seq += 1
-            self.counts.batches += 1
-            self.counts.rows += rows
+            self._keep(row_count(batch), compress_batch(batch))
+
+    def add_encoded(self, rows: int, encode: Callable[[int, int], bytes]) -> None:
+        """Keep the next batch, of so many rows, that ``encode`` makes of its seq and oldest_seq."""
+        with self._lock:
+            self._trim()
+            oldest = next(iter(self._pending), self._next_seq)
+            self._keep(rows, encode(self._next_seq, oldest))
+
+    def _keep(self, rows: int, body: bytes) -> None:
+        self._pending[self._next_seq] = Pending(self._next_seq, rows, body)
+        self._bytes += len(body)
+        self._next_seq += 1
+        self.counts.batches += 1
+        self.counts.rows += rows
 
     def unsent(self) -> Pending | None:
         """Return the oldest batch that was not sent since the last :meth:`rewind`."""

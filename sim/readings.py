@@ -19,10 +19,11 @@ from headroom.contracts import (
     LinkColumns,
     MeterColumns,
     NodeReport,
+    XidColumns,
 )
 from sim.fleet import GPUS_PER_NODE
 from sim.network import Network
-from sim.state import Twin
+from sim.state import Twin, XidLine
 
 Array = NDArray[np.float64]
 AnyColumns = TypeVar("AnyColumns", bound=Columns)
@@ -41,7 +42,8 @@ class Frame:
     def __init__(self, twin: Twin, network: Network) -> None:
         self.fleet = twin.fleet
         self.silent = twin.silent
-        self._gpus = _gpu_arrays(twin, network)
+        #: The columns of all GPUs by name in the contract; NaN where a model lacks the part.
+        self.gpus = _gpu_arrays(twin, network)
         self._xid = twin.xid.copy()
         self._hosts = _host_arrays(twin, network)
         self._job = [twin.workload.names[slot] for slot in twin.workload.job_of_node]
@@ -63,7 +65,7 @@ class Frame:
         first = node * GPUS_PER_NODE
         part = slice(first, first + GPUS_PER_NODE)
         gpus = GpuColumns(ts=[ts] * GPUS_PER_NODE, gpu=list(range(GPUS_PER_NODE)))
-        for name, values in self._gpus.items():
+        for name, values in self.gpus.items():
             # GPUs of one node are of one model: a part that the first lacks, all lack.
             if values[first] == values[first]:
                 setattr(gpus, name, values[part].tolist())
@@ -120,6 +122,17 @@ class Frame:
         for index, (name, row) in enumerate(self.fleet.rows):
             if name == self.fleet.sites[site]:
                 yield row, self.fleet.row_of_rack == index
+
+
+def xid_columns(lines: Sequence[XidLine], now_s: float, ts: float) -> XidColumns:
+    """Return lines of one node's kernel log, of which ``ts`` is the twin's ``now_s``."""
+    indexes: list[int | None] = [line.gpu % GPUS_PER_NODE for line in lines]
+    return XidColumns(
+        ts=[ts - (now_s - line.at_s) for line in lines],
+        xid=[line.xid for line in lines],
+        gpu=indexes,
+        text=[f"NVRM: Xid: {line.xid}, GPU {i}" for line, i in zip(lines, indexes, strict=True)],
+    )
 
 
 def join(blocks: Sequence[AnyColumns]) -> AnyColumns:

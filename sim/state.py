@@ -11,6 +11,7 @@ give the same values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,6 +177,14 @@ def make_parts(fleet: Fleet, rng: np.random.Generator) -> Parts:
     )
 
 
+class XidLine(NamedTuple):
+    """An Xid error in the log of a node's kernel."""
+
+    at_s: float
+    gpu: int
+    xid: int
+
+
 class Twin:
     """The state of a fleet at ``now_s``; :meth:`advance` is its only way forward."""
 
@@ -206,6 +215,8 @@ class Twin:
         self.ecc = self._rng.poisson(0.05, gpus)
         self.xid = np.zeros(gpus, dtype=np.int64)
         self._xid_at_s = np.full(gpus, -np.inf)
+        #: What the kernels have logged, in order of time.
+        self.xid_log: list[XidLine] = []
         self.host_w: Array = self.parts.node_host_idle_w.copy()
         self.silent_until_s = np.zeros(nodes)
         self.rack_w: Array = np.zeros(racks)
@@ -414,6 +425,7 @@ class Twin:
         for i in rng.integers(0, gpus, rng.poisson(XID_PER_GPU_S * gpus * dt_s)):
             self.xid[i] = rng.choice(XIDS)
             self._xid_at_s[i] = self.now_s
+            self.xid_log.append(XidLine(self.now_s, int(i), int(self.xid[i])))
             self.workload.fail(int(self.job_of_gpu[i]), self.now_s)
         self.xid[self._xid_at_s < self.now_s - XID_KEPT_S] = 0
         for i in rng.integers(0, nodes, rng.poisson(SILENCE_PER_NODE_S * nodes * dt_s)):

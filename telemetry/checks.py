@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headroom.contracts import BatchError, LinkColumns, MeterColumns, NodeReport, TelemetryBatch
 from headroom.contracts import blocks as blocks_of
-from telemetry.directory import AgentScope, KnownThing, Names
+from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
+
+#: How the boot_ids begin under which the server itself makes batches.
+SERVER_BOOT_ID = "server:"
 
 
 class OutOfScope(BatchError):
@@ -24,6 +29,13 @@ def check_agent(batch: TelemetryBatch, scope: AgentScope) -> None:
             field="agent",
             hint=f"start the agent with --agent {scope.name}, or give it its own token",
         )
+    if batch.boot_id.startswith(SERVER_BOOT_ID):
+        raise BatchError(
+            "reserved_boot_id",
+            f"a boot_id that begins with {SERVER_BOOT_ID!r} is the server's own",
+            field="boot_id",
+            hint="choose another, such as a random one",
+        )
 
 
 def check_times(
@@ -34,47 +46,47 @@ def check_times(
         if not block.ts:
             continue
         if max(block.ts) > now + max_future_s:
-            raise BatchError(
-                "future_time",
-                f"the reading is {max(block.ts) - now:.1f} s ahead of the server's clock;"
-                f" at most {max_future_s:g} s is taken",
-                field=f"{path}.ts[{block.ts.index(max(block.ts))}]",
-                hint="set the node's clock (chrony or systemd-timesyncd)",
-            )
+            at = block.ts.index(max(block.ts))
+            raise future_time(f"{path}.ts[{at}]", block.ts[at] - now, max_future_s)
         if min(block.ts) < now - max_age_s:
-            raise BatchError(
-                "too_old",
-                f"the reading is {(now - min(block.ts)) / 3600:.1f} h old;"
-                f" samples are kept for {max_age_s / 3600:g} h",
-                field=f"{path}.ts[{block.ts.index(min(block.ts))}]",
-                hint="drop it, or raise TELEMETRY_RETENTION_H",
-            )
+            at = block.ts.index(min(block.ts))
+            raise too_old(f"{path}.ts[{at}]", now - block.ts[at], max_age_s)
 
 
 def check_names(batch: TelemetryBatch, scope: AgentScope, names: Names) -> None:
     """Raise where the batch names something unknown, or something that is not the agent's."""
     for i, report in enumerate(batch.nodes):
         _check_node(f"nodes[{i}]", report, scope, names)
+    for i, limit in enumerate(batch.limits):
+        known_node(f"limits[{i}]", limit.node, scope, names)
     if batch.links is not None:
         _check_links(batch.links, scope, names)
     if batch.meters is not None:
         _check_meters(batch.meters, scope, names)
 
 
-def _check_node(path: str, report: NodeReport, scope: AgentScope, names: Names) -> None:
-    node = names.node(report.node)
+def known_node(path: str, name: str, scope: AgentScope, names: Names) -> KnownNode:
+    """Return the node that the document at ``path`` names; raise where it may not be named."""
+    node = names.node(name)
     if node is None:
-        raise _unknown("node", report.node, f"{path}.node")
+        raise unknown("node", name, f"{path}.node")
     if not scope.holds(node_id=node.node_id, site_id=node.site_id):
-        raise _foreign("node", report.node, f"{path}.node", scope)
-    if report.gpus is not None and not node.gpu_ids.keys() >= set(report.gpus.gpu):
-        at = next(i for i, gpu in enumerate(report.gpus.gpu) if gpu not in node.gpu_ids)
-        raise UnknownName(
-            "unknown_gpu",
-            f"node {report.node!r} has no GPU {report.gpus.gpu[at]} in the inventory",
-            field=f"{path}.gpus.gpu[{at}]",
-            hint="add it to the inventory: manage.py fleet plan, then apply",
-        )
+        raise foreign("node", name, f"{path}.node", scope)
+    return node
+
+
+def _check_node(path: str, report: NodeReport, scope: AgentScope, names: Names) -> None:
+    node = known_node(path, report.node, scope, names)
+    if report.gpus is not None:
+        _check_gpus(f"{path}.gpus", report.gpus.gpu, report.node, node)
+    if report.xids is not None and report.xids.gpu is not None:
+        _check_gpus(f"{path}.xids", report.xids.gpu, report.node, node)
+
+
+def _check_gpus(path: str, named: Sequence[int | None], name: str, node: KnownNode) -> None:
+    for at, gpu in enumerate(named):
+        if gpu is not None and gpu not in node.gpu_ids:
+            raise unknown_gpu(name, gpu, f"{path}.gpu[{at}]")
 
 
 def _check_links(block: LinkColumns, scope: AgentScope, names: Names) -> None:
@@ -92,24 +104,57 @@ def _check_thing(
     kind: str, name: str, path: str, thing: KnownThing | None, scope: AgentScope
 ) -> None:
     if thing is None:
-        raise _unknown(kind, name, path)
+        raise unknown(kind, name, path)
     if not scope.holds(node_id=thing.node_id, site_id=thing.site_id):
-        raise _foreign(kind, name, path, scope)
+        raise foreign(kind, name, path, scope)
 
 
-def _unknown(kind: str, name: str, path: str) -> UnknownName:
+def future_time(field: str, ahead_s: float, max_future_s: float) -> BatchError:
+    """Return the error of a reading that is ``ahead_s`` ahead of the server's clock."""
+    return BatchError(
+        "future_time",
+        f"the reading is {ahead_s:.1f} s ahead of the server's clock;"
+        f" at most {max_future_s:g} s is taken",
+        field=field,
+        hint="set the node's clock (chrony or systemd-timesyncd)",
+    )
+
+
+def too_old(field: str, age_s: float, max_age_s: float) -> BatchError:
+    """Return the error of a reading whose partition may be gone."""
+    return BatchError(
+        "too_old",
+        f"the reading is {age_s / 3600:.1f} h old; samples are kept for {max_age_s / 3600:g} h",
+        field=field,
+        hint="drop it, or raise TELEMETRY_RETENTION_H",
+    )
+
+
+def unknown(kind: str, name: str, field: str) -> UnknownName:
+    """Return the error of naming a node, link or meter that the inventory does not have."""
     return UnknownName(
         f"unknown_{kind}",
         f"the inventory has no {kind} {name!r}",
-        field=path,
+        field=field,
         hint="add it to the inventory: manage.py fleet plan, then apply",
     )
 
 
-def _foreign(kind: str, name: str, path: str, scope: AgentScope) -> OutOfScope:
+def unknown_gpu(node: str, index: int, field: str) -> UnknownName:
+    """Return the error of naming a GPU that its node does not have."""
+    return UnknownName(
+        "unknown_gpu",
+        f"node {node!r} has no GPU {index} in the inventory",
+        field=field,
+        hint="add it to the inventory: manage.py fleet plan, then apply",
+    )
+
+
+def foreign(kind: str, name: str, field: str, scope: AgentScope) -> OutOfScope:
+    """Return the error of speaking for what is another agent's."""
     return OutOfScope(
         f"foreign_{kind}",
         f"agent {scope.name!r} may not speak for {kind} {name!r}",
-        field=path,
+        field=field,
         hint=f"add the {kind}'s node or site to the agent's scope on the Agents page",
     )

@@ -31,6 +31,14 @@ class AgentScope:
         return node_id in self.node_ids or site_id in self.site_ids
 
 
+@dataclass(frozen=True)
+class _Token:
+    """What a token stands for, and until when (Unix s): one that was replaced may go on a while."""
+
+    scope: AgentScope
+    good_until: float = math.inf
+
+
 class _Scopes:
     """The scopes of all agents by the digests of their tokens, as this process last read them.
 
@@ -39,16 +47,17 @@ class _Scopes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._scopes: dict[bytes, AgentScope] = {}
+        self._tokens: dict[bytes, _Token] = {}
         self._generation: int | None = None
         self._checked_at = -math.inf
 
     def find(self, digest: bytes) -> AgentScope | None:
         if time.monotonic() - self._checked_at > SCOPE_MAX_AGE_S:
             self._refresh()
-        if digest not in self._scopes:
+        if digest not in self._tokens:
             self._refresh()  # the agent may have been enrolled a moment ago
-        return self._scopes.get(digest)
+        token = self._tokens.get(digest)
+        return token.scope if token is not None and token.good_until > time.time() else None
 
     def forget(self) -> None:
         """Look again at the next call."""
@@ -60,7 +69,7 @@ class _Scopes:
             asked_at = time.monotonic()
             generation = ScopeGeneration.current()
             if generation != self._generation:
-                self._scopes = _load_scopes()
+                self._tokens = _load_tokens()
                 self._generation = generation
             self._checked_at = asked_at
 
@@ -79,19 +88,24 @@ def scope_of(token: str) -> AgentScope | None:
     return _scopes.find(tokens.digest(token))
 
 
-def _load_scopes() -> dict[bytes, AgentScope]:
+def _load_tokens() -> dict[bytes, _Token]:
     nodes = _grouped(Agent.nodes.through.objects.values_list("agent_id", "node_id"))
     sites = _grouped(Agent.sites.through.objects.values_list("agent_id", "site_id"))
-    agents = Agent.objects.usable().values_list("digest", "pk", "name")
-    return {
-        bytes(digest): AgentScope(
+    agents = Agent.objects.usable().values_list(
+        "pk", "name", "digest", "previous_digest", "previous_until"
+    )
+    found: dict[bytes, _Token] = {}
+    for pk, name, digest, previous, until in agents:
+        scope = AgentScope(
             agent_id=pk,
             name=name,
             node_ids=frozenset(nodes.get(pk, ())),
             site_ids=frozenset(sites.get(pk, ())),
         )
-        for digest, pk, name in agents
-    }
+        found[bytes(digest)] = _Token(scope)
+        if previous is not None and until is not None:
+            found[bytes(previous)] = _Token(scope, until.timestamp())
+    return found
 
 
 def _grouped(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:

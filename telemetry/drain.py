@@ -8,34 +8,36 @@ its state afresh.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
-from psycopg import Cursor
 
 from fleet import snapshot
-from headroom.contracts import TelemetryBatch, decode_batch
-from telemetry import metrics, samples, sql, stream
-from telemetry.directory import names_of
+from telemetry import metrics, rows, samples, sql, stream
 from telemetry.frame import KINDS, FrameWriter
+from telemetry.limits import store as limits
 from telemetry.models import ReportedJob
 from telemetry.positions import Position, TooFarAhead
-from telemetry.rows import Gathered, gather, job_names, newest_ts
+from telemetry.rollups import marks
+from telemetry.rows import Directory, Gathered, Mount
 from telemetry.samples import Rows
-from telemetry.throttle import Tracker
+from telemetry.stream import Message
+from telemetry.throttle.follower import Follower
+from telemetry.tiers import raw_width as partition_width
 
 log = structlog.get_logger(__name__)
 
-#: Messages that one round takes: enough for a COPY of some 10,000 rows, few enough to stay quick.
+#: What one round takes: enough for a COPY of some 50,000 rows, few enough to stay quick.
 MESSAGES_PER_ROUND = 1_000
+BYTES_PER_ROUND = 8 * 2**20
+#: Partitions that end so long ago, or later, stay where they are while a drain lives.
+_LASTING = timedelta(minutes=30)
 #: First of the two keys of the advisory lock; the second is the shard.
 _LOCK_CLASS = 0x48454144
 
@@ -57,79 +59,79 @@ def only_one(shard: int) -> Iterator[bool]:
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_CLASS, shard])
 
 
-@dataclass(frozen=True)
-class Received:
-    """A batch out of the stream."""
-
-    agent_id: int
-    received_at: float
-    batch: TelemetryBatch
-
-    @property
-    def position_key(self) -> tuple[int, str]:
-        return (self.agent_id, self.batch.boot_id)
-
-
 class Drain:
     """Empties one shard's stream, round by round."""
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
         self._frame = FrameWriter(shard)
-        self._tracker = Tracker(sql.open_events())
+        self._throttling = Follower(shard)
+        self._positions = sql.Positions()
         self._known_partitions: set[samples.Partition] = set()
         self._jobs: dict[str, int] = {}
+        self._mounts: dict[Mount, int] = {}
+        #: whether the last round took as much as a round may take
+        self.has_more = False
 
     def step(self, limit: int = MESSAGES_PER_ROUND) -> int:
         """Store one round of up to ``limit`` messages and return how many there were."""
-        with _without_garbage_collection():
-            return self._step(limit)
-
-    def _step(self, limit: int) -> int:
-        messages = stream.read(self._shard, limit)
-        if not messages:
+        entries = stream.read(self._shard, limit, BYTES_PER_ROUND)
+        self.has_more = len(entries) >= limit or sum(e.size for e in entries) >= BYTES_PER_ROUND
+        if not entries:
             return 0
         with metrics.DRAIN_SECONDS.time():
-            received = [
-                Received(m.agent_id, m.received_at, decode_batch(m.body, json=False))
-                for _, m in messages
-            ]
-            marks = self._store(received)
+            messages = [entry.message for entry in entries if entry.message is not None]
+            marks = self._store(messages)
             self._frame.flush()
-            stream.publish_durable(marks)
-            stream.remove(self._shard, [entry_id for entry_id, _ in messages])
-        now = time.time()
-        for item in received:
-            metrics.VISIBLE_SECONDS.observe(now - item.received_at)
-        return len(messages)
+            stream.publish_durable(self._shard, marks)
+            stream.remove(self._shard, entries)
+        _count(entries, messages)
+        return len(entries)
 
-    def _store(self, received: list[Received]) -> dict[tuple[int, str], int]:
-        """Commit what is new of ``received`` and return how far each agent's batches now are."""
-        with transaction.atomic(), connection.cursor() as django_cursor:
-            cursor: Cursor[Any] = django_cursor.cursor
-            positions = sql.lock_positions(cursor, {item.position_key for item in received})
-            fresh = _take(received, positions)
-            gathered = self._gather(fresh)
-            for rows in gathered.rows.values():
-                self._copy(cursor, rows)
+    def _store(self, messages: list[Message]) -> dict[tuple[int, str], int]:
+        """Commit what is new of ``messages`` and return how far each agent's batches now are."""
+        with transaction.atomic():
+            cursor = _cursor()
+            positions = self._positions.load(cursor, {m.position_key for m in messages})
+            fresh = _take(messages, positions)
+            gathered = self._gather(cursor, fresh)
+            for found in gathered.rows.values():
+                self._copy(cursor, found)
+            marks.note(cursor, gathered.rows.values())
             if "gpu" in gathered.rows:
-                self._follow_throttling(cursor, gathered.rows["gpu"])
-            sql.save_positions(cursor, positions)
-            sql.note_agents(cursor, [_last_word(items) for items in _by_agent(received)])
+                self._throttling.follow(cursor, gathered.rows["gpu"])
+            sql.save_xids(cursor, [line for m in fresh for line in m.packed.xids])
+            limits.save(cursor, fresh)
+            self._positions.save(cursor, positions)
+            sql.note_agents(cursor, [_note(message) for message in _last_words(messages)])
         for kind in KINDS:
             if kind in gathered.rows:
                 self._frame.update(kind, gathered.rows[kind], gathered.received_at[kind])
-        _count(received, fresh, gathered)
+        metrics.DUPLICATES.inc(len(messages) - len(fresh))
+        metrics.DROPPED_ROWS.inc(gathered.dropped)
+        for found in gathered.rows.values():
+            metrics.ROWS.labels(found.table.name).inc(len(found))
         return {key: position.mark for key, position in positions.items()}
 
-    def _gather(self, fresh: list[Received]) -> Gathered:
-        pairs = [(item.batch, item.received_at) for item in fresh]
-        self._learn_jobs(job_names([batch for batch, _ in pairs]))
-        gathered = gather(pairs, names_of(snapshot.current()), self._jobs)
+    def _gather(self, cursor: psycopg.Cursor[Any], fresh: list[Message]) -> Gathered:
+        packed = [message.packed for message in fresh]
+        self._learn_jobs(rows.job_names(packed))
+        self._learn_mounts(cursor, rows.mounts(packed))
+        pairs = [(message.packed, message.received_at) for message in fresh]
+        gathered = rows.gather(pairs, self._directory(snapshot.current()))
         if gathered.dropped:
             # The inventory may be newer than this process's copy of it: look once more.
-            gathered = gather(pairs, names_of(snapshot.fresh()), self._jobs)
+            gathered = rows.gather(pairs, self._directory(snapshot.fresh()))
         return gathered
+
+    def _directory(self, fleet: snapshot.FleetArrays) -> Directory:
+        known_ids = {
+            "gpu": fleet.gpus.ids,
+            "host": fleet.nodes.ids,
+            "link": fleet.links.ids,
+            "meter": fleet.meters.ids,
+        }
+        return Directory(known_ids, self._jobs, self._mounts)
 
     def _learn_jobs(self, names: set[str]) -> None:
         missing = names - self._jobs.keys()
@@ -140,73 +142,70 @@ class Drain:
             found = ReportedJob.objects.filter(name__in=missing).values_list("name", "pk")
             self._jobs.update(found)
 
-    def _copy(self, cursor: Cursor[Any], rows: Rows) -> None:
-        wanted = set(samples.partitions_for(rows.table, rows.columns["ts"], partition_width()))
+    def _learn_mounts(self, cursor: psycopg.Cursor[Any], mounts: set[Mount]) -> None:
+        missing = mounts - self._mounts.keys()
+        if missing:
+            self._mounts.update(sql.save_mounts(cursor, missing))
+
+    def _copy(self, cursor: psycopg.Cursor[Any], found: Rows) -> None:
+        wanted = set(samples.partitions_for(found.table, found.columns["ts"], partition_width()))
         missing = sorted(wanted - self._known_partitions)
         if missing:
             samples.create_partitions(cursor, missing)
+            # Old ones may leave for the cold tier at any time: those are looked for each time.
+            lasting = {p for p in missing if p.end > datetime.now(UTC) - _LASTING}
             # Known only once the transaction is through: a rollback takes the partition with it.
-            transaction.on_commit(lambda: self._known_partitions.update(missing))
-        samples.copy(cursor, rows)
+            transaction.on_commit(lambda: self._known_partitions.update(lasting))
+        samples.copy(cursor, found)
 
-    def _follow_throttling(self, cursor: Cursor[Any], rows: Rows) -> None:
-        known_until = self._frame.ts("gpu", rows.columns["gpu_id"])
-        changes = self._tracker.advance(rows, known_until)
-        sql.save_events(cursor, changes)
+    def keep(self) -> None:
+        """Leave behind what the next drain of the shard would else have to make again."""
+        self._throttling.keep()
 
 
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Keep the collector out of a round.
+def _cursor() -> psycopg.Cursor[Any]:
+    """Return a cursor on Django's connection that lets the server keep plans of our statements.
 
-    A round makes some 100,000 lists and no cycles; looking for some among them, again and again,
-    costs many times what decoding does.
+    Django's own puts parameters into the text, which is then parsed and planned each time.
     """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    connection.ensure_connection()
+    raw: psycopg.Connection[Any] = connection.connection
+    raw.prepare_threshold = 2
+    return psycopg.Cursor(raw)
 
 
-def partition_width() -> timedelta:
-    """Return the width of new partitions: as set, else by the size of the fleet."""
-    if settings.TELEMETRY_PARTITION_MIN:
-        return timedelta(minutes=settings.TELEMETRY_PARTITION_MIN)
-    return samples.width_for(len(snapshot.current().gpus))
-
-
-def _take(received: list[Received], positions: dict[tuple[int, str], Position]) -> list[Received]:
+def _take(messages: list[Message], positions: dict[tuple[int, str], Position]) -> list[Message]:
     """Return what was not stored before, in order, and note it in ``positions``."""
     fresh = []
-    for item in received:
+    for message in messages:
         try:
-            is_new = positions[item.position_key].take(item.batch.seq, item.batch.oldest_seq)
+            is_new = positions[message.position_key].take(message.seq, message.oldest_seq)
         except TooFarAhead:
-            log.warning("batch_too_far_ahead", agent=item.batch.agent, seq=item.batch.seq)
+            log.warning("batch_too_far_ahead", agent_id=message.agent_id, seq=message.seq)
             continue
         if is_new:
-            fresh.append(item)
+            fresh.append(message)
     return fresh
 
 
-def _by_agent(received: list[Received]) -> list[list[Received]]:
-    agents: dict[int, list[Received]] = {}
-    for item in received:
-        agents.setdefault(item.agent_id, []).append(item)
-    return list(agents.values())
+def _last_words(messages: list[Message]) -> list[Message]:
+    """Return of each agent the message that was sent last."""
+    last: dict[int, Message] = {}
+    for message in messages:
+        known = last.get(message.agent_id)
+        if known is None or message.sent_at > known.sent_at:
+            last[message.agent_id] = message
+    return list(last.values())
 
 
-def _last_word(items: list[Received]) -> sql.AgentNote:
-    """Return what the newest batch of one agent says of it."""
-    last = max(items, key=lambda item: item.batch.sent_at)
-    newest = newest_ts(last.batch)
-    status = last.batch.status
+def _note(last: Message) -> sql.AgentNote:
+    """Return what a message says of its agent."""
+    status, span = last.status, last.packed.span
     return sql.AgentNote(
         agent_id=last.agent_id,
         last_seen_at=datetime.fromtimestamp(last.received_at, UTC),
-        lag_s=None if newest is None else last.received_at - newest,
-        skew_s=last.batch.sent_at - last.received_at,
+        lag_s=None if span is None else last.received_at - span[1],
+        skew_s=last.sent_at - last.received_at,
         version=status.version if status else None,
         spooled_batches=status.spooled_batches if status else None,
         dropped_batches=status.dropped_batches if status else None,
@@ -215,8 +214,11 @@ def _last_word(items: list[Received]) -> sql.AgentNote:
     )
 
 
-def _count(received: list[Received], fresh: list[Received], gathered: Gathered) -> None:
-    metrics.DUPLICATES.inc(len(received) - len(fresh))
-    metrics.DROPPED_ROWS.inc(gathered.dropped)
-    for rows in gathered.rows.values():
-        metrics.ROWS.labels(rows.table.name).inc(len(rows))
+def _count(entries: list[stream.Entry], messages: list[Message]) -> None:
+    unreadable = len(entries) - len(messages)
+    if unreadable:
+        # Their agents send them again, as after a loss of Redis.
+        log.warning("messages_of_another_release_dropped", count=unreadable)
+    now = time.time()
+    for message in messages:
+        metrics.VISIBLE_SECONDS.observe(now - message.received_at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 from django.db import IntegrityError, transaction
@@ -154,18 +155,21 @@ def _link(through: type[Model], old: Sequence[int], links: Iterable[tuple[int, s
     )
 
 
-def rotate(actor: User | str, agent: Agent) -> str:
-    """Give ``agent`` a new token, end the old one, and return the new one."""
+def rotate(actor: User | str, agent: Agent, *, grace: timedelta = timedelta()) -> str:
+    """Give ``agent`` a new token and return it. The old one ends after ``grace``."""
     with transaction.atomic():
-        secret = agent.renew_token()
+        old_until = timezone.now() + grace if grace else None
+        secret = agent.renew_token(old_until=old_until)
         agent.save(update_fields=Agent.TOKEN_FIELDS)
-        audit.record(actor, "agent.rotate", agent.name, hint=agent.hint)
+        audit.record(
+            actor, "agent.rotate", agent.name, hint=agent.hint, grace_s=grace.total_seconds()
+        )
         transaction.on_commit(directory.forget_scopes)
     return secret
 
 
 def revoke(actor: User | str, agent: Agent) -> bool:
-    """End the token of ``agent``; False where it was ended before."""
+    """End the tokens of ``agent``; False where that was done before."""
     with transaction.atomic():
         now = timezone.now()
         if not Agent.objects.usable().filter(pk=agent.pk).update(revoked_at=now):

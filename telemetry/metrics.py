@@ -4,8 +4,18 @@ from prometheus_client import Counter, Histogram
 
 BATCHES = Counter(
     "headroom_telemetry_batches_total",
-    "Telemetry batches by outcome: accepted, or the code of the refusal.",
+    "Telemetry batches by outcome: accepted, partial, or the code of the refusal.",
     ["outcome"],
+)
+REFUSED_ROWS = Counter(
+    "headroom_telemetry_refused_rows_total",
+    "Rows and samples that were refused, by the code of the refusal.",
+    ["code"],
+)
+SAMPLES = Counter(
+    "headroom_telemetry_samples_total",
+    "Samples of remote write and OTLP: taken, ignored for a reason, or the code of the refusal.",
+    ["way", "outcome"],
 )
 ROWS = Counter("headroom_telemetry_rows_total", "Rows committed to the sample tables.", ["table"])
 DUPLICATES = Counter(

@@ -7,18 +7,37 @@ Samples are not models: they live in range-partitioned tables that only COPY wri
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import OuterRef, Q
+from django.db.models.functions import Coalesce, Now
 
 from accounts import tokens
 from fleet.models import Gpu, Node, Site
 from headroom.contracts import ThrottleCause
+from telemetry.cold.models import ColdFile, DetachedPartition
+from telemetry.faults.models import EccEvent
+from telemetry.lemons.models import LemonFinding, LemonWatch
+from telemetry.limits.models import LimitReport
+from telemetry.rollups.models import JobCarrier, RollupMark, RollupProgress
+from telemetry.throttle import rules
+from telemetry.throttle.models import TrackedRounds
 
-if TYPE_CHECKING:
-    pass
+#: Models of modules of their own: Django finds them through this one.
+_ELSEWHERE = (
+    ColdFile,
+    DetachedPartition,
+    EccEvent,
+    JobCarrier,
+    LemonFinding,
+    LemonWatch,
+    LimitReport,
+    RollupMark,
+    RollupProgress,
+    TrackedRounds,
+)
 
 
 class AgentState(models.TextChoices):
@@ -84,6 +103,10 @@ class Agent(models.Model):
     )
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     hint = models.CharField(max_length=12, editable=False)
+    previous_digest = models.BinaryField(max_length=32, null=True, editable=False)
+    previous_until = models.DateTimeField(
+        null=True, editable=False, help_text="Until then the token before this one is good, too"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
 
@@ -102,7 +125,10 @@ class Agent(models.Model):
     last_error = models.CharField(max_length=500, blank=True)
 
     # What we refused of it.
-    refused_batches = models.BigIntegerField(default=0)
+    refused_batches = models.BigIntegerField(default=0, help_text="Of which nothing was taken")
+    refused_rows = models.BigIntegerField(
+        default=0, help_text="Of batches of which the rest was taken"
+    )
     last_refusal = models.CharField(max_length=500, blank=True)
     last_refused_at = models.DateTimeField(null=True, blank=True)
 
@@ -125,10 +151,17 @@ class Agent(models.Model):
         return AgentState.LIVE
 
     #: What :meth:`renew_token` changes, for the save that has to follow.
-    TOKEN_FIELDS = ("digest", "hint", "revoked_at")
+    TOKEN_FIELDS = ("digest", "hint", "previous_digest", "previous_until", "revoked_at")
 
-    def renew_token(self) -> str:
-        """Take a new token in place of any old one and return it; the caller saves."""
+    def renew_token(self, *, old_until: datetime | None = None) -> str:
+        """Take a new token in place of any old one and return it; the caller saves.
+
+        ``old_until``: until then the one that was in force stays so. Any before it ends.
+        """
+        in_force = self.pk is not None and self.revoked_at is None
+        keep = old_until is not None and in_force
+        self.previous_digest = self.digest if keep else None
+        self.previous_until = old_until if keep else None
         secret = tokens.generate(tokens.AGENT_PREFIX)
         self.digest = tokens.digest(secret)
         self.hint = tokens.hint(secret)
@@ -172,6 +205,36 @@ class IngestPosition(models.Model):
         return f"{self.agent} {self.boot_id}: {self.mark}"
 
 
+class PushedRequest(models.Model):
+    """A request of a sender that keeps nothing: remote write or OTLP.
+
+    The answer says that it was taken, so what it holds lies here until it is stored; after that the
+    digest alone, by which the request is known when it is sent again.
+    """
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="pushed_requests")
+    digest = models.BinaryField(max_length=32)
+    received_at = models.DateTimeField()
+    rows = models.IntegerField()
+    body = models.BinaryField(null=True, help_text="Its readings; null once they are stored")
+    seq = models.BigIntegerField(null=True, help_text="The batch that carries them to the drain")
+    sent_at = models.DateTimeField(null=True, help_text="When that was last put on the stream")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "digest"], name="pushed_request_key")
+        ]
+        indexes = [
+            models.Index(
+                fields=["id"], condition=Q(body__isnull=False), name="pushed_request_waiting"
+            ),
+            models.Index(fields=["agent", "-seq"], name="pushed_request_seq"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.agent} {self.received_at:%H:%M:%S}"
+
+
 class ReportedJob(models.Model):
     """A job that telemetry mentioned, by the name that the training loop gave it."""
 
@@ -179,6 +242,57 @@ class ReportedJob(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Mount(models.Model):
+    """A mount of a node whose storage the agent probes, by the name that the agent gives it."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="mounts")
+    name = models.CharField(max_length=200)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["node", "name"], name="mount_key")]
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.name}"
+
+
+class XidEvent(models.Model):
+    """An Xid error that a node's kernel logged."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="xid_events")
+    gpu = models.ForeignKey(
+        Gpu,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="xid_events",
+        help_text="None where the line names no GPU that is known",
+    )
+    ts = models.DateTimeField(help_text="Time of the line")
+    xid = models.IntegerField()
+    pci = models.CharField(max_length=50, blank=True, help_text="Bus id that the line gives")
+    text = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["-ts", "-id"]
+        constraints = [
+            # A kernel log may be read twice.
+            models.UniqueConstraint(
+                fields=["node", "ts", "xid", "gpu"], name="xid_event_key", nulls_distinct=False
+            )
+        ]
+        indexes = [
+            models.Index(fields=["-ts"], name="xid_event_ts"),
+            models.Index(fields=["gpu", "-ts"], name="xid_event_gpu_ts"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gpu or self.node} Xid {self.xid} at {self.ts:%H:%M:%S}"
+
+
+#: Xid errors of a GPU that are so close to a throttle event belong to it.
+_XID_NEAR = timedelta(minutes=1)
 
 
 class ThrottleEventQuerySet(models.QuerySet["ThrottleEvent"]):
@@ -194,9 +308,29 @@ class ThrottleEventQuerySet(models.QuerySet["ThrottleEvent"]):
         """Events that touch the span from ``start`` to ``end``."""
         return self.filter(opened_at__lt=end).touching_since(start)
 
+    def of_class(self, wanted: ThrottleEvent.Class) -> ThrottleEventQuerySet:
+        """Events that somebody asked for, or those that nobody did."""
+        return self.filter(expected=wanted == ThrottleEvent.Class.EXPECTED)
+
+    def at_least(self, severity: rules.Severity) -> ThrottleEventQuerySet:
+        """Events that are so severe, or worse."""
+        return self.filter(severity__gte=severity)
+
+    def with_xids(self) -> ThrottleEventQuerySet:
+        """Events with ``xids``, the codes that were logged for their GPU meanwhile."""
+        meanwhile = XidEvent.objects.filter(
+            gpu=OuterRef("gpu"),
+            ts__gte=OuterRef("opened_at") - _XID_NEAR,
+            ts__lte=Coalesce(OuterRef("closed_at"), Now()) + _XID_NEAR,
+        )
+        return self.annotate(xids=ArraySubquery(meanwhile.order_by("ts", "pk").values("xid")))
+
 
 class ThrottleEvent(models.Model):
-    """A span in which one GPU was throttled for one cause."""
+    """A span in which one GPU was throttled for one cause.
+
+    Figures of an event that goes on are those of ``updated_at``, at most a minute old.
+    """
 
     class Cause(models.IntegerChoices):
         SW_POWER_CAP = ThrottleCause.SW_POWER_CAP, "Software power cap"
@@ -207,17 +341,50 @@ class ThrottleEvent(models.Model):
         HW_POWER_BRAKE = ThrottleCause.HW_POWER_BRAKE, "Hardware power brake"
         DISPLAY_CLOCK = ThrottleCause.DISPLAY_CLOCK, "Display clock"
 
+    class Class(models.TextChoices):
+        """Whether somebody asked for it."""
+
+        EXPECTED = "expected", "Expected"
+        UNEXPECTED = "unexpected", "Unexpected"
+
+    class Severity(models.IntegerChoices):
+        INFO = rules.Severity.INFO, "Info"
+        WARNING = rules.Severity.WARNING, "Warning"
+        CRITICAL = rules.Severity.CRITICAL, "Critical"
+
     gpu = models.ForeignKey(Gpu, on_delete=models.CASCADE, related_name="throttle_events")
     cause = models.IntegerField(choices=Cause.choices)
-    opened_at = models.DateTimeField(help_text="First reading that showed it")
-    updated_at = models.DateTimeField(help_text="Last reading that showed it")
+    opened_at = models.DateTimeField(help_text="Begin of the first interval in which it held")
+    updated_at = models.DateTimeField(help_text="End of the last interval in which it held")
     closed_at = models.DateTimeField(
-        null=True, blank=True, help_text="First reading that no longer showed it"
+        null=True, blank=True, help_text="The same, once it is over; null while it goes on"
     )
-    readings = models.IntegerField(default=1)
+    readings = models.IntegerField(default=1, help_text="Intervals in which it held")
+    expected = models.BooleanField(
+        default=False, help_text="For most of its throttled time a limit was lowered"
+    )
+    severity = models.SmallIntegerField(choices=Severity.choices, default=Severity.INFO)
+    observed_s = models.FloatField(default=0.0, help_text="Of its span, what readings tell of")
+    throttled_s = models.FloatField(default=0.0, help_text="For so long the cause held")
+    capped_s = models.FloatField(default=0.0, help_text="Of that, with a lowered power limit")
+    usual_mhz = models.FloatField(
+        null=True, blank=True, help_text="Clock of the GPU under load without throttling"
+    )
+    lost_mhz_s = models.FloatField(
+        null=True, blank=True, help_text="Clock below the usual one, over the throttled time"
+    )
+    energy_j = models.FloatField(null=True, blank=True, help_text="Energy drawn over its span")
     peak_temp_c = models.FloatField(null=True, blank=True)
+    peak_temp_mem_c = models.FloatField(null=True, blank=True)
     peak_power_w = models.FloatField(null=True, blank=True)
     min_sm_mhz = models.FloatField(null=True, blank=True)
+    job = models.ForeignKey(
+        ReportedJob, null=True, blank=True, on_delete=models.SET_NULL,
+        related_name="throttle_events", help_text="What the GPU worked on when it opened",
+    )  # fmt: skip
+    place = models.TextField(
+        blank=True, default="", help_text="site/rack/node/index of the GPU when it opened"
+    )
 
     objects = ThrottleEventQuerySet.as_manager()
 
@@ -242,3 +409,25 @@ class ThrottleEvent(models.Model):
     def cause_token(self) -> str:
         """The cause by its stable token, such as ``sw_power_cap``."""
         return ThrottleCause(self.cause).token
+
+    @property
+    def severity_token(self) -> str:
+        """The severity by its stable token, such as ``critical``."""
+        return rules.Severity(self.severity).token
+
+    @property
+    def class_token(self) -> str:
+        """``expected`` or ``unexpected``."""
+        return self.Class.EXPECTED.value if self.expected else self.Class.UNEXPECTED.value
+
+    @property
+    def share(self) -> float | None:
+        """For which share of its observed time the cause held; None: seen at one moment only."""
+        return self.throttled_s / self.observed_s if self.observed_s > 0 else None
+
+    @property
+    def lost_s(self) -> float | None:
+        """The lost clock as seconds of work at the usual clock."""
+        if self.lost_mhz_s is None or not self.usual_mhz:
+            return None
+        return self.lost_mhz_s / self.usual_mhz

@@ -1,145 +1,370 @@
-"""From checked batches to rows: names become ids, columns of many batches one array each."""
+"""Between batches and rows.
+
+The web process packs a checked batch into records, one for each row, with ids in place of names:
+that is what the stream carries. The drain puts the records of many batches together as one array
+of each table, without looking at any of them by itself.
+
+Names of jobs and mounts have ids only once the drain has stored them. Until then a record holds
+the place of the name in a list that travels with the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import struct
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import numpy as np
 
-from headroom.contracts import Columns, GpuColumns, TelemetryBatch, blocks
+from headroom.contracts import Columns, NodeReport, TelemetryBatch, XidColumns
 from telemetry import samples
-from telemetry.directory import KnownNode, KnownThing, Names
-from telemetry.samples import Array, Rows, Table
+from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
+from telemetry.limits.lines import LimitLine
+from telemetry.samples import NULL_INT, Array, Group, Rows, Table
 
-#: The blocks of one table: the ids of a block's rows, the block, and when it was received.
-_Blocks = list[tuple[list[int], Columns, float]]
-
-
-@dataclass
-class Gathered:
-    """The rows of many batches by kind (those of ``frame.KINDS``, and ``job``)."""
-
-    rows: dict[str, Rows] = field(default_factory=dict)
-    received_at: dict[str, Array] = field(default_factory=dict)
-    #: rows that named what the inventory no longer has
-    dropped: int = 0
-
-
-_TABLES: dict[str, Table] = {
+#: The tables by the kind of thing that they are about.
+TABLES: dict[str, Table] = {
     "gpu": samples.GPU,
     "host": samples.HOST,
     "link": samples.LINK,
     "meter": samples.METER,
     "job": samples.JOB,
+    "storage": samples.STORAGE,
+}
+#: Tells records that were laid out otherwise, by another release.
+LAYOUT = zlib.crc32(repr([table.record.descr for table in TABLES.values()]).encode())
+
+_Thing = TypeVar("_Thing", bound=Hashable)
+
+
+class XidLine(msgspec.Struct, array_like=True, frozen=True):
+    """An Xid error that a node's kernel logged. ``gpu_id`` is None where it is of no known GPU."""
+
+    node_id: int
+    gpu_id: int | None
+    ts: float
+    xid: int
+    pci: str
+    text: str
+
+
+class Mount(msgspec.Struct, array_like=True, frozen=True):
+    """A mount point of a node."""
+
+    node_id: int
+    name: str
+
+
+class Packed(msgspec.Struct, array_like=True):
+    """The rows of one batch: records by kind, and the names of which they hold the places."""
+
+    #: a memoryview, since reading it copies nothing
+    records: dict[str, memoryview]
+    jobs: list[str]
+    mounts: list[Mount]
+    xids: list[XidLine]
+    #: times of the first and the last reading, Unix s; None where there is none
+    span: tuple[float, float] | None
+    limits: list[LimitLine] = []
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        sizes = (len(data) // TABLES[kind].record.itemsize for kind, data in self.records.items())
+        return sum(sizes, len(self.xids))
+
+
+# --- From a batch to records ---------------------------------------------------------------------
+
+
+class _Places(Generic[_Thing]):
+    """Gives each of several things a place in a list, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._places: dict[_Thing, int] = {}
+
+    def of(self, things: Sequence[_Thing | None]) -> list[int]:
+        """Return the place of each of ``things``; NULL_INT for None."""
+        first = things[0] if things else None
+        if things.count(first) == len(things):  # as with the GPUs of one job
+            return [self._place(first)] * len(things)
+        return [self._place(thing) for thing in things]
+
+    def _place(self, thing: _Thing | None) -> int:
+        return NULL_INT if thing is None else self._places.setdefault(thing, len(self._places))
+
+    def things(self) -> list[_Thing]:
+        return list(self._places)
+
+
+class _GroupReader:
+    """Reads the columns of one group off a block."""
+
+    def __init__(self, group: Group, table: Table) -> None:
+        self.group = group
+        is_id = {column.name: column.is_id for column in table.columns}
+        self._ids = [name for name in group.columns if is_id[name]]
+        rest = [name for name in group.columns if not is_id[name]]
+        self._readings = _attributes(rest)
+
+    def __call__(self, block: _Block) -> tuple[list[Any] | None, ...]:
+        """Return the group's columns in its order, None for one that the block leaves out."""
+        return (*map(block.ids.get, self._ids), *self._readings(block.columns))
+
+
+def _attributes(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda thing: tuple(getattr(thing, name) for name in names)
+
+
+_READERS = {
+    kind: [_GroupReader(group, table) for group in table.groups] for kind, table in TABLES.items()
 }
 
 
-def job_names(batches: list[TelemetryBatch]) -> set[str]:
-    """Return the names of all jobs that the batches mention."""
-    names: set[str] = set()
-    for batch in batches:
-        if batch.jobs is not None:
-            names.update(batch.jobs.job)
+class _Block:
+    """A block of a batch, with the columns of ids that take the place of its names."""
+
+    def __init__(self, columns: Columns, **ids: list[int]) -> None:
+        self.columns = columns
+        self.ids = ids
+        self.size = len(columns.ts)
+
+
+class NotPackable(Exception):
+    """A batch names what is unknown, or not its agent's: ``telemetry.checks`` says what."""
+
+
+class _Packer:
+    """Takes the blocks of one batch apart."""
+
+    def __init__(self, scope: AgentScope, names: Names) -> None:
+        self._scope = scope
+        self._names = names
+        self._blocks: dict[str, list[_Block]] = {}
+        self._jobs: _Places[str] = _Places()
+        self._mounts: _Places[Mount] = _Places()
+        self._xids: list[XidLine] = []
+        self._oldest = math.inf
+        self._newest = -math.inf
+
+    def pack(self, batch: TelemetryBatch) -> Packed:
         for report in batch.nodes:
-            if report.gpus is not None and report.gpus.job is not None:
-                names.update(name for name in report.gpus.job if name is not None)
-    return names
+            self._take_report(report)
+        if (links := batch.links) is not None:
+            self._add("link", links, link_id=self._ids(links.link, self._names.link))
+        if (meters := batch.meters) is not None:
+            self._add("meter", meters, meter_id=self._ids(meters.meter, self._names.meter))
+        if (jobs := batch.jobs) is not None:
+            self._add("job", jobs, job_id=self._jobs.of(jobs.job))
+        return Packed(
+            records={
+                kind: memoryview(_records(kind, found)) for kind, found in self._blocks.items()
+            },
+            jobs=self._jobs.things(),
+            mounts=self._mounts.things(),
+            xids=self._xids,
+            span=(self._oldest, self._newest) if self._newest >= 0 else None,
+            limits=[LimitLine(self._node(report.node).node_id, report) for report in batch.limits],
+        )
+
+    def _node(self, name: str) -> KnownNode:
+        node = self._names.node(name)
+        if node is None or not self._scope.holds(node_id=node.node_id, site_id=node.site_id):
+            raise NotPackable
+        return node
+
+    def _take_report(self, report: NodeReport) -> None:
+        node = self._node(report.node)
+        if (gpus := report.gpus) is not None:
+            jobs = {} if gpus.job is None else {"job_id": self._jobs.of(gpus.job)}
+            self._add("gpu", gpus, gpu_id=_gpu_ids(node, gpus.gpu), **jobs)
+        if (host := report.host) is not None:
+            self._add("host", host, node_id=[node.node_id] * len(host))
+        if (storage := report.storage) is not None:
+            mounts = self._mounts.of([Mount(node.node_id, name) for name in storage.mount])
+            self._add("storage", storage, mount_id=mounts, node_id=[node.node_id] * len(storage))
+        if (xids := report.xids) is not None:
+            self._widen(xids.ts)
+            self._xids += _xid_lines(node, xids)
+
+    def _ids(self, given: list[str], look_up: Callable[[str], KnownThing | None]) -> list[int]:
+        things = [look_up(name) for name in given]
+        ids = [
+            thing.id
+            for thing in things
+            if thing and self._scope.holds(node_id=thing.node_id, site_id=thing.site_id)
+        ]
+        if len(ids) < len(given):
+            raise NotPackable
+        return ids
+
+    def _add(self, kind: str, columns: Columns, **ids: list[int]) -> None:
+        if columns.ts:
+            self._widen(columns.ts)
+            self._blocks.setdefault(kind, []).append(_Block(columns, **ids))
+
+    def _widen(self, ts: list[float]) -> None:
+        self._oldest = min(self._oldest, *ts)
+        self._newest = max(self._newest, *ts)
 
 
-def gather(
-    batches: list[tuple[TelemetryBatch, float]], names: Names, job_ids: dict[str, int]
-) -> Gathered:
-    """Return the rows of ``batches``, each given with the time at which it was received.
+def pack(batch: TelemetryBatch, scope: AgentScope, names: Names) -> Packed:
+    """Return the rows of ``batch``. Raises :class:`NotPackable`."""
+    return _Packer(scope, names).pack(batch)
 
-    What is named but unknown is left out and counted: the web process knew it, so it was removed
-    from the inventory in between.
+
+def _gpu_ids(node: KnownNode, indexes: list[int]) -> list[int]:
+    try:
+        return [node.gpu_ids[index] for index in indexes]
+    except KeyError as exc:
+        raise NotPackable from exc
+
+
+def _xid_lines(node: KnownNode, block: XidColumns) -> list[XidLine]:
+    nothing: list[None] = [None] * len(block)
+    columns = zip(
+        block.ts, block.xid, block.gpu or nothing, block.pci or nothing, block.text or nothing,
+        strict=True,
+    )  # fmt: skip
+    return [
+        XidLine(
+            node_id=node.node_id,
+            gpu_id=None if gpu is None else _gpu_ids(node, [gpu])[0],
+            ts=ts,
+            xid=xid,
+            pci=pci or "",
+            text=text or "",
+        )
+        for ts, xid, gpu, pci, text in columns
+    ]
+
+
+def _records(kind: str, found: list[_Block]) -> bytes:
+    """Return the rows of ``found``, one record each."""
+    by_size: dict[int, list[_Block]] = {}
+    for block in found:
+        by_size.setdefault(block.size, []).append(block)
+    return b"".join(_records_of(kind, size, same) for size, same in by_size.items())
+
+
+def _records_of(kind: str, size: int, found: list[_Block]) -> bytes:
+    """Return the rows of blocks that have ``size`` rows each."""
+    records = np.empty(len(found) * size, TABLES[kind].grouped_record)
+    for read in _READERS[kind]:
+        missing = [read.group.missing] * size
+        columns = [
+            missing
+            if column is None or (column[0] is None and column.count(None) == size)
+            else column
+            for column in chain.from_iterable(map(read, found))
+        ]
+        values = _values(read.group, columns).reshape(len(found), -1, size)
+        records[read.group.name] = values.transpose(0, 2, 1).reshape(len(records), -1)
+    return records.tobytes()
+
+
+#: What ``struct`` calls the types of the groups.
+_CODES = {"i8": "q", "f8": "d", "f4": "f"}
+
+
+def _values(group: Group, columns: list[list[Any]]) -> Array:
+    """Return ``columns``, one after the other, as one array.
+
+    All at once: a call of NumPy for each column costs more than its values. ``struct`` takes half
+    as long as NumPy, but knows no null.
     """
-    found: dict[str, _Blocks] = {kind: [] for kind in _TABLES}
+    size = sum(map(len, columns))
+    try:
+        data = struct.pack(f"<{size}{_CODES[group.name]}", *chain.from_iterable(columns))
+    except struct.error:
+        return samples.as_array(group.dtype, [*chain.from_iterable(columns)])
+    return np.frombuffer(data, group.dtype)
+
+
+# --- From the records of many batches to rows ----------------------------------------------------
+
+
+@dataclass
+class Gathered:
+    """The rows of many batches by kind, with the time at which each was received."""
+
+    rows: dict[str, Rows] = field(default_factory=dict)
+    received_at: dict[str, Array] = field(default_factory=dict)
+    #: rows of things that are no longer there
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What is known of the things that records name: ids by kind, and ids of names."""
+
+    known_ids: dict[str, Array]
+    job_ids: dict[str, int]
+    mount_ids: dict[Mount, int]
+
+
+def gather(found: list[tuple[Packed, float]], directory: Directory) -> Gathered:
+    """Return the rows of ``found``, each given with the time at which it was received.
+
+    What was removed from the inventory after the web process saw it is left out and counted.
+    """
     gathered = Gathered()
-    for batch, received_at in batches:
-        for report in batch.nodes:
-            node = names.node(report.node)
-            if report.gpus is not None:
-                ids = _gpu_ids(node, report.gpus)
-                _keep(found["gpu"], ids, report.gpus, received_at, gathered)
-            if report.host is not None:
-                host_ids = None if node is None else [node.node_id] * len(report.host)
-                _keep(found["host"], host_ids, report.host, received_at, gathered)
-        if batch.links is not None:
-            ids = _thing_ids(batch.links.link, names.link)
-            _keep(found["link"], ids, batch.links, received_at, gathered)
-        if batch.meters is not None:
-            ids = _thing_ids(batch.meters.meter, names.meter)
-            _keep(found["meter"], ids, batch.meters, received_at, gathered)
-        if batch.jobs is not None:
-            ids = [job_ids[name] for name in batch.jobs.job]
-            _keep(found["job"], ids, batch.jobs, received_at, gathered)
-    for kind, kept in found.items():
-        if kept:
-            gathered.rows[kind] = _concatenate(_TABLES[kind], kept, job_ids)
-            sizes = [len(ids) for ids, _, _ in kept]
-            gathered.received_at[kind] = np.repeat([at for _, _, at in kept], sizes)
+    for kind, table in TABLES.items():
+        parts = [(p, p.records[kind], at) for p, at in found if kind in p.records]
+        if not parts:
+            continue
+        records = np.frombuffer(bytearray().join(data for _, data, _ in parts), table.record)
+        sizes = [len(data) // table.record.itemsize for _, data, _ in parts]
+        received_at = np.repeat([at for _, _, at in parts], sizes)
+        packed = [p for p, _, _ in parts]
+        if "job_id" in (table.record.names or ()):
+            _resolve(records["job_id"], sizes, [p.jobs for p in packed], directory.job_ids)
+        if "mount_id" in (table.record.names or ()):
+            _resolve(records["mount_id"], sizes, [p.mounts for p in packed], directory.mount_ids)
+        there = _still_there(kind, table, records, directory)
+        if not there.all():
+            gathered.dropped += int(np.count_nonzero(~there))
+            records, received_at = records[there], received_at[there]
+        if len(records):
+            gathered.rows[kind] = Rows.of_records(table, records)
+            gathered.received_at[kind] = received_at
     return gathered
 
 
-def _keep(
-    found: _Blocks, ids: list[int] | None, block: Columns, received_at: float, gathered: Gathered
+def _resolve(
+    places: Array, sizes: list[int], named: list[list[_Thing]], ids: dict[_Thing, int]
 ) -> None:
-    if ids is None:
-        gathered.dropped += len(block)
-    elif ids:
-        found.append((ids, block, received_at))
+    """Put ids in the places of ``places``: batch *i* has ``sizes[i]`` of them in ``named[i]``."""
+    lengths = [len(things) for things in named]
+    if not any(lengths):
+        return
+    all_ids = np.array([ids.get(thing, NULL_INT) for things in named for thing in things])
+    firsts = np.repeat(np.cumsum([0, *lengths[:-1]]), sizes)
+    is_given = places != NULL_INT
+    places[is_given] = all_ids[places[is_given] + firsts[is_given]]
 
 
-def _gpu_ids(node: KnownNode | None, block: GpuColumns) -> list[int] | None:
-    if node is None:
-        return None
-    try:
-        return [node.gpu_ids[index] for index in block.gpu]
-    except KeyError:
-        return None
+def _still_there(kind: str, table: Table, records: Array, directory: Directory) -> Array:
+    keys = records[table.key]
+    if kind in directory.known_ids:
+        return np.isin(keys, directory.known_ids[kind])
+    there: Array = keys != NULL_INT
+    return there
 
 
-def _thing_ids(given: list[str], look_up: Callable[[str], KnownThing | None]) -> list[int] | None:
-    things = [look_up(name) for name in given]
-    ids = [thing.id for thing in things if thing is not None]
-    return ids if len(ids) == len(given) else None
+def job_names(found: Iterable[Packed]) -> set[str]:
+    """Return the names of all jobs that the batches mention."""
+    return {name for packed in found for name in packed.jobs}
 
 
-def _concatenate(table: Table, found: _Blocks, job_ids: dict[str, int]) -> Rows:
-    columns: dict[str, Array] = {
-        "ts": np.concatenate([block.ts for _, block, _ in found]),
-        table.key: np.concatenate([ids for ids, _, _ in found]),
-    }
-    for column in table.fields:
-        if column.name == "job_id":
-            columns["job_id"] = _job_column(found, job_ids)
-            continue
-        given = [getattr(block, column.name) for _, block, _ in found]
-        if all(values is None for values in given):
-            columns[column.name] = _nothing(column, sum(len(ids) for ids, _, _ in found))
-            continue
-        flat: list[Any] = []
-        for values, (ids, _, _) in zip(given, found, strict=True):
-            flat.extend([None] * len(ids) if values is None else values)
-        columns[column.name] = samples.column_array(column, flat)
-    return Rows(table, columns)
-
-
-def _nothing(column: samples.Column, count: int) -> Array:
-    return np.full(count, np.nan if column.dtype.kind == "f" else samples.NULL_INT, column.dtype)
-
-
-def _job_column(found: _Blocks, job_ids: dict[str, int]) -> Array:
-    flat: list[int] = []
-    for ids, block, _ in found:
-        jobs: list[str | None] = getattr(block, "job", None) or [None] * len(ids)
-        flat.extend(samples.NULL_INT if job is None else job_ids[job] for job in jobs)
-    return np.array(flat, dtype="i8")
-
-
-def newest_ts(batch: TelemetryBatch) -> float | None:
-    """Return the time of the newest reading in ``batch``, or None where it has none."""
-    return max((max(block.ts) for _, block in blocks(batch) if block.ts), default=None)
+def mounts(found: Iterable[Packed]) -> set[Mount]:
+    """Return all mounts that the batches mention."""
+    return {mount for packed in found for mount in packed.mounts}

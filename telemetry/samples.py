@@ -1,8 +1,10 @@
 """The sample tables: their columns, their partitions, and binary COPY into them.
 
-COPY's binary form is laid out by NumPy, a whole table at a time: 0.1 µs a row, where psycopg's
-``write_row`` takes 3. Rows with nulls are grouped by which columns are null, since a null has no
-bytes and so each such group has a row layout of its own.
+A table's columns are said once, here: what the stream carries of a row, what COPY writes and what
+the live frame holds all follow from it. COPY's binary form is laid out by NumPy, some thousand rows
+at a time: 0.15 µs a row of 28 columns, where psycopg's ``write_row`` takes 3. Rows with nulls are
+grouped by which columns are null, since a null has no bytes and so each such group has a row layout
+of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +26,7 @@ _POSTGRES_EPOCH_S = 946_684_800
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
 _WIRE_TYPES = {"timestamptz": ">i8", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
+_TYPES = {"timestamptz": "<f8", "float4": "<f4", "float8": "<f8"}
 
 
 @dataclass(frozen=True)
@@ -34,21 +37,46 @@ class Column:
     pg_type: str
 
     @property
+    def is_id(self) -> bool:
+        """Whether it holds ids, which batches do not have: they have names."""
+        return self.name.endswith("_id")
+
+    @property
     def is_float(self) -> bool:
         return self.pg_type.startswith("float")
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type in memory: float64 or int64, in which nulls are told apart."""
-        return np.dtype("f8" if self.is_float or self.name == "ts" else "i8")
+        """The type in memory and on the stream, in which nulls are told apart.
+
+        It is no wider than the table's where it has a NaN, and int64 where it has none.
+        """
+        return np.dtype(_TYPES.get(self.pg_type, "<i8"))
 
 
 #: Two who saw the same gap would else both fill it, and one of them fail.
 _PARTITIONS_LOCK = 0x50415254
 _ROWS_IN_BUFFERS = 6_000_000
+#: Rows that are laid out at a time: some 1 MB, which stays in the processor's cache, and for which
+#: the system need not be asked for memory each time.
+_CHUNK_ROWS = 4096
 
 #: Stands for null in integer arrays, which have no NaN. No counter can hold it.
-NULL_INT = np.iinfo(np.int64).min
+NULL_INT = int(np.iinfo(np.int64).min)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The columns of one type: they stand side by side in a record."""
+
+    name: str
+    dtype: np.dtype[Any]
+    columns: tuple[str, ...]
+
+    @property
+    def missing(self) -> float | int:
+        """What stands for null."""
+        return np.nan if self.dtype.kind == "f" else NULL_INT
 
 
 @dataclass(frozen=True)
@@ -58,6 +86,25 @@ class Table:
     name: str
     key: str
     columns: tuple[Column, ...]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The columns by type, ids first."""
+        named = sorted(self.columns, key=lambda column: not column.is_id)
+        by_type = {
+            name: tuple(c.name for c in named if c.dtype == name) for name in ("i8", "f8", "f4")
+        }
+        return tuple(Group(n, np.dtype(f"<{n}"), names) for n, names in by_type.items() if names)
+
+    @cached_property
+    def record(self) -> np.dtype[Any]:
+        """A row as the stream carries it, column by column."""
+        return np.dtype([(name, g.dtype) for g in self.groups for name in g.columns])
+
+    @cached_property
+    def grouped_record(self) -> np.dtype[Any]:
+        """The same bytes as :attr:`record`, group by group."""
+        return np.dtype([(g.name, g.dtype, (len(g.columns),)) for g in self.groups])
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -80,7 +127,7 @@ GPU = _table(
     int8="mem_used throttle throttle_sw_power_cap_ns throttle_hw_slowdown_ns"
     " throttle_sync_boost_ns throttle_sw_thermal_ns throttle_hw_thermal_ns"
     " throttle_hw_power_brake_ns ecc",
-    int4="xid job_id",
+    int4="xid job_id mig_instances",
 )
 HOST = _table(
     "host_sample",
@@ -98,8 +145,9 @@ LINK = _table(
 )
 METER = _table("meter_sample", "meter_id", float8="power_w energy_j", float4="temp_c")
 JOB = _table("job_sample", "job_id", float8="loss step_time_s samples_per_s", int8="step")
+STORAGE = _table("storage_sample", "mount_id", int4="node_id", float4="fsync_s read_s")
 
-TABLES = {table.name: table for table in (GPU, HOST, LINK, METER, JOB)}
+TABLES = {table.name: table for table in (GPU, HOST, LINK, METER, JOB, STORAGE)}
 
 
 @dataclass(frozen=True)
@@ -112,18 +160,20 @@ class Rows:
     table: Table
     columns: dict[str, Array]
 
+    @staticmethod
+    def of_records(table: Table, records: Array) -> Rows:
+        """Return ``records``, which have the type ``table.record``, as rows. Nothing is copied."""
+        return Rows(table, {c.name: records[c.name] for c in table.columns})
+
     def __len__(self) -> int:
         return len(self.columns["ts"])
 
 
-def column_array(column: Column, values: list[Any]) -> Array:
-    """Return ``values`` (None: missing) as the array that :class:`Rows` holds for ``column``."""
-    if column.dtype.kind == "f":
-        return np.array(values, dtype="f8")  # NumPy turns None into NaN
-    try:
-        return np.array(values, dtype="i8")
-    except TypeError:
-        return np.array([NULL_INT if v is None else v for v in values], dtype="i8")
+def as_array(dtype: np.dtype[Any], values: list[Any]) -> Array:
+    """Return ``values`` (None: missing) as an array of the type that a column has in memory."""
+    if dtype.kind == "i":
+        values = [NULL_INT if value is None else value for value in values]
+    return np.array(values, dtype)  # NumPy turns None into NaN
 
 
 # --- COPY ----------------------------------------------------------------------------------------
@@ -134,38 +184,55 @@ def copy(cursor: Cursor[Any], rows: Rows) -> None:
     copy_encoded(cursor, rows.table.name, rows.table, encode(rows))
 
 
-def copy_encoded(cursor: Cursor[Any], name: str, table: Table, chunks: Iterable[bytes]) -> None:
+def copy_encoded(
+    cursor: Cursor[Any], name: str, table: Table, chunks: Iterable[bytes | bytearray]
+) -> None:
     """Append what :func:`encode` yields to table ``name``, which has the columns of ``table``."""
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
-        sql.Identifier(name), sql.SQL(", ").join(sql.Identifier(c.name) for c in table.columns)
-    )
-    with cursor.copy(statement) as out:
+    with cursor.copy(_copy_statement(name, tuple(c.name for c in table.columns))) as out:
         out.write(_HEADER)
         for chunk in chunks:
             out.write(chunk)
         out.write(_TRAILER)
 
 
-def encode(rows: Rows) -> Iterator[bytes]:
-    """Yield the rows in COPY's binary form, one chunk for each pattern of nulls."""
+@cache
+def _copy_statement(name: str, columns: tuple[str, ...]) -> bytes:
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
+    )
+    return statement.as_bytes()
+
+
+def encode(rows: Rows) -> Iterator[bytearray]:
+    """Yield the rows in COPY's binary form, in chunks of rows that are null in the same columns."""
     columns = rows.table.columns
-    present = np.stack([~is_null(c, rows.columns[c.name]) for c in columns])
-    if not len(rows):
-        return
-    weights = 1 << np.arange(len(columns), dtype=np.int64)
-    patterns = weights @ present
-    for pattern in np.unique(patterns):
-        chosen = patterns == pattern
-        row_dtype = _row_dtype(columns, tuple((weights & pattern) != 0))
-        out = np.zeros(int(chosen.sum()), dtype=row_dtype)
-        out["count"] = len(columns)
-        for column, is_present in zip(columns, (weights & pattern) != 0, strict=True):
+    nulls = {c.name: is_null(c, rows.columns[c.name]) for c in columns}
+    for chosen in _alike(list(nulls.values()), len(rows)):
+        first = chosen.start if isinstance(chosen, slice) else chosen[0]
+        has_value = tuple(not nulls[c.name][first] for c in columns)
+        blank = _blank_row(columns, has_value)
+        chunk = bytearray(blank.tobytes() * len(rows.columns["ts"][chosen]))
+        out = np.frombuffer(chunk, blank.dtype)
+        for column, is_present in zip(columns, has_value, strict=True):
             if is_present:
-                out[f"{column.name}_size"] = np.dtype(_WIRE_TYPES[column.pg_type]).itemsize
                 out[column.name] = _wire_values(column, rows.columns[column.name][chosen])
-            else:
-                out[f"{column.name}_size"] = -1
-        yield out.tobytes()
+        yield chunk
+
+
+def _alike(nulls: list[Array], count: int) -> Iterator[slice | Array]:
+    """Yield places of rows that are null in the same columns, some thousand at a time."""
+    mixed = [column for column in nulls if column.any() and not column.all()]
+    if not mixed:
+        for start in range(0, count, _CHUNK_ROWS):
+            yield slice(start, min(start + _CHUNK_ROWS, count))
+        return
+    bits = np.ascontiguousarray(np.packbits(mixed, axis=0).T)
+    patterns = bits.view(np.dtype((np.void, bits.shape[1]))).ravel()
+    _, group = np.unique(patterns, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    for same in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        for start in range(0, len(same), _CHUNK_ROWS):
+            yield same[start : start + _CHUNK_ROWS]
 
 
 def is_null(column: Column, values: Array) -> Array:
@@ -181,13 +248,19 @@ def _wire_values(column: Column, values: Array) -> Array:
 
 
 @cache
-def _row_dtype(columns: tuple[Column, ...], present: tuple[bool, ...]) -> np.dtype[Any]:
+def _blank_row(columns: tuple[Column, ...], present: tuple[bool, ...]) -> Array:
+    """Return a row that has all but its values: the number of columns, and the size of each."""
     layout: list[tuple[str, str]] = [("count", ">i2")]
     for column, is_present in zip(columns, present, strict=True):
         layout.append((f"{column.name}_size", ">i4"))
         if is_present:
             layout.append((column.name, _WIRE_TYPES[column.pg_type]))
-    return np.dtype(layout)
+    blank = np.zeros((), dtype=layout)
+    blank["count"] = len(columns)
+    for column, is_present in zip(columns, present, strict=True):
+        width = np.dtype(_WIRE_TYPES[column.pg_type]).itemsize
+        blank[f"{column.name}_size"] = width if is_present else -1
+    return blank
 
 
 # --- Partitions ----------------------------------------------------------------------------------
@@ -230,13 +303,18 @@ def partitions_for(table: Table, ts: Array, width: timedelta) -> list[Partition]
     ]
 
 
+def lock_partitions(cursor: Cursor[Any]) -> None:
+    """Have nobody else create or detach partitions before the end of the transaction."""
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONS_LOCK])
+
+
 def create_partitions(cursor: Cursor[Any], partitions: Iterable[Partition]) -> None:
     """Create what of ``partitions`` does not exist yet. Others who do so wait for our transaction.
 
     A width that was changed in between leaves wider or narrower partitions behind; where one of
     them covers part of a new one, the new one is cut to what is free.
     """
-    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONS_LOCK])
+    lock_partitions(cursor)
     for partition in partitions:
         for free in _uncovered(cursor, partition):
             cursor.execute(

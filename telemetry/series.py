@@ -1,14 +1,10 @@
 """Readings of one thing over a span of time, thinned to what a chart can show.
 
-``query`` gives the readings as they are where they are few, and means over buckets of equal width
-where they are many. A row of nulls stands where readings are missing, so that a line breaks there
-and does not pretend.
+``query`` picks the tier: readings where few are asked for, roll-ups by minute or hour where many
+are, and for each part of the span what is there, in Postgres or in the cold tier. A row of nulls
+stands where readings are missing, so that a line breaks there and does not pretend.
 
-Nodes and racks are put together from their parts, always in buckets, wide enough that every part
-that reports at all has a reading in each. ``power_w`` of a node is its own power meter's where that
-has readings in the bucket, else the sum of its GPUs' and of its host's, where the host reports any.
-``power_w`` of a rack is its own meter's, else the sum over its nodes. ``gpus_reporting`` and
-``nodes_reporting`` say how many parts a row rests on.
+Nodes, racks and jobs are put together from their parts: see :mod:`telemetry.timeline.groups`.
 """
 
 from __future__ import annotations
@@ -18,17 +14,41 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+import numpy as np
 from django.db import connection
 from django.db.models import Q
 
 from fleet.models import Gpu, Link, Meter, MeterKind, Node, Rack
-from telemetry import samples, series_sql
-from telemetry.series_sql import Column, PartIds, Window
+from telemetry import frame
+from telemetry.rollups import carriers
+from telemetry.samples import Array
 from telemetry.spans import ParameterError, Span
+from telemetry.store.columns import Window
+from telemetry.timeline import groups, thin
+from telemetry.timeline.fields import (
+    ACROSS,
+    DEFAULT_FIELDS,
+    FIELDS,
+    POWER_FIELDS,
+    SUMS,
+    TABLES,
+    Kind,
+    Over,
+    is_single,
+    is_whole,
+    over_time,
+)
+from telemetry.timeline.groups import Members
+from telemetry.timeline.points import Points, chosen, in_buckets
+from telemetry.timeline.reading import fetch
+from telemetry.timeline.thin import Method
+from telemetry.timeline.tiers import Part, Tier, affordable, coarsest_for
 
-__all__ = ["FIELDS", "Kind", "NotFound", "Series", "SeriesRequest", "parse", "query"]
+__all__ = [
+    "FIELDS", "Kind", "Method", "NotFound", "Series", "SeriesRequest", "Tier", "parse", "query",
+]  # fmt: skip
 
 DEFAULT_POINTS = 600
 MIN_POINTS = 10
@@ -37,48 +57,19 @@ MAX_POINTS = 5000
 _SETTLING_S = 15.0
 #: How many rows say how many parts usually report.
 _USUAL_ROWS = 10
-#: Bucket widths, s: those in which a clock's face can be divided, so that refetching a live span
-#: does not move the buckets.
-_STEPS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600)
+#: Bucket widths, s: those in which a clock's face and a week can be divided, so that refetching a
+#: live span does not move the buckets.
+_STEPS_S = (
+    1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200,
+    86_400, 172_800, 604_800,
+)  # fmt: skip
 
+#: The values of a column. None: missing.
+Column: TypeAlias = list[float | None]
 
-class Kind(StrEnum):
-    """What a series is of. ``id`` is that of the GPU, node, rack, link, meter, node or job."""
+Choice = TypeVar("Choice", bound=StrEnum)
 
-    GPU = "gpu"
-    NODE = "node"
-    RACK = "rack"
-    LINK = "link"
-    METER = "meter"
-    HOST = "host"
-    JOB = "job"
-
-
-_TABLES = {
-    Kind.GPU: samples.GPU,
-    Kind.HOST: samples.HOST,
-    Kind.LINK: samples.LINK,
-    Kind.METER: samples.METER,
-    Kind.JOB: samples.JOB,
-}
-_GROUP_FIELDS = (*series_sql.POWER_FIELDS, *series_sql.ACROSS)
-#: What may be asked for, by kind.
-FIELDS: dict[Kind, tuple[str, ...]] = {
-    **{
-        kind: tuple(c.name for c in table.fields if c.name != "job_id")
-        for kind, table in _TABLES.items()
-    },
-    Kind.NODE: _GROUP_FIELDS,
-    Kind.RACK: _GROUP_FIELDS,
-}
-_MAIN = ("power_w", "power_limit_w", "temp_c", "sm_mhz", "util")
-#: What is given when nothing is asked for.
-DEFAULT_FIELDS: dict[Kind, tuple[str, ...]] = {
-    **FIELDS,
-    Kind.GPU: (*_MAIN, "throttle"),
-    Kind.NODE: (*_MAIN, "throttle", "nodes_reporting", "gpus_reporting"),
-    Kind.RACK: (*_MAIN, "throttle", "nodes_reporting", "gpus_reporting"),
-}
+_BAND, _P95 = ("min", "max"), ("p95",)
 
 
 class NotFound(LookupError):
@@ -95,19 +86,40 @@ class SeriesRequest:
     start: float
     end: float
     points: int = DEFAULT_POINTS
-    #: Give least and greatest reading of each bucket too. Only for kinds with one source.
+    method: Method = Method.MEAN
+    #: Give least and greatest reading of each bucket too, of what is averaged. Only for kinds with
+    #: one source.
     band: bool = False
+    #: And the 95th percentile.
+    p95: bool = False
+    #: None: as fine as the points can show.
+    tier: Tier | None = None
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """What is given of each field besides itself."""
+        return (*(_BAND if self.band else ()), *(_P95 if self.p95 else ()))
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the answer is put together from parts."""
+        if self.kind is not Kind.JOB:
+            return self.kind in (Kind.NODE, Kind.RACK)
+        return bool({*POWER_FIELDS, *ACROSS} & {*self.fields})
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns of one length: ``t`` (Unix s) and the fields. ``step_s``: bucket width; None: raw."""
+    """Columns of one length: ``t`` (Unix s) and the fields.
+
+    ``step_s`` is the distance of two rows; None: readings as they are. ``parts`` says which tier
+    answered for which part of the span, ``newest_at`` when the last reading or bucket began.
+    """
 
     step_s: float | None
     columns: dict[str, Column]
-
-
-Rows: TypeAlias = list[tuple[float | None, ...]]
+    parts: tuple[Part, ...] = ()
+    newest_at: float | None = None
 
 
 # --- What is asked for ---------------------------------------------------------------------------
@@ -115,36 +127,60 @@ Rows: TypeAlias = list[tuple[float | None, ...]]
 
 def parse(params: Mapping[str, str], span: Span) -> SeriesRequest:
     """Read a request from a query string. Raises :class:`ParameterError`."""
-    kind = _kind(params.get("kind", ""))
-    band = _flag(params.get("band", ""), "band")
-    if band and kind in (Kind.NODE, Kind.RACK):
-        raise ParameterError("band", f"a {kind} has many sources; ask for a band of one of them")
-    return SeriesRequest(
+    kind = _choice(Kind, params.get("kind", ""), "kind")
+    fields = _fields(kind, params.get("fields", ""))
+    request = SeriesRequest(
         kind=kind,
         id=_whole(params.get("id", ""), "id", 1, 2**31 - 1),
-        fields=_fields(kind, params.get("fields", "")),
+        fields=fields,
         start=span.start,
         end=span.end,
         points=_points(params.get("points", "")),
-        band=band,
+        method=_method(params, fields),
+        band=_flag(params.get("band", ""), "band"),
+        p95=_flag(params.get("p95", ""), "p95"),
+        tier=_choice(Tier, params["tier"], "tier") if params.get("tier") else None,
     )
+    _check(request)
+    return request
 
 
-def _kind(text: str) -> Kind:
+def _check(request: SeriesRequest) -> None:
+    given = "band" if request.band else "p95"
+    if request.stats and request.is_group:
+        raise ParameterError(
+            given, f"a {request.kind} has many sources; ask for a {given} of one of them"
+        )
+    if request.stats and request.method is not Method.MEAN:
+        raise ParameterError("method", f"{given}=1 stands beside means: leave method out")
+    if request.method is Method.LTTB and (len(request.fields) != 1 or request.is_group):
+        raise ParameterError("method", "lttb is for one field of one source; minmax is for more")
+    if request.method is not Method.MEAN and (summed := SUMS.intersection(request.fields)):
+        raise ParameterError("method", f"{min(summed)} is a sum over each row: leave method out")
+
+
+def _method(params: Mapping[str, str], fields: Sequence[str]) -> Method:
+    if text := params.get("method", ""):
+        return _choice(Method, text, "method")
+    has_stats = params.get("band") == "1" or params.get("p95") == "1"
+    return Method.MEAN if has_stats or SUMS.intersection(fields) else Method.MINMAX
+
+
+def _choice(kind: type[Choice], text: str, field: str) -> Choice:
     try:
-        return Kind(text)
+        return kind(text)
     except ValueError:
-        raise ParameterError("kind", f"give one of {', '.join(Kind)}") from None
+        raise ParameterError(field, f"give one of {', '.join(kind)}") from None
 
 
 def _fields(kind: Kind, text: str) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(name for name in text.split(",") if name))
-    for name in chosen:
+    names = tuple(dict.fromkeys(name for name in text.split(",") if name))
+    for name in names:
         if name not in FIELDS[kind]:
             raise ParameterError(
                 "fields", f"a {kind} has no {name[:40]!r}; it has {', '.join(FIELDS[kind])}"
             )
-    return chosen or DEFAULT_FIELDS[kind]
+    return names or DEFAULT_FIELDS[kind]
 
 
 def _whole(text: str, field: str, least: int, most: int) -> int:
@@ -167,103 +203,171 @@ def _flag(text: str, field: str) -> bool:
 
 
 def query(request: SeriesRequest, now: float) -> Series:
-    """Read the series. Raises :class:`NotFound`. Two to six queries."""
-    if request.kind in (Kind.NODE, Kind.RACK):
-        return _query_group(request, now)
-    return _query_single(request)
+    """Read the series. Raises :class:`NotFound`, or :class:`ParameterError` where it is too much.
+
+    Four queries for each kind of source and part of the span.
+    """
+    return _query_group(request, now) if request.is_group else _query_single(request, now)
 
 
-def _query_single(request: SeriesRequest) -> Series:
+def _query_single(request: SeriesRequest, now: float) -> Series:
     _ensure_known(request)
-    table = _TABLES[request.kind]
     window = Window(request.start, request.end)
-    with connection.cursor() as cursor:
-        cadence_s = series_sql.cadence_s(cursor, table, [request.id], window)
-        rows = series_sql.raw(cursor, table, request.id, request.fields, window, request.points + 1)
-        if len(rows) <= request.points:
-            rows, step_s = _with_band(rows, request.band), None
-        else:
-            step_s = step_for(request.end - request.start, request.points, cadence_s)
-            rows = series_sql.bucketed(
-                cursor, table, request.id, request.fields, window, step_s, band=request.band
-            )
-    names = [*request.fields, *(f"{f}_{end}" for f in request.fields for end in _ends(request))]
-    return Series(step_s, columns(names, with_gaps(rows, gap_s(step_s, cadence_s))))
+    found = fetch(
+        TABLES[request.kind], [request.id], request.fields, window, _tier(request, 1), now
+    )
+    if request.method is Method.LTTB:
+        return _answer(request, None, _by_triangles(request, found.points), found.parts, now)
+    step_s, thinned = _thinned(request, found.points)
+    return _answer(request, step_s, thinned, found.parts, now)
 
 
 def _query_group(request: SeriesRequest, now: float) -> Series:
-    parts = _parts(request)
-    with connection.cursor() as cursor:
-        window = Window(request.start, request.end)
-        cadence_s = max(
-            series_sql.cadence_s(cursor, table, ids, window) for table, ids in parts.sources()
+    members = _members(request)
+    # The step is known once the readings are; its first bucket is to be whole. But a sum is one
+    # over the span.
+    is_sum = bool(SUMS.intersection(request.fields))
+    lead_s = 0.0 if is_sum else 120.0 + 3 * (request.end - request.start) / request.points
+    window = Window(request.start - lead_s, request.end)
+    sources = groups.read(members, request.fields, window, _tier(request, len(members)), now)
+    most = request.points if request.method is Method.MEAN else MAX_POINTS
+    step_s = step_for(request.start, request.end, most, sources.least_step_s)
+    start = math.floor(request.start / step_s) * step_s
+    points = groups.combine(members, sources.since(start), request.fields, start, step_s)
+    points = _settled(points, now)
+    if request.kind is Kind.JOB:
+        points = _with_own(request, points, step_s, now)
+    points = chosen(points, request.fields)
+    if request.method is Method.MEAN or _fits(request, points):
+        return _answer(request, step_s, _as_they_are(points), sources.parts, now)
+    step_s = step_for(request.start, request.end, request.points // 2, step_s)
+    return _answer(request, step_s, thin.minmax(points, step_s), sources.parts, now)
+
+
+def _tier(request: SeriesRequest, sources: int) -> Tier:
+    """Return the tier that is asked for, or the one that the points can show and we can read."""
+    length_s = request.end - request.start
+    rows = request.points if request.method is Method.MEAN else request.points // 2
+    wanted = request.tier or coarsest_for(length_s / rows)
+    found = affordable(wanted, sources, length_s)
+    if found is None or (request.tier and found is not request.tier):
+        raise ParameterError(
+            "tier" if found else "range",
+            f"{length_s / 86_400:.3g} days of {sources} sources are too many rows: "
+            + ("choose a coarser tier" if found else "ask for a shorter span"),
         )
-        # Twice the cadence: parts do not report in step with each other, and a bucket in which
-        # one of them has no reading yet would show a dip that never was.
-        step_s = step_for(request.end - request.start, request.points, 2 * cadence_s)
-        window = Window(math.floor(request.start / step_s) * step_s, request.end)
-        across = [name for name in request.fields if name in series_sql.ACROSS]
-        by_time = series_sql.group(cursor, parts, across, window, step_s)
-    rows = _settled([(t, *row) for t, row in sorted(by_time.items())], step_s, now)
-    names = [*series_sql.POWER_FIELDS, *across]
-    full = columns(names, with_gaps(rows, gap_s(step_s, cadence_s)))
-    return Series(step_s, {name: full[name] for name in ("t", *request.fields)})
+    return found
 
 
-def _ends(request: SeriesRequest) -> tuple[str, ...]:
-    return ("min", "max") if request.band else ()
+# --- Thinning ------------------------------------------------------------------------------------
+
+#: Times, columns, and the places of the rows before which readings are missing.
+_Thinned: TypeAlias = tuple[Array, dict[str, Array], Array]
 
 
-def _with_band(rows: Rows, band: bool) -> Rows:
-    """A reading is its own least and greatest."""
-    if not band:
-        return rows
-    return [(*row, *(value for value in row[1:] for _ in range(2))) for row in rows]
+def _fits(request: SeriesRequest, points: Points) -> bool:
+    return len(points) + len(points.gaps()) <= request.points
 
 
-def step_for(length_s: float, points: int, at_least_s: float) -> float:
-    """Return the bucket width (s) that gives ``points`` buckets or fewer, ``at_least_s`` wide."""
-    wanted = max(length_s / points, at_least_s)
-    return float(next((step for step in _STEPS_S if step >= wanted), math.ceil(wanted)))
+def _as_they_are(points: Points, stats: Sequence[str] = ()) -> _Thinned:
+    columns = {name: each.value for name, each in points.fields.items()}
+    for stat in stats:
+        attribute = {"min": "least", "max": "greatest", "p95": "p95"}[stat]
+        for name, each in points.fields.items():
+            if over_time(name) is Over.MEAN:
+                columns[f"{name}_{stat}"] = getattr(each, attribute)
+    return points.t, columns, points.gaps()
 
 
-def gap_s(step_s: float | None, cadence_s: float) -> float:
-    """Return the distance (s) between two rows from which on readings are missing in between."""
-    # A reading that comes late, or one that is lost, is no gap.
-    return max(1.5 * (step_s or 0.0), 2.5 * cadence_s)
+def _thinned(request: SeriesRequest, points: Points) -> tuple[float | None, _Thinned]:
+    """Return the step and the rows by ``minmax`` or ``mean``."""
+    widest_s = points.widest_s
+    if not widest_s and _fits(request, points):
+        return None, _as_they_are(points, request.stats)
+    rows = request.points if request.method is Method.MEAN else request.points // 2
+    cadence_s = float(points.cadence_s.max(initial=0.0))
+    step_s = widest_s
+    if not widest_s or buckets_in(request.start, request.end, widest_s) > rows:
+        step_s = step_for(request.start, request.end, rows, max(widest_s, cadence_s))
+    if request.method is Method.MINMAX:
+        return step_s, thin.minmax(points, step_s)
+    return step_s, _as_they_are(in_buckets(points, step_s), request.stats)
 
 
-def with_gaps(rows: Sequence[tuple[float | None, ...]], gap: float) -> Rows:
-    """Return ``rows`` (time first) with a row of nulls in the middle of every gap."""
-    filled: Rows = []
-    last = math.inf
-    for row in rows:
-        t = row[0] or 0.0
-        if gap and t - last > gap:
-            filled.append(((last + t) / 2, *(None for _ in row[1:])))
-        filled.append(row)
-        last = t
-    return filled
+def _by_triangles(request: SeriesRequest, points: Points) -> _Thinned:
+    (name,) = request.fields
+    values = points.fields[name].value
+    known = np.flatnonzero(~np.isnan(values))
+    gaps = points.gaps()
+    count = max(3, request.points - len(gaps))
+    places = known[thin.lttb(points.t[known], values[known], count)] if len(known) else known
+    # A gap stands between two rows that are left where there was one between them.
+    before = np.searchsorted(gaps, places, side="right")
+    kept = np.flatnonzero(np.diff(before) > 0) + 1
+    return points.t[places], {name: values[places]}, kept
 
 
-def columns(names: Sequence[str], rows: Rows) -> dict[str, Column]:
-    """Turn rows (time first) into columns, ``t`` and ``names``."""
-    turned = [list(column) for column in zip(*rows, strict=True)] if rows else []
-    return dict(zip(("t", *names), turned or [[] for _ in range(len(names) + 1)], strict=True))
+def buckets_in(start: float, end: float, step_s: float) -> int:
+    """Return how many buckets of ``step_s`` the span touches."""
+    return math.ceil(end / step_s) - math.floor(start / step_s)
 
 
-def _settled(rows: Rows, step_s: float, now: float) -> Rows:
+def step_for(start: float, end: float, points: int, at_least_s: float) -> float:
+    """Return the least bucket width (s) that gives ``points`` or fewer, ``at_least_s`` wide."""
+    for step_s in _STEPS_S:
+        if step_s >= at_least_s and buckets_in(start, end, step_s) <= points:
+            return float(step_s)
+    return float(math.ceil(max((end - start) / (points - 1), at_least_s)))
+
+
+def _settled(points: Points, now: float) -> Points:
     """Leave out rows at the end for which parts have yet to report: a dip that never was."""
-    names = ("t", *series_sql.POWER_FIELDS)
-    parts = [names.index("nodes_reporting"), names.index("gpus_reporting")]
-    usual = [max((row[part] or 0 for row in rows[-_USUAL_ROWS:]), default=0) for part in parts]
-    while rows:
-        end = (rows[-1][0] or 0.0) + step_s
-        fewer = any((rows[-1][p] or 0) < most for p, most in zip(parts, usual, strict=True))
-        if not fewer or end <= now - _SETTLING_S:
+    parts = [points.fields[name].value for name in ("nodes_reporting", "gpus_reporting")]
+    usual = [part[-_USUAL_ROWS:].max(initial=0) for part in parts]
+    end = len(points)
+    while end:
+        fewer = any(part[end - 1] < most for part, most in zip(parts, usual, strict=True))
+        if not fewer or points.t[end - 1] + points.width_s[end - 1] <= now - _SETTLING_S:
             break
-        rows = rows[:-1]
-    return rows
+        end -= 1
+    return points.at(slice(end))
+
+
+# --- The answer ----------------------------------------------------------------------------------
+
+
+def _answer(
+    request: SeriesRequest,
+    step_s: float | None,
+    thinned: _Thinned,
+    parts: Sequence[Part],
+    now: float,
+) -> Series:
+    t, columns, gaps = thinned
+    with_gaps = np.insert(t, gaps, (t[gaps - 1] + t[gaps]) / 2)
+    listed: dict[str, Column] = {"t": with_gaps.tolist()}
+    for name, values in columns.items():
+        field = name.removesuffix("_min").removesuffix("_max").removesuffix("_p95")
+        field = name if name in request.fields else field
+        listed[name] = _listed(request.kind, field, np.insert(values, gaps, np.nan))
+    newest_at = min(now, float(t[-1]) + (step_s or 0.0)) if len(t) else None
+    return Series(step_s, listed, tuple(parts), newest_at)
+
+
+def _listed(kind: Kind, name: str, values: Array) -> Column:
+    """Return a column with as many digits as its readings have, and None where one is missing."""
+    missing = np.isnan(values)
+    exact: list[float]
+    if is_whole(kind, name):
+        exact = np.where(missing, 0, values).round().astype("i8").tolist()
+    elif is_single(kind, name):
+        # By way of text: the shortest that is the same number in 24 bits.
+        exact = values.astype("f4").astype(str).astype("f8").tolist()
+    else:
+        exact = values.tolist()
+    if not missing.any():
+        return [*exact]
+    return [None if gone else value for gone, value in zip(missing.tolist(), exact, strict=True)]
 
 
 # --- What it is made of --------------------------------------------------------------------------
@@ -277,7 +381,9 @@ def _ensure_known(request: SeriesRequest) -> None:
         raise NotFound(f"there is no {request.kind} {request.id}")
 
 
-def _parts(request: SeriesRequest) -> PartIds:
+def _members(request: SeriesRequest) -> Members:
+    if request.kind is Kind.JOB:
+        return _carriers(request)
     of_rack = request.kind is Kind.RACK
     if of_rack and not Rack.objects.filter(pk=request.id).exists():
         raise NotFound(f"there is no rack {request.id}")
@@ -289,8 +395,30 @@ def _parts(request: SeriesRequest) -> PartIds:
     if of_rack:
         measured |= Q(rack_id=request.id)
     meters = Meter.objects.filter(measured, kind=MeterKind.POWER)
-    return PartIds(
+    return Members(
         gpus=dict(Gpu.objects.filter(node__in=node_ids).values_list("pk", "node_id")),
         meters={pk: node or 0 for pk, node in meters.values_list("pk", "node_id")},
         nodes=node_ids,
     )
+
+
+def _carriers(request: SeriesRequest) -> Members:
+    """Return the GPUs that carried the job: those of past hours, and those that carry it now."""
+    with connection.cursor() as cursor:
+        window = Window(request.start, request.end)
+        gpus = carriers.of_job(cursor.cursor, request.id, window)
+    now = np.flatnonzero(frame.read().gpu["job_id"] == request.id)
+    ids = np.union1d(gpus, now).tolist()
+    return Members(
+        gpus=dict(Gpu.objects.filter(pk__in=ids).values_list("pk", "node_id")), job=request.id
+    )
+
+
+def _with_own(request: SeriesRequest, points: Points, step_s: float, now: float) -> Points:
+    """Add what the job reported of itself to what its GPUs tell."""
+    names = [name for name in request.fields if name not in points.fields]
+    if not names:
+        return points
+    window, tier = Window(request.start, request.end), _tier(request, 1)
+    own = fetch(TABLES[Kind.JOB], [request.id], names, window, tier, now)
+    return points.joined(in_buckets(own.points, step_s))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 #: The longest span that may be asked for, s.
-MAX_SPAN_S = 31 * 86_400.0
+MAX_SPAN_S = 366 * 86_400.0
 #: The shortest one, s.
 MIN_SPAN_S = 1.0
 DEFAULT_RANGE = "1h"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from psycopg import Cursor
 
-from telemetry.models import ThrottleEvent
 from telemetry.positions import Position
-from telemetry.throttle import Changes, Event
+from telemetry.rows import Mount, XidLine
+
+#: Agent id and boot_id.
+PositionKey: TypeAlias = tuple[int, str]
 
 _INSERT_POSITIONS = """
 INSERT INTO telemetry_ingestposition (agent_id, boot_id, mark, beyond, updated_at)
@@ -19,22 +21,20 @@ FROM unnest(%s::bigint[], %s::text[]) AS new (agent_id, boot_id)
 ON CONFLICT (agent_id, boot_id) DO NOTHING
 """
 
-# Ordered, so that two drains that meet here (after a change of TELEMETRY_SHARDS) cannot deadlock.
-_LOCK_POSITIONS = """
+_READ_POSITIONS = """
 SELECT agent_id, boot_id, mark, beyond
 FROM telemetry_ingestposition
 JOIN unnest(%s::bigint[], %s::text[]) AS wanted (agent_id, boot_id) USING (agent_id, boot_id)
-ORDER BY agent_id, boot_id
-FOR UPDATE OF telemetry_ingestposition
 """
 
 # ``beyond`` travels as text, since an array of arrays of unlike length is none to Postgres.
 _SAVE_POSITIONS = """
 UPDATE telemetry_ingestposition AS position
 SET mark = new.mark, beyond = new.beyond::bigint[], updated_at = now()
-FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[])
-    AS new (agent_id, boot_id, mark, beyond)
+FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::text[])
+    AS new (agent_id, boot_id, known_mark, known_beyond, mark, beyond)
 WHERE position.agent_id = new.agent_id AND position.boot_id = new.boot_id
+  AND position.mark = new.known_mark AND position.beyond = new.known_beyond::bigint[]
 """
 
 # A batch that was held up does not set the agent back.
@@ -56,38 +56,33 @@ WHERE agent.id = new.id
   AND (agent.last_seen_at IS NULL OR agent.last_seen_at <= new.last_seen_at)
 """
 
-# A GPU that was removed in between takes its event with it.
-_INSERT_EVENTS = """
-INSERT INTO telemetry_throttleevent
-    (gpu_id, cause, opened_at, updated_at, closed_at, readings, peak_temp_c, peak_power_w,
-     min_sm_mhz)
-SELECT new.gpu_id, new.cause, to_timestamp(new.opened_at), to_timestamp(new.updated_at),
-       to_timestamp(new.closed_at), new.readings, new.peak_temp_c, new.peak_power_w, new.min_sm_mhz
-FROM unnest(%s::bigint[], %s::int[], %s::float8[], %s::float8[], %s::float8[], %s::int[],
-            %s::float8[], %s::float8[], %s::float8[])
-    AS new (gpu_id, cause, opened_at, updated_at, closed_at, readings, peak_temp_c, peak_power_w,
-            min_sm_mhz)
-JOIN fleet_gpu ON fleet_gpu.id = new.gpu_id
+# A node that was removed in between takes its mounts with it.
+_INSERT_MOUNTS = """
+INSERT INTO telemetry_mount (node_id, name)
+SELECT new.node_id, new.name
+FROM unnest(%s::bigint[], %s::text[]) AS new (node_id, name)
+JOIN fleet_node ON fleet_node.id = new.node_id
+ON CONFLICT (node_id, name) DO NOTHING
 """
 
-_UPDATE_EVENTS = """
-UPDATE telemetry_throttleevent AS event
-SET updated_at = to_timestamp(new.updated_at),
-    closed_at = to_timestamp(new.closed_at),
-    readings = new.readings,
-    peak_temp_c = new.peak_temp_c,
-    peak_power_w = new.peak_power_w,
-    min_sm_mhz = new.min_sm_mhz
-FROM unnest(%s::bigint[], %s::int[], %s::float8[], %s::float8[], %s::float8[], %s::int[],
-            %s::float8[], %s::float8[], %s::float8[])
-    AS new (gpu_id, cause, opened_at, updated_at, closed_at, readings, peak_temp_c, peak_power_w,
-            min_sm_mhz)
-WHERE event.gpu_id = new.gpu_id AND event.cause = new.cause AND event.closed_at IS NULL
+_READ_MOUNTS = """
+SELECT node_id, name, id
+FROM telemetry_mount
+JOIN unnest(%s::bigint[], %s::text[]) AS wanted (node_id, name) USING (node_id, name)
+"""
+
+_INSERT_XIDS = """
+INSERT INTO telemetry_xidevent (node_id, gpu_id, ts, xid, pci, text)
+SELECT new.node_id, fleet_gpu.id, to_timestamp(new.ts), new.xid, new.pci, new.text
+FROM unnest(%s::bigint[], %s::bigint[], %s::float8[], %s::int[], %s::text[], %s::text[])
+    AS new (node_id, gpu_id, ts, xid, pci, text)
+JOIN fleet_node ON fleet_node.id = new.node_id
+LEFT JOIN fleet_gpu ON fleet_gpu.id = new.gpu_id
+ON CONFLICT DO NOTHING
 """
 
 
-@dataclass(frozen=True)
-class AgentNote:
+class AgentNote(NamedTuple):
     """What an agent's newest batch says of it; None leaves what was known."""
 
     agent_id: int
@@ -101,63 +96,90 @@ class AgentNote:
     last_error: str | None
 
 
-def lock_positions(
-    cursor: Cursor[Any], keys: set[tuple[int, str]]
-) -> dict[tuple[int, str], Position]:
-    """Return the position for each (agent id, boot_id), made where new, locked to the commit."""
-    wanted = _transposed(sorted(keys), 2)
-    cursor.execute(_INSERT_POSITIONS, wanted)
-    cursor.execute(_LOCK_POSITIONS, wanted)
-    return {
-        (agent_id, boot_id): Position(mark, set(beyond))
-        for agent_id, boot_id, mark, beyond in cursor.fetchall()
-    }
+class PositionsMoved(Exception):
+    """Another drain has stored batches of the same agents meanwhile: nothing may be committed."""
 
 
-def save_positions(cursor: Cursor[Any], positions: dict[tuple[int, str], Position]) -> None:
-    """Write positions back."""
-    rows = [
-        (agent_id, boot_id, position.mark, _array_text(position.beyond))
-        for (agent_id, boot_id), position in positions.items()
-    ]
-    cursor.execute(_SAVE_POSITIONS, _transposed(rows, 4))
+class Positions:
+    """The positions of agents as Postgres has them, so far as this drain has seen any.
+
+    They are kept from round to round. That another drain moves them in between cannot be while
+    each has its shard to itself; where it happens all the same, as after a change of
+    TELEMETRY_SHARDS, the save finds out.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[PositionKey, tuple[int, str]] = {}
+
+    def load(self, cursor: Cursor[Any], keys: set[PositionKey]) -> dict[PositionKey, Position]:
+        """Return the position for each (agent id, boot_id), made where new."""
+        missing = sorted(keys - self._known.keys())
+        if missing:
+            wanted = _transposed(missing, 2)
+            cursor.execute(_INSERT_POSITIONS, wanted)
+            cursor.execute(_READ_POSITIONS, wanted)
+            for agent_id, boot_id, mark, beyond in cursor.fetchall():
+                self._known[agent_id, boot_id] = (mark, _array_text(beyond))
+        return {key: _position(*self._known[key]) for key in keys}
+
+    def save(self, cursor: Cursor[Any], positions: dict[PositionKey, Position]) -> None:
+        """Write back what of ``positions`` moved. Raises :class:`PositionsMoved`.
+
+        After a failure, also one of the commit, this object says nothing true any more.
+        """
+        now = {key: (p.mark, _array_text(p.beyond)) for key, p in positions.items()}
+        moved = [
+            (*key, *self._known[key], *new) for key, new in sorted(now.items())
+            if new != self._known[key]
+        ]  # fmt: skip
+        cursor.execute(_SAVE_POSITIONS, _transposed(moved, 6))
+        if cursor.rowcount != len(moved):
+            raise PositionsMoved
+        self._known.update(now)
+
+
+def _position(mark: int, beyond: str) -> Position:
+    return Position(mark, {int(seq) for seq in beyond.strip("{}").split(",") if seq})
+
+
+def save_mounts(cursor: Cursor[Any], mounts: Iterable[Mount]) -> dict[Mount, int]:
+    """Return the ids of ``mounts``, each made where new, but of those whose node is no more."""
+    wanted = _transposed([(mount.node_id, mount.name) for mount in mounts], 2)
+    cursor.execute(_INSERT_MOUNTS, wanted)
+    cursor.execute(_READ_MOUNTS, wanted)
+    return {Mount(node_id, name): pk for node_id, name, pk in cursor.fetchall()}
+
+
+def save_xids(cursor: Cursor[Any], lines: list[XidLine]) -> None:
+    """Write Xid errors down, each once: a kernel log may be read twice."""
+    if lines:
+        rows = [(e.node_id, e.gpu_id, e.ts, e.xid, e.pci, e.text) for e in lines]
+        cursor.execute(_INSERT_XIDS, _transposed(rows, 6))
 
 
 def note_agents(cursor: Cursor[Any], notes: list[AgentNote]) -> None:
     """Write down what agents said of themselves."""
-    cursor.execute(_NOTE_AGENTS, _transposed([astuple(note) for note in notes], 9))
+    cursor.execute(_NOTE_AGENTS, _transposed(notes, 9))
 
 
-def open_events() -> list[Event]:
-    """Return all throttle events that still go on: tens of thousands, on a fleet under caps."""
-    found = ThrottleEvent.objects.open().values_list(
-        "gpu_id",
-        "cause",
-        "opened_at",
-        "updated_at",
-        "readings",
-        "peak_temp_c",
-        "peak_power_w",
-        "min_sm_mhz",
-    )
-    return [
-        Event(gpu_id, cause, opened.timestamp(), updated.timestamp(), None, readings, *extremes)
-        for gpu_id, cause, opened, updated, readings, *extremes in found
-    ]
-
-
-def save_events(cursor: Cursor[Any], changes: Changes) -> None:
-    """Write what readings did to the events. Closing comes first: an event may follow at once."""
-    if changed := changes.updated + changes.closed:
-        cursor.execute(_UPDATE_EVENTS, _transposed([astuple(event) for event in changed], 9))
-    if changes.opened:
-        cursor.execute(_INSERT_EVENTS, _transposed([astuple(e) for e in changes.opened], 9))
-
-
-def _array_text(values: set[int]) -> str:
+def _array_text(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, sorted(values))) + "}"
 
 
-def _transposed(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Return the columns of ``rows``, as ``unnest`` wants them."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+def _transposed(rows: Sequence[tuple[Any, ...]], width: int) -> list[str]:
+    """Return the columns of ``rows``, as ``unnest`` wants them.
+
+    Written out here, as Postgres reads arrays: psycopg looks at each element by itself, which for a
+    thousand agents takes longer than their rows.
+    """
+    columns = zip(*rows, strict=True) if rows else [()] * width
+    return ["{" + ",".join(map(_element, column)) + "}" for column in columns]
+
+
+def _element(value: str | float | datetime | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, int | float):
+        return str(value)
+    quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}"'

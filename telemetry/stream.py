@@ -6,6 +6,8 @@ told so; the stream may therefore lose everything at any time and no reading is 
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 import zlib
 from dataclasses import dataclass
@@ -16,28 +18,77 @@ import msgspec
 import redis
 from django.conf import settings
 
+from headroom.contracts import AgentStatus
+from telemetry.rows import LAYOUT, Packed
+from telemetry.ways_in import rate
+
 #: A drain says at least this often that it is alive; then another may be asked for. One too many
 #: does no harm, since only one gets the lock; one too few leaves readings unseen for this long.
 DRAINING_TTL_S = 3
 #: Unix time at which a worker last ran a task.
 HEARTBEAT_KEY = "worker:heartbeat"
-_DURABLE_TTL_S = 24 * 3600
+_FORWARDING = "telemetry:inbox:asked"
+#: Messages that are read in one go.
+_READ_COUNT = 100
 
+# KEYS: stream, bytes in it, durable seqs, sign of a drain, the agent's bucket of rows.
+# ARGV: message, most messages, most bytes, agent, life of the sign, rows, rows per second, rows of
+# a bucket.
+# What is answered: nothing where the stream is full; how long to wait; or durable seq and sign.
+_APPEND = f"""
+{rate.FUNCTION}
+local waiting = tonumber(redis.call('GET', KEYS[2]) or 0)
+if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) or waiting >= tonumber(ARGV[3]) then
+    return false
+end
+local wait = wait_for_rows(KEYS[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]))
+if wait then return tostring(wait) end
+redis.call('XADD', KEYS[1], '*', 'm', ARGV[1])
+redis.call('INCRBY', KEYS[2], #ARGV[1])
+local draining = redis.call('SET', KEYS[4], 1, 'NX', 'EX', ARGV[5])
+return {{redis.call('HGET', KEYS[3], ARGV[4]), draining and 1 or 0}}
+"""
 
-_APPEND = """
-if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return false end
-redis.call('XADD', KEYS[1], '*', 'm', ARGV[2])
-local draining = redis.call('SET', KEYS[3], 1, 'NX', 'EX', ARGV[4])
-return {redis.call('HGET', KEYS[2], ARGV[3]), draining and 1 or 0}
+# KEYS: stream, bytes in it. ARGV: the first id that stays, bytes of what goes. An empty stream has
+# no bytes, whatever was lost in between.
+_REMOVE = """
+redis.call('XTRIM', KEYS[1], 'MINID', '=', ARGV[1])
+if redis.call('XLEN', KEYS[1]) == 0 then
+    redis.call('DEL', KEYS[2])
+else
+    redis.call('DECRBY', KEYS[2], ARGV[2])
+end
 """
 
 
 class Message(msgspec.Struct, array_like=True):
     """What the stream carries: a batch that was checked, with whose it is and when it came."""
 
+    layout: int
     agent_id: int
+    boot_id: str
+    seq: int
+    oldest_seq: int
+    sent_at: float
     received_at: float
-    body: bytes
+    status: AgentStatus | None
+    packed: Packed
+
+    @property
+    def position_key(self) -> tuple[int, str]:
+        return (self.agent_id, self.boot_id)
+
+
+class Full(Exception):
+    """Too much waits in the stream already."""
+
+
+class TooFast(Exception):
+    """The agent has sent its share of rows. ``wait_s`` is when there is room for these."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
 
 
 @dataclass(frozen=True)
@@ -48,12 +99,77 @@ class Appended:
     wants_drain: bool
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A message in the stream. ``message`` is None where another release wrote it."""
+
+    id: bytes
+    size: int
+    message: Message | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Message).decode
+
+
 @cache
 def connection() -> redis.Redis:
     """Return this process's Redis client (a pool of connections)."""
-    return redis.Redis.from_url(
+    return redis.Redis(connection_pool=_new_pool())
+
+
+def _new_pool() -> redis.ConnectionPool:
+    return redis.ConnectionPool.from_url(
         settings.REDIS_URL, socket_timeout=5.0, socket_connect_timeout=2.0, health_check_interval=30
     )
+
+
+class _Script:
+    """A script that the server runs. Called on a connection that the calling thread keeps.
+
+    Handing connections out of a pool, to threads that each need one all the time, would cost more
+    than the command itself.
+    """
+
+    _own = threading.local()
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._digest = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - Redis' name for it
+
+    def __call__(self, keys: list[str], arguments: list[str | int | bytes]) -> Any:
+        rest = (len(keys), *keys, *arguments)
+        try:
+            return self._call("EVALSHA", self._digest, *rest)
+        except redis.exceptions.NoScriptError:
+            return self._call("EVAL", self._text, *rest)
+
+    def _call(self, *command: str | int | bytes) -> Any:
+        try:
+            return self._ask(command)
+        except redis.ConnectionError:
+            # Redis may have been started anew since the last call.
+            return self._ask(command)
+
+    def _ask(self, command: tuple[str | int | bytes, ...]) -> Any:
+        link = self._own_link()
+        try:
+            link.send_command(*command)
+            return link.read_response()
+        except (redis.ConnectionError, redis.TimeoutError):
+            link.disconnect()
+            raise
+
+    def _own_link(self) -> Any:
+        link = getattr(self._own, "link", None)
+        if link is None:
+            link = self._own.link = _new_pool().make_connection()
+        return link
+
+
+_append_script = _Script(_APPEND)
+_remove_script = _Script(_REMOVE)
+_take_rows_script = _Script(rate.TAKE)
 
 
 def shard_of(agent_name: str) -> int:
@@ -65,6 +181,10 @@ def _stream(shard: int) -> str:
     return f"telemetry:{shard}"
 
 
+def _bytes(shard: int) -> str:
+    return f"telemetry:{shard}:bytes"
+
+
 def _aside(shard: int) -> str:
     return f"telemetry:{shard}:aside"
 
@@ -73,8 +193,8 @@ def _draining(shard: int) -> str:
     return f"telemetry:{shard}:draining"
 
 
-def _durable(agent_id: int) -> str:
-    return f"telemetry:durable:{agent_id}"
+def _durable(shard: int) -> str:
+    return f"telemetry:{shard}:durable"
 
 
 def heartbeat() -> None:
@@ -87,72 +207,111 @@ def backlog(shard: int) -> int:
     return connection().xlen(_stream(shard))
 
 
-def append(shard: int, message: Message, boot_id: str) -> Appended | None:
+def append(shard: int, message: Message, *, charge: bool = True) -> Appended:
     """Append one message and look up how far the agent's batches are durable. One round trip.
 
-    Return None, with nothing appended, where too many messages wait already.
+    Its rows count against the agent's share, unless ``charge`` is off. Raises :class:`Full` and
+    :class:`TooFast`, with nothing appended.
     """
-    found = _append()(
-        keys=[_stream(shard), _durable(message.agent_id), _draining(shard)],
-        args=[
+    keys = [_stream(shard), _bytes(shard), _durable(shard), _draining(shard)]
+    found = _append_script(
+        [*keys, rate.bucket_key(message.agent_id)],
+        [
+            _encode(message),
             settings.TELEMETRY_MAX_BACKLOG,
-            msgspec.msgpack.encode(message),
-            boot_id,
+            settings.TELEMETRY_MAX_BACKLOG_MB * 2**20,
+            message.agent_id,
             DRAINING_TTL_S,
+            message.packed.rows if charge else 0,
+            *rate.limits(),
         ],
     )
     if found is None:
-        return None
+        raise Full
+    if isinstance(found, bytes):
+        raise TooFast(float(found))
     durable, wants_drain = cast(list[Any], found)
-    return Appended(None if durable is None else int(durable), bool(wants_drain))
+    return Appended(_seq_of(durable, message.boot_id), bool(wants_drain))
 
 
-@cache
-def _append() -> redis.commands.core.Script:
-    return connection().register_script(_APPEND)
+def take_rows(agent_id: int, rows: int) -> None:
+    """Count ``rows`` against the agent's share without appending. Raises :class:`TooFast`."""
+    found = _take_rows_script([rate.bucket_key(agent_id)], [rows, *rate.limits()])
+    if found is not None:
+        raise TooFast(float(found))
 
 
-def read(shard: int, count: int) -> list[tuple[bytes, Message]]:
-    """Return the oldest ``count`` messages with their ids; they stay in the stream."""
-    entries = cast(list[Any], connection().xrange(_stream(shard), count=count))
-    decode = msgspec.msgpack.Decoder(Message).decode
-    return [(entry_id, decode(fields[b"m"])) for entry_id, fields in entries]
+def read(shard: int, count: int, max_bytes: int) -> list[Entry]:
+    """Return the oldest messages; they stay in the stream.
+
+    At most ``count``, and no more after ``max_bytes`` of them.
+    """
+    entries: list[Entry] = []
+    size = 0
+    start = "-"
+    while len(entries) < count and size < max_bytes:
+        wanted = min(_READ_COUNT, count - len(entries))
+        found = cast(list[Any], connection().xrange(_stream(shard), min=start, count=wanted))
+        entries += [_entry(entry_id, fields[b"m"]) for entry_id, fields in found]
+        if len(found) < wanted:
+            break
+        size += sum(len(fields[b"m"]) for _, fields in found)
+        start = f"({entries[-1].id.decode()}"
+    return entries
 
 
-def remove(shard: int, entry_ids: list[bytes]) -> None:
-    """Remove messages whose rows are committed."""
-    connection().xdel(_stream(shard), *entry_ids)
+def _entry(entry_id: bytes, data: bytes) -> Entry:
+    try:
+        message = _decode(data)
+    except msgspec.MsgspecError:
+        message = None
+    if message is not None and message.layout != LAYOUT:
+        message = None
+    return Entry(entry_id, len(data), message)
 
 
-def set_aside(shard: int, entry_id: bytes, message: Message) -> None:
-    """Take a message out that cannot be stored, and keep it (the last thousand) for a person."""
-    pipe = connection().pipeline(transaction=True)
-    pipe.xadd(_aside(shard), {"m": msgspec.msgpack.encode(message)}, maxlen=1_000)
-    pipe.xdel(_stream(shard), entry_id)
-    pipe.execute()
+def remove(shard: int, entries: list[Entry]) -> None:
+    """Remove ``entries``, which are the oldest of the stream."""
+    time_ms, number = entries[-1].id.split(b"-")
+    _remove_script(
+        [_stream(shard), _bytes(shard)],
+        [f"{time_ms.decode()}-{int(number) + 1}", sum(entry.size for entry in entries)],
+    )
 
 
-def durable_seq(agent_id: int, boot_id: str) -> int | None:
+def set_aside(shard: int, entry: Entry) -> None:
+    """Take the oldest message out, which cannot be stored, and keep it for a person.
+
+    The last thousand are kept.
+    """
+    connection().xadd(_aside(shard), {"m": _encode(entry.message)}, maxlen=1_000)
+    remove(shard, [entry])
+
+
+def durable_seq(shard: int, agent_id: int, boot_id: str) -> int | None:
     """Return the durable seq that the last drain left here, if Redis still has it."""
-    found = connection().hget(_durable(agent_id), boot_id)
-    return None if found is None else int(cast(bytes, found))
+    return _seq_of(connection().hget(_durable(shard), str(agent_id)), boot_id)
 
 
-def remember_durable(agent_id: int, boot_id: str, seq: int) -> None:
+def _seq_of(found: Any, boot_id: str) -> int | None:
+    """Return the seq in what is kept of an agent, ``SEQ BOOT_ID``; None for another boot_id's."""
+    if found is None:
+        return None
+    seq, _, of = cast(bytes, found).decode().partition(" ")
+    return int(seq) if of == boot_id else None
+
+
+def remember_durable(shard: int, agent_id: int, boot_id: str, seq: int) -> None:
     """Leave a durable seq that was read from Postgres, unless a drain has left a newer one."""
-    pipe = connection().pipeline(transaction=False)
-    pipe.hsetnx(_durable(agent_id), boot_id, seq)
-    pipe.expire(_durable(agent_id), _DURABLE_TTL_S)
-    pipe.execute()
+    connection().hsetnx(_durable(shard), str(agent_id), f"{seq} {boot_id}")
 
 
-def publish_durable(marks: dict[tuple[int, str], int]) -> None:
+def publish_durable(shard: int, marks: dict[tuple[int, str], int]) -> None:
     """Tell the web processes how far agents' batches are committed: {(agent id, boot_id): seq}."""
-    pipe = connection().pipeline(transaction=False)
-    for (agent_id, boot_id), seq in marks.items():
-        pipe.hset(_durable(agent_id), boot_id, seq)
-        pipe.expire(_durable(agent_id), _DURABLE_TTL_S)
-    pipe.execute()
+    kept: dict[Any, Any] = {
+        str(agent_id): f"{seq} {boot_id}" for (agent_id, boot_id), seq in marks.items()
+    }
+    connection().hset(_durable(shard), mapping=kept)
 
 
 def say_draining(shard: int) -> None:
@@ -165,6 +324,11 @@ def ask_for_drain(shard: int) -> bool:
     if not backlog(shard):
         return False
     return bool(connection().set(_draining(shard), 1, nx=True, ex=DRAINING_TTL_S))
+
+
+def ask_for_forward() -> bool:
+    """Return True where nobody has asked for the inbox to be forwarded in the last second."""
+    return bool(connection().set(_FORWARDING, 1, nx=True, ex=1))
 
 
 def say_done(shard: int) -> None:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-import numpy as np
 import redis
 import structlog
 from celery import shared_task
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError
 
-from telemetry import samples, stream
-from telemetry.drain import MESSAGES_PER_ROUND, Drain, only_one, partition_width
+from telemetry import housekeeping, stream
+from telemetry.drain import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Drain, only_one
+from telemetry.lemons import watch
+from telemetry.limits import store as limits
+from telemetry.sql import PositionsMoved
 
 log = structlog.get_logger(__name__)
 
 #: A drain that has work gives way after this long, so that a worker can be stopped.
 _BUDGET_S = 5.0
-#: With few messages in a round, wait this long for more to share its commit.
-_LINGER_S = 0.15
+#: Between rounds that leave nothing behind, wait for messages to share the next commit: so many
+#: times as long as the last round took, within these bounds.
+_REST = 20.0
+_LINGER_S = (0.15, 0.5)
 #: A drain that finds nothing for this long ends.
 _IDLE_S = 1.0
-_FEW_MESSAGES = 200
 
 
 @shared_task
@@ -47,18 +50,21 @@ def _drain_for_a_while(shard: int) -> None:
     last_found = time.monotonic()
     while time.monotonic() < end and time.monotonic() - last_found < _IDLE_S:
         stream.say_draining(shard)
+        began = time.monotonic()
         try:
             count = work.step()
-        except (InterfaceError, OperationalError, redis.RedisError):
-            raise  # a server is away: nothing is wrong with the messages
+        except (InterfaceError, OperationalError, redis.RedisError, PositionsMoved):
+            raise  # nothing is wrong with the messages
         except Exception:
             log.exception("drain_round_failed", shard=shard)
             step_around(shard)
             return
         if count:
             last_found = time.monotonic()
-        if count < _FEW_MESSAGES:
-            time.sleep(_LINGER_S)
+        if not work.has_more:
+            shortest, longest = _LINGER_S
+            time.sleep(min(longest, max(shortest, _REST * (time.monotonic() - began))))
+    work.keep()
 
 
 def step_around(shard: int) -> None:
@@ -67,14 +73,15 @@ def step_around(shard: int) -> None:
     One batch that no check foresaw must not hold up a whole fleet.
     """
     work = Drain(shard)
-    for entry_id, message in stream.read(shard, MESSAGES_PER_ROUND):
+    for entry in stream.read(shard, MESSAGES_PER_ROUND, BYTES_PER_ROUND):
         try:
             work.step(limit=1)
-        except (InterfaceError, OperationalError, redis.RedisError):
+        except (InterfaceError, OperationalError, redis.RedisError, PositionsMoved):
             raise
         except Exception:
-            log.exception("message_set_aside", shard=shard, agent_id=message.agent_id)
-            stream.set_aside(shard, entry_id, message)
+            agent_id = entry.message.agent_id if entry.message else None
+            log.exception("message_set_aside", shard=shard, agent_id=agent_id)
+            stream.set_aside(shard, entry)
             return
 
 
@@ -87,16 +94,67 @@ def drain_all() -> None:
             drain.delay(shard)
 
 
+def ask_for_forward() -> None:
+    """Have the inbox forwarded once the rest of its newest rows may have come."""
+    if stream.ask_for_forward():
+        forward_pushed.apply_async(countdown=settings.TELEMETRY_ASSEMBLY_S)
+
+
+@shared_task
+def forward_pushed() -> None:
+    """Put what remote write and OTLP have brought on the streams."""
+    # Imported here, since the way there leads through intake, which asks for drains.
+    from telemetry.ways_in import inbox
+
+    with inbox.only_one() as held:
+        if not held:
+            return
+        while (done := inbox.forward(time.time())).batches:
+            for shard in done.shards_to_drain:
+                drain.delay(shard)
+
+
+@shared_task
+def forget_pushed() -> None:
+    """Forget requests that no sender sends again any more."""
+    from telemetry.ways_in import inbox
+
+    inbox.forget(time.time())
+
+
 @shared_task
 def keep_partitions() -> None:
-    """Create the partitions of the next hours and drop those past their retention."""
+    """Create the partitions of the next hours, drop those past their retention, and forget."""
     now = datetime.now(UTC)
-    width = partition_width()
-    ahead = np.array([(now + n * width).timestamp() for n in range(3)])
-    limit = now - timedelta(hours=settings.TELEMETRY_RETENTION_H)
-    for table in samples.TABLES.values():
-        with transaction.atomic(), connection.cursor() as cursor:
-            samples.create_partitions(cursor.cursor, samples.partitions_for(table, ahead, width))
-            dropped = samples.drop_before(cursor.cursor, table, limit)
-        if dropped:
-            log.info("partitions_dropped", table=table.name, names=dropped)
+    housekeeping.keep_partitions(now)
+    limits.forget(now)
+
+
+@shared_task
+def roll_up() -> None:
+    """Compute the roll-ups of the minutes and hours that have ended."""
+    with housekeeping.only_one() as held:
+        if held:
+            housekeeping.roll_up(time.time())
+
+
+@shared_task
+def move_to_cold() -> None:
+    """Move partitions that are old enough into the cold tier."""
+    with housekeeping.only_one() as held:
+        if held:
+            housekeeping.move_to_cold(datetime.now(UTC))
+
+
+@shared_task
+def keep_cold_files() -> None:
+    """Merge, retire and clean the files of the cold tier."""
+    with housekeeping.only_one() as held:
+        if held:
+            housekeeping.keep_cold_files(datetime.now(UTC))
+
+
+@shared_task
+def look_for_lemons() -> None:
+    """Compare GPUs with their peers over the windows that have ended."""
+    watch.look(time.time())

@@ -5,16 +5,26 @@ from rest_framework.routers import SimpleRouter
 
 from telemetry import views
 from telemetry.api.agents import AgentViewSet
+from telemetry.api.faults import EccEventViewSet, XidEventViewSet
+from telemetry.api.lemons import LemonFindingViewSet
+from telemetry.api.limits import LimitReportViewSet
 from telemetry.api.series import SeriesCsvView, SeriesView
 from telemetry.api.throttle import ThrottleEventViewSet
+from telemetry.ways_in import views as ways_in
 
 router = SimpleRouter(trailing_slash=False)
 router.register("agents", AgentViewSet, "agent")
+router.register("ecc-events", EccEventViewSet, "ecc-event")
+router.register("lemons", LemonFindingViewSet, "lemon")
+router.register("limit-reports", LimitReportViewSet, "limit-report")
 router.register("throttle-events", ThrottleEventViewSet, "throttle-event")
+router.register("xid-events", XidEventViewSet, "xid-event")
 
 urlpatterns = [
     path("telemetry", views.push, name="telemetry"),
     path("telemetry/position", views.position, name="telemetry-position"),
+    path("prometheus/write", ways_in.prometheus_write, name="prometheus-write"),
+    path("otlp/v1/metrics", ways_in.otlp_metrics, name="otlp-metrics"),
     path("series", SeriesView.as_view(), name="series"),
     path("series.csv", SeriesCsvView.as_view(), name="series-csv"),
     *router.urls,

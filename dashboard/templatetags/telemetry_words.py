@@ -91,3 +91,23 @@ def with_value(query: dict[str, str], name: str, value: str) -> str:
     """Return ``query`` with another value of one parameter (empty: without it), on page 1."""
     rest = {key: given for key, given in query.items() if key != name}
     return urlencode({**rest, name: value} if value else rest)
+
+
+_SEVERITY_CLASS = {"critical": " error", "warning": " warning"}
+
+
+@register.simple_tag
+def severity_tag(token: str, expected: bool = False) -> SafeString:
+    """Return a severity as a tag; of an expected event, that it is one."""
+    if expected:
+        title = "A power limit was lowered"
+        return format_html('<span class="tag" title="{}">expected</span>', title)
+    return format_html('<span class="tag{}">{}</span>', _SEVERITY_CLASS.get(token, ""), token)
+
+
+@register.filter
+def watt_hours(joules: float | None) -> str:
+    """Return J as Wh without the unit; one decimal below 100."""
+    if joules is None:
+        return units.DASH
+    return units.number(joules / 3600, 0 if joules >= 360_000 else 1)

@@ -29,6 +29,8 @@ _PANEL = "dashboard/panels/agents.html"
 _PAGE_SIZE = 50
 #: A clock that is off by more than this puts readings where they do not belong, s.
 _MOST_SKEW_S = 2.0
+#: How long an old token may go on beside a new one, s.
+_GRACES = {0: "within seconds", 3600: "in an hour", 24 * 3600: "in a day"}
 #: In this order they ask for attention.
 _ORDER = (AgentState.STALE, AgentState.NEVER, AgentState.LIVE, AgentState.REVOKED)
 
@@ -58,8 +60,12 @@ def rotate(request: HttpRequest, agent_id: int) -> HttpResponse:
     """Ask, then give the agent a new token and show it, this once."""
     agent = get_object_or_404(Agent, pk=agent_id)
     if request.method != "POST":
-        return render(request, "dashboard/agent_rotate.html", {"agent": agent})
-    token = enrollment.rotate(cast(User, request.user), agent)
+        context = {"agent": agent, "graces": _GRACES.items()}
+        return render(request, "dashboard/agent_rotate.html", context)
+    given = request.POST.get("grace_s", "0")
+    grace_s = int(given) if given in map(str, _GRACES) else 0
+    user = cast(User, request.user)
+    token = enrollment.rotate(user, agent, grace=timedelta(seconds=grace_s))
     return render(request, "dashboard/agent_token.html", {"agent": agent, "token": token})
 
 

@@ -10,21 +10,23 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import causes, panels, ranges, readings
+from dashboard import causes, happenings, lemons, panels, ranges, readings
 from dashboard.timeline import Timeline
 from fleet.models import Gpu
 from telemetry import frame
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
 
-__all__ = ["page", "panel", "table"]
+__all__ = ["events", "page", "panel", "table"]
 
 _PANEL = "dashboard/panels/gpu.html"
 _TABLE = "dashboard/panels/range_table.html"
+_HAPPENINGS = "dashboard/panels/happenings.html"
 
 
 @require_safe
@@ -36,6 +38,7 @@ def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
     panel_html, _ = panels.draw(request, _PANEL, _url("live-gpu", gpu), {}, _now(gpu))
     drawn = _table(gpu, timeline, now)
     table_html, _ = panels.draw(request, *drawn)
+    events_html, _ = panels.draw(request, *_happenings(gpu, timeline))
     context = {
         "rows": timeline.rows if drawn[-1]["rows"] else 0,
         "gpu": gpu,
@@ -43,6 +46,7 @@ def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
         "picker": timeline.picker,
         "panel": panel_html,
         "table": table_html,
+        "happenings": events_html,
     }
     return render(
         request, "dashboard/gpu.html", context, status=400 if timeline.picker.error else 200
@@ -63,6 +67,14 @@ def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
     """Least, mean and greatest values of the range, for htmx."""
     gpu, now = _gpu(gpu_id), time.time()
     return panels.answer(request, *_table(gpu, _timeline(request, gpu, now), now))
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
+    """What happened in the range, for htmx."""
+    gpu = _gpu(gpu_id)
+    return panels.answer(request, *_happenings(gpu, _timeline(request, gpu, time.time())))
 
 
 def _gpu(gpu_id: int) -> Gpu:
@@ -91,8 +103,21 @@ def _table(
     return _TABLE, _url("live-gpu-range", gpu), query, context
 
 
+def _happenings(gpu: Gpu, timeline: Timeline) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    span = timeline.picker.span
+    query = ranges.as_params(timeline.picker)
+    context = {
+        "happenings": happenings.of_gpu(gpu.pk, span),
+        "most": happenings.MOST,
+        "of_node": False,
+        "more": urlencode({"node": gpu.node.name, **query}),
+        "live": span.live,
+    }
+    return _HAPPENINGS, _url("live-gpu-events", gpu), query, context
+
+
 def _now(gpu: Gpu) -> dict[str, Any]:
-    """Two round trips to Redis at most, one query."""
+    """Two round trips to Redis at most, two queries."""
     record = frame.read().rows("gpu", np.array([gpu.pk]))[0]
     current = readings.gpu_now(gpu, record, time.time(), settings.STALE_AFTER_S)
     events = ThrottleEvent.objects.open().filter(gpu=gpu).order_by("opened_at")
@@ -101,5 +126,6 @@ def _now(gpu: Gpu) -> dict[str, Any]:
         "current": current,
         "reading": current.reading,
         "events": [(causes.of(event.cause), event) for event in events],
+        "lemons": lemons.of_gpu(gpu),
         "now": time.time(),
     }

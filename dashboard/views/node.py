@@ -15,17 +15,18 @@ from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import panels, ranges, readings, state
+from dashboard import happenings, panels, ranges, readings, state
 from dashboard.readings import GpuNow
 from dashboard.timeline import Timeline
 from fleet.models import Gpu, Node
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
 
-__all__ = ["page", "panel", "table"]
+__all__ = ["events", "page", "panel", "table"]
 
 _PANEL = "dashboard/panels/node.html"
 _TABLE = "dashboard/panels/range_table.html"
+_HAPPENINGS = "dashboard/panels/happenings.html"
 
 
 @require_safe
@@ -37,6 +38,7 @@ def page(request: HttpRequest, node_id: int) -> HttpResponse:
     panel_html, _ = panels.draw(request, _PANEL, _url("live-node", node), {}, _now(node))
     drawn = _table(node, timeline, now)
     table_html, _ = panels.draw(request, *drawn)
+    events_html, _ = panels.draw(request, *_happenings(node, timeline))
     context = {
         "rows": timeline.rows if drawn[-1]["rows"] else 0,
         "node": node,
@@ -44,6 +46,7 @@ def page(request: HttpRequest, node_id: int) -> HttpResponse:
         "picker": timeline.picker,
         "panel": panel_html,
         "table": table_html,
+        "happenings": events_html,
     }
     return render(
         request, "dashboard/node.html", context, status=400 if timeline.picker.error else 200
@@ -64,6 +67,14 @@ def table(request: HttpRequest, node_id: int) -> HttpResponse:
     """Least, mean and greatest values of the range, for htmx."""
     node, now = _node(node_id), time.time()
     return panels.answer(request, *_table(node, _timeline(request, node, now), now))
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def events(request: HttpRequest, node_id: int) -> HttpResponse:
+    """What happened in the range, for htmx."""
+    node = _node(node_id)
+    return panels.answer(request, *_happenings(node, _timeline(request, node, time.time())))
 
 
 def _node(node_id: int) -> Node:
@@ -94,6 +105,19 @@ def _table(
     query = ranges.as_params(timeline.picker)
     context = {"rows": timeline.table(now), "live": timeline.picker.span.live}
     return _TABLE, _url("live-node-range", node), query, context
+
+
+def _happenings(node: Node, timeline: Timeline) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    span = timeline.picker.span
+    query = ranges.as_params(timeline.picker)
+    context = {
+        "happenings": happenings.of_node(node.pk, span),
+        "most": happenings.MOST,
+        "of_node": True,
+        "more": urlencode({"node": node.name, **query}),
+        "live": span.live,
+    }
+    return _HAPPENINGS, _url("live-node-events", node), query, context
 
 
 def _now(node: Node) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _context(view: View, row: int, metric: str) -> dict[str, Any]:
         ThrottleEvent.objects.open()
         .filter(gpu__node__rack_id=rack.id)
         .select_related("gpu__node")
-        .order_by("opened_at")
+        .order_by("-severity", "opened_at")
     )
     return {
         "version": view.version,

@@ -18,6 +18,7 @@ from dashboard.causes import CAUSES
 from dashboard.throttling import Filters
 from fleet.models import Site
 from telemetry.models import ThrottleEvent
+from telemetry.throttle.rules import Severity
 
 __all__ = ["page", "panel"]
 
@@ -37,6 +38,8 @@ def page(request: HttpRequest) -> HttpResponse:
         "filters": filters,
         "picker": filters.picker,
         "causes": list(CAUSES.values()),
+        "classes": ThrottleEvent.Class.values,
+        "severities": [severity.token for severity in Severity],
         "sites": Site.objects.values_list("name", flat=True),
         "panel": html,
     }

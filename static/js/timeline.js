@@ -5,6 +5,7 @@
  *   data-query               the span, as the API takes it: "range=1h" or "from=…&to=…"
  *   data-live, data-length-s the span ends now; how long it is
  *   data-events              throttle-events API, filtered to what is shown
+ *   data-xids, data-ecc      xid-events and ecc-events APIs, likewise
  *   data-slowdown-c, data-sm-max-mhz   ratings, drawn where readings do not say the limit
  *
  * Rows without any reading are left out. A live span is fetched again every 5 s, longer ones less
@@ -21,6 +22,8 @@
   const POINTS = 600;
   // More spans than this are told by their lane alone, not by shading the rows above as well.
   const MOST_SHADES = 60;
+  // More errors than this are marked without their names.
+  const MOST_NAMES = 12;
 
   // One row of the chart: its title, which ends with the unit, and what is drawn on it. "limit"
   // lines are dashed. "near": the axis need not begin at zero.
@@ -123,7 +126,7 @@
     return { kind, url: data.url + "?" + query.join("&") };
   });
 
-  let found = null; // { series: [...], events: [...] } of the last answer
+  let found = null; // { series: [...], events: [...], errors: [...] } of the last answer
 
   function color(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -267,6 +270,36 @@
     }));
   }
 
+  // A line through all rows for each Xid or memory error, with its name on top.
+  function errorLines() {
+    return found.errors.map((error) => ({
+      type: "line",
+      xref: "x",
+      yref: "paper",
+      x0: utc(error.at),
+      x1: utc(error.at),
+      y0: 0,
+      y1: 1,
+      line: { color: color(error.severity === "critical" ? "--bad" : "--edge"), width: 1.5, dash: "dot" },
+    }));
+  }
+
+  function errorNames() {
+    if (found.errors.length > MOST_NAMES) return [];
+    return found.errors.map((error) => ({
+      text: error.name,
+      xref: "x",
+      x: utc(error.at),
+      xanchor: "left",
+      yref: "paper",
+      y: 0.985,
+      yanchor: "top",
+      showarrow: false,
+      bgcolor: color("--surface"),
+      font: { size: 11, color: color(error.severity === "critical" ? "--bad-text" : "--text") },
+    }));
+  }
+
   function title(text, top) {
     return {
       text,
@@ -303,8 +336,8 @@
       // A finger that scrolls the page must not zoom the chart.
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       uirevision: data.query,
-      shapes: shades(byCause),
-      annotations: [],
+      shapes: [...shades(byCause), ...errorLines()],
+      annotations: errorNames(),
       xaxis: {
         type: "date",
         range: [utc(start), utc(end)],
@@ -404,10 +437,24 @@
     const bodies = await Promise.all(sources.map((source) => get(source.url)));
     const { start, end } = bodies[0];
     const span = "&since=" + utc(start) + "&until=" + utc(end);
-    const events = await get(data.events + span);
+    const [events, xids, ecc] = await Promise.all(
+      [data.events, data.xids, data.ecc].map((url) => get(url + span)),
+    );
     found = {
       series: bodies.map((body, i) => ({ kind: sources[i].kind, body })),
       events: events.results,
+      errors: [
+        ...xids.results.map((each) => ({
+          at: Date.parse(each.ts) / 1000,
+          name: "Xid " + each.xid,
+          severity: each.severity,
+        })),
+        ...ecc.results.map((each) => ({
+          at: Date.parse(each.at) / 1000,
+          name: "ECC +" + each.count,
+          severity: "critical",
+        })),
+      ],
     };
   }
 

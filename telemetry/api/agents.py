@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import django_filters
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The most agents that one request may enroll.
 MAX_ENROLLED_AT_ONCE = 1000
+#: The longest that an old token stays good beside a new one, s.
+MAX_GRACE_S = 24 * 3600
 
 
 class AgentSerializer(serializers.ModelSerializer[Agent]):
@@ -44,6 +47,7 @@ class AgentSerializer(serializers.ModelSerializer[Agent]):
             "nodes",
             "sites",
             "hint",
+            "previous_until",
             "created_at",
             "revoked_at",
             "last_seen_at",
@@ -55,6 +59,7 @@ class AgentSerializer(serializers.ModelSerializer[Agent]):
             "errors",
             "last_error",
             "refused_batches",
+            "refused_rows",
             "last_refusal",
             "last_refused_at",
         )
@@ -123,6 +128,11 @@ _ROTATE = OpenApiParameter(
     enum=[0, 1],
     description="1: an agent that exists gets a new token, and the nodes and sites given here.",
 )
+_GRACE = OpenApiParameter(
+    "grace_s",
+    {"type": "integer", "minimum": 0, "maximum": MAX_GRACE_S, "default": 0},
+    description="For so long the old token stays good beside the new one, s. 0: for seconds.",
+)
 
 
 class AgentViewSet(
@@ -163,12 +173,13 @@ class AgentViewSet(
         except EnrollmentError as error:
             raise _api_error(error, many) from error
 
-    @extend_schema(request=None, responses=EnrolledSerializer)
+    @extend_schema(parameters=[_GRACE], request=None, responses=EnrolledSerializer)
     @action(detail=True, methods=["post"])
     def rotate(self, request: Request, pk: str) -> Response:
-        """Give the agent a new token, shown this once. The old one ends within seconds."""
+        """Give the agent a new token, shown this once. The old one ends after the grace."""
+        grace = _grace(request)
         agent = self.get_object()
-        token = enrollment.rotate(_user(request), agent)
+        token = enrollment.rotate(_user(request), agent, grace=grace)
         return Response(EnrolledSerializer(Enrolled(agent, token, created=False)).data)
 
     @extend_schema(request=None, responses=AgentSerializer)
@@ -183,6 +194,15 @@ class AgentViewSet(
 def _user(request: Request) -> User:
     # The permission class let nobody else through.
     return cast("User", request.user)
+
+
+def _grace(request: Request) -> timedelta:
+    given = request.query_params.get("grace_s", "0")
+    if not (
+        given.isascii() and given.isdecimal() and len(given) <= 5 and int(given) <= MAX_GRACE_S
+    ):
+        raise ValidationError({"grace_s": f"Give whole seconds, 0 to {MAX_GRACE_S}."})
+    return timedelta(seconds=int(given))
 
 
 def _api_error(error: EnrollmentError, many: bool) -> APIException:

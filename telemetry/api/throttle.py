@@ -1,4 +1,4 @@
-"""``/api/v1/throttle-events``: when which GPU was throttled, and why."""
+"""``/api/v1/throttle-events``: when which GPU was throttled, why, and what it cost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from rest_framework import serializers, viewsets
 from accounts.permissions import ViewsFleet
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
+from telemetry.throttle.rules import Severity
 
 CAUSES = [(cause.token, cause.token) for cause in ThrottleCause]
+SEVERITIES = [(severity.token, severity.token) for severity in Severity]
 
 
 class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
@@ -22,6 +24,19 @@ class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
     rack = serializers.CharField(source="gpu.node.rack.name", read_only=True)
     rack_id = serializers.IntegerField(source="gpu.node.rack_id", read_only=True)
     site = serializers.CharField(source="gpu.node.rack.site.name", read_only=True)
+    severity = serializers.ChoiceField(SEVERITIES, source="severity_token", read_only=True)
+    share = serializers.FloatField(
+        allow_null=True, read_only=True, help_text="throttled_s / observed_s; null at first"
+    )
+    lost_s = serializers.FloatField(
+        allow_null=True, read_only=True, help_text="lost_mhz_s / usual_mhz"
+    )
+    job = serializers.CharField(source="job.name", default=None, allow_null=True, read_only=True)
+    xids = serializers.ListField(
+        child=serializers.IntegerField(),
+        read_only=True,
+        help_text="Xid errors of the GPU while it went on, or a minute before or after",
+    )
 
     class Meta:
         model = ThrottleEvent
@@ -33,26 +48,53 @@ class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
             "rack",
             "rack_id",
             "site",
+            "place",
             "cause",
+            "class",
+            "severity",
             "opened_at",
             "updated_at",
             "closed_at",
             "readings",
+            "share",
+            "observed_s",
+            "throttled_s",
+            "capped_s",
+            "usual_mhz",
+            "lost_mhz_s",
+            "lost_s",
+            "energy_j",
             "peak_temp_c",
+            "peak_temp_mem_c",
             "peak_power_w",
             "min_sm_mhz",
+            "job",
+            "xids",
         )
         read_only_fields = fields
+
+    def get_fields(self) -> dict[str, Any]:
+        # "class" is a word of Python: it cannot be an attribute of this class.
+        own = serializers.ChoiceField(
+            ThrottleEvent.Class.choices, source="class_token", read_only=True
+        )
+        self._declared_fields = {**self._declared_fields, "class": own}
+        fields: dict[str, Any] = super().get_fields()
+        return fields
 
 
 class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
     """``since`` and ``until`` choose the events that touch the span between them."""
 
     cause = django_filters.ChoiceFilter(choices=CAUSES, method="filter_cause")
+    severity = django_filters.ChoiceFilter(
+        choices=SEVERITIES, method="filter_severity", help_text="So severe, or worse"
+    )
     site = django_filters.CharFilter("gpu__node__rack__site__name", help_text="Name of a site")
     rack = django_filters.NumberFilter("gpu__node__rack_id", help_text="Id of a rack")
     node = django_filters.CharFilter("gpu__node__name", help_text="Name of a node")
     gpu = django_filters.NumberFilter("gpu_id", help_text="Id of a GPU")
+    job = django_filters.CharFilter("job__name", help_text="Name of a job")
     open = django_filters.ChoiceFilter(
         choices=[("1", "open"), ("0", "closed")], method="filter_open"
     )
@@ -63,8 +105,24 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         model = ThrottleEvent
         fields: list[str] = []
 
+    @classmethod
+    def get_filters(cls) -> dict[str, Any]:
+        # As above: no attribute can be called "class".
+        own = django_filters.ChoiceFilter(
+            field_name="class", choices=ThrottleEvent.Class.choices, method="filter_class"
+        )
+        return {**super().get_filters(), "class": own}
+
     def filter_cause(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
         found: QuerySet[ThrottleEvent] = events.filter(cause=ThrottleCause[value.upper()])
+        return found
+
+    def filter_class(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
+        found: QuerySet[ThrottleEvent] = events.of_class(ThrottleEvent.Class(value))
+        return found
+
+    def filter_severity(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
+        found: QuerySet[ThrottleEvent] = events.at_least(Severity[value.upper()])
         return found
 
     def filter_open(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
@@ -79,7 +137,7 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
 class ThrottleEventViewSet(viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     """Spans in which a GPU was throttled for one cause, the newest first."""
 
-    queryset = ThrottleEvent.objects.select_related("gpu__node__rack__site")
+    queryset = ThrottleEvent.objects.with_xids().select_related("gpu__node__rack__site", "job")
     serializer_class = ThrottleEventSerializer
     permission_classes = (ViewsFleet,)
     filterset_class = ThrottleEventFilter

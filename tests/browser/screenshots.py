@@ -18,6 +18,7 @@ _PAGES = {
     "fleet": "/",
     "fleet-heat": "/?metric=heat",
     "throttle": "/throttle/",
+    "lemons": "/lemons/",
     "agents": "/agents/",
     "account": "/account/",
     "search": "/search?q=a0",

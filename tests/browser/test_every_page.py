@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import expect
 
+from fleet.models import Gpu
+from telemetry.faults.models import EccEvent
+from telemetry.lemons.models import LemonFinding
+from telemetry.models import ThrottleEvent, XidEvent
+from telemetry.throttle.rules import Severity
 from tests.browser.chromium import DESKTOP, PHONE
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
 
-PAGES = ["fleet", "heat", "rack", "node", "gpu", "throttle", "agents", "search", "account"]
+PAGES = [
+    "fleet", "heat", "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
+]  # fmt: skip
 
 
 def path_of(name: str, small: SmallFleet) -> str:
@@ -24,6 +33,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "node": f"/nodes/{node.pk}/",
         "gpu": f"/gpus/{small.gpu(node.name).pk}/",
         "throttle": "/throttle/",
+        "lemons": "/lemons/",
         "agents": "/agents/",
         "search": "/search?q=oslo-",
         "account": "/account/",
@@ -31,7 +41,7 @@ def path_of(name: str, small: SmallFleet) -> str:
 
 
 def make_lively() -> SmallFleet:
-    """A fleet with something of everything: over, throttling, stale, never heard."""
+    """A fleet with something of everything: over, throttling, stale, never heard, failing."""
     small = small_fleet()
     heard = [n for n in small.nodes if n not in small.nodes_of("oslo/B03")]
     silent = small.nodes_of("oslo/B02") + small.nodes_of("oslo/B01")[:1]
@@ -42,7 +52,25 @@ def make_lively() -> SmallFleet:
         throttle=lambda node, gpu: 0x24 if gpu == 3 and "-a0" in node else 0,
         links={"oslo/A01/uplink": 6e10},
     )
+    make_failing(small.gpu("oslo-a01-n1"))
     return small
+
+
+def make_failing(gpu: Gpu) -> None:
+    """Have a GPU be a lemon, and meet all that goes wrong with one."""
+    now = timezone.now()
+    at = now - timedelta(minutes=5)
+    LemonFinding.objects.create(
+        gpu=gpu, metric="hot_core", since=at, seen_at=now, score=7.5, own=84.0, peers_median=63.0,
+        peers=31, among="rack",
+    )  # fmt: skip
+    for severity in Severity:
+        ThrottleEvent.objects.create(
+            gpu=gpu, cause=1 << (severity + 4), severity=severity, opened_at=at, updated_at=now,
+            observed_s=300, throttled_s=60, usual_mhz=1800, lost_mhz_s=9000, energy_j=9e5,
+        )  # fmt: skip
+    XidEvent.objects.create(node=gpu.node, gpu=gpu, ts=at, xid=79, text="NVRM: " + "x" * 400)
+    EccEvent.objects.create(gpu=gpu, since=at, at=now, count=1, total=1)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +140,7 @@ def test_keys_search_go_and_help(visits: Visits, small: SmallFleet) -> None:
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    for key, url in (("a", "/agents/"), ("t", "/throttle/"), ("f", "/")):
+    for key, url in (("a", "/agents/"), ("t", "/throttle/"), ("l", "/lemons/"), ("f", "/")):
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page).to_have_url(re.compile(re.escape(url) + "$"))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from telemetry.faults.models import EccEvent
+from telemetry.models import XidEvent
 from tests.browser.chromium import PHONE
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -110,7 +114,7 @@ def test_the_csv_file_has_the_readings(visits: Visits, storied: SmallFleet) -> N
 def test_a_node_leads_to_its_gpus(visits: Visits, storied: SmallFleet) -> None:
     page = visits().open(f"/nodes/{storied.nodes['oslo-a01-n1'].pk}/?range=15m")
     assert drawn(page) == 5
-    gpu = page.get_by_role("link", name="GPU 2", exact=True)
+    gpu = page.locator("#gpus-scroll").get_by_role("link", name="GPU 2", exact=True)
     gpu.focus()
     storied.report(temp_c=91.0)
     expect(page.locator("h1")).to_contain_text("4 °C over slowdown", timeout=4_000)
@@ -128,3 +132,20 @@ def test_on_a_phone_the_chart_fits(visits: Visits, storied: SmallFleet) -> None:
     box = page.locator("#timeline .main-svg").first.bounding_box()
     assert box is not None
     assert box["width"] <= PHONE[0]
+
+
+def test_errors_are_lines_through_all_rows_of_the_chart(
+    visits: Visits, storied: SmallFleet
+) -> None:
+    gpu = storied.gpu("oslo-a01-n1")
+    at = timezone.now() - timedelta(minutes=5)
+    XidEvent.objects.create(node=gpu.node, gpu=gpu, ts=at, xid=79, text="fell off the bus")
+    EccEvent.objects.create(gpu=gpu, since=at, at=at + timedelta(minutes=1), count=2, total=2)
+    page = visits(theme="dark").open(f"/gpus/{gpu.pk}/?range=15m")
+    chart = page.locator("#timeline")
+    expect(chart.locator(".annotation-text", has_text="Xid 79")).to_have_count(1)
+    expect(chart.locator(".annotation-text", has_text="ECC +2")).to_have_count(1)
+    rows = page.locator("#happenings tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("Xid 79")
+    expect(rows.nth(1)).to_contain_text("beside sw_power_cap")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from playwright.sync_api import expect
 
@@ -12,14 +13,16 @@ from tests.builders.fleet import SmallFleet
 
 def test_an_event_appears_and_closes_by_itself(visits: Visits, small: SmallFleet) -> None:
     page = visits().open("/throttle/")
-    expect(page.locator("h1")).to_have_text("Nothing throttles now")
-    small.report(only=["oslo-a01-n1"], throttle=lambda _, gpu: 4 * (gpu == 1))
+    expect(page.locator("h1")).to_have_text("No GPU throttles unexpectedly now")
+    now = time.time()
+    small.report(at=now, only=["oslo-a01-n1"], throttle=lambda _, gpu: 4 * (gpu == 1))
     expect(page.locator("h1")).to_contain_text(
-        "1 GPU throttling now: 1 SW power cap", timeout=8_000
+        "1 GPU throttling unexpectedly now: 1 info · 1 SW power cap", timeout=8_000
     )
     expect(page.locator("tr.open")).to_have_count(1)
-    small.report(only=["oslo-a01-n1"])
-    expect(page.locator("h1")).to_have_text("Nothing throttles now", timeout=8_000)
+    for later in (20, 55):  # quiet for long enough
+        small.report(at=now + later, only=["oslo-a01-n1"])
+    expect(page.locator("h1")).to_have_text("No GPU throttles unexpectedly now", timeout=8_000)
     expect(page.locator("tr.open")).to_have_count(0)
     expect(page.locator("tbody tr")).to_have_count(1)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from fleet import snapshot
 from fleet.models import (
     CoolingZone,
     Gpu,
@@ -22,9 +23,9 @@ from headroom.contracts import (
     LinkColumns,
     NodeReport,
     TelemetryBatch,
-    encode_batch,
 )
-from telemetry import stream
+from telemetry import intake, rows, stream
+from telemetry.directory import AgentScope, names_of
 from telemetry.drain import Drain
 from telemetry.models import Agent
 from tests.builders.agents import make_agent
@@ -119,7 +120,11 @@ def _links(ts: float, sent: dict[str, float]) -> LinkColumns:
 def push(agent: Agent, batch: TelemetryBatch, *, received_at: float) -> None:
     """Store a batch as web process and worker do it together."""
     shard = stream.shard_of(agent.name)
-    stream.append(shard, stream.Message(agent.pk, received_at, encode_batch(batch)), batch.boot_id)
+    node_ids = frozenset(agent.nodes.values_list("pk", flat=True))
+    site_ids = frozenset(agent.sites.values_list("pk", flat=True))
+    scope = AgentScope(agent.pk, agent.name, node_ids, site_ids)
+    packed = rows.pack(batch, scope, names_of(snapshot.fresh()))
+    stream.append(shard, intake.message(batch, agent.pk, packed, received_at))
     drain = Drain(shard)
     while drain.step():
         pass

@@ -10,8 +10,9 @@ from django.db import connection
 
 from fleet.models import Gpu, HardwareKind, HardwareModel, Node, Rack, Site
 from telemetry import samples
-from telemetry.drain import partition_width
+from telemetry.rollups import marks
 from telemetry.samples import NULL_INT, Array, Column, Rows, Table
+from telemetry.tiers import raw_width
 
 
 def make_node(name: str = "n1", *, gpus: int = 2, site: str = "oslo", rack: str = "A01") -> Node:
@@ -37,11 +38,12 @@ def write_samples(table: Table, source: int, ts: Sequence[float], **columns: Any
     rows = Rows(table, {c.name: _values(c, len(ts), columns.get(c.name)) for c in table.columns})
     rows.columns["ts"] = np.array(ts, dtype="f8")
     rows.columns[table.key] = np.full(len(ts), source, dtype="i8")
-    width = partition_width()
+    width = raw_width()
     with connection.cursor() as cursor:
         raw = cursor.cursor
         samples.create_partitions(raw, samples.partitions_for(table, rows.columns["ts"], width))
         samples.copy(raw, rows)
+        marks.note(raw, [rows])
 
 
 def _values(column: Column, count: int, given: Any) -> Array:

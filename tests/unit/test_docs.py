@@ -119,9 +119,12 @@ def documented_errors() -> str:
     [
         ("### `gpus`", contracts.GpuColumns),
         ("### `host`", contracts.HostColumns),
+        ("### `storage`", contracts.StorageColumns),
+        ("### `xids`", contracts.XidColumns),
         ("## Links", contracts.LinkColumns),
         ("## Meters", contracts.MeterColumns),
         ("## Jobs", contracts.JobColumns),
+        ("## Limit reports", contracts.LimitReport),
         ("## Status", contracts.AgentStatus),
         ("## The batch", contracts.TelemetryBatch),
     ],
@@ -143,7 +146,15 @@ REFUSING = (
     "headroom/contracts.py",
     "telemetry/checks.py",
     "telemetry/positions.py",
+    "telemetry/intake.py",
     "telemetry/views.py",
+    "telemetry/ways_in/errors.py",
+    "telemetry/ways_in/otlp.py",
+    "telemetry/ways_in/partial.py",
+    "telemetry/ways_in/readings.py",
+    "telemetry/ways_in/remote_write.py",
+    "telemetry/ways_in/requests.py",
+    "telemetry/ways_in/views.py",
 )
 #: What a code with a kind in it, such as "unknown_{kind}", can become.
 KINDS = ("node", "link", "meter")

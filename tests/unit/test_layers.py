@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "headroom/plan": {"physics"},
     "accounts": {"headroom.contracts"},
     "fleet": {"physics", "headroom.contracts", "accounts"},
-    "telemetry": {"physics", "headroom.contracts", "accounts", "fleet"},
+    "telemetry": {"physics", "headroom.contracts", "headroom.dcgm", "accounts", "fleet"},
     "dashboard": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
     "sim": {"physics", "headroom"},
 }

@@ -73,6 +73,11 @@ def test_a_line_says_how_an_agent_is_doing(viewer: Client, agents: None) -> None
     assert "\N{MINUS SIGN}7.30 s off" in text
 
 
+def test_a_line_says_how_many_rows_were_refused(viewer: Client, agents: None) -> None:
+    Agent.objects.filter(name="live").update(refused_rows=5, last_refusal="gpu 9: unknown")
+    assert "5 rows refused gpu 9: unknown" in text_of(opened(viewer))
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -144,6 +149,23 @@ class TestTokens:
         assert "no-store" in answer["Cache-Control"]
         assert token not in opened(operator)
         assert AuditEntry.objects.filter(action="agent.rotate", target="live").count() == 1
+
+    @pytest.mark.parametrize(
+        ("given", "grace_s"), [("3600", 3600), ("86400", 86_400), ("0", None), ("99999999", None)]
+    )
+    def test_the_old_token_may_go_on_for_a_while(
+        self, agents: None, given: str, grace_s: int | None
+    ) -> None:
+        operator = client_of(Role.OPERATOR)
+        agent = Agent.objects.get(name="live")
+        operator.post(f"{URL}{agent.pk}/rotate/", {"grace_s": given})
+        agent.refresh_from_db()
+        if grace_s is None:
+            assert agent.previous_until is None
+        else:
+            assert agent.previous_until is not None
+            left_s = (agent.previous_until - timezone.now()).total_seconds()
+            assert left_s == pytest.approx(grace_s, abs=10)
 
     def test_revoking_asks_first_and_is_audited(self, agents: None) -> None:
         operator = client_of(Role.OPERATOR)

@@ -130,6 +130,6 @@ def test_a_poll_of_what_is_shown_already_swaps_nothing(
     small.report(at=time.time() - 600)
     html = opened(viewer, node)
     paths = re.findall(r'hx-get="(/live/nodes/[^"]+)"', html)
-    assert len(paths) == 2
+    assert len(paths) == 3
     for path in paths:
         assert viewer.get(path.replace("&amp;", "&")).status_code == 204

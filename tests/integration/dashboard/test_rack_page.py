@@ -101,8 +101,11 @@ def test_open_throttle_events_are_listed_and_closed_ones_not(
     opened: Opened, small: SmallFleet
 ) -> None:
     now = time.time()
-    small.report(at=now - 20, throttle=lambda n, g: 0x20 if n == "oslo-a01-n1" and g < 2 else 0)
-    small.report(at=now - 10, throttle=lambda n, g: 0x20 if n == "oslo-a01-n1" and g < 1 else 0)
+    small.report(at=now - 90, throttle=lambda n, g: 0x20 if n == "oslo-a01-n1" and g < 2 else 0)
+    for age in (50, 10):
+        small.report(
+            at=now - age, throttle=lambda n, g: 0x20 if n == "oslo-a01-n1" and g < 1 else 0
+        )
     html = opened()
     events = html[html.index('id="events-title"') :]
     assert events.count("cause-sw_thermal") == 1

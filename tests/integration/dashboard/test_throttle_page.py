@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from fleet.models import Gpu
 from headroom.contracts import ThrottleCause
-from telemetry.models import ThrottleEvent
+from telemetry.models import ReportedJob, ThrottleEvent, XidEvent
+from telemetry.throttle.rules import Severity
 from tests.builders.fleet import SmallFleet
 
 URL = "/throttle/"
@@ -22,13 +23,15 @@ def text_of(html: str) -> str:
     return re.sub(r"\s+([,.])", r"\1", re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)))
 
 
-def make_event(gpu: Gpu, cause: ThrottleCause, opened_min: int, closed_min: int | None) -> None:
+def make_event(
+    gpu: Gpu, cause: ThrottleCause, opened_min: int, closed_min: int | None, **given: Any
+) -> ThrottleEvent:
     """An event from ``opened_min`` to ``closed_min`` minutes ago (None: still open)."""
     now = timezone.now()
     closed = None if closed_min is None else now - timedelta(minutes=closed_min)
     opened = now - timedelta(minutes=opened_min)
-    ThrottleEvent.objects.create(
-        gpu=gpu, cause=cause, opened_at=opened, updated_at=closed or now, closed_at=closed
+    return ThrottleEvent.objects.create(
+        gpu=gpu, cause=cause, opened_at=opened, updated_at=closed or now, closed_at=closed, **given
     )
 
 
@@ -61,11 +64,54 @@ def test_nobody_sees_it_without_logging_in(client: Client, db: None) -> None:
     assert client.get("/live/throttle").status_code == 302
 
 
-def test_the_answer_counts_by_cause_and_names_the_longest(viewer: Client, events: None) -> None:
+def test_the_answer_counts_by_cause_and_names_the_worst(viewer: Client, events: None) -> None:
     text = text_of(opened(viewer))
     # One GPU has two causes and counts once.
-    assert "2 GPUs throttling now: 2 SW power cap, 1 SW thermal" in text
-    assert "longest 38 min on oslo-a01-n1 GPU 0" in text
+    assert "2 GPUs throttling unexpectedly now: 2 info · 2 SW power cap, 1 SW thermal" in text
+    assert "worst: oslo-a01-n1 GPU 0, sw_power_cap, just now · where: oslo/A01 2" in text
+
+
+def test_the_answer_tells_what_is_expected_from_what_is_not(
+    viewer: Client, small: SmallFleet
+) -> None:
+    for index in range(3):
+        make_event(
+            small.gpu("bergen-a01-n1", index), ThrottleCause.SW_POWER_CAP, 60, None, expected=True
+        )
+    assert "No GPU throttles unexpectedly now · 3 under caps, as expected" in text_of(
+        opened(viewer)
+    )
+    make_event(
+        small.gpu("oslo-a01-n1", 2), ThrottleCause.HW_POWER_BRAKE, 4, None,
+        severity=Severity.CRITICAL, observed_s=240, throttled_s=96,
+    )  # fmt: skip
+    make_event(small.gpu("oslo-b02-n1", 1), ThrottleCause.SW_POWER_CAP, 90, None)
+    html = opened(viewer)
+    text = text_of(html)
+    assert "2 GPUs throttling unexpectedly now: 1 critical, 1 info" in text
+    assert "3 under caps, as expected" in text
+    assert "worst: oslo-a01-n1 GPU 2, hw_power_brake for 40 % of 4 min" in text
+    assert "where: oslo/A01 1, oslo/B02 1" in text
+    # The worst is on top of the table, though others have gone on for longer.
+    assert rows_of(html)[0] == "oslo 2 hw_power_brake"
+
+
+def test_an_event_says_what_it_cost(viewer: Client, small: SmallFleet) -> None:
+    gpu = small.gpu("oslo-a01-n1", 2)
+    make_event(
+        gpu, ThrottleCause.HW_THERMAL, 30, 20, severity=Severity.WARNING, observed_s=600,
+        throttled_s=150, usual_mhz=1800.0, lost_mhz_s=54_000.0, energy_j=180_000.0,
+        peak_temp_c=91.0, peak_temp_mem_c=99.0, min_sm_mhz=1200.0,
+        job=ReportedJob.objects.create(name="llama"),
+    )  # fmt: skip
+    at = timezone.now() - timedelta(minutes=25)
+    XidEvent.objects.create(node=gpu.node, gpu=gpu, ts=at, xid=48)
+    html = opened(viewer)
+    body = text_of(html[html.index("<tbody>") : html.index("</tbody>")])
+    assert "llama" in body
+    assert "10 min 25 % 30.0 91, 99 1,200 50.0 48" in body
+    assert 'title="54,000 MHz·s below 1,800 MHz"' in html
+    assert '<span class="tag warning">warning</span>' in html
 
 
 def test_open_ones_come_first_then_the_newest(viewer: Client, events: None) -> None:
@@ -87,6 +133,8 @@ def test_open_ones_come_first_then_the_newest(viewer: Client, events: None) -> N
         ("?rack=bergen/B02", ["bergen 0 sync_boost"]),
         ("?node=bergen-b02-n2", ["bergen 0 sync_boost"]),
         ("?open=1&cause=sw_thermal", ["oslo 1 sw_thermal"]),
+        ("?class=unexpected&site=bergen", ["bergen 0 sync_boost"]),
+        ("?severity=info&site=bergen", ["bergen 0 sync_boost"]),
         ("?range=48h&site=bergen", ["bergen 0 sync_boost", "bergen 0 sync_boost"]),
         # Still open, though it began before the range.
         ("?range=15m&cause=sw_power_cap", ["oslo 1 sw_power_cap", "oslo 0 sw_power_cap"]),
@@ -96,12 +144,17 @@ def test_filters_are_in_the_url(viewer: Client, events: None, query: str, gpus: 
     assert rows_of(opened(viewer, query)) == gpus
 
 
-@pytest.mark.parametrize("query", ["?rack=oslo/B02", "?node=nowhere", "?site=%00x"])
+@pytest.mark.parametrize(
+    "query",
+    ["?rack=oslo/B02", "?node=nowhere", "?site=%00x", "?class=expected", "?severity=critical"],
+)
 def test_what_matches_nothing_is_said(viewer: Client, events: None, query: str) -> None:
     assert "No event passes these filters" in text_of(opened(viewer, query))
 
 
-@pytest.mark.parametrize("query", ["?cause=gremlins", "?range=soon"])
+@pytest.mark.parametrize(
+    "query", ["?cause=gremlins", "?range=soon", "?class=odd", "?severity=loud"]
+)
 def test_a_wrong_filter_is_told(viewer: Client, events: None, query: str) -> None:
     response = viewer.get(URL + query)
     assert response.status_code == 400
@@ -131,7 +184,7 @@ def test_pages_keep_the_filters(viewer: Client, small: SmallFleet) -> None:
 
 def test_without_any_event_it_says_what_would_open_one(viewer: Client, small: SmallFleet) -> None:
     text = text_of(opened(viewer))
-    assert "Nothing throttles now" in text
+    assert "No GPU throttles unexpectedly now" in text
     assert "No GPU has been throttled yet" in text
 
 
@@ -154,5 +207,5 @@ def test_a_page_costs_the_same_however_many_events_it_has(
         for minute in range(10):
             gpu = small.gpu("oslo-a01-n1", index)
             make_event(gpu, ThrottleCause.SW_POWER_CAP, 2 * minute + 2, 2 * minute + 1)
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(15):
         opened(viewer)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from telemetry import stream
 from telemetry.directory import forget_scopes
 from telemetry.drain import Drain
 from telemetry.models import Agent
+from telemetry.ways_in import inbox
 from tests.builders.agents import make_agent
 
 
@@ -25,6 +27,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     snapshot.expire()
     # The tests drain by hand: no worker runs.
     monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.forward_pushed.apply_async", lambda **options: None)
     yield
     snapshot.expire()
 
@@ -93,4 +96,13 @@ def drain_everything() -> int:
     total = 0
     while count := work.step():
         total += count
+    return total
+
+
+def forward_everything() -> int:
+    """Take what remote write and OTLP have brought to the samples; return the batches it made."""
+    total = 0
+    while batches := inbox.forward(time.time() + 3600).batches:
+        total += batches
+    drain_everything()
     return total

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -141,6 +141,25 @@ class TestTokens:
         directory.forget_scopes()
         assert directory.scope_of(made["token"]) is None
         assert directory.scope_of(answer.json()["token"]) is not None
+
+    def test_with_a_grace_the_old_token_goes_on(self, operator: Client) -> None:
+        made = post(operator, {"name": "a1"}).json()
+        answer = post(operator, None, f"{URL}/{made['id']}/rotate?grace_s=3600")
+        directory.forget_scopes()
+        for token in (made["token"], answer.json()["token"]):
+            assert directory.scope_of(token) is not None
+        until = datetime.fromisoformat(operator.get(f"{URL}/{made['id']}").json()["previous_until"])
+        assert until - timezone.now() == pytest.approx(
+            timedelta(hours=1), abs=timedelta(seconds=10)
+        )
+
+    @pytest.mark.parametrize("grace", ["-1", "86401", "1.5", "", "99999999999999999999", "٣"])
+    def test_a_wrong_grace_is_named(self, operator: Client, grace: str) -> None:
+        made = post(operator, {"name": "a1"}).json()
+        answer = post(operator, None, f"{URL}/{made['id']}/rotate?grace_s={grace}")
+        assert (answer.status_code, answer.json()["error"]["field"]) == (400, "grace_s")
+        directory.forget_scopes()
+        assert directory.scope_of(made["token"]) is not None
 
     def test_revoking_ends_the_token_and_is_audited_once(self, operator: Client) -> None:
         made = post(operator, {"name": "a1"}).json()

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 from django.db import connection
@@ -121,7 +122,8 @@ def test_a_reading_from_the_future_is_refused(source: Source) -> None:
     refused(answer, 400, "future_time", "nodes[0].gpus.ts[8]")
 
 
-def test_a_reading_older_than_what_is_kept_is_refused(source: Source) -> None:
+def test_a_reading_older_than_what_is_kept_is_refused(source: Source, settings: Settings) -> None:
+    settings.TELEMETRY_RETENTION_H = 48.0
     answer = source.push(make_batch("agent-1", "n1", ts=[time.time() - 49 * 3600]))
     refused(answer, 400, "too_old", "nodes[0].gpus.ts[0]")
 
@@ -206,7 +208,7 @@ def test_a_full_backlog_asks_to_come_back(source: Source, settings: Settings) ->
 def test_redis_away_asks_to_come_back(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     import redis
 
-    def away(*args: Any) -> Any:
+    def away(*args: Any, **kwargs: Any) -> Any:
         raise redis.ConnectionError("refused")
 
     monkeypatch.setattr(stream, "append", away)
@@ -234,16 +236,18 @@ def test_bad_batches_cost_the_good_ones_beside_them_nothing(
 def test_a_batch_that_no_check_foresaw_is_set_aside(
     source: Source, stranger: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from telemetry import drain, rows, tasks
+    from telemetry import rows, tasks
 
     real = rows.gather
+    of_n1 = source.node.gpus.values_list("pk", flat=True)
 
     def fails_for_n1(pairs: Any, *args: Any) -> Any:
-        if any(report.node == "n1" for batch, _ in pairs for report in batch.nodes):
+        gathered = real(pairs, *args)
+        if np.isin(list(of_n1), gathered.rows["gpu"].columns["gpu_id"]).any():
             raise ValueError("unforeseen")
-        return real(pairs, *args)
+        return gathered
 
-    monkeypatch.setattr(drain, "gather", fails_for_n1)
+    monkeypatch.setattr(rows, "gather", fails_for_n1)
     stranger.push(make_batch("agent-2", "n2", 1))
     source.push(make_batch("agent-1", "n1", 1))
     stranger.push(make_batch("agent-2", "n2", 2))

@@ -185,20 +185,21 @@ def test_job_metrics_are_stored_under_the_jobs_name(source: Source) -> None:
 def test_a_throttle_event_opens_goes_on_and_closes(source: Source) -> None:
     now = time.time()
     hot = [0x20, *[0] * 7]
-    source.push(make_batch("agent-1", "n1", 1, ts=[now - 4], throttle=hot, temp_c=88.0))
+    source.push(make_batch("agent-1", "n1", 1, ts=[now - 200], throttle=hot, temp_c=88.0))
     drain_everything()
     event = ThrottleEvent.objects.get()
     assert event.closed_at is None
     assert event.cause_token == "sw_thermal"
-    source.push(make_batch("agent-1", "n1", 2, ts=[now - 2], throttle=hot, temp_c=91.0))
+    source.push(make_batch("agent-1", "n1", 2, ts=[now - 130], throttle=hot, temp_c=91.0))
     drain_everything()
     event.refresh_from_db()
     assert (event.closed_at, event.readings, event.peak_temp_c) == (None, 2, 91.0)
-    source.push(make_batch("agent-1", "n1", 3, ts=[now], temp_c=70.0))
+    source.push(make_batch("agent-1", "n1", 3, ts=[now - 120, now - 100, now - 90], temp_c=70.0))
     drain_everything()
     event.refresh_from_db()
     assert event.closed_at is not None
-    assert event.closed_at.timestamp() == pytest.approx(now, abs=1e-3)
+    assert event.closed_at.timestamp() == pytest.approx(now - 120, abs=1e-3)
+    assert event.share == pytest.approx(75 / 80)
 
 
 def test_a_gpu_removed_after_its_batch_was_accepted_costs_only_its_own_rows(

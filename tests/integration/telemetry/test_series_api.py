@@ -4,6 +4,7 @@ import csv
 import io
 import time
 
+import msgspec
 import pytest
 from django.test import Client
 
@@ -26,6 +27,9 @@ def test_it_answers_with_columns() -> None:
         "start": T0,
         "end": T0 + 60,
         "step_s": None,
+        "method": "minmax",
+        "tiers": [{"tier": "raw", "start": T0, "end": T0 + 60}],
+        "age_s": 0.0,
         "columns": {"t": [T0, T0 + 10], "power_w": [500.25, None]},
     }
 
@@ -47,12 +51,32 @@ def test_the_same_comes_as_csv() -> None:
     assert answer["Content-Disposition"] == (
         f'attachment; filename="gpu-{gpu.pk}-20270115T080000Z.csv"'
     )
-    text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
-    assert list(csv.reader(io.StringIO(text))) == [
+    assert list(csv.reader(io.StringIO(answer.content.decode()))) == [
         ["time", "power_w", "temp_c"],
         ["2027-01-15T08:00:00.000+00:00", "500.25", "60.0"],
         ["2027-01-15T08:00:10.000+00:00", "", "60.0"],
     ]
+
+
+def test_it_comes_in_the_form_that_is_asked_for() -> None:
+    gpu = make_node().gpus.order_by("index")[0]
+    write_samples(samples.GPU, gpu.pk, [T0, T0 + 10], power_w=[500.25, None], throttle=4)
+    query = f"kind=gpu&id={gpu.pk}&fields=power_w,throttle&from={T0:.0f}&to={T0 + 60:.0f}"
+    client = api_client()
+    columns = {"t": [T0, T0 + 10], "power_w": [500.25, None], "throttle": [4, 4]}
+    for url, accept in ((query, "application/msgpack"), (f"{query}&format=msgpack", "*/*")):
+        answer = client.get(f"{URL}?{url}", headers={"Accept": accept})
+        assert answer["Content-Type"] == "application/msgpack"
+        assert msgspec.msgpack.decode(answer.content)["columns"] == columns
+    answer = client.get(f"{URL}?{query}", headers={"Accept": "text/csv"})
+    assert answer.content.decode().splitlines()[1] == "2027-01-15T08:00:00.000+00:00,500.25,4"
+
+
+def test_an_error_is_json_whatever_was_asked_for() -> None:
+    for query in ("kind=gpu&id=0&format=csv", "kind=gpu&id=1&format=xml"):
+        answer = api_client().get(f"{URL}?{query}")
+        assert (answer.status_code, answer["Content-Type"]) == (400, "application/json")
+    assert answer.json()["error"]["field"] == "format"
 
 
 @pytest.mark.parametrize("path", [URL, f"{URL}.csv"])
@@ -67,6 +91,8 @@ def test_the_same_comes_as_csv() -> None:
         ("kind=gpu&id=1&from=x", "from"),
         ("kind=gpu&id=1&points=1", "points"),
         ("kind=rack&id=1&band=1", "band"),
+        ("kind=gpu&id=1&method=lttb", "method"),
+        ("kind=gpu&id=1&tier=week", "tier"),
     ],
 )
 def test_a_wrong_parameter_is_named(path: str, query: str, field: str) -> None:

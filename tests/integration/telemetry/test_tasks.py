@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     shards: list[int] = []
     monkeypatch.setattr(tasks.drain, "delay", shards.append)
     monkeypatch.setattr(tasks, "_IDLE_S", 0.01)
-    monkeypatch.setattr(tasks, "_LINGER_S", 0.02)
+    monkeypatch.setattr(tasks, "_LINGER_S", (0.02, 0.02))
     return shards
 
 
@@ -119,7 +119,7 @@ def test_a_server_that_is_away_costs_no_message(
 def test_partitions_are_made_ahead_and_dropped_past_retention(source: Source) -> None:
     now = datetime.now(UTC)
     old = samples.partitions_for(
-        TABLES["gpu_sample"], np.array([time.time() - 60 * 3600]), timedelta(hours=1)
+        TABLES["gpu_sample"], np.array([time.time() - 15 * 86_400]), timedelta(hours=1)
     )
     with connection.cursor() as cursor:
         samples.create_partitions(cursor.cursor, old)

@@ -13,6 +13,7 @@ from headroom.contracts import TelemetryBatch
 from sim.demo import HISTORY_S, HISTORY_STEP_S, Demo, Settings, agent_specs
 from sim.enroll import AgentSpec, Server, Stopped, enroll
 from sim.fleet import make_fleet
+from sim.state import XidLine
 from tests.unit.sim.fake_server import OPERATOR_TOKEN, FakeServer, serve
 
 
@@ -188,3 +189,24 @@ def test_silent_nodes_say_nothing_and_the_others_go_on() -> None:
         others = len(fake.stored("oslo-a01-n2"))
         eventually(lambda: len(fake.stored("oslo-a01-n2")) >= others + 3)
         assert len(fake.stored("oslo-a01-n1")) == before
+
+
+def test_an_xid_error_is_told_once_by_the_agent_of_its_node() -> None:
+    with serve() as fake, running(fake) as demo:
+        eventually(lambda: all_stored(fake, demo, batches=1))
+        demo.twin.xid_log.append(XidLine(demo.twin.now_s, 11, 79))
+        node = demo.fleet.nodes[1]
+
+        def told() -> list[tuple[str, int | None, int]]:
+            return [
+                (report.node, (report.xids.gpu or [None])[0], report.xids.xid[0])
+                for source in demo.sources
+                for batch in fake.stored(source.name)
+                for report in batch.nodes
+                if report.xids is not None
+            ]
+
+        eventually(lambda: bool(told()))
+        already = len(fake.stored(node))
+        eventually(lambda: len(fake.stored(node)) >= already + 3)
+        assert told() == [(node, 3, 79)]

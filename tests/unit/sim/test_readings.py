@@ -12,8 +12,8 @@ from headroom.contracts import (
 )
 from sim.fleet import inventory, make_fleet
 from sim.network import Network
-from sim.readings import Frame, join, join_reports
-from sim.state import Twin
+from sim.readings import Frame, join, join_reports, xid_columns
+from sim.state import XIDS, Twin, XidLine
 
 
 def make_frame(*, gpus: int = 1536, warm_up_s: float = 900.0) -> tuple[Twin, Network, Frame]:
@@ -158,6 +158,21 @@ def test_no_xid_is_null_and_one_is_its_code() -> None:
     assert gpus_of(frame, 0).xid == [None] * 8
     twin.xid[3] = 79
     assert gpus_of(Frame(twin, network), 0).xid == [None, None, None, 79, None, None, None, None]
+
+
+def test_lines_of_the_kernel_log_have_the_time_at_which_they_came() -> None:
+    lines = [XidLine(100.0, 11, 79), XidLine(130.0, 8, 31)]
+    block = xid_columns(lines, now_s=160.0, ts=1_000.0)
+    assert (block.ts, block.xid, block.gpu) == ([940.0, 970.0], [79, 31], [3, 0])
+
+
+def test_an_xid_is_logged_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.state.XID_PER_GPU_S", 1e-2)
+    twin, _, _ = make_frame(gpus=8, warm_up_s=60.0)
+    assert {line.xid for line in twin.xid_log} <= set(XIDS)
+    times = [line.at_s for line in twin.xid_log]
+    assert times == sorted(times)
+    assert 0.0 < times[0] <= times[-1] <= twin.now_s
 
 
 def test_a_frame_does_not_change_when_the_twin_goes_on() -> None:

@@ -15,7 +15,7 @@ from telemetry.samples import (
     METER,
     NULL_INT,
     Rows,
-    column_array,
+    as_array,
     encode,
     partitions_for,
     width_for,
@@ -73,7 +73,7 @@ def test_every_row_is_encoded_once_with_its_nulls(
 def test_large_counters_keep_every_digit() -> None:
     column = next(c for c in JOB.columns if c.name == "step")
     values = [2**62 + 1, None, 0]
-    assert column_array(column, values).tolist() == [2**62 + 1, NULL_INT, 0]
+    assert as_array(column.dtype, values).tolist() == [2**62 + 1, NULL_INT, 0]
 
 
 def test_times_fall_into_the_partition_that_holds_them() -> None:

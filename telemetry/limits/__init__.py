@@ -1,0 +1,1 @@
+"""What became of limits that agents were asked to set, as they report it."""

@@ -1,0 +1,1 @@
+"""Timelines: what :mod:`telemetry.series` is made of."""

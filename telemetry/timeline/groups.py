@@ -1,0 +1,275 @@
+"""Nodes, racks and jobs: put together from the readings of their parts, always in buckets.
+
+Buckets are wide enough that every part that reports at all has a reading in each. ``power_w`` of a
+node is its own power meter's where that has readings in the bucket, else the sum of its GPUs' and
+of its host's, where the host reports any; that of a rack is its own meter's, else the sum over its
+nodes; that of a job is the sum over the GPUs while they carried it. ``used_j`` follows the same
+rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from telemetry import samples
+from telemetry.rollups.compute import Buckets
+from telemetry.samples import Array, Table
+from telemetry.store.columns import Window
+from telemetry.timeline.fields import ACROSS, SUSPECT, USED, Over, over_time
+from telemetry.timeline.points import Field, Points, aggregate
+from telemetry.timeline.reading import Found, fetch
+from telemetry.timeline.tiers import Part, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What a node, rack or job is made of.
+
+    ``gpus`` and ``meters``: node by id; 0 is the whole rack. ``job``: GPUs count while they carried
+    it.
+    """
+
+    gpus: dict[int, int] = field(default_factory=dict)
+    meters: dict[int, int] = field(default_factory=dict)
+    nodes: list[int] = field(default_factory=list)
+    job: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.gpus) + len(self.meters) + len(self.nodes)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The rows of all members."""
+
+    gpus: Found | None
+    meters: Found | None
+    hosts: Found | None
+
+    def all(self) -> Iterator[Found]:
+        yield from (each for each in (self.gpus, self.meters, self.hosts) if each is not None)
+
+    @property
+    def cadence_s(self) -> float:
+        """Return the longest of the members' usual times between two rows."""
+        return max((float(f.points.cadence_s.max(initial=0.0)) for f in self.all()), default=0.0)
+
+    @property
+    def least_step_s(self) -> float:
+        """Return how wide buckets have to be for every member to have a row in each.
+
+        Twice the cadence, since members do not report in step; roll-ups are in step.
+        """
+        found = 0.0
+        for points in (each.points for each in self.all()):
+            in_step = points.cadence_s <= points.width_s
+            least = np.where(in_step, points.width_s, 2 * points.cadence_s)
+            found = max(found, float(least.max(initial=0.0)))
+        return found
+
+    def since(self, start: float) -> Sources:
+        """Return the rows from ``start`` on."""
+        return Sources(*(_since(each, start) for each in (self.gpus, self.meters, self.hosts)))
+
+    @property
+    def parts(self) -> list[Part]:
+        """The tiers that answered: those of the kind of member of which there are most."""
+        found = list(self.all())
+        return found[0].parts if found else []
+
+
+def _since(found: Found | None, start: float) -> Found | None:
+    if found is None:
+        return None
+    kept = found.points.t >= start
+    return Found(found.ids[kept], found.points.at(kept), found.parts)
+
+
+def read(
+    members: Members, fields: Sequence[str], window: Window, tier: Tier, now: float
+) -> Sources:
+    """Read what ``fields`` and the fields of power are made of."""
+    power = ("power_w", USED) if USED in fields else ("power_w",)
+    across = [name for name in fields if name in ACROSS]
+
+    def rows(table: Table, ids: Sequence[int], *names: str, job: int | None = None) -> Found | None:
+        if not ids:
+            return None
+        return fetch(table, ids, tuple(dict.fromkeys(names)), window, tier, now, job=job)
+
+    return Sources(
+        gpus=rows(samples.GPU, list(members.gpus), *power, *across, job=members.job),
+        meters=rows(samples.METER, list(members.meters), *power, SUSPECT),
+        hosts=rows(samples.HOST, members.nodes, *power, "cpu_power_w"),
+    )
+
+
+def combine(
+    members: Members, sources: Sources, fields: Sequence[str], start: float, step_s: float
+) -> Points:
+    """Return one row for each bucket of ``step_s`` from ``start`` in which anything reported."""
+    count = 1 + max(
+        (
+            math.floor((float(f.points.t.max()) - start) / step_s)
+            for f in sources.all()
+            if len(f.ids)
+        ),
+        default=-1,
+    )
+    nodes = {*members.nodes, *members.gpus.values(), *members.meters.values()} - {0}
+    grid = _Grid(start, step_s, max(count, 0), sorted(nodes))
+    columns = _power(members, sources, grid, with_energy=USED in fields)
+    columns |= _across(sources.gpus, [name for name in fields if name in ACROSS], grid)
+    present = columns["nodes_reporting"] + columns["gpus_reporting"] > 0
+    present |= ~np.isnan(columns["power_w"])
+    t = start + step_s * np.flatnonzero(present)
+    width, cadence = np.full(len(t), step_s), np.full(len(t), sources.cadence_s)
+    made = {name: _plain(values[present]) for name, values in columns.items()}
+    return Points(t, width, cadence, made)
+
+
+def _plain(values: Array) -> Field:
+    return Field(values, values, values, values, (~np.isnan(values)).astype("f8"))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Buckets from ``start`` on, and the nodes of the group by their place."""
+
+    start: float
+    step_s: float
+    buckets: int
+    nodes: list[int]
+
+    def by_source(self, found: Found, name: str) -> tuple[Array, Array, Array]:
+        """Return id, bucket and value of each thing in each bucket in which it has rows."""
+        bucket = np.floor((found.points.t - self.start) / self.step_s).astype("i8")
+        groups = Buckets.of(found.ids, bucket)
+        at = groups.starts
+        each = found.points.fields[name]
+        if over_time(name) is Over.MEAN:
+            value = _mean(each, groups)
+        else:
+            value = aggregate(each.value, over_time(name), at) if len(at) else each.value
+        return found.ids[at], bucket[at], value
+
+    def by_node(self, found: Found | None, name: str, node_of: dict[int, int] | None) -> Array:
+        """Return sums over the things of each node, by node and bucket; NaN where nothing is."""
+        total = np.full((len(self.nodes) + 1, self.buckets), np.nan)
+        if found is None or not len(found.ids):
+            return total
+        ids, bucket, value = self.by_source(found, name)
+        places = {node: place for place, node in enumerate(self.nodes)}
+        row_of = {
+            thing: places.get(thing if node_of is None else node_of[thing], len(self.nodes))
+            for thing in np.unique(ids).tolist()
+        }
+        rows = np.array([row_of[thing] for thing in ids.tolist()], dtype="i8")
+        known = ~np.isnan(value)
+        flat = rows[known] * self.buckets + bucket[known]
+        size = total.size
+        sums = np.bincount(flat, value[known], size)
+        is_there = np.bincount(flat, minlength=size) > 0
+        return np.where(is_there, sums, np.nan).reshape(total.shape)
+
+
+def _mean(each: Field, groups: Buckets) -> Array:
+    if not len(groups.starts):
+        return each.value
+    known = ~np.isnan(each.value)
+    weight = np.where(known, np.maximum(each.count, 1), 0.0)
+    total = np.add.reduceat(np.where(known, each.value * weight, 0.0), groups.starts)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / np.add.reduceat(weight, groups.starts))
+
+
+# --- Power ---------------------------------------------------------------------------------------
+
+
+def _power(
+    members: Members, sources: Sources, grid: _Grid, *, with_energy: bool
+) -> dict[str, Array]:
+    meters = _working(sources.meters)
+    hosts = _with_processors(sources.hosts)
+    found = {}
+    for name in ("power_w", USED) if with_energy else ("power_w",):
+        gpu = grid.by_node(sources.gpus, name, members.gpus)
+        # A meter counts where it reads a draw, and then with all that ended there.
+        is_working = ~np.isnan(grid.by_node(meters, "power_w", members.meters))
+        meter = np.where(is_working, grid.by_node(meters, name, members.meters), np.nan)
+        host = grid.by_node(hosts, name, None)
+        # The last row is of what is on no node: the meter of a rack.
+        parts = np.where(np.isnan(gpu), host, gpu + np.nan_to_num(host))
+        whole = np.where(np.isnan(meter), parts, meter)[:-1]
+        found[name] = np.where(np.isnan(meter[-1]), _sum(whole), meter[-1])
+        if name == "power_w":
+            found["gpu_power_w"] = _sum(gpu)
+            found["nodes_reporting"] = (~np.isnan(whole)).sum(axis=0).astype("f8")
+    found["gpus_reporting"] = _reporting(sources.gpus, grid)
+    return found
+
+
+def _sum(values: Array) -> Array:
+    nothing = np.isnan(values).all(axis=0)
+    return np.where(nothing, np.nan, np.nansum(values, axis=0))
+
+
+def _reporting(gpus: Found | None, grid: _Grid) -> Array:
+    if gpus is None or not len(gpus.ids):
+        return np.zeros(grid.buckets)
+    _, bucket, _ = grid.by_source(gpus, "power_w")
+    return np.bincount(bucket, minlength=grid.buckets).astype("f8")
+
+
+def _working(meters: Found | None) -> Found | None:
+    """Return the meters' rows without what a failed one reads: telemetry.summary says so too.
+
+    Zero and less is no draw. Of a roll-up with some such readings, the mean is that of the others.
+    """
+    if meters is None:
+        return None
+    fields = meters.points.fields
+    power, suspect = fields["power_w"], np.nan_to_num(fields[SUSPECT].value)
+    good = power.count - suspect
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = np.where(good > 0, power.value * power.count / good, np.nan)
+    value = np.where(value > 0, value, np.nan)
+    changed = {"power_w": Field(value, value, value, value, good)}
+    return Found(meters.ids, _replaced(meters.points, changed), meters.parts)
+
+
+def _with_processors(hosts: Found | None) -> Found | None:
+    """Return the hosts' rows with the draw of the processors where none of the host is known."""
+    if hosts is None:
+        return None
+    fields = hosts.points.fields
+    own, cpu = fields["power_w"], fields["cpu_power_w"]
+    value = np.where(np.isnan(own.value), cpu.value, own.value)
+    changed = {"power_w": Field(value, value, value, value, np.maximum(own.count, cpu.count))}
+    return Found(hosts.ids, _replaced(hosts.points, changed), hosts.parts)
+
+
+def _replaced(points: Points, changed: dict[str, Field]) -> Points:
+    return Points(points.t, points.width_s, points.cadence_s, {**points.fields, **changed})
+
+
+# --- Everything else -----------------------------------------------------------------------------
+
+
+def _across(gpus: Found | None, names: Sequence[str], grid: _Grid) -> dict[str, Array]:
+    found = {}
+    for name in names:
+        values = np.full(grid.buckets, np.nan)
+        if gpus is not None and len(gpus.ids):
+            _, bucket, value = grid.by_source(gpus, name)
+            order = np.argsort(bucket, kind="stable")
+            groups = Buckets.of(np.zeros(len(order)), bucket[order])
+            values[bucket[order][groups.starts]] = aggregate(
+                value[order], ACROSS[name], groups.starts
+            )
+        found[name] = values
+    return found

@@ -1,0 +1,199 @@
+"""From the tiers to arrays: what is known of some things over a span."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.db import connection
+from psycopg import Cursor
+
+from telemetry import tiers
+from telemetry.rollups import progress
+from telemetry.rollups.compute import first_known, integrate
+from telemetry.rollups.spec import HOUR_S, HOURS, MAX_GAP_S, MINUTE_S, MINUTES, ROLLUPS
+from telemetry.samples import Array, Table
+from telemetry.store.columns import US, Columns, Window, is_null, null_of, order_by, take
+from telemetry.store.columns import concatenate as concatenate_columns
+from telemetry.store.reading import read
+from telemetry.timeline.fields import READINGS, SUMS, SUSPECT
+from telemetry.timeline.points import Field, Points, concatenate
+from telemetry.timeline.tiers import Known, Part, Tier, parts
+
+_CADENCE_ROWS = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows of several things, in order of thing and, within a part of the span, of time."""
+
+    ids: Array
+    points: Points
+    #: The tiers that answered, the oldest part of the span first.
+    parts: list[Part]
+
+
+def known(table: Table, now: float) -> Known:
+    """Return what each tier has of ``table``. One query."""
+    with connection.cursor() as django_cursor:
+        cursor: Cursor[Any] = django_cursor.cursor
+        done = progress.done(cursor, table.name) if table.name in ROLLUPS else {}
+    _, raw = tiers.raw_kept()
+    _, minutes = tiers.rollup_kept(MINUTE_S)
+    return Known(
+        minutes_until=done.get(MINUTE_S, 0.0),
+        hours_until=done.get(HOUR_S, 0.0),
+        raw_from=now - raw.total_seconds(),
+        minutes_from=now - minutes.total_seconds(),
+    )
+
+
+def fetch(
+    table: Table,
+    ids: Sequence[int],
+    names: Sequence[str],
+    window: Window,
+    tier: Tier,
+    now: float,
+    *,
+    job: int | None = None,
+) -> Found:
+    """Return ``names`` of ``ids`` over ``window``; with ``job``, only while they carried it.
+
+    What is summed up is that of the window to the second, where there are readings at both ends.
+    """
+    has_sums = bool(SUMS.intersection(names))
+    divided = parts(tier, window.start, window.end, known(table, now), exact=has_sums)
+    pieces = [_part(table, ids, names, part, window, job) for part in divided]
+    whole = concatenate([points for _, points in pieces], names)
+    return Found(np.concatenate([found for found, _ in pieces]), whole, divided)
+
+
+def _part(
+    table: Table,
+    ids: Sequence[int],
+    names: Sequence[str],
+    part: Part,
+    window: Window,
+    job: int | None,
+) -> tuple[Array, Points]:
+    if part.tier is Tier.RAW:
+        rows = _readings(table, ids, names, part, window, job)
+    else:
+        rows = _rolled(table, ids, names, part, job)
+    if job is not None:
+        rows = take(rows, rows["job_id"] == job)
+    found, t = rows[table.key], rows["ts"] / US
+    fields = {name: _field(rows, name, part.tier) for name in names}
+    width = np.full(len(t), float(part.tier.width_s))
+    cadence_s = _cadence_s(found, t)
+    # Roll-ups are as far apart as they are wide, unless readings are further.
+    cadence_s = cadence_s if cadence_s > part.tier.width_s else 0.0
+    return found, Points(t, width, np.full(len(t), cadence_s), fields)
+
+
+def _readings(
+    table: Table,
+    ids: Sequence[int],
+    names: Sequence[str],
+    part: Part,
+    window: Window,
+    job: int | None,
+) -> Columns:
+    """Return readings, with what is summed up over time as it ends at each of them."""
+    columns = {column.name for column in table.columns}
+    wanted = [name for name in names if name in columns] + (["job_id"] if job else [])
+    sums = [name for name in names if name in SUMS]
+    span = Window(part.start, part.end)
+    if not sums:
+        return read(table, wanted, span, ids)
+    rollup = ROLLUPS[table.name]
+    around = Window(part.start - MAX_GAP_S, part.end + MAX_GAP_S)
+    rows = read(table, (*wanted, *rollup.edge_inputs), around, ids)
+    pieces = integrate(rollup, rows)
+    pieces[READINGS] = np.ones(len(rows["ts"]))
+    if rollup.power:
+        pieces[SUSPECT] = (first_known(rows, rollup.power) <= 0).astype("f8")
+    rows = {**rows, **{name: pieces[name] for name in sums}}
+    if part.start == window.start:
+        _cut_first(rows, table.key, sums, span)
+    inside = take(rows, (rows["ts"] >= span.start_us) & (rows["ts"] < span.end_us))
+    if part.end != window.end:
+        return inside
+    return order_by(concatenate_columns([inside, _rest(rows, table.key, sums, span)]), table.key)
+
+
+def _cut_first(rows: Columns, key: str, sums: Sequence[str], span: Window) -> None:
+    """Leave of the pieces across the start of ``span`` what is inside, in proportion to time."""
+    ts, ids = rows["ts"], rows[key]
+    across = np.flatnonzero((ts[1:] >= span.start_us) & (ts[:-1] < span.start_us)) + 1
+    across = across[ids[across] == ids[across - 1]]
+    share = (ts[across] - span.start_us) / (ts[across] - ts[across - 1])
+    for name in set(sums) - {READINGS, SUSPECT}:
+        rows[name][across] *= share
+
+
+def _rest(rows: Columns, key: str, sums: Sequence[str], span: Window) -> Columns:
+    """Return a row at the end of ``span`` for each piece across it, with what of it is inside."""
+    ts, ids = rows["ts"], rows[key]
+    across = np.flatnonzero((ts[1:] >= span.end_us) & (ts[:-1] < span.end_us)) + 1
+    across = across[ids[across] == ids[across - 1]]
+    begun = np.maximum(ts[across - 1], span.start_us)
+    share = (span.end_us - begun) / (ts[across] - ts[across - 1])
+    rest = take(rows, across)
+    for name, values in rest.items():
+        if name in (READINGS, SUSPECT):
+            values[:] = 0
+        elif name in sums:
+            values *= share
+        elif name not in (key, "ts", "job_id"):
+            values[:] = null_of(values.dtype)
+    rest["ts"] = np.full(len(across), span.end_us - 1)
+    return rest
+
+
+def _rolled(
+    table: Table, ids: Sequence[int], names: Sequence[str], part: Part, job: int | None
+) -> Columns:
+    """Return roll-ups, with a column of nothing for each field that they do not have."""
+    width_s = part.tier.width_s
+    rolled = (MINUTES if width_s == MINUTE_S else HOURS)[table.name]
+    there = {column.name for column in rolled.columns}
+    stats = (f"{name}{stat}" for name in names for stat in ("", "_n", "_min", "_max", "_p95"))
+    wanted = [READINGS, *(name for name in stats if name in there), *(["job_id"] if job else [])]
+    window = Window(part.start // width_s * width_s, part.end)
+    return read(rolled, wanted, window, ids)
+
+
+def _field(rows: Columns, name: str, tier: Tier) -> Field:
+    nothing = np.full(len(rows["ts"]), np.nan)
+    value = as_float(rows[name]) if name in rows else nothing
+    if tier is Tier.RAW:
+        return Field(value, value, value, value, (~np.isnan(value)).astype("f8"))
+    least, greatest, p95 = (
+        as_float(rows[f"{name}_{stat}"]) if f"{name}_{stat}" in rows else other
+        for stat, other in (("min", value), ("max", value), ("p95", nothing))
+    )
+    readings = rows[READINGS].astype("f8")
+    count = as_float(rows[f"{name}_n"]) if f"{name}_n" in rows else nothing
+    return Field(value, least, greatest, p95, np.where(np.isnan(count), readings, count))
+
+
+def as_float(values: Array) -> Array:
+    """Return values as float64, NaN where missing."""
+    if values.dtype.kind == "f":
+        return values.astype("f8")
+    return np.where(is_null(values), np.nan, values.astype("f8"))
+
+
+def _cadence_s(ids: Array, t: Array) -> float:
+    """Return the usual time between two rows of one thing, of one alone its last; 0: unknown."""
+    between = np.diff(t)[ids[1:] == ids[:-1]]
+    if len(ids) and ids[0] == ids[-1]:
+        between = between[-_CADENCE_ROWS:]
+    if not len(between):
+        return 0.0
+    middle = (len(between) - 1) // 2
+    return float(np.partition(between, middle)[middle])

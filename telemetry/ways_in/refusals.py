@@ -1,0 +1,110 @@
+"""What was refused of a request: gathered while it is gone through, counted and noted after."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+import redis
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from accounts import audit
+from headroom.contracts import BatchError, FieldError
+from telemetry import checks, metrics, stream
+from telemetry.directory import AgentScope
+from telemetry.models import Agent
+
+__all__ = ["MAX_TOLD", "Refusals", "TimeLimits", "count_refused", "note_refusal", "time_limits"]
+
+log = structlog.get_logger(__name__)
+
+#: Of so many refused rows the answer says why.
+MAX_TOLD = 20
+
+
+@dataclass
+class Refusals:
+    """What was refused: the first error, more of them to be told, and rows by code."""
+
+    first: BatchError | None = None
+    #: the first that reached for another agent's things
+    foreign: checks.OutOfScope | None = None
+    told: list[FieldError] = field(default_factory=list)
+    rows: Counter[str] = field(default_factory=Counter)
+
+    def add(self, error: BatchError, rows: int = 1) -> None:
+        """Note that ``error`` cost ``rows`` rows."""
+        self.first = self.first or error
+        if isinstance(error, checks.OutOfScope):
+            self.foreign = self.foreign or error
+        self.rows[error.error.code] += rows
+        if len(self.told) < MAX_TOLD:
+            self.told.append(error.error)
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """Between which times readings are taken, in Unix seconds and seconds."""
+
+    now: float
+    max_future_s: float
+    max_age_s: float
+
+    def refusal(self, path: str, ts: float) -> BatchError | None:
+        """Return what is wrong with a reading at ``ts``, or None."""
+        if ts > self.now + self.max_future_s:
+            return checks.future_time(path, ts - self.now, self.max_future_s)
+        if ts < self.now - self.max_age_s:
+            return checks.too_old(path, self.now - ts, self.max_age_s)
+        return None
+
+
+def time_limits(now: float) -> TimeLimits:
+    """Return the limits that the settings set."""
+    return TimeLimits(
+        now,
+        max_future_s=settings.TELEMETRY_MAX_FUTURE_S,
+        max_age_s=settings.TELEMETRY_RETENTION_H * 3600,
+    )
+
+
+def count_refused(refusals: Refusals) -> None:
+    """Count refused rows by cause, for Prometheus."""
+    for code, rows in refusals.rows.items():
+        metrics.REFUSED_ROWS.labels(code).inc(rows)
+
+
+def note_refusal(
+    scope: AgentScope, error: BatchError, *, rows: int = 0, audit_again_after_s: int = 0
+) -> None:
+    """Note on the Agents page that a batch was refused, or only ``rows`` of its rows.
+
+    What reaches for another agent's things is a matter for the audit log, too: each time, or once
+    in ``audit_again_after_s`` for a sender that will not stop by itself.
+    """
+    told = f"{error.error.field}: {error.error.message}" if error.error.field else str(error)
+    told = told.replace("\x00", "�")[:500]
+    try:
+        with transaction.atomic():
+            Agent.objects.filter(pk=scope.agent_id).update(
+                refused_batches=F("refused_batches") + (0 if rows else 1),
+                refused_rows=F("refused_rows") + rows,
+                last_refusal=told,
+                last_refused_at=timezone.now(),
+            )
+            if isinstance(error, checks.OutOfScope) and _is_news(scope, told, audit_again_after_s):
+                audit.record(scope.name, "telemetry.refused", error.error.field, reason=told)
+    except (DatabaseError, redis.RedisError):
+        log.warning("refusal_not_noted", agent=scope.name, code=error.error.code)
+
+
+def _is_news(scope: AgentScope, told: str, again_after_s: int) -> bool:
+    if not again_after_s:
+        return True
+    key = f"telemetry:audited:{scope.agent_id}:{zlib.crc32(told.encode())}"
+    return bool(stream.connection().set(key, 1, nx=True, ex=again_after_s))
