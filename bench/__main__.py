@@ -8,15 +8,28 @@ import subprocess
 import sys
 
 #: Modules of this package with a ``run()``.
-NAMES = ("ingest", "pages", "visible", "inventory", "start", "physics")
+NAMES = (
+    "ingest",
+    "pages",
+    "visible",
+    "inventory",
+    "start",
+    "agent",
+    "storage",
+    "physics",
+    "telemetry",
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="+", choices=[*NAMES, "all"])
-    names = parser.parse_args().names
+    parser.add_argument("--minutes", type=float, help="how long telemetry keeps its pace up")
+    options = vars(parser.parse_args())
+    names = options.pop("names")
     if names != ["all"] and len(names) == 1:
-        importlib.import_module(f"bench.{names[0]}").run()
+        given = {name: value for name, value in options.items() if value is not None}
+        importlib.import_module(f"bench.{names[0]}").run(**given)
         return 0
     # A process each: Django reads its settings once, and each benchmark has servers of its own.
     chosen = NAMES if "all" in names else names

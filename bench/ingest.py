@@ -1,18 +1,22 @@
 """The whole way in (HTTP, Redis, Celery, Postgres) beside a raw COPY of the same rows.
 
-The load comes from a process of its own (``python -m sim load``) in batches of 64 GPUs, as fast as
-the server takes them for ``rows_per_s``, then at the pace of 20,000 GPUs each 10 s for the time to
-visible. The ceiling is psycopg's binary COPY of the same rows, prepared beforehand, into a table of
-the same shape on the same server, which has the machine to itself.
+The load comes from a process of its own (``python -m sim load``), whose CPU is told apart. Batches
+of racks (64 GPUs) and of nodes (8 GPUs) come as fast as the server takes them; then a backlog is
+drained that was pushed while no worker ran; then 100,000 GPUs push each ten seconds for a minute.
+The ceiling is psycopg's binary COPY of the same rows, prepared beforehand, into a table of the same
+shape on the same server, which has the machine to itself.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +27,17 @@ from bench import django_in, report
 from bench.stack import REPOSITORY, Stack, running
 
 GPUS = 10_240
+RACK_GPUS, NODE_GPUS = 64, 8
 FULL_SPEED_S = 20.0
-PACED_ROWS_PER_S = 2_000
-PACED_S = 20.0
+BACKLOG_ROWS = 1_000_000
+FLEET_GPUS = 100_000
+FLEET_ROWS_PER_S = 10_000
+FLEET_S = 60.0
+#: Until each agent was heard once, every process learns what it will know from then on.
+FLEET_WARM_UP_S = 12.0
 COPY_BATCH_ROWS = 10_000
 COPY_BATCHES = 40
+_PATIENCE_S = 120.0
 
 
 def run() -> None:
@@ -35,96 +45,229 @@ def run() -> None:
         django_in.set_up(stack)
         token_file = stack.state_dir / "bench-token"
         token_file.write_text(django_in.operator_token())
-        full = _full_speed(stack, token_file)
-        paced = _paced(stack, token_file)
-        ceiling = _copy_ceiling()
+        racks = full_speed(stack, token_file, batch_gpus=RACK_GPUS)
+        nodes = full_speed(stack, token_file, batch_gpus=NODE_GPUS)
+        drained = drain_backlog(stack, token_file)
+        ceiling = copy_ceiling()
+        fleet = paced(stack, token_file)
     report.show(
         "ingest",
         {
-            "rows_per_s": full.rows_per_s,
+            "rows_per_s": racks.rows_per_s,
             "copy_ceiling_rows_per_s": ceiling,
-            "share_of_ceiling": full.rows_per_s / ceiling,
-            "cpu_s_per_million_values": full.cpu_s_per_million_values,
-            "visible_p50_s": report.percentile(paced, 0.5),
-            "visible_p99_s": report.percentile(paced, 0.99),
-            "rows": full.rows,
-            "values_per_row": full.values_per_row,
-            **{f"cpu_share_{name}": share for name, share in full.shares.items()},
+            "drain_rows_per_s": drained,
+            "share_of_ceiling": drained / ceiling,
+            "cpu_s_per_million_values": racks.cpu_s_per_million_values,
+            "client_cpu_s_per_million_values": racks.client_cpu_s_per_million_values,
+            "rows_per_s_node_batches": nodes.rows_per_s,
+            "cpu_s_per_million_values_node_batches": nodes.cpu_s_per_million_values,
+            "machine_share_100k": fleet.machine_share,
+            "client_share_100k": fleet.client_share,
+            "cpu_s_per_million_values_100k": fleet.cpu_s_per_million_values,
+            "visible_p50_s": report.percentile(fleet.ages_s, 0.5),
+            "visible_p99_s": report.percentile(fleet.ages_s, 0.99),
+            "rows": racks.rows,
+            "values_per_row": racks.values_per_row,
+            **{f"cpu_share_{name}": share for name, share in racks.shares.items()},
         },
         {
             "rows_per_s": "from the first push to the last durable row, the client included",
+            "drain_rows_per_s": f"{BACKLOG_ROWS:,} rows that waited in the stream",
             "cpu_s_per_million_values": "web, worker, beat, Valkey and Postgres together",
-            "visible_p99_s": f"at {PACED_ROWS_PER_S:,} rows/s, sent to in the live frame",
+            "machine_share_100k": f"of all cores, at {FLEET_ROWS_PER_S:,} rows/s for {FLEET_S:g} s",
+            "visible_p99_s": "then; from the reading to the live frame",
         },
     )
 
 
-@dataclass(frozen=True)
-class _Full:
-    rows: int
-    rows_per_s: float
-    values_per_row: int
-    cpu_s_per_million_values: float
-    shares: dict[str, float]
+# --- The load ------------------------------------------------------------------------------------
 
 
-def _load(stack: Stack, token_file: Path, **options: Any) -> subprocess.Popen[str]:
+def start_load(
+    stack: Stack, token_file: Path, *, gpus: int, batch_gpus: int, rate: float, **options: Any
+) -> subprocess.Popen[str]:
+    """Start ``python -m sim load``; the options are its own."""
+    options |= {"gpus": gpus, "batch_gpus": batch_gpus, "rate": rate}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [
         sys.executable, "-m", "sim", "load",
-        "--server", stack.url, "--token-file", str(token_file), "--gpus", str(GPUS),
-        "--batch-gpus", "64", *flags,
+        "--server", stack.url, "--token-file", str(token_file), *flags,
     ]  # fmt: skip
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 
 
-def _result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"sim load ended with {process.returncode}: {output}")
+def result_of(load: subprocess.Popen[str], *, complete: bool = True) -> dict[str, Any]:
+    """Wait for a load and return what it says of itself; ``complete``: it has to be stored."""
+    output, _ = load.communicate()
+    if load.returncode and complete:
+        raise RuntimeError(f"sim load ended with {load.returncode}: {output}")
     found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return found
 
 
-def _full_speed(stack: Stack, token_file: Path) -> _Full:
-    load = _load(stack, token_file, rate=0, duration_s=FULL_SPEED_S)
-    _wait_for_first_row()  # what the import of its fleet cost is not the way in's
+@contextmanager
+def first_row() -> Iterator[None]:
+    """Wait at the end of the block until a batch of a load that it starts is stored.
+
+    What the import of its fleet costs is not the way in's.
+    """
+    from telemetry.models import IngestPosition
+
+    # The machine's own agent pushes, too.
+    positions = IngestPosition.objects.filter(agent__name__startswith="load-")
+    before = positions.count()
+    yield
+    end = time.monotonic() + _PATIENCE_S
+    while positions.count() == before:
+        if time.monotonic() > end:
+            raise TimeoutError("no row is stored")
+        time.sleep(0.05)
+
+
+# --- As fast as the server takes them ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it took to store readings. CPU: of the services, and of the client that pushed."""
+
+    rows: int
+    rows_per_s: float
+    values_per_row: int
+    cpu_s_per_million_values: float
+    client_cpu_s_per_million_values: float
+    #: of the CPU time, by service
+    shares: dict[str, float]
+
+
+def full_speed(
+    stack: Stack,
+    token_file: Path,
+    *,
+    batch_gpus: int,
+    gpus: int = GPUS,
+    duration_s: float = FULL_SPEED_S,
+) -> Cost:
+    """Return what it costs to take batches of ``batch_gpus`` GPUs as fast as they are taken."""
+    with first_row():
+        load = start_load(
+            stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=0, duration_s=duration_s
+        )
     before = stack.cpu_seconds()
-    done = _result(load)
+    done = result_of(load)
     used = {name: total - before[name] for name, total in stack.cpu_seconds().items()}
-    rows = int(done["rows_stored"])
-    values_per_row = _values_per_row()
+    rows, values_per_row = int(done["rows_stored"]), _values_per_row()
+    millions = rows * values_per_row / 1e6
     total = sum(used.values())
-    return _Full(
+    return Cost(
         rows=rows,
         rows_per_s=rows / float(done["stored_s"]),
         values_per_row=values_per_row,
-        cpu_s_per_million_values=total / (rows * values_per_row / 1e6),
+        cpu_s_per_million_values=total / millions,
+        client_cpu_s_per_million_values=float(done["cpu_s"]) / millions,
         shares={name: share / total for name, share in used.items()},
     )
 
 
-def _wait_for_first_row() -> None:
-    from telemetry.models import IngestPosition
-
-    while not IngestPosition.objects.exists():
-        time.sleep(0.05)
-
-
 def _values_per_row() -> int:
-    """Return how many readings a stored row holds: its columns that are not null."""
+    """Return how many readings the newest row holds: its columns that are not null."""
     from django.db import connection
 
     from telemetry import samples
 
     with connection.cursor() as cursor:
         names = ", ".join(column.name for column in samples.GPU.fields)
-        cursor.execute(f"SELECT num_nonnulls({names}) FROM gpu_sample LIMIT 1")
+        cursor.execute(f"SELECT num_nonnulls({names}) FROM gpu_sample ORDER BY ts DESC LIMIT 1")
         return int(cursor.fetchone()[0])
 
 
-def _paced(stack: Stack, token_file: Path) -> list[float]:
-    """Return, for every change of the live frame, the age of its newest reading when it showed."""
+# --- A backlog -----------------------------------------------------------------------------------
+
+
+def drain_backlog(stack: Stack, token_file: Path, rows: int = BACKLOG_ROWS) -> float:
+    """Return the rows/s at which a stream is drained that was filled while the worker stood still.
+
+    From the moment at which the worker goes on to the commit of the last row.
+    """
+    from telemetry import stream
+
+    worker = stack.family("worker")
+    batches = rows // RACK_GPUS
+    for process in worker:
+        process.suspend()
+    try:
+        load = start_load(
+            stack, token_file, gpus=GPUS, batch_gpus=RACK_GPUS, rate=0,
+            duration_s=_PATIENCE_S, max_batches=batches, drain_timeout_s=0,
+        )  # fmt: skip
+        result_of(load, complete=False)
+        waiting = stream.backlog(0)
+        if waiting < batches:
+            raise RuntimeError(f"{waiting} of {batches} batches wait in the stream")
+    finally:
+        began = time.perf_counter()
+        for process in worker:
+            process.resume()
+    while stream.backlog(0):
+        time.sleep(0.02)
+    return batches * RACK_GPUS / (time.perf_counter() - began)
+
+
+# --- A fleet at its pace -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Paced:
+    """A fleet at its pace. Shares are of all cores of the machine."""
+
+    machine_share: float
+    client_share: float
+    cpu_s_per_million_values: float
+    #: of the CPU time, by service
+    shares: dict[str, float]
+    #: from a reading's time to the live frame, s
+    ages_s: list[float]
+
+
+def paced(
+    stack: Stack,
+    token_file: Path,
+    *,
+    gpus: int = FLEET_GPUS,
+    batch_gpus: int = RACK_GPUS,
+    rows_per_s: float = FLEET_ROWS_PER_S,
+    duration_s: float = FLEET_S,
+) -> Paced:
+    """Push ``rows_per_s`` for ``duration_s``; return what that takes, and how soon it is seen."""
+    with first_row():
+        load = start_load(
+            stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=rows_per_s,
+            duration_s=FLEET_WARM_UP_S + duration_s + 2,
+        )  # fmt: skip
+    time.sleep(FLEET_WARM_UP_S)
+    with watching() as ages:
+        before, began = stack.cpu_seconds(), time.perf_counter()
+        time.sleep(duration_s)
+        used = {name: total - before[name] for name, total in stack.cpu_seconds().items()}
+        elapsed_s = time.perf_counter() - began
+    done = result_of(load)
+    cores, total = os.cpu_count() or 1, sum(used.values())
+    millions = rows_per_s * elapsed_s * _values_per_row() / 1e6
+    return Paced(
+        machine_share=total / (elapsed_s * cores),
+        client_share=float(done["cpu_s"]) / (float(done["stored_s"]) * cores),
+        cpu_s_per_million_values=total / millions,
+        shares={name: share / total for name, share in used.items()},
+        ages_s=ages,
+    )
+
+
+@contextmanager
+def watching() -> Iterator[list[float]]:
+    """Note for every reading that the live frame takes up in the block its age at that moment, s.
+
+    The list is complete after the block.
+    """
     from telemetry import frame
 
     ages: list[float] = []
@@ -146,43 +289,24 @@ def _paced(stack: Stack, token_file: Path) -> list[float]:
                 newest = float(ts.max())
 
     watcher = threading.Thread(target=watch)
-    load = _load(stack, token_file, rate=PACED_ROWS_PER_S, duration_s=PACED_S)
     watcher.start()
     try:
-        _result(load)
+        yield ages
     finally:
         done.set()
         watcher.join()
-    return ages
 
 
-def _copy_ceiling() -> float:
+# --- The ceiling ---------------------------------------------------------------------------------
+
+
+def copy_ceiling() -> float:
     """Return rows/s of COPY alone, in batches that are encoded before the clock starts."""
     from django.db import connection
 
     from telemetry import samples
-    from telemetry.samples import NULL_INT, Rows
 
-    now = time.time()
-    rng = np.random.default_rng(7)
-    columns: dict[str, Any] = {
-        c.name: np.full(COPY_BATCH_ROWS, np.nan if c.dtype.kind == "f" else NULL_INT, c.dtype)
-        for c in samples.GPU.columns
-    }
-    with connection.cursor() as cursor:
-        names = ", ".join(c.name for c in samples.GPU.fields)
-        cursor.execute(f"SELECT {names} FROM gpu_sample LIMIT 1")
-        filled = [
-            column.name
-            for column, value in zip(samples.GPU.fields, cursor.fetchone(), strict=True)
-            if value is not None
-        ]
-    for column in samples.GPU.fields:
-        if column.name in filled:
-            columns[column.name] = rng.uniform(0, 1000, COPY_BATCH_ROWS).astype(column.dtype)
-    columns["gpu_id"] = np.arange(COPY_BATCH_ROWS)
-    columns["ts"] = np.full(COPY_BATCH_ROWS, now)
-    chunks = list(samples.encode(Rows(samples.GPU, columns)))
+    chunks = list(samples.encode(_rows_like_stored()))
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE copy_ceiling (LIKE gpu_sample)")
         cursor.execute("CREATE INDEX ON copy_ceiling (gpu_id, ts)")
@@ -193,3 +317,27 @@ def _copy_ceiling() -> float:
         elapsed_s = time.perf_counter() - started
         cursor.execute("DROP TABLE copy_ceiling")
     return COPY_BATCHES * COPY_BATCH_ROWS / elapsed_s
+
+
+def _rows_like_stored() -> Any:
+    """Return made-up rows that are null in the columns in which the newest stored row is."""
+    from django.db import connection
+
+    from telemetry import samples
+    from telemetry.samples import NULL_INT, Rows
+
+    with connection.cursor() as cursor:
+        names = ", ".join(c.name for c in samples.GPU.fields)
+        cursor.execute(f"SELECT {names} FROM gpu_sample ORDER BY ts DESC LIMIT 1")
+        newest = dict(zip(names.split(", "), cursor.fetchone(), strict=True))
+    rng = np.random.default_rng(7)
+    columns: dict[str, Any] = {}
+    for c in samples.GPU.columns:
+        if newest.get(c.name) is None:
+            missing = np.nan if c.dtype.kind == "f" else NULL_INT
+            columns[c.name] = np.full(COPY_BATCH_ROWS, missing, c.dtype)
+        else:
+            columns[c.name] = rng.uniform(0, 1000, COPY_BATCH_ROWS).astype(c.dtype)
+    columns["gpu_id"] = np.arange(COPY_BATCH_ROWS)
+    columns["ts"] = np.full(COPY_BATCH_ROWS, time.time())
+    return Rows(samples.GPU, columns)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from bench import machine
+
+#: Results of whole runs, which the documents quote.
+RESULTS = Path(__file__).with_name("results")
 
 
 def show(name: str, figures: dict[str, Any], notes: dict[str, str] | None = None) -> None:
@@ -21,8 +26,26 @@ def show(name: str, figures: dict[str, Any], notes: dict[str, str] | None = None
         print(f"  {key:<{width}}  {_number(value):>14}  {notes.get(key, '')}".rstrip())
     described = machine.describe()
     print(f"  on {described['cpu']}, {described['cores']} cores, {described['memory_gib']} GiB\n")
-    print(json.dumps({"bench": name, **figures, "machine": described}))
+    print(json.dumps(_document(name, figures)))
     sys.stdout.flush()
+
+
+def keep(name: str, figures: dict[str, Any]) -> Path:
+    """Write ``figures`` where results are committed, with the machine and the day; return where."""
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    rounded = {key: _rounded(value) for key, value in figures.items()}
+    document = {**_document(name, rounded), "measured": f"{datetime.now(UTC):%Y-%m-%d}"}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    return path
+
+
+def _document(name: str, figures: dict[str, Any]) -> dict[str, Any]:
+    return {"bench": name, **figures, "machine": machine.describe()}
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _number(value: Any) -> str:

@@ -76,9 +76,10 @@ class Stack:
 
     def cpu_seconds(self) -> dict[str, float]:
         """Return the CPU time that each service and its children have used so far."""
-        return {name: sum(map(_cpu_s, self._family(name))) for name in _MARKS}
+        return {name: sum(map(_cpu_s, self.family(name))) for name in _MARKS}
 
-    def _family(self, name: str) -> list[psutil.Process]:
+    def family(self, name: str) -> list[psutil.Process]:
+        """Return the processes of one service and all that these have started."""
         members = {process.pid: process for process in self.pids(name)}
         for process in list(members.values()):
             members.update({child.pid: child for child in process.children(recursive=True)})
@@ -128,7 +129,7 @@ def new_state_dir() -> Iterator[Path]:
 @contextmanager
 def running_on(state_dir: Path, *arguments: str) -> Iterator[Stack]:
     """Run ``python -m config.up`` on ``state_dir`` until the end of the block."""
-    port = _free_port()
+    port = free_port()
     command = [
         sys.executable, "-m", "config.up",
         "--port", str(port), "--state-dir", str(state_dir), *arguments,
@@ -153,7 +154,8 @@ def running_on(state_dir: Path, *arguments: str) -> Iterator[Stack]:
 _ELSEWHERE = frozenset({"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HEADROOM_STATE_DIR"})
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
