@@ -15,7 +15,7 @@ FROM python:3.11-slim
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HEADROOM_STATE_DIR=/var/lib/headroom
 RUN useradd --system --uid 10001 --user-group --no-create-home headroom \
-    && install -d -o headroom -g headroom -m 0700 /var/lib/headroom
+    && install -d -o headroom -g headroom -m 0700 /var/lib/headroom /var/lib/headroom/cold
 WORKDIR /app
 COPY --from=builder /opt/venv /opt/venv
 COPY manage.py ./

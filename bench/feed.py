@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -61,15 +62,15 @@ class Agents:
             )
 
     def push(self, first: int, last: int) -> None:
-        """Push the batches of steps ``first`` up to, not including, ``last``."""
-        todo = (
-            (client, body)
-            for step in self.batches[first:last]
-            for client, body in zip(self.clients, step, strict=True)
-        )
+        """Push the batches of steps ``first`` up to ``last``, those of each agent in order."""
         with ThreadPoolExecutor(_SENDERS) as senders:
-            for _ in senders.map(_persist, todo):
+            for _ in senders.map(self._push_of_some, range(_SENDERS), repeat(range(first, last))):
                 pass
+
+    def _push_of_some(self, sender: int, steps: Iterable[int]) -> None:
+        for step in steps:
+            for agent in range(sender, len(self.clients), _SENDERS):
+                _persist(self.clients[agent], self.batches[step][agent])
 
     def _batch(self, agent: str, seq: int, reports: list[NodeReport]) -> bytes:
         return compress_batch(
@@ -105,8 +106,7 @@ def enroll_agents(url: str, operator_token: str, readings: Readings, batch_gpus:
     return Agents(batch_gpus, clients, nodes, names, fleet.nodes)
 
 
-def _persist(push: tuple[Client, bytes]) -> None:
-    client, body = push
+def _persist(client: Client, body: bytes) -> None:
     while True:
         try:
             client.push_compressed(body)

@@ -40,6 +40,7 @@ class Peer(ABC):
     """One server on an empty folder."""
 
     program: ClassVar[str]
+    ready_path: ClassVar[str]
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,10 +67,14 @@ class Peer(ABC):
     def stored(self) -> tuple[int, int]:
         """Bring all to the disk in its final form; return the samples and their bytes there."""
 
-    def push(self, bodies: Iterable[bytes]) -> None:
-        """Send requests, two at a time, until the last is answered."""
+    def push(self, steps: Sequence[Sequence[bytes]]) -> None:
+        """Send the requests of each step, two at a time, until the last is answered.
+
+        Each sender has series of its own, as theirs do: samples of one series come in order.
+        """
+        shards = [[body for step in steps for body in step[i::_SENDERS]] for i in range(_SENDERS)]
         with ThreadPoolExecutor(_SENDERS) as senders:
-            for _ in senders.map(self._write, bodies):
+            for _ in senders.map(self._write_all, shards):
                 pass
 
     def cpu_seconds(self) -> float:
@@ -100,12 +105,17 @@ class Peer(ABC):
         end = time.monotonic() + _START_S
         while time.monotonic() < end and self._child.poll() is None:
             try:
-                if self._pool.request("GET", f"{self.url}/metrics", timeout=2.0).status == 200:
+                if self._pool.request("GET", self.url + self.ready_path, timeout=2.0).status == 200:
                     return
             except urllib3.exceptions.HTTPError:
-                time.sleep(0.05)
+                pass
+            time.sleep(0.05)
         words = (self._folder / "log").read_text(errors="replace")[-2000:]
         raise PeerError(f"{self.program} does not start:\n{words}")
+
+    def _write_all(self, bodies: Iterable[bytes]) -> None:
+        for body in bodies:
+            self._write(body)
 
     def _write(self, body: bytes) -> None:
         answer = self._pool.request(
@@ -132,6 +142,7 @@ class VictoriaMetrics(Peer):
     """One ``victoria-metrics`` with its defaults."""
 
     program = "victoria-metrics"
+    ready_path = "/health"
 
     def _flags(self, port: int) -> Sequence[str]:
         # Months: readings of the last hours are within, whatever the day.
@@ -153,6 +164,7 @@ class Prometheus(Peer):
     """One ``prometheus`` that scrapes nothing and takes remote writes."""
 
     program = "prometheus"
+    ready_path = "/-/ready"
 
     def _flags(self, port: int) -> Sequence[str]:
         config = self._folder / "prometheus.yml"

@@ -225,10 +225,10 @@ def peer_cost(kind: type[Peer], trial: Trial) -> float:
     writes = RemoteWrites(trial.readings, trial.steps[0])
     encoded = [writes.encoded(step) for step in trial.steps]
     with peers.running(kind) as peer:
-        peer.push(body for step in encoded[:FIRST_STEPS] for body in step)
+        peer.push(encoded[:FIRST_STEPS])
         peer.settle()
         before = peer.cpu_seconds()
-        peer.push(body for step in encoded[FIRST_STEPS:] for body in step)
+        peer.push(encoded[FIRST_STEPS:])
         peer.settle()
         used_s = peer.cpu_seconds() - before
         _check_all_there(peer, trial)
@@ -239,7 +239,7 @@ def peer_bytes(kind: type[Peer], trial: Trial) -> float:
     """Return how many bytes a value takes on a peer's disk, once it is at rest."""
     writes = RemoteWrites(trial.readings, trial.steps[0])
     with peers.running(kind) as peer:
-        peer.push(body for step in trial.steps for body in writes.encoded(step))
+        peer.push([writes.encoded(step) for step in trial.steps])
         _check_all_there(peer, trial)
         samples, size = peer.stored()
     return size / samples

@@ -11,7 +11,14 @@ from telemetry import spans
 from telemetry.spans import ParameterError, Span
 
 #: Value in the URL, and words.
-PRESETS = (("15m", "15 min"), ("1h", "1 h"), ("6h", "6 h"), ("24h", "24 h"))
+PRESETS = (
+    ("15m", "15 min"),
+    ("1h", "1 h"),
+    ("6h", "6 h"),
+    ("24h", "24 h"),
+    ("7d", "7 d"),
+    ("30d", "30 d"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,14 @@ def _read_answer(connection: socket.socket) -> tuple[int, bytes, bytes]:
     while (end := data.find(b"\r\n\r\n")) < 0:
         data += _receive(connection)
     head, body = data[:end].lower(), data[end + 4 :]
-    wanted = int(_header(head, b"content-length") or 0)
-    while len(body) < wanted:
+    _, status, _ = head.split(b" ", 2)
+    length = _header(head, b"content-length")
+    if length is None:
+        # Where it ends is not known, so what follows could not be told from it.
+        raise ValueError(f"an answer without Content-Length: {head[:200]!r}")
+    while len(body) < int(length):
         body += _receive(connection)
-    return int(head.split(b" ", 2)[1]), head, body
+    return int(status), head, body
 
 
 def _receive(connection: socket.socket) -> bytes:

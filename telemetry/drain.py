@@ -134,18 +134,16 @@ class Drain:
         return Directory(known_ids, self._jobs, self._mounts)
 
     def _learn_jobs(self, names: set[str]) -> None:
-        missing = names - self._jobs.keys()
-        if missing:
+        self._jobs.update(_job_ids(names - self._jobs.keys()))
+        if unknown := names - self._jobs.keys():
             ReportedJob.objects.bulk_create(
-                [ReportedJob(name=name) for name in sorted(missing)], ignore_conflicts=True
+                [ReportedJob(name=name) for name in sorted(unknown)], ignore_conflicts=True
             )
-            found = ReportedJob.objects.filter(name__in=missing).values_list("name", "pk")
-            self._jobs.update(found)
+            self._jobs.update(_job_ids(unknown))
 
     def _learn_mounts(self, cursor: psycopg.Cursor[Any], mounts: set[Mount]) -> None:
-        missing = mounts - self._mounts.keys()
-        if missing:
-            self._mounts.update(sql.save_mounts(cursor, missing))
+        if unknown := mounts - self._mounts.keys():
+            self._mounts.update(sql.load_mounts(cursor, unknown))
 
     def _copy(self, cursor: psycopg.Cursor[Any], found: Rows) -> None:
         wanted = set(samples.partitions_for(found.table, found.columns["ts"], partition_width()))
@@ -161,6 +159,12 @@ class Drain:
     def keep(self) -> None:
         """Leave behind what the next drain of the shard would else have to make again."""
         self._throttling.keep()
+
+
+def _job_ids(names: set[str]) -> dict[str, int]:
+    if not names:
+        return {}
+    return dict(ReportedJob.objects.filter(name__in=names).values_list("name", "pk"))
 
 
 def _cursor() -> psycopg.Cursor[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
@@ -42,7 +42,7 @@ from telemetry.timeline.fields import (
 )
 from telemetry.timeline.groups import Members
 from telemetry.timeline.points import Points, chosen, in_buckets
-from telemetry.timeline.reading import fetch
+from telemetry.timeline.reading import Found, fetch
 from telemetry.timeline.thin import Method
 from telemetry.timeline.tiers import Part, Tier, affordable, coarsest_for
 
@@ -113,7 +113,7 @@ class Series:
     """Columns of one length: ``t`` (Unix s) and the fields.
 
     ``step_s`` is the distance of two rows; None: readings as they are. ``parts`` says which tier
-    answered for which part of the span, ``newest_at`` when the last reading or bucket began.
+    answered for which part of the span, ``newest_at`` how far the newest row reaches (Unix s).
     """
 
     step_s: float | None
@@ -213,13 +213,14 @@ def query(request: SeriesRequest, now: float) -> Series:
 def _query_single(request: SeriesRequest, now: float) -> Series:
     _ensure_known(request)
     window = Window(request.start, request.end)
-    found = fetch(
-        TABLES[request.kind], [request.id], request.fields, window, _tier(request, 1), now
-    )
+    stats = _BAND if request.method is Method.MINMAX else request.stats
+    tier = _tier(request, 1)
+    table = TABLES[request.kind]
+    found = fetch(table, [request.id], request.fields, window, tier, now, stats=stats)
     if request.method is Method.LTTB:
-        return _answer(request, None, _by_triangles(request, found.points), found.parts, now)
+        return _answer(request, None, _by_triangles(request, found.points), [found])
     step_s, thinned = _thinned(request, found.points)
-    return _answer(request, step_s, thinned, found.parts, now)
+    return _answer(request, step_s, thinned, [found])
 
 
 def _query_group(request: SeriesRequest, now: float) -> Series:
@@ -239,9 +240,9 @@ def _query_group(request: SeriesRequest, now: float) -> Series:
         points = _with_own(request, points, step_s, now)
     points = chosen(points, request.fields)
     if request.method is Method.MEAN or _fits(request, points):
-        return _answer(request, step_s, _as_they_are(points), sources.parts, now)
+        return _answer(request, step_s, _as_they_are(points), sources.all())
     step_s = step_for(request.start, request.end, request.points // 2, step_s)
-    return _answer(request, step_s, thin.minmax(points, step_s), sources.parts, now)
+    return _answer(request, step_s, thin.minmax(points, step_s), sources.all())
 
 
 def _tier(request: SeriesRequest, sources: int) -> Tier:
@@ -337,20 +338,23 @@ def _settled(points: Points, now: float) -> Points:
 
 
 def _answer(
-    request: SeriesRequest,
-    step_s: float | None,
-    thinned: _Thinned,
-    parts: Sequence[Part],
-    now: float,
+    request: SeriesRequest, step_s: float | None, thinned: _Thinned, sources: Iterable[Found]
 ) -> Series:
+    """Return the answer; the first of ``sources`` says which tiers it is from."""
     t, columns, gaps = thinned
+    read = list(sources)
+    parts = (
+        Part(part.tier, max(part.start, request.start), part.end)
+        for part in (read[0].parts if read else ())
+        if part.end > request.start
+    )
+    newest_at = max((each.points.newest_at for each in read if len(each.ids)), default=None)
     with_gaps = np.insert(t, gaps, (t[gaps - 1] + t[gaps]) / 2)
     listed: dict[str, Column] = {"t": with_gaps.tolist()}
     for name, values in columns.items():
         field = name.removesuffix("_min").removesuffix("_max").removesuffix("_p95")
         field = name if name in request.fields else field
         listed[name] = _listed(request.kind, field, np.insert(values, gaps, np.nan))
-    newest_at = min(now, float(t[-1]) + (step_s or 0.0)) if len(t) else None
     return Series(step_s, listed, tuple(parts), newest_at)
 
 

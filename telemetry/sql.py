@@ -113,14 +113,17 @@ class Positions:
 
     def load(self, cursor: Cursor[Any], keys: set[PositionKey]) -> dict[PositionKey, Position]:
         """Return the position for each (agent id, boot_id), made where new."""
-        missing = sorted(keys - self._known.keys())
-        if missing:
-            wanted = _transposed(missing, 2)
-            cursor.execute(_INSERT_POSITIONS, wanted)
-            cursor.execute(_READ_POSITIONS, wanted)
+        self._read(cursor, keys)
+        if new := keys - self._known.keys():
+            cursor.execute(_INSERT_POSITIONS, _transposed(sorted(new), 2))
+            self._read(cursor, new)
+        return {key: _position(*self._known[key]) for key in keys}
+
+    def _read(self, cursor: Cursor[Any], keys: set[PositionKey]) -> None:
+        if unknown := keys - self._known.keys():
+            cursor.execute(_READ_POSITIONS, _transposed(sorted(unknown), 2))
             for agent_id, boot_id, mark, beyond in cursor.fetchall():
                 self._known[agent_id, boot_id] = (mark, _array_text(beyond))
-        return {key: _position(*self._known[key]) for key in keys}
 
     def save(self, cursor: Cursor[Any], positions: dict[PositionKey, Position]) -> None:
         """Write back what of ``positions`` moved. Raises :class:`PositionsMoved`.
@@ -142,10 +145,18 @@ def _position(mark: int, beyond: str) -> Position:
     return Position(mark, {int(seq) for seq in beyond.strip("{}").split(",") if seq})
 
 
-def save_mounts(cursor: Cursor[Any], mounts: Iterable[Mount]) -> dict[Mount, int]:
+def load_mounts(cursor: Cursor[Any], mounts: set[Mount]) -> dict[Mount, int]:
     """Return the ids of ``mounts``, each made where new, but of those whose node is no more."""
+    found = _read_mounts(cursor, mounts)
+    if new := mounts - found.keys():
+        rows = sorted((mount.node_id, mount.name) for mount in new)
+        cursor.execute(_INSERT_MOUNTS, _transposed(rows, 2))
+        found |= _read_mounts(cursor, new)
+    return found
+
+
+def _read_mounts(cursor: Cursor[Any], mounts: set[Mount]) -> dict[Mount, int]:
     wanted = _transposed([(mount.node_id, mount.name) for mount in mounts], 2)
-    cursor.execute(_INSERT_MOUNTS, wanted)
     cursor.execute(_READ_MOUNTS, wanted)
     return {Mount(node_id, name): pk for node_id, name, pk in cursor.fetchall()}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import redis
 import structlog
 from celery import shared_task
+from celery.signals import worker_shutting_down
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
@@ -19,14 +22,21 @@ from telemetry.sql import PositionsMoved
 
 log = structlog.get_logger(__name__)
 
-#: A drain that has work gives way after this long, so that a worker can be stopped.
-_BUDGET_S = 5.0
+#: A drain that has work gives way to other tasks after this long.
+_BUDGET_S = 10.0
+#: Whether the worker is to end, for its processes, which do not hear of it by themselves.
+_stopping = multiprocessing.RawValue("b", 0)
 #: Between rounds that leave nothing behind, wait for messages to share the next commit: so many
 #: times as long as the last round took, within these bounds.
 _REST = 20.0
 _LINGER_S = (0.15, 0.5)
 #: A drain that finds nothing for this long ends.
 _IDLE_S = 1.0
+
+
+@worker_shutting_down.connect
+def _stop(**_details: Any) -> None:
+    _stopping.value = 1
 
 
 @shared_task
@@ -49,6 +59,8 @@ def _drain_for_a_while(shard: int) -> None:
     end = time.monotonic() + _BUDGET_S
     last_found = time.monotonic()
     while time.monotonic() < end and time.monotonic() - last_found < _IDLE_S:
+        if _stopping.value:
+            break
         stream.say_draining(shard)
         began = time.monotonic()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -18,7 +19,7 @@ from dashboard.causes import CAUSES
 from dashboard.throttling import Filters
 from fleet.models import Site
 from telemetry.models import ThrottleEvent
-from telemetry.throttle.rules import Severity
+from telemetry.throttle.rules import PROGRESS_S, Severity
 
 __all__ = ["page", "panel"]
 
@@ -81,8 +82,11 @@ def _panel(
 
 def _row(event: ThrottleEvent, now: float) -> dict[str, Any]:
     end = now if event.closed_at is None else event.closed_at.timestamp()
+    # It is written down again within that time while its GPU is heard.
+    silent_after_s = 2 * PROGRESS_S + settings.STALE_AFTER_S
     return {
         "event": event,
         "cause": causes.of(event.cause),
         "lasted_s": end - event.opened_at.timestamp(),
+        "silent": event.closed_at is None and now - event.updated_at.timestamp() > silent_after_s,
     }

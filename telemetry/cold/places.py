@@ -66,7 +66,8 @@ class Directory(Place):
         if folder.is_dir():
             return
         # Readings are nobody else's business: as private as the rest of the state folder.
-        folder.mkdir(mode=0o700, parents=True)
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for each in (folder, *folder.parents):
             _sync(each)
             if each == self._root.parent:

@@ -22,7 +22,7 @@ from telemetry.store.columns import Window
 from telemetry.timeline.fields import ACROSS, SUSPECT, USED, Over, over_time
 from telemetry.timeline.points import Field, Points, aggregate
 from telemetry.timeline.reading import Found, fetch
-from telemetry.timeline.tiers import Part, Tier
+from telemetry.timeline.tiers import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,6 @@ class Sources:
     def since(self, start: float) -> Sources:
         """Return the rows from ``start`` on."""
         return Sources(*(_since(each, start) for each in (self.gpus, self.meters, self.hosts)))
-
-    @property
-    def parts(self) -> list[Part]:
-        """The tiers that answered: those of the kind of member of which there are most."""
-        found = list(self.all())
-        return found[0].parts if found else []
 
 
 def _since(found: Found | None, start: float) -> Found | None:

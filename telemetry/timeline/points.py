@@ -56,6 +56,11 @@ class Points:
     def widest_s(self) -> float:
         return float(self.width_s.max(initial=0.0))
 
+    @property
+    def newest_at(self) -> float:
+        """Return how far the newest row reaches, Unix s. There has to be one."""
+        return float((self.t + self.width_s).max())
+
     def at(self, places: Array | slice) -> Points:
         """Return the rows at ``places``."""
         fields = {

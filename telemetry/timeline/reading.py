@@ -58,15 +58,17 @@ def fetch(
     tier: Tier,
     now: float,
     *,
+    stats: Sequence[str] = (),
     job: int | None = None,
 ) -> Found:
     """Return ``names`` of ``ids`` over ``window``; with ``job``, only while they carried it.
 
-    What is summed up is that of the window to the second, where there are readings at both ends.
+    Of roll-ups, ``stats`` are given too: ``min``, ``max``, ``p95``. What is summed up is that of
+    the window to the second, where there are readings at both ends.
     """
     has_sums = bool(SUMS.intersection(names))
     divided = parts(tier, window.start, window.end, known(table, now), exact=has_sums)
-    pieces = [_part(table, ids, names, part, window, job) for part in divided]
+    pieces = [_part(table, ids, names, part, window, stats, job) for part in divided]
     whole = concatenate([points for _, points in pieces], names)
     return Found(np.concatenate([found for found, _ in pieces]), whole, divided)
 
@@ -77,12 +79,13 @@ def _part(
     names: Sequence[str],
     part: Part,
     window: Window,
+    stats: Sequence[str],
     job: int | None,
 ) -> tuple[Array, Points]:
     if part.tier is Tier.RAW:
         rows = _readings(table, ids, names, part, window, job)
     else:
-        rows = _rolled(table, ids, names, part, job)
+        rows = _rolled(table, ids, names, part, stats, job)
     if job is not None:
         rows = take(rows, rows["job_id"] == job)
     found, t = rows[table.key], rows["ts"] / US
@@ -155,14 +158,20 @@ def _rest(rows: Columns, key: str, sums: Sequence[str], span: Window) -> Columns
 
 
 def _rolled(
-    table: Table, ids: Sequence[int], names: Sequence[str], part: Part, job: int | None
+    table: Table,
+    ids: Sequence[int],
+    names: Sequence[str],
+    part: Part,
+    stats: Sequence[str],
+    job: int | None,
 ) -> Columns:
-    """Return roll-ups, with a column of nothing for each field that they do not have."""
+    """Return roll-ups: of each field what they have of it."""
     width_s = part.tier.width_s
     rolled = (MINUTES if width_s == MINUTE_S else HOURS)[table.name]
     there = {column.name for column in rolled.columns}
-    stats = (f"{name}{stat}" for name in names for stat in ("", "_n", "_min", "_max", "_p95"))
-    wanted = [READINGS, *(name for name in stats if name in there), *(["job_id"] if job else [])]
+    suffixes = ("", "_n", *(f"_{stat}" for stat in stats))
+    wanted = [f"{name}{suffix}" for name in names for suffix in suffixes]
+    wanted = [READINGS, *filter(there.__contains__, wanted), *(["job_id"] if job else [])]
     window = Window(part.start // width_s * width_s, part.end)
     return read(rolled, wanted, window, ids)
 

@@ -96,6 +96,15 @@ def test_the_answer_tells_what_is_expected_from_what_is_not(
     assert rows_of(html)[0] == "oslo 2 hw_power_brake"
 
 
+def test_an_open_event_of_a_silent_gpu_says_so(viewer: Client, small: SmallFleet) -> None:
+    event = make_event(small.gpu("oslo-a01-n1"), ThrottleCause.SW_THERMAL, 30, None)
+    assert ">silent<" not in opened(viewer)
+    ThrottleEvent.objects.filter(pk=event.pk).update(
+        updated_at=timezone.now() - timedelta(minutes=12)
+    )
+    assert 'title="Its GPU was last heard 12 min ago">silent<' in opened(viewer)
+
+
 def test_an_event_says_what_it_cost(viewer: Client, small: SmallFleet) -> None:
     gpu = small.gpu("oslo-a01-n1", 2)
     make_event(

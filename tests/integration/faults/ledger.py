@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,19 @@ def doubles(stack: Stack) -> int:
         ).fetchone()
     assert found is not None
     return int(found[0])
+
+
+def minutes(stack: Stack) -> tuple[dict[datetime, int], dict[datetime, int]]:
+    """Return how many readings of GPUs each minute that has ended has: stored, and rolled up."""
+    with psycopg.connect(stack.environment["DATABASE_URL"]) as connection:
+        stored = connection.execute(
+            "SELECT date_trunc('minute', ts) AS minute, count(*) FROM gpu_sample"
+            " WHERE ts < date_trunc('minute', now()) GROUP BY minute"
+        ).fetchall()
+        rolled_up = connection.execute(
+            "SELECT ts, sum(readings) FROM gpu_minute GROUP BY ts"
+        ).fetchall()
+    return dict(stored), {ts: int(readings) for ts, readings in rolled_up}
 
 
 def mark(stack: Stack, agent: RealAgent) -> int:

@@ -30,6 +30,8 @@ from tests.integration.faults.schedule import VICTIMS, WIPES, How, make_schedule
 _AFTER_S = 2.0
 #: Long enough for a mark that stands still to be noticed (10 to 15 s), and for all to be stored.
 _SETTLE_S = 60.0
+#: A minute, and the rounds in which it is rolled up.
+_ROLLED_UP_S = 150.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Plan:
     blows: int
     wipes: Sequence[How]
     agents: int
+    #: Wait until the roll-ups, which come a minute later, are there, and compare them too.
+    rollups: bool = False
 
 
 def short(seed: int) -> Plan:
@@ -47,7 +51,7 @@ def short(seed: int) -> Plan:
     return Plan(duration_s=14, blows=len(VICTIMS), wipes=[WIPES[seed % 2]], agents=2)
 
 
-LONG = Plan(duration_s=300, blows=75, wipes=WIPES, agents=4)
+LONG = Plan(duration_s=300, blows=75, wipes=WIPES, agents=4, rollups=True)
 
 
 @pytest.fixture
@@ -92,7 +96,11 @@ class Scene:
             **assault.report(),
             "load": {key: loaded[key] for key in ("batches_made", "batches_stored", "rows_stored")},
             "agents": [self._told(agent) for agent in agents],
-            "wrong": [*self._wrong_of_load(loaded), *self._wrong_of(agents)],
+            "wrong": [
+                *self._wrong_of_load(loaded),
+                *self._wrong_of(agents),
+                *(self._wrong_of_rollups() if plan.rollups else ()),
+            ],
         }
 
     def _start_load(self, duration_s: float) -> subprocess.Popen[str]:
@@ -153,6 +161,20 @@ class Scene:
                 said = ledger.differences(sealed, stored)[:3]
                 wrong.extend(f"{agent.name}, {block}: {difference}" for difference in said)
         return wrong
+
+    def _wrong_of_rollups(self) -> list[str]:
+        """Say which minutes were not rolled up with each of their readings once."""
+        end = time.monotonic() + _ROLLED_UP_S
+        while True:
+            stored, rolled_up = ledger.minutes(self.stack)
+            wrong = [
+                f"of {count} readings of {minute} {rolled_up.get(minute, 0)} are rolled up"
+                for minute, count in stored.items()
+                if rolled_up.get(minute) != count
+            ]
+            if not wrong or time.monotonic() > end:
+                return wrong
+            time.sleep(1.0)
 
 
 def _hand_over(stack: Stack, agent: RealAgent) -> None:

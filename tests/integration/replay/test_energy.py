@@ -112,12 +112,15 @@ class Meters:
         last = max(run.end_s for run in self._runs)
         newest = [run for run in self._runs if run.end_s == last]
         end = time.monotonic() + _PATIENCE_S
-        while any(self._rolled_up(run) < run.readings for run in newest):
+        while not all(self._is_rolled_up(run) for run in newest):
             assert time.monotonic() < end, "the readings are not rolled up"
             time.sleep(_POLL_S)
 
-    def _rolled_up(self, run: Run) -> float:
-        return sum(_total(self._told(run, node), "readings") for node in run.times_s)
+    def _is_rolled_up(self, run: Run) -> bool:
+        told = [self._told(run, node) for node in run.times_s]
+        # Until minutes are complete, readings themselves fill the rest of the answer.
+        are_minutes = all(part["tier"] == "minute" for each in told for part in each["tiers"])
+        return are_minutes and sum(_total(each, "readings") for each in told) >= run.readings
 
     def _find_ids(self, sites: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}

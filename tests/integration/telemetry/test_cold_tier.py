@@ -6,12 +6,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
 
@@ -315,6 +317,29 @@ class TestKeeping:
         # The clock leaps by a year.
         housekeeping.keep_partitions(NOW + timedelta(days=365))
         assert in_postgres("meter_sample") == 3 * PER_HOUR
+
+
+class TestCommand:
+    def test_it_shows_what_each_tier_takes(self) -> None:
+        write_some()
+        move_all(datetime.fromtimestamp(T0 + 8 * HOUR, UTC))
+        out = StringIO()
+        call_command("storage", stdout=out)
+        cold = next(line for line in out.getvalue().splitlines() if "cold" in line)
+        assert cold.split()[:3] == ["meter_sample", "cold", str(2 * PER_HOUR + 3)]
+        assert cold.endswith("2027-01-16 00:00 … 2027-01-16 02:00")
+
+    def test_it_tells_of_damage(self, folder: Path) -> None:
+        write_some()
+        move_all()
+        out = StringIO()
+        call_command("storage", "verify", stdout=out)
+        assert "as they were written" in out.getvalue()
+        path = ColdFile.objects.order_by("pk")[0].path
+        (folder / path).unlink()
+        with pytest.raises(CommandError, match="1 of"):
+            call_command("storage", "verify", stdout=out)
+        assert path in out.getvalue()
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from django.db import connection
 
 from fleet import snapshot
 from fleet.models import Gpu
-from headroom.contracts import AgentStatus, JobColumns
+from headroom.contracts import AgentStatus, JobColumns, StorageColumns, XidColumns
 from telemetry import frame, stream
-from telemetry.models import Agent, IngestPosition, ReportedJob, ThrottleEvent
+from telemetry.models import Agent, IngestPosition, Mount, ReportedJob, ThrottleEvent, XidEvent
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
 
@@ -180,6 +180,59 @@ def test_job_metrics_are_stored_under_the_jobs_name(source: Source) -> None:
         [(ids["llama"], 5, 2.5), (ids["gpt"], None, 3.0)], key=lambda row: row[0]
     )
     assert [row[1] for row in stored("gpu_id, job_id")] == [ids["llama"], *[None] * 7]
+
+
+def test_storage_probes_are_stored_by_mount(source: Source) -> None:
+    now = time.time()
+    batch = make_batch("agent-1", "n1")
+    batch.nodes[0].storage = StorageColumns(
+        ts=[now, now], mount=["/scratch", "/home"], fsync_s=[0.25, None], read_s=[0.5, 4.0]
+    )
+    for seq in (1, 2):
+        batch.seq = seq
+        assert source.push(batch).status_code == 202
+        drain_everything()
+    mounts = {mount.name: mount.pk for mount in Mount.objects.filter(node=source.node)}
+    assert sorted(mounts) == ["/home", "/scratch"]
+    found = stored("mount_id, node_id, fsync_s, read_s", "storage_sample")
+    assert sorted(found, key=repr) == sorted(
+        [(mounts["/scratch"], source.node.pk, 0.25, 0.5)] * 2
+        + [(mounts["/home"], source.node.pk, None, 4.0)] * 2,
+        key=repr,
+    )
+
+
+def test_an_xid_that_is_told_twice_is_one_event(source: Source) -> None:
+    now = time.time()
+    batch = make_batch("agent-1", "n1")
+    batch.nodes[0].xids = XidColumns(
+        ts=[now, now - 1, now - 1], xid=[79, 48, 48], gpu=[3, None, 2],
+        pci=["0000:1a:00", None, None], text=["GPU has fallen off the bus.", "", ""],
+    )  # fmt: skip
+    for seq in (1, 2):
+        batch.seq = seq
+        assert source.push(batch).status_code == 202
+        drain_everything()
+    lost, *others = XidEvent.objects.all()
+    assert (lost.node, lost.gpu, lost.xid) == (source.node, Gpu.objects.get(index=3), 79)
+    assert (lost.pci, lost.text) == ("0000:1a:00", "GPU has fallen off the bus.")
+    assert lost.ts.timestamp() == pytest.approx(now, abs=1e-5)
+    assert {event.gpu for event in others} == {None, Gpu.objects.get(index=2)}
+    assert len(others) == 2
+
+
+def test_an_xid_of_a_gpu_that_the_node_does_not_have_is_refused(source: Source) -> None:
+    batch = make_batch("agent-1", "n1")
+    batch.nodes[0].xids = XidColumns(ts=[time.time()], xid=[79], gpu=[8])
+    answer = source.push(batch)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["field"] == "nodes[0].xids.gpu[0]"
+
+
+def test_the_number_of_mig_instances_is_stored(source: Source) -> None:
+    source.push(make_batch("agent-1", "n1", mig_instances=[7, *[None] * 7]))
+    drain_everything()
+    assert [row[1] for row in stored("gpu_id, mig_instances")] == [7, *[None] * 7]
 
 
 def test_a_throttle_event_opens_goes_on_and_closes(source: Source) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from celery.signals import worker_shutting_down
 from django.db import OperationalError, connection
 
 from telemetry import samples, stream, tasks
-from telemetry.drain import only_one
+from telemetry.drain import Drain, only_one
 from telemetry.samples import TABLES, existing_partitions
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source
@@ -71,6 +72,31 @@ def test_the_lock_is_given_back(source: Source) -> None:
     for _ in range(2):
         with only_one(0) as held:
             assert held
+
+
+def test_a_drain_of_a_worker_that_is_to_end_leaves_the_rest_to_the_next(
+    source: Source, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MESSAGES_PER_ROUND", 1)
+    monkeypatch.setattr(tasks._stopping, "value", 0)
+    real = Drain.step
+
+    def step_and_be_told_to_stop(self: Any, limit: int = 1) -> int:
+        worker_shutting_down.send(None)
+        return real(self, limit)
+
+    for seq in (1, 2):
+        source.push(make_batch("agent-1", "n1", seq))
+    stream.say_done(0)
+    monkeypatch.setattr(Drain, "step", step_and_be_told_to_stop)
+    tasks.drain(0)
+    assert stream.backlog(0) == 1
+    assert asked[-1] == 0
+    monkeypatch.setattr(Drain, "step", real)
+    monkeypatch.setattr(tasks._stopping, "value", 0)
+    tasks.drain(0)
+    assert stream.backlog(0) == 0
+    assert stored_rows() == 16
 
 
 def test_messages_whose_drain_was_lost_are_found_by_beat(source: Source, asked: list[int]) -> None:

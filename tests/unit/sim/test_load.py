@@ -55,6 +55,12 @@ def test_rows_are_full_readings_and_time_moves_on() -> None:
         assert times == sorted(set(times))
 
 
+def test_no_more_batches_are_made_than_asked_for() -> None:
+    with serve() as fake:
+        result = make_load(fake, duration_s=60.0, max_batches=7).run()
+        assert result["batches_made"] == result["batches_stored"] == len(fake.batches) == 7
+
+
 def test_a_set_rate_is_kept() -> None:
     with serve() as fake:
         result = make_load(fake, rate=1280.0, duration_s=1.0).run()

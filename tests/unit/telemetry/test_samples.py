@@ -70,6 +70,23 @@ def test_every_row_is_encoded_once_with_its_nulls(
             assert (None if sent is None else struct.unpack(">d", sent)[0]) == given_value
 
 
+def test_rows_of_many_patterns_are_all_encoded() -> None:
+    rng = np.random.default_rng(3)
+    count = 10_000
+    columns = {
+        name: np.where(rng.random(count) < 0.3, np.nan, rng.random(count))
+        for name in ("power_w", "energy_j", "temp_c")
+    }
+    columns |= {"ts": np.full(count, 946_684_800.0), "meter_id": np.arange(count)}
+    found = decode(b"".join(encode(Rows(METER, columns))))
+    by_id = {struct.unpack(">i", row[1] or b"")[0]: row for row in found}
+    assert len(found) == len(by_id) == count
+    for i in range(count):
+        sent = [np.nan if v is None else struct.unpack(">d", v)[0] for v in by_id[i][2:4]]
+        assert np.array_equal(sent, [columns["power_w"][i], columns["energy_j"][i]], equal_nan=True)
+        assert (by_id[i][4] is None) == np.isnan(columns["temp_c"][i])
+
+
 def test_large_counters_keep_every_digit() -> None:
     column = next(c for c in JOB.columns if c.name == "step")
     values = [2**62 + 1, None, 0]

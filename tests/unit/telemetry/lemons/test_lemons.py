@@ -36,6 +36,11 @@ def watch(fleet: Fleet, windows: int) -> dict[tuple[int, Metric], Finding]:
 # --- Fleets ---------------------------------------------------------------------------------------
 
 
+def test_a_healthy_fleet_has_no_lemon() -> None:
+    assert watch(Fleet(10_000, seed=1), windows=4 * 12) == {}
+
+
+@pytest.mark.slow
 def test_a_healthy_fleet_has_no_lemon_over_a_day() -> None:
     assert watch(Fleet(10_000, seed=1), windows=24 * 12) == {}
 
