@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import resolve, reverse
 
 #: What the middleware that are left out would say of an answer that no browser is to show.
@@ -30,6 +30,9 @@ class IngestMiddleware:
             return self._get_response(request)
         request.resolver_match = match
         response: HttpResponseBase = match.func(request)
+        if isinstance(response, HttpResponse):
+            # Else the answer would be chunked, which is more than a thin client may know.
+            response["Content-Length"] = str(len(response.content))
         for name, value in _GUARDS.items():
             response[name] = value
         return response

@@ -41,3 +41,8 @@ def test_the_position_takes_the_long_way(source: Source) -> None:
     )
     assert answer.status_code == 200
     assert "session" in answer.wsgi_request.__dict__
+
+
+def test_an_answer_says_how_long_it_is(source: Source) -> None:
+    for answer in (source.push(make_batch("agent-1", "n1")), source.push(make_batch("else", "n1"))):
+        assert answer["Content-Length"] == str(len(answer.content))
