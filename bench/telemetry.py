@@ -69,7 +69,7 @@ def _way_in(minutes: float) -> dict[str, Any]:
         fast_racks, fast_nodes = (
             ingest.full_speed(stack, token_file, batch_gpus=g) for g in (RACK_GPUS, NODE_GPUS)
         )
-        drained = ingest.drain_backlog(stack, token_file)
+        drained = ingest.drain_backlog(stack, token)
         ceiling = ingest.copy_ceiling()
         paced = ingest.paced(stack, token_file, duration_s=minutes * 60)
         paced_nodes = ingest.paced(

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 from csp.constants import NONE, SELF
+from kombu import Queue
 
 from config import env, logs
 
@@ -215,6 +216,17 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# Readings and decisions must not wait behind an hour's roll-up: they have workers of their own. A
+# worker that is told of no queue takes from all.
+CELERY_TASK_QUEUES = [Queue(name) for name in ("readings", "control", "housekeeping")]
+CELERY_TASK_DEFAULT_QUEUE = "housekeeping"
+CELERY_TASK_ROUTES = {
+    "telemetry.tasks.drain": {"queue": "readings"},
+    "telemetry.tasks.drain_all": {"queue": "readings"},
+    "telemetry.tasks.forward_pushed": {"queue": "readings"},
+    "policies.tasks.*": {"queue": "control"},
+    "policies.playbooks.tasks.*": {"queue": "control"},
+}
 CELERY_BEAT_SCHEDULE = {
     # The web process asks for a drain when a batch comes; this is for when that message was lost.
     "drain": {"task": "telemetry.tasks.drain_all", "schedule": 2.0, "options": {"expires": 2.0}},

@@ -139,14 +139,10 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     # Quiet: no banner, which is not a log.
     celery = (*python, "celery", "--quiet", "-A", "config")
     web = Service("web", (*python, "granian", *_web_flags(options)), stop_rank=2)
-    worker = Service(
-        "worker",
-        (
-            *celery, "worker", "--pool", "prefork", "--concurrency", "2", "--loglevel", "INFO",
-            "--without-gossip", "--without-mingle", "-n", "worker@%h",
-        ),
-        stop_rank=4,
-    )  # fmt: skip
+    worker = Service("worker", (*celery, *_worker_flags("worker", "readings,control")), stop_rank=4)
+    housekeeper = Service(
+        "housekeeper", (*celery, *_worker_flags("housekeeper", "housekeeping")), stop_rank=4
+    )
     beat_schedule = str(state / "beat-schedule")
     beat = Service(
         "beat",
@@ -171,7 +167,14 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
         stop_rank=1,
         needs_ready=True,
     )  # fmt: skip
-    return [web, worker, beat, *([demo] if options.demo else []), agent]
+    return [web, worker, housekeeper, beat, *([demo] if options.demo else []), agent]
+
+
+def _worker_flags(name: str, queues: str) -> tuple[str, ...]:
+    return (
+        "worker", "--queues", queues, "--pool", "prefork", "--concurrency", "2",
+        "--loglevel", "INFO", "--without-gossip", "--without-mingle", "-n", f"{name}@%h",
+    )  # fmt: skip
 
 
 def _web_flags(options: argparse.Namespace) -> tuple[str, ...]:

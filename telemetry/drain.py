@@ -209,13 +209,21 @@ def _note(last: Message) -> sql.AgentNote:
         agent_id=last.agent_id,
         last_seen_at=datetime.fromtimestamp(last.received_at, UTC),
         lag_s=None if span is None else last.received_at - span[1],
-        skew_s=last.sent_at - last.received_at,
+        skew_s=_skew_s(last),
         version=status.version if status else None,
         spooled_batches=status.spooled_batches if status else None,
         dropped_batches=status.dropped_batches if status else None,
+        thinned_rows=status.thinned_rows if status else None,
         errors=status.errors if status else None,
         last_error=status.last_error if status else None,
     )
+
+
+def _skew_s(last: Message) -> float:
+    """Return the agent's clock minus ours: as it has measured it, else network time included."""
+    if last.status is not None and last.status.skew_s is not None:
+        return last.status.skew_s
+    return last.sent_at - last.received_at
 
 
 def _count(entries: list[stream.Entry], messages: list[Message]) -> None:

@@ -115,12 +115,13 @@ class Agent(models.Model):
     lag_s = models.FloatField(
         null=True, blank=True, help_text="From its newest reading to our receipt of it, s"
     )
-    skew_s = models.FloatField(
-        null=True, blank=True, help_text="Its clock minus ours, network time included, s"
-    )
+    skew_s = models.FloatField(null=True, blank=True, help_text="Its clock minus ours, s")
     version = models.CharField(max_length=50, blank=True)
     spooled_batches = models.BigIntegerField(default=0)
     dropped_batches = models.BigIntegerField(default=0)
+    thinned_rows = models.BigIntegerField(
+        default=0, help_text="Readings left out of batches that waited, to make room"
+    )
     errors = models.BigIntegerField(default=0)
     last_error = models.CharField(max_length=500, blank=True)
 

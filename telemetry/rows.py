@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -26,7 +27,7 @@ from headroom.contracts import Columns, NodeReport, TelemetryBatch, XidColumns
 from telemetry import samples
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
 from telemetry.limits.lines import LimitLine
-from telemetry.samples import NULL_INT, Array, Group, Rows, Table
+from telemetry.samples import NULL_INT, Array, Rows, Table
 
 #: The tables by the kind of thing that they are about.
 TABLES: dict[str, Table] = {
@@ -103,19 +104,27 @@ class _Places(Generic[_Thing]):
         return list(self._places)
 
 
-class _GroupReader:
-    """Reads the columns of one group off a block."""
+class _Reader:
+    """Reads all columns of a table off a block, in the order of its records."""
 
-    def __init__(self, group: Group, table: Table) -> None:
-        self.group = group
+    def __init__(self, table: Table) -> None:
         is_id = {column.name: column.is_id for column in table.columns}
-        self._ids = [name for name in group.columns if is_id[name]]
-        rest = [name for name in group.columns if not is_id[name]]
-        self._readings = _attributes(rest)
+        names = [name for group in table.groups for name in group.columns]
+        # Ids come first in a record.
+        self._ids = [name for name in names if is_id[name]]
+        self._readings = _attributes([name for name in names if not is_id[name]])
+        self.width = len(names)
+        self._missing = [group.missing for group in table.groups for _ in group.columns]
 
-    def __call__(self, block: _Block) -> tuple[list[Any] | None, ...]:
-        """Return the group's columns in its order, None for one that the block leaves out."""
-        return (*map(block.ids.get, self._ids), *self._readings(block.columns))
+    def __call__(self, block: _Block) -> list[list[Any]]:
+        """Return the columns; one that the block leaves out, or has nulls alone in, is missing."""
+        columns = (*map(block.ids.get, self._ids), *self._readings(block.columns))
+        return [
+            [missing] * block.size
+            if column is None or (column[0] is None and column.count(None) == block.size)
+            else column
+            for column, missing in zip(columns, self._missing, strict=True)
+        ]
 
 
 def _attributes(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -124,9 +133,7 @@ def _attributes(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda thing: tuple(getattr(thing, name) for name in names)
 
 
-_READERS = {
-    kind: [_GroupReader(group, table) for group in table.groups] for kind, table in TABLES.items()
-}
+_READERS = {kind: _Reader(table) for kind, table in TABLES.items()}
 
 
 class _Block:
@@ -257,17 +264,11 @@ def _records(kind: str, found: list[_Block]) -> bytes:
 
 def _records_of(kind: str, size: int, found: list[_Block]) -> bytes:
     """Return the rows of blocks that have ``size`` rows each."""
-    records = np.empty(len(found) * size, TABLES[kind].grouped_record)
-    for read in _READERS[kind]:
-        missing = [read.group.missing] * size
-        columns = [
-            missing
-            if column is None or (column[0] is None and column.count(None) == size)
-            else column
-            for column in chain.from_iterable(map(read, found))
-        ]
-        values = _values(read.group, columns).reshape(len(found), -1, size)
-        records[read.group.name] = values.transpose(0, 2, 1).reshape(len(records), -1)
+    columns = [*chain.from_iterable(map(_READERS[kind], found))]
+    values = _values(kind, size, columns)
+    records = np.empty((len(found), size), TABLES[kind].grouped_record)
+    for group in TABLES[kind].groups:
+        records[group.name] = values[group.name].transpose(0, 2, 1)
     return records.tobytes()
 
 
@@ -275,18 +276,43 @@ def _records_of(kind: str, size: int, found: list[_Block]) -> bytes:
 _CODES = {"i8": "q", "f8": "d", "f4": "f"}
 
 
-def _values(group: Group, columns: list[list[Any]]) -> Array:
-    """Return ``columns``, one after the other, as one array.
+@lru_cache(maxsize=256)
+def _form(kind: str, size: int) -> tuple[np.dtype[Any], str]:
+    """Return how the columns of a block lie one after the other: for NumPy, and for ``struct``."""
+    groups = TABLES[kind].groups
+    code = "".join(f"{len(group.columns) * size}{_CODES[group.name]}" for group in groups)
+    return np.dtype([(g.name, g.dtype, (len(g.columns), size)) for g in groups]), code
+
+
+def _values(kind: str, size: int, columns: list[list[Any]]) -> Array:
+    """Return the columns of blocks of ``size`` rows as one array, an element for each block.
 
     All at once: a call of NumPy for each column costs more than its values. ``struct`` takes half
     as long as NumPy, but knows no null.
     """
-    size = sum(map(len, columns))
+    form, code = _form(kind, size)
+    blocks = len(columns) // _READERS[kind].width
     try:
-        data = struct.pack(f"<{size}{_CODES[group.name]}", *chain.from_iterable(columns))
+        data = struct.pack("<" + code * blocks, *chain.from_iterable(columns))
     except struct.error:
-        return samples.as_array(group.dtype, [*chain.from_iterable(columns)])
-    return np.frombuffer(data, group.dtype)
+        return _values_with_nulls(kind, np.empty(blocks, form), columns)
+    return np.frombuffer(data, form)
+
+
+def _values_with_nulls(kind: str, values: Array, columns: list[list[Any]]) -> Array:
+    """Put ``columns`` into ``values``, and what stands for null in place of each None."""
+    width, first = _READERS[kind].width, 0
+    for group in TABLES[kind].groups:
+        last = first + len(group.columns)
+        of_group = (
+            c
+            for start in range(0, len(columns), width)
+            for c in columns[start + first : start + last]
+        )
+        flat = samples.as_array(group.dtype, [*chain.from_iterable(of_group)])
+        values[group.name] = flat.reshape(values[group.name].shape)
+        first = last
+    return values
 
 
 # --- From the records of many batches to rows ----------------------------------------------------

@@ -46,12 +46,13 @@ SET last_seen_at = new.last_seen_at,
     version = coalesce(new.version, agent.version),
     spooled_batches = coalesce(new.spooled_batches, agent.spooled_batches),
     dropped_batches = coalesce(new.dropped_batches, agent.dropped_batches),
+    thinned_rows = coalesce(new.thinned_rows, agent.thinned_rows),
     errors = coalesce(new.errors, agent.errors),
     last_error = coalesce(new.last_error, agent.last_error)
 FROM unnest(%s::bigint[], %s::timestamptz[], %s::float8[], %s::float8[], %s::text[], %s::bigint[],
-            %s::bigint[], %s::bigint[], %s::text[])
-    AS new (id, last_seen_at, lag_s, skew_s, version, spooled_batches, dropped_batches, errors,
-            last_error)
+            %s::bigint[], %s::bigint[], %s::bigint[], %s::text[])
+    AS new (id, last_seen_at, lag_s, skew_s, version, spooled_batches, dropped_batches,
+            thinned_rows, errors, last_error)
 WHERE agent.id = new.id
   AND (agent.last_seen_at IS NULL OR agent.last_seen_at <= new.last_seen_at)
 """
@@ -92,6 +93,7 @@ class AgentNote(NamedTuple):
     version: str | None
     spooled_batches: int | None
     dropped_batches: int | None
+    thinned_rows: int | None
     errors: int | None
     last_error: str | None
 

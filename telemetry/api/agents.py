@@ -56,6 +56,7 @@ class AgentSerializer(serializers.ModelSerializer[Agent]):
             "version",
             "spooled_batches",
             "dropped_batches",
+            "thinned_rows",
             "errors",
             "last_error",
             "refused_batches",

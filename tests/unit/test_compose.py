@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from django.conf import settings
 
 from config.up import services as services_of_make_run
 
@@ -53,7 +54,7 @@ def test_the_file_keeps_to_the_compose_specification() -> None:
 
 
 def test_all_parts_are_there() -> None:
-    wanted = {"postgres", "valkey", "prepare", "web", "worker", "beat", "agent"}
+    wanted = {"postgres", "valkey", "prepare", "web", "worker", "housekeeper", "beat", "agent"}
     assert wanted == SERVICES.keys()
 
 
@@ -121,7 +122,7 @@ def test_only_the_web_server_can_be_reached_and_only_from_this_machine() -> None
 
 
 def test_services_wait_for_what_they_need() -> None:
-    for name in ("web", "worker", "beat"):
+    for name in ("web", "worker", "housekeeper", "beat"):
         conditions = {n: need["condition"] for n, need in SERVICES[name]["depends_on"].items()}
         assert conditions == {
             "postgres": "service_healthy",
@@ -156,12 +157,21 @@ def test_requirements_are_checked_against_their_hashes() -> None:
     assert all("--require-hashes" in line for line in installs)
 
 
-def test_web_worker_and_beat_are_started_as_by_make_run() -> None:
+def test_web_workers_and_beat_are_started_as_by_make_run() -> None:
     options = Namespace(host="0.0.0.0", port=8000, web_workers=2, demo=False)
     ours = {s.name: list(s.argv[1:]) for s in services_of_make_run(options, Path("/tmp"), "")}
     web = json.loads(instructions("CMD")[-1])
     assert web == ["python", *ours["web"]]
     assert SERVICES["beat"]["command"] == ["python", *ours["beat"]]
     # Containers have names of their own, so a worker needs none.
-    named = ours["worker"].index("-n")
-    assert SERVICES["worker"]["command"] == ["python", *ours["worker"][:named]]
+    for name in ("worker", "housekeeper"):
+        named = ours[name].index("-n")
+        assert SERVICES[name]["command"] == ["python", *ours[name][:named]]
+
+
+def test_each_queue_has_a_worker() -> None:
+    commands = [SERVICES[name]["command"] for name in ("worker", "housekeeper")]
+    taken = [command[command.index("--queues") + 1] for command in commands]
+    assert sorted(",".join(taken).split(",")) == sorted(
+        queue.name for queue in settings.CELERY_TASK_QUEUES
+    )

@@ -48,6 +48,7 @@ def agents(db: None) -> None:
         refused_batches=3,
         last_refusal="future_time",
         dropped_batches=4,
+        thinned_rows=70,
     )
     Agent.objects.filter(name="revoked").update(last_seen_at=now, revoked_at=now)
 
@@ -70,6 +71,7 @@ def test_a_line_says_how_an_agent_is_doing(viewer: Client, agents: None) -> None
     text = text_of(opened(viewer))
     assert "stale 10 min node-of-stale" in text
     assert "3 batches refused future_time 2 errors GPU is lost" in text
+    assert "4 thinned" in text
     assert "\N{MINUS SIGN}7.30 s off" in text
 
 

@@ -170,6 +170,14 @@ def test_agents_say_how_they_are(source: Source) -> None:
     assert agent.skew_s == pytest.approx(2, abs=0.5)
 
 
+def test_what_an_agent_measured_of_its_clock_and_thinned_is_kept(source: Source) -> None:
+    status = AgentStatus(version="0.1.0", thinned_rows=40, skew_s=-0.25)
+    source.push(make_batch("agent-1", "n1", sent_at=time.time() + 2, status=status))
+    drain_everything()
+    agent = Agent.objects.get()
+    assert (agent.thinned_rows, agent.skew_s) == (40, -0.25)
+
+
 def test_job_metrics_are_stored_under_the_jobs_name(source: Source) -> None:
     now = time.time()
     jobs = JobColumns(ts=[now, now], job=["llama", "gpt"], step=[5, None], loss=[2.5, 3.0])

@@ -76,9 +76,23 @@ def test_the_url_is_one_that_this_machine_reaches(host: str, url: str) -> None:
 def test_senders_stop_before_intake_and_intake_before_storage(tmp_path: Path) -> None:
     services = up.services(make_options(), tmp_path, "http://127.0.0.1:8000")
 
-    assert [service.name for service in services] == ["web", "worker", "beat", "demo", "agent"]
+    assert [service.name for service in services] == [
+        "web",
+        "worker",
+        "housekeeper",
+        "beat",
+        "demo",
+        "agent",
+    ]
     by_rank = sorted(services, key=lambda service: service.stop_rank)
-    assert [service.name for service in by_rank] == ["demo", "agent", "web", "beat", "worker"]
+    assert [service.name for service in by_rank] == [
+        "demo",
+        "agent",
+        "web",
+        "beat",
+        "worker",
+        "housekeeper",
+    ]
     assert [service.name for service in services if service.needs_ready] == ["demo", "agent"]
 
 
