@@ -25,6 +25,7 @@ COPY dashboard dashboard
 COPY fleet fleet
 COPY headroom headroom
 COPY physics physics
+COPY policies policies
 COPY static static
 COPY telemetry telemetry
 COPY templates templates

@@ -43,3 +43,15 @@ class ViewsFleet(RequiresCapability):
     """For views whose POST changes nothing, such as a plan."""
 
     reading = writing = Capability.VIEW_FLEET
+
+
+class ViewsFleetOrEditsPolicies(RequiresCapability):
+    reading = Capability.VIEW_FLEET
+    writing = Capability.EDIT_POLICIES
+
+
+class ViewsFleetOrRunsPlaybooks(RequiresCapability):
+    """For what somebody on call does: acknowledge, approve, refuse, lift."""
+
+    reading = Capability.VIEW_FLEET
+    writing = Capability.RUN_PLAYBOOKS

@@ -23,6 +23,7 @@ class Capability(enum.Enum):
     VIEW_FLEET = "view_fleet"
     SUBMIT_JOBS = "submit_jobs"
     RUN_PLAYBOOKS = "run_playbooks"
+    EDIT_POLICIES = "edit_policies"
     EDIT_FLEET = "edit_fleet"
     MANAGE_AGENTS = "manage_agents"
     MANAGE_USERS = "manage_users"
@@ -37,6 +38,7 @@ _VIEWER = frozenset({Capability.VIEW_FLEET})
 _RESPONDER = _VIEWER | {Capability.RUN_PLAYBOOKS}
 _OPERATOR = _RESPONDER | {
     Capability.SUBMIT_JOBS,
+    Capability.EDIT_POLICIES,
     Capability.EDIT_FLEET,
     Capability.MANAGE_AGENTS,
 }
@@ -54,4 +56,9 @@ MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
     "accounts": (Capability.MANAGE_USERS, Capability.MANAGE_USERS),
     "fleet": (Capability.VIEW_FLEET, Capability.EDIT_FLEET),
     "telemetry": (Capability.VIEW_FLEET, Capability.MANAGE_AGENTS),
+    "policies_headroom": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "policies_rules": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "policies_restrictions": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "policies_incidents": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "policies_playbooks": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
 }

@@ -18,6 +18,7 @@ NAMES = (
     "storage",
     "physics",
     "telemetry",
+    "policies",
 )
 
 

@@ -111,6 +111,15 @@ def ensure_admin() -> tuple[str, Path] | None:
     return name, path
 
 
+def ensure_policies() -> list[str]:
+    """Bring the rules and playbooks that come with us, where missing; return their names."""
+    from policies.playbooks import builtin as playbooks
+    from policies.rules import builtin as rules
+
+    # Rules name playbooks.
+    return [*playbooks.load(), *rules.load()]
+
+
 def ensure_demo() -> bool:
     """See to it that the demo fleet's token works. Return False where it did."""
     from accounts import actions, audit

@@ -24,6 +24,7 @@ ROUTINE = (
     "/readyz",
     "/metrics",
     "/live/",
+    "/api/v1/limits",
     "/api/v1/telemetry",
     "/api/v1/prometheus/",
     "/api/v1/otlp/",

@@ -90,6 +90,11 @@ INSTALLED_APPS = [
     "accounts",
     "fleet",
     "telemetry",
+    "policies.headroom",
+    "policies.rules",
+    "policies.restrictions",
+    "policies.incidents",
+    "policies.playbooks",
     "dashboard",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -207,6 +212,40 @@ TELEMETRY_NODE_LABELS = env.strings(
 #: Remote write and OTLP: how long to wait for the rest of a row, s.
 TELEMETRY_ASSEMBLY_S = env.decimal("TELEMETRY_ASSEMBLY_S", 2.0, at_least=0)
 
+# --- Policies ------------------------------------------------------------------------------------
+
+#: The share of a site that policies may restrict without a person.
+POLICY_MAX_SITE_SHARE = env.decimal("POLICY_MAX_SITE_SHARE", 0.2, at_least=0)
+#: An agent that hears nothing newer gives up its limits after this long, s.
+LIMITS_VALID_FOR_S = env.decimal("LIMITS_VALID_FOR_S", 120.0, at_least=10)
+
+# --- Incidents and notifications -----------------------------------------------------------------
+
+#: An incident resolves after all its firings have been clear for this long, s.
+INCIDENT_QUIET_S = env.decimal("INCIDENT_QUIET_S", 120.0, at_least=0)
+#: The same group opens it again within this time, min.
+INCIDENT_REOPEN_MIN = env.decimal("INCIDENT_REOPEN_MIN", 30.0, at_least=0)
+#: Channels are told of a new incident after this long, s; of more firings of one they know, s.
+INCIDENT_GROUP_WAIT_S = env.decimal("INCIDENT_GROUP_WAIT_S", 10.0, at_least=0)
+INCIDENT_GROUP_INTERVAL_S = env.decimal("INCIDENT_GROUP_INTERVAL_S", 300.0, at_least=1)
+#: And again while nobody acknowledges it, h.
+INCIDENT_REPEAT_H = env.decimal("INCIDENT_REPEAT_H", 4.0, at_least=0.01)
+#: What explains what, in YAML. Empty: the built-in file.
+INHIBITIONS_FILE = env.string("INHIBITIONS_FILE", "")
+#: Private networks that notifications and webhooks may reach, beside all public addresses.
+NOTIFY_ALLOWED_NETWORKS = env.strings("NOTIFY_ALLOWED_NETWORKS", [])
+#: One sending takes no longer than this, s.
+NOTIFY_TIMEOUT_S = env.decimal("NOTIFY_TIMEOUT_S", 10.0, at_least=0.1)
+#: How people reach the pages, for links in notifications. Empty: no links.
+PUBLIC_URL = env.string("PUBLIC_URL", "").rstrip("/")
+EMAIL_HOST = env.string("EMAIL_HOST", "localhost")
+EMAIL_PORT = env.integer("EMAIL_PORT", 25, at_least=1)
+EMAIL_HOST_USER = env.string("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = env.string("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = env.boolean("EMAIL_USE_TLS", False)
+EMAIL_TIMEOUT = NOTIFY_TIMEOUT_S
+DEFAULT_FROM_EMAIL = env.string("EMAIL_FROM", "headroom@localhost")
+
 # --- Celery --------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = REDIS_URL
@@ -261,10 +300,50 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 20.0,
         "options": {"expires": 20.0},
     },
+    "thermal-fits": {
+        "task": "policies.headroom.tasks.refit",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "forecasts": {
+        "task": "policies.headroom.tasks.score_forecasts",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
     "cold-files": {
         "task": "telemetry.tasks.keep_cold_files",
         "schedule": 1800.0,
         "options": {"expires": 1800.0},
+    },
+    "policies": {
+        "task": "policies.tasks.evaluate",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
+    "forget-policies": {
+        "task": "policies.tasks.forget",
+        "schedule": 3600.0,
+        "options": {"expires": 3600.0},
+    },
+    "playbooks": {
+        "task": "policies.playbooks.tasks.advance_due",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
+    "restrictions": {
+        "task": "policies.restrictions.tasks.follow",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
+    "deliver": {
+        "task": "policies.incidents.tasks.deliver",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
+    "silences": {
+        "task": "policies.incidents.tasks.warn_of_silences",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
     },
 }
 
@@ -293,6 +372,24 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": r"/api/v1/",
     # The contract's own schemas are of the JSON Schema that this version has.
     "OAS_VERSION": "3.1.0",
+    # Fields of one name and many meanings, and of many names and one meaning.
+    "ENUM_NAME_OVERRIDES": {
+        "SeverityEnum": "policies.incidents.models.SEVERITIES",
+        "ScopeKindEnum": "policies.incidents.models.SCOPE_KINDS",
+        "IncidentStateEnum": "policies.incidents.models.Incident.State",
+        "ChannelKindEnum": "policies.incidents.models.NotificationChannel.Kind",
+        "NotificationStateEnum": "policies.incidents.models.Delivery.State",
+        "PlaybookRunStateEnum": "policies.playbooks.models.PlaybookRun.STATES",
+        "PlaybookStepStateEnum": "policies.playbooks.models.StepRun.STATES",
+        "PlaybookVersionStateEnum": "policies.playbooks.models.PlaybookVersion.State",
+        "DirectiveKindEnum": "policies.playbooks.models.Directive.Kind",
+        "DirectiveStateEnum": "policies.playbooks.models.Directive.State",
+        "RestrictionKindEnum": "policies.restrictions.api.serializers.KIND_CHOICES",
+        "RestrictionStateEnum": "policies.restrictions.models.Restriction.State",
+        "RuleVersionStateEnum": "policies.rules.models.RuleVersion.States",
+        "RuleReplayStateEnum": "policies.rules.models.RuleReplay.States",
+        "RuleModeEnum": "policies.rules.models.RuleEpisode.MODES",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "telemetry.ways_in.description.describe",

@@ -16,6 +16,7 @@ api: list[URLPattern | URLResolver] = [
     path("", include("accounts.api_urls")),
     path("", include("fleet.urls")),
     path("", include("telemetry.urls")),
+    path("", include("policies.urls")),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -8,6 +8,8 @@ django = get_wsgi_application()
 
 # Models need Django set up.
 from config.metrics import recorder  # noqa: E402
+from policies.restrictions.gate import LimitsGate  # noqa: E402
 from telemetry.gate import Gate  # noqa: E402
 
-application = Gate(django, recorder("telemetry", "POST", 202))
+limits = LimitsGate(django, recorder("limits", "GET", 200))
+application = Gate(limits, recorder("telemetry", "POST", 202))

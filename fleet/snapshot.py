@@ -3,11 +3,11 @@
 Row *i* of a table is the *i*-th element of each of its arrays. Tables point at each other by row,
 never by database id; -1 is "none", NaN is "unknown".
 
-Order: sites, domains, zones, links and meters by name (within their site, where they have one);
-racks by site, row, position, name; nodes by rack, position, name; GPUs by node, index. So the racks
-of a site, the nodes of a rack and the GPUs of a node are each one run of rows, which the bounds of
-``FleetArrays`` give: the nodes of rack ``r`` are the rows from ``node_bounds[r]`` up to, but not
-with, ``node_bounds[r + 1]``.
+Order: sites, domains, zones, storage endpoints, links and meters by name (within their site, where
+they have one); racks by site, row, position, name; nodes by rack, position, name; GPUs by node,
+index. So the racks of a site, the nodes of a rack and the GPUs of a node are each one run of rows,
+which the bounds of ``FleetArrays`` give: the nodes of rack ``r`` are the rows from
+``node_bounds[r]`` up to, but not with, ``node_bounds[r + 1]``.
 
 Arrays are read-only and shared by all threads of the process.
 """
@@ -41,6 +41,7 @@ from fleet.models import (
     Rack,
     Side,
     Site,
+    StorageEndpoint,
 )
 from fleet.reading import one_view_of_the_database
 
@@ -59,6 +60,7 @@ __all__ = [
     "NodeTable",
     "RackTable",
     "SiteTable",
+    "StorageTable",
     "ZoneTable",
     "current",
     "expire",
@@ -170,6 +172,14 @@ class ZoneTable(_SiteTable):
 
 
 @dataclass(frozen=True, eq=False)
+class StorageTable(_SiteTable):
+    """Storage endpoints."""
+
+    #: NaN where it is not stated
+    capacity_bytes_per_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class RackTable(_SiteTable):
     row: Texts
     position: Ints
@@ -193,6 +203,8 @@ class NodeTable(_NamedTable):
     #: all but the GPUs; NaN where the node has no model
     host_rated_w: Floats
     host_idle_w: Floats
+    #: row of a storage endpoint, or -1
+    storage: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +257,7 @@ class FleetArrays:
     sites: SiteTable
     domains: DomainTable
     zones: ZoneTable
+    storage: StorageTable
     racks: RackTable
     nodes: NodeTable
     gpus: GpuTable
@@ -273,23 +286,42 @@ class FleetArrays:
         keys = zip(names, self.gpus.index.tolist(), strict=True)
         return {key: row for row, key in enumerate(keys)}
 
+    @cached_property
+    def gpu_names(self) -> Texts:
+        """The name of each GPU: "node/index"."""
+        names = self.nodes.names[self.gpus.node].tolist()
+        keys = zip(names, self.gpus.index.tolist(), strict=True)
+        return _texts([f"{node}/{index}" for node, index in keys])
+
+    @cached_property
+    def node_labels(self) -> list[dict[str, str]]:
+        """The labels of each node. One query, when they are first asked for.
+
+        Few ask, and they are as large as all the rest. A label that changes makes a new generation,
+        so these are of this one or of one that is about to be read.
+        """
+        found = dict(Node.objects.exclude(labels={}).values_list("pk", "labels"))
+        return [found.get(key, {}) for key in self.nodes.ids.tolist()]
+
 
 def load() -> FleetArrays:
-    """Read the whole inventory: ten queries in one snapshot of the database."""
+    """Read the whole inventory: eleven queries in one snapshot of the database."""
     with one_view_of_the_database():
         generation = InventoryGeneration.current()
         hardware = _models()
         sites = _sites()
         domains = _domains(sites)
         zones = _zones(sites)
+        storage = _storage(sites)
         racks = _racks(sites, domains, zones)
-        nodes = _nodes(racks, hardware)
+        nodes = _nodes(racks, hardware, storage)
         return FleetArrays(
             generation=generation,
             models=hardware,
             sites=sites,
             domains=domains,
             zones=zones,
+            storage=storage,
             racks=racks,
             nodes=nodes,
             gpus=_gpus(nodes, hardware),
@@ -427,6 +459,25 @@ def _zones(sites: SiteTable) -> ZoneTable:
     )
 
 
+def _storage(sites: SiteTable) -> StorageTable:
+    ids, names, site_ids, capacity = _columns(
+        StorageEndpoint,
+        "id",
+        "name",
+        "site_id",
+        "capacity_bytes_per_s",
+        order_by=["site__name", "name"],
+    )
+    site = _rows(site_ids, sites)
+    return StorageTable(
+        ids=_ints(ids),
+        names=_texts(names),
+        site=site,
+        paths=_paths(site, sites, names),
+        capacity_bytes_per_s=_floats(capacity),
+    )
+
+
 def _racks(sites: SiteTable, domains: DomainTable, zones: ZoneTable) -> RackTable:
     ids, names, site_ids, row, position, height_u, budget_w, feed_a, feed_b, zone = _columns(
         Rack,
@@ -458,8 +509,8 @@ def _racks(sites: SiteTable, domains: DomainTable, zones: ZoneTable) -> RackTabl
     )
 
 
-def _nodes(racks: RackTable, hardware: ModelTable) -> NodeTable:
-    ids, names, rack_ids, model_ids, position_u, height_u = _columns(
+def _nodes(racks: RackTable, hardware: ModelTable, endpoints: StorageTable) -> NodeTable:
+    ids, names, rack_ids, model_ids, position_u, height_u, storage = _columns(
         Node,
         "id",
         "name",
@@ -467,6 +518,7 @@ def _nodes(racks: RackTable, hardware: ModelTable) -> NodeTable:
         "model_id",
         "position_u",
         "height_u",
+        "storage_endpoint_id",
         order_by=["position_u", "name"],
     )
     rack, model = _rows(rack_ids, racks), _rows(model_ids, hardware)
@@ -482,6 +534,7 @@ def _nodes(racks: RackTable, hardware: ModelTable) -> NodeTable:
         height_u=_ints(height_u)[order],
         host_rated_w=_at(hardware.rated_w, model),
         host_idle_w=_at(hardware.idle_w, model),
+        storage=_rows(storage, endpoints)[order],
     )
 
 

@@ -1,4 +1,4 @@
-"""``python -m sim``: the demo fleet and the load generator."""
+"""``python -m sim``: the demo fleet, a recording on a fleet that obeys, and the load generator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import click
 
 from headroom import logs
 from headroom.client import HeadroomError
+from headroom.replay.formats import load as read_recording
 from headroom.settings import DEFAULT_SERVER, find_token
 from sim import demo, load
 from sim.enroll import Server, Stopped
+from sim.recorded import recorded_stage
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -67,8 +69,45 @@ def run_demo(
     settings = demo.Settings(gpus=gpus, sample_s=sample_s, seed=seed, speed=speed)
     stop = _stop_on_signals()
     try:
-        made = _server(server, token_file, connections=demo.PUSH_THREADS)
+        made = _server(server, token_file, connections=demo.CONNECTIONS)
         demo.Demo(made, settings, stop=stop).run()
+    except Stopped:
+        return
+    except HeadroomError as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+@main.command("recorded")
+@_server_options
+@click.argument("recording", type=click.Path(exists=True, path_type=Path))
+@click.option("--run", help="Which run of the recording.  [default: the first]")
+@click.option(
+    "--feed-shares",
+    type=(click.FloatRange(min=0.1), click.FloatRange(min=0.1)),
+    default=(0.92, 1.2),
+    show_default=True,
+    help="What feeds A and B may carry, as shares of the most that their nodes want.",
+)
+@click.option("--sample-s", type=click.FloatRange(min=0.1), default=2.0, show_default=True)
+@click.option("--seed", type=int, default=7, show_default=True)
+def run_recorded(
+    server: str,
+    token_file: Path | None,
+    recording: Path,
+    run: str | None,
+    feed_shares: tuple[float, float],
+    sample_s: float,
+    seed: int,
+) -> None:
+    """Play a recording on a fleet whose agents obey limits, until SIGTERM or Ctrl-C."""
+    settings = demo.Settings(sample_s=sample_s, seed=seed)
+    stop = _stop_on_signals()
+    try:
+        stage = recorded_stage(
+            read_recording(recording, run=run), feed_shares=feed_shares, seed=seed
+        )
+        made = _server(server, token_file, connections=demo.CONNECTIONS)
+        demo.Demo(made, settings, stop=stop, stage=stage).run()
     except Stopped:
         return
     except HeadroomError as exc:

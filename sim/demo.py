@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from headroom.client import Client
 from headroom.contracts import NodeReport
 from sim import enroll
 from sim.delivery import Delivery, Sender
 from sim.enroll import Server
 from sim.fleet import GPUS_PER_NODE, Fleet, inventory_yaml, make_fleet
+from sim.limits import LimitPolls, Limits
 from sim.network import Network
 from sim.outbox import Outbox
 from sim.readings import Frame, join, join_reports, xid_columns
@@ -34,6 +37,8 @@ MAX_CATCH_UP_S = 10.0
 TICK_S = 0.1
 REPORT_S = 60.0
 PUSH_THREADS = 2
+#: One of them for the thread that asks for limits.
+CONNECTIONS = PUSH_THREADS + 1
 #: With more nodes than this, agents stand for several nodes each.
 MAX_NODE_AGENTS = 256
 #: Readings kept while the server is away, over all agents: half an hour of 1,536 GPUs at 5 s.
@@ -59,20 +64,48 @@ class Source:
 
     name: str
     sender: Sender
+    client: Client
     clock_off_s: float
+    limits: Limits
     nodes: tuple[int, ...] = ()
     site: int | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is played: a twin, the inventory that describes its fleet, and the fleet's agents."""
+
+    twin: Twin
+    inventory: str
+    agents: Sequence[enroll.AgentSpec]
+    #: what is to happen once the agents push
+    begin: Callable[[], None] = lambda: None
+
+
+def demo_stage(settings: Settings) -> Stage:
+    """Return the demo fleet."""
+    fleet = make_fleet(gpus=settings.gpus)
+    twin = Twin(fleet, seed=settings.seed)
+    return Stage(twin, inventory_yaml(fleet), agent_specs(fleet))
 
 
 class Demo:
     """Owns the twin, its agents and the threads that push, until ``stop`` is set."""
 
-    def __init__(self, server: Server, settings: Settings, *, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        server: Server,
+        settings: Settings,
+        *,
+        stop: threading.Event,
+        stage: Stage | None = None,
+    ) -> None:
         self._server = server
         self._settings = settings
         self._stop = stop
-        self.fleet = make_fleet(gpus=settings.gpus)
-        self.twin = Twin(self.fleet, seed=settings.seed)
+        self._stage = stage or demo_stage(settings)
+        self.twin = self._stage.twin
+        self.fleet = self._stage.twin.fleet
         self.network = Network(self.twin, seed=settings.seed)
         self.sources: list[Source] = []
         self._heard_at = 0.0
@@ -90,10 +123,32 @@ class Demo:
         self._enroll()
         self._delivery = Delivery(threads=PUSH_THREADS, stop=self._stop)
         self._push_history()
+        polls = self._limit_polls()
+        polls.start()
+        self._stage.begin()
         try:
             self._loop()
         finally:
             self._delivery.join(timeout_s=2.0)
+            polls.join(timeout_s=2.0)
+
+    def _limit_polls(self) -> LimitPolls:
+        """Have the agents of nodes ask for limits, but those that say nothing."""
+        agents = [source for source in self.sources if source.nodes]
+
+        def is_silent(place: int) -> bool:
+            return bool(self.twin.silent[list(agents[place].nodes)].all())
+
+        return LimitPolls(
+            [(agent.client, agent.limits) for agent in agents],
+            stop=self._stop,
+            is_silent=is_silent,
+        )
+
+    def _obey(self) -> None:
+        now = time.monotonic()
+        for source in self.sources:
+            source.limits.step(self.twin, now)
 
     def _warm_up(self) -> None:
         for _ in range(int(WARM_UP_S / HISTORY_STEP_S)):
@@ -105,8 +160,8 @@ class Demo:
         self.network.advance(dt_s)
 
     def _enroll(self) -> None:
-        enroll.apply_inventory(self._server.setup, inventory_yaml(self.fleet), stop=self._stop)
-        specs = agent_specs(self.fleet)
+        enroll.apply_inventory(self._server.setup, self._stage.inventory, stop=self._stop)
+        specs = list(self._stage.agents)
         self._heard_at = enroll.last_seen(self._server.setup, specs[-1].name, stop=self._stop)
         tokens = enroll.enroll(self._server.setup, specs, stop=self._stop)
         self.sources = self._make_sources(specs, tokens)
@@ -126,18 +181,18 @@ class Demo:
         number = {name: i for i, name in enumerate(self.fleet.nodes)}
         share = MAX_PENDING_BYTES // len(specs)
         sites = {site: i for i, site in enumerate(self.fleet.sites)}
+        clients = [self._server.client(tokens[spec.name]) for spec in specs]
         return [
             Source(
                 name=spec.name,
-                sender=Sender(
-                    Outbox(spec.name, max_bytes=share),
-                    self._server.client(tokens[spec.name]),
-                ),
+                sender=Sender(Outbox(spec.name, max_bytes=share), client),
+                client=client,
                 clock_off_s=float(off),
+                limits=Limits({name: number[name] for name in spec.nodes}),
                 nodes=tuple(number[name] for name in spec.nodes),
                 site=sites[spec.sites[0]] if spec.sites else None,
             )
-            for spec, off in zip(specs, off_s, strict=True)
+            for spec, client, off in zip(specs, clients, off_s, strict=True)
         ]
 
     def _push_history(self) -> None:
@@ -178,7 +233,9 @@ class Demo:
             if not reports:
                 return
             self._add_xids(source, reports, at[-1])
-            source.sender.outbox.add(nodes=reports, sent_at=at[-1])
+            source.sender.outbox.add(
+                nodes=reports, limits=source.limits.take_reports(), sent_at=at[-1]
+            )
         if self._delivery is not None:
             self._delivery.submit(source.sender)
 
@@ -205,6 +262,7 @@ class Demo:
         while not self._stop.wait(TICK_S):
             now = time.monotonic()
             if now - stepped >= TWIN_STEP_S:
+                self._obey()
                 self._advance(min(now - stepped, MAX_CATCH_UP_S) * self._settings.speed)
                 frame = Frame(self.twin, self.network)
                 stepped = now
@@ -237,10 +295,13 @@ class Demo:
 
 
 def agent_specs(fleet: Fleet) -> list[enroll.AgentSpec]:
-    """Return an agent for each node (for several, if there are many) and a collector per site."""
+    """Return the agents of the nodes and a collector of links and meters for each site."""
+    collectors = [enroll.AgentSpec(name=f"{site}-collector", sites=(site,)) for site in fleet.sites]
+    return [*node_agents(fleet), *collectors]
+
+
+def node_agents(fleet: Fleet) -> list[enroll.AgentSpec]:
+    """Return an agent for each node; for several, if there are many."""
     per_agent = -(-len(fleet.nodes) // MAX_NODE_AGENTS)
     groups = [fleet.nodes[i : i + per_agent] for i in range(0, len(fleet.nodes), per_agent)]
-    return [
-        *(enroll.AgentSpec(name=group[0], nodes=tuple(group)) for group in groups),
-        *(enroll.AgentSpec(name=f"{site}-collector", sites=(site,)) for site in fleet.sites),
-    ]
+    return [enroll.AgentSpec(name=group[0], nodes=tuple(group)) for group in groups]

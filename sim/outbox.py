@@ -17,6 +17,7 @@ from headroom import __version__
 from headroom.client import compress_batch
 from headroom.contracts import (
     AgentStatus,
+    LimitReport,
     LinkColumns,
     MeterColumns,
     NodeReport,
@@ -93,6 +94,7 @@ class Outbox:
         nodes: list[NodeReport] | None = None,
         links: LinkColumns | None = None,
         meters: MeterColumns | None = None,
+        limits: list[LimitReport] | None = None,
         sent_at: float | None = None,
     ) -> None:
         """Make the next batch of these readings and keep it."""
@@ -110,6 +112,7 @@ class Outbox:
                 nodes=nodes or [],
                 links=links,
                 meters=meters,
+                limits=limits or [],
             )
             self._keep(row_count(batch), compress_batch(batch))
 

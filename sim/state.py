@@ -49,6 +49,10 @@ BRAKE_PULL_SHARE = 1.03
 BRAKE_PULL_S = 8.0
 BRAKE_RELEASE_SHARE = 0.9
 BRAKE_HOLD_S = 10.0
+#: What a limit that somebody sets cannot go below, as a share of the power limit and of the top
+#: clock: what drivers take.
+LEAST_CAP_SHARE = 0.25
+LEAST_CLOCK_SHARE = 0.1
 #: After a brake the rack's controller lowers the caps of its GPUs for a while; else it would pull
 #: again at once.
 BRAKE_CAP_SHARE = 0.92
@@ -206,6 +210,9 @@ class Twin:
         self.clock: Array = np.ones(gpus)
         self._power_clock: Array = np.ones(gpus)
         self._thermal_clock: Array = np.ones(gpus)
+        #: What somebody has set on each GPU; +inf: nothing.
+        self.cap_w: Array = np.full(gpus, np.inf)
+        self.cap_mhz: Array = np.full(gpus, np.inf)
         self.throttle: Ints = np.zeros(gpus, dtype=np.int64)
         self.throttle_ns = {cause: np.zeros(gpus, dtype=np.int64) for cause in COUNTED_CAUSES}
         self.power_w: Array = self.parts.idle_w.copy()
@@ -248,10 +255,27 @@ class Twin:
         return gpus_w + self.host_w
 
     @property
-    def power_limit_w(self) -> Array:
-        """The cap in force on each GPU."""
+    def own_limit_w(self) -> Array:
+        """The power limit of each GPU without what :meth:`set_caps` has set."""
         lowered = (self._capped_until_s > self.now_s)[self._rack_of_gpu]
         return self.parts.power_limit_w * np.where(lowered, BRAKE_CAP_SHARE, 1.0)
+
+    @property
+    def power_limit_w(self) -> Array:
+        """The power limit in force on each GPU."""
+        return np.minimum(self.own_limit_w, self.cap_w)
+
+    def set_caps(self, gpus: Ints, *, cap_w: Array, cap_mhz: Array) -> None:
+        """Hold ``gpus`` to a power and a clock, no lower than drivers take; +inf: let go.
+
+        As with a real GPU both act at once, also when they let go.
+        """
+        least_w = LEAST_CAP_SHARE * self.parts.power_limit_w[gpus]
+        least_mhz = LEAST_CLOCK_SHARE * self.parts.sm_max_mhz[gpus]
+        raised = gpus[np.maximum(cap_w, least_w) > self.cap_w[gpus]]
+        self._power_clock[raised] = 1.0
+        self.cap_w[gpus] = np.maximum(cap_w, least_w)
+        self.cap_mhz[gpus] = np.maximum(cap_mhz, least_mhz)
 
     def advance(self, dt_s: float) -> None:
         """Move on by ``dt_s`` seconds, in steps of at most :data:`MAX_SUBSTEP_S`."""
@@ -308,7 +332,13 @@ class Twin:
         very_hot = self._very_hot & self.busy
         hardware_clock = np.where(braked | very_hot, HW_SLOWDOWN_CLOCK, 1.0)
         self.clock = np.minimum.reduce(
-            [self._power_clock, self._thermal_clock, hardware_clock, parts.top_clock]
+            [
+                self._power_clock,
+                self._thermal_clock,
+                hardware_clock,
+                parts.top_clock,
+                self.cap_mhz / parts.sm_max_mhz,
+            ]
         )
         self.power_w = gpu_power_w(
             static_w=static_w, dynamic_w=dynamic_w, relative_throughput=self.clock

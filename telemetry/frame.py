@@ -1,4 +1,4 @@
-"""The live frame: the latest reading of every GPU, host, link and meter, as arrays in Redis.
+"""The live frame: the latest reading of every GPU, host, link, meter and mount, in Redis.
 
 One Redis string for each kind and shard is an array of fixed-size records, indexed by database id,
 so a drain writes what changed with SETRANGE and a page reads all of it with one GET. The drain of a
@@ -29,12 +29,14 @@ KINDS: dict[str, Table] = {
     "host": samples.HOST,
     "link": samples.LINK,
     "meter": samples.METER,
+    "storage": samples.STORAGE,
 }
 _ENTITIES = {
     "gpu": "fleet_gpu",
     "host": "fleet_node",
     "link": "fleet_link",
     "meter": "fleet_meter",
+    "storage": "telemetry_mount",
 }
 #: After a loss of Redis, readings up to this old are put back into the frame.
 _REBUILD_WINDOW = "1 hour"

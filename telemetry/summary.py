@@ -1,7 +1,7 @@
 """What every rack, site and power domain carries now: pure functions of inventory, frame and clock.
 
 Loads are *committed*: measured where a reading is fresh, rated where it is stale or was never
-there. Stale never means free.
+there, and no less than what was read last. Stale never means free.
 """
 
 from __future__ import annotations
@@ -29,11 +29,44 @@ UNRATED_GPU_W = 700.0
 #: The same for a node without a model, besides its GPUs.
 UNRATED_HOST_W = 1_000.0
 
-_GPU_FIELDS = ("ts", "power_w", "power_limit_w", "temp_c", "temp_limit_c", "sm_mhz", "throttle")
+_GPU_FIELDS = (
+    "ts", "power_w", "power_limit_w", "temp_c", "temp_mem_c", "temp_limit_c", "sm_mhz", "throttle",
+)  # fmt: skip
 _POWER_METER = METER_KINDS.index("power")
 _ON_DOMAIN = METER_TARGETS.index("power_domain")
 _ON_RACK = METER_TARGETS.index("rack")
 _ON_NODE = METER_TARGETS.index("node")
+
+
+@dataclass(frozen=True, eq=False)
+class HostCurves:
+    """What a node draws besides its GPUs, as fitted: ``idle_w + share · GPUs``.
+
+    Aligned with the inventory's nodes; NaN where nothing was fitted. It holds where the node has no
+    fresh meter and does not read its host itself.
+    """
+
+    idle_w: Floats
+    share: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GpuSummary:
+    """Aligned with the inventory's GPUs.
+
+    ``rated_w`` is never NaN. ``read`` says whose power is read fresh, ``age_s`` is NaN for GPUs
+    that were never heard. Temperatures are those read last, however long ago.
+    """
+
+    load_w: Floats
+    rated_w: Floats
+    read: Bools
+    fresh: Bools
+    age_s: Floats
+    temp_c: Floats
+    temp_mem_c: Floats
+    slowdown_c: Floats
+    throttling: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +129,11 @@ class DomainSummary:
     """Aligned with the inventory's power domains.
 
     ``load_w`` is what the domain carries with all feeds up: a rack on two feeds draws half of its
-    load from each.
+    load from each. ``metered_w`` is what meters show that all read fresh, NaN where not.
     """
 
     load_w: Floats
+    metered_w: Floats
     usable_w: Floats
     headroom_w: Floats
 
@@ -108,6 +142,7 @@ class DomainSummary:
 class FleetSummary:
     """The whole fleet at one moment."""
 
+    gpus: GpuSummary
     nodes: NodeSummary
     racks: RackSummary
     sites: SiteSummary
@@ -115,12 +150,20 @@ class FleetSummary:
 
 
 def summarize(
-    fleet: FleetArrays, frame: LiveFrame, *, now: float, stale_after_s: float
+    fleet: FleetArrays,
+    frame: LiveFrame,
+    *,
+    now: float,
+    stale_after_s: float,
+    hosts: HostCurves | None = None,
 ) -> FleetSummary:
     """Return what the fleet carries at ``now`` (Unix seconds)."""
-    nodes = _nodes(fleet, frame, now, stale_after_s)
+    gpu = frame.fields("gpu", fleet.gpus.ids, *_GPU_FIELDS)
+    gpus = _gpus(fleet, gpu, now, stale_after_s)
+    nodes = _nodes(fleet, frame, gpu, gpus, hosts, now, stale_after_s)
     racks = _racks(fleet, frame, nodes, now, stale_after_s)
     return FleetSummary(
+        gpus=gpus,
         nodes=nodes,
         racks=racks,
         sites=_sites(fleet, nodes, racks),
@@ -128,25 +171,46 @@ def summarize(
     )
 
 
-def _nodes(fleet: FleetArrays, frame: LiveFrame, now: float, stale_after_s: float) -> NodeSummary:
+def _gpus(fleet: FleetArrays, gpu: dict[str, Any], now: float, stale_after_s: float) -> GpuSummary:
+    fresh = _fresh(gpu["ts"], now, stale_after_s)
+    rated_w = np.where(np.isnan(fleet.gpus.rated_w), UNRATED_GPU_W, fleet.gpus.rated_w)
+    read = fresh & ~np.isnan(gpu["power_w"])
+    return GpuSummary(
+        # One that was over its rating when it fell silent is not taken to have come down.
+        load_w=np.where(read, gpu["power_w"], np.fmax(rated_w, gpu["power_w"])),
+        rated_w=rated_w,
+        read=read,
+        fresh=fresh,
+        age_s=np.where(gpu["ts"] > 0, now - gpu["ts"], np.nan),
+        temp_c=gpu["temp_c"],
+        temp_mem_c=gpu["temp_mem_c"],
+        slowdown_c=_slowdown_c(fleet, gpu),
+        throttling=fresh & ((gpu["throttle"] & THROTTLE_BITS) != 0),
+    )
+
+
+def _nodes(
+    fleet: FleetArrays,
+    frame: LiveFrame,
+    gpu: dict[str, Any],
+    each: GpuSummary,
+    hosts: HostCurves | None,
+    now: float,
+    stale_after_s: float,
+) -> NodeSummary:
     count = len(fleet.nodes)
     node = fleet.gpus.node
-    gpu = frame.fields("gpu", fleet.gpus.ids, *_GPU_FIELDS)
     host = frame.fields("host", fleet.nodes.ids, "ts", "power_w", "cpu_power_w")
-    gpu_fresh = _fresh(gpu["ts"], now, stale_after_s)
     host_fresh = _fresh(host["ts"], now, stale_after_s)
-
-    rated_w = np.where(np.isnan(fleet.gpus.rated_w), UNRATED_GPU_W, fleet.gpus.rated_w)
-    gpu_read = gpu_fresh & ~np.isnan(gpu["power_w"])
-    gpu_load_w = np.where(gpu_read, gpu["power_w"], rated_w)
+    gpu_fresh, gpu_read, rated_w = each.fresh, each.read, each.rated_w
     limit_w = np.where(np.isnan(gpu["power_limit_w"]), rated_w, gpu["power_limit_w"])
     host_rated_w = _host_rated(fleet)
-    gpus_w = _sum(gpu_load_w, node, count)
-    host_w = _host_load(fleet, host, host_fresh, gpus_w, _sum(rated_w, node, count))
+    gpus_w = _sum(each.load_w, node, count)
+    host_w = _host_load(fleet, host, host_fresh, gpus_w, _sum(rated_w, node, count), hosts)
 
-    meter_w = _metered(fleet, frame, _ON_NODE, count, now, stale_after_s)
-    metered = ~np.isnan(meter_w)
-    load_w = np.where(metered, meter_w, gpus_w + host_w)
+    meter = _metered(fleet, frame, _ON_NODE, count, now, stale_after_s)
+    meter_w, metered = meter.now_w, ~np.isnan(meter.now_w)
+    load_w = np.where(metered, meter_w, np.fmax(gpus_w + host_w, meter.last_w))
     measured_w = np.where(metered, meter_w, _measured(gpu, gpu_read, host, host_fresh, node))
 
     gpus = _count(np.ones(len(node), dtype=bool), node, count)
@@ -157,7 +221,7 @@ def _nodes(fleet: FleetArrays, frame: LiveFrame, now: float, stale_after_s: floa
     # A node is known when all its GPUs are; where none ever spoke, a meter or its host will do.
     all_gpus_fresh = (gpus > 0) & (fresh_gpus == gpus)
     stale = ~(all_gpus_fresh | ((heard_gpus == 0) & (metered | ((gpus == 0) & host_fresh))))
-    margin_c = np.where(gpu_fresh, _slowdown_c(fleet, gpu) - gpu["temp_c"], np.nan)
+    margin_c = np.where(gpu_fresh, each.slowdown_c - gpu["temp_c"], np.nan)
     return NodeSummary(
         load_w=load_w,
         measured_w=measured_w,
@@ -167,7 +231,7 @@ def _nodes(fleet: FleetArrays, frame: LiveFrame, now: float, stale_after_s: floa
         clock_ratio=_mean(
             np.where(gpu_fresh, _ratio(gpu["sm_mhz"], fleet.gpus.sm_max_mhz), np.nan), node, count
         ),
-        throttling=_count(gpu_fresh & ((gpu["throttle"] & THROTTLE_BITS) != 0), node, count),
+        throttling=_count(each.throttling, node, count),
         gpus=gpus,
         age_s=np.where(heard > 0, now - heard, np.nan),
         stale=stale,
@@ -187,19 +251,29 @@ def _measured(
 
 
 def _host_load(
-    fleet: FleetArrays, host: Any, fresh: Bools, gpus_w: Floats, gpus_rated_w: Floats
+    fleet: FleetArrays,
+    host: Any,
+    fresh: Bools,
+    gpus_w: Floats,
+    gpus_rated_w: Floats,
+    curves: HostCurves | None,
 ) -> Floats:
-    """Everything in a node but its GPUs: as read, else from idle to rated along with its GPUs."""
+    """Everything in a node but its GPUs: as read, as fitted, or from idle to rated along with them.
+
+    What was read last holds as the least once it is stale.
+    """
     rated_w = _host_rated(fleet)
     idle_w = np.nan_to_num(fleet.nodes.host_idle_w)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(gpus_rated_w > 0, np.clip(gpus_w / gpus_rated_w, 0.0, 1.0), 1.0)
     assumed_w = idle_w + share * (rated_w - idle_w)
+    if curves is not None:
+        fitted_w = curves.idle_w + curves.share * gpus_w
+        assumed_w = np.where(np.isnan(fitted_w), assumed_w, fitted_w)
     # The CPUs are a part of it: a reading of theirs can only raise what is assumed.
-    read_w = np.where(
-        np.isnan(host["power_w"]), np.fmax(assumed_w, host["cpu_power_w"]), host["power_w"]
-    )
-    load_w: Floats = np.where(fresh, read_w, assumed_w)
+    assumed_w = np.fmax(assumed_w, host["cpu_power_w"])
+    read = fresh & ~np.isnan(host["power_w"])
+    load_w: Floats = np.where(read, host["power_w"], np.fmax(assumed_w, host["power_w"]))
     return load_w
 
 
@@ -218,14 +292,13 @@ def _racks(
     fleet: FleetArrays, frame: LiveFrame, nodes: NodeSummary, now: float, stale_after_s: float
 ) -> RackSummary:
     count, rack = len(fleet.racks), fleet.nodes.rack
-    meter_w = _metered(fleet, frame, _ON_RACK, count, now, stale_after_s)
+    meter = _metered(fleet, frame, _ON_RACK, count, now, stale_after_s)
+    meter_w = meter.now_w
     nodes_w = _sum(nodes.load_w, rack, count)
     stale = _count(nodes.stale, rack, count) > 0
     # A fresh rack meter is the truth of what is drawn, yet a silent node may start to draw again
     # at any moment: the larger of the two stands.
-    load_w = np.where(
-        np.isnan(meter_w), nodes_w, np.where(stale, np.fmax(meter_w, nodes_w), meter_w)
-    )
+    load_w = np.where(np.isnan(meter_w) | stale, np.fmax(nodes_w, meter.last_w), meter_w)
     nodes_measured_w = _sum_of_known(nodes.measured_w, rack, count)
     budget_w = fleet.racks.budget_w
     heat_margin_c = -_most(-nodes.heat_margin_c, rack, count)
@@ -297,12 +370,25 @@ def _domains(
     fleet: FleetArrays, frame: LiveFrame, racks: RackSummary, now: float, stale_after_s: float
 ) -> DomainSummary:
     domains, count = fleet.domains, len(fleet.domains)
+    meter = _metered(fleet, frame, _ON_DOMAIN, count, now, stale_after_s)
+    # What is fed may be stale and so assumed; what the meter reads is drawn for certain.
+    load_w = np.fmax(carried_w(fleet, racks.load_w), meter.last_w)
+    usable_w = domains.capacity_w * domains.derating
+    return DomainSummary(load_w, meter.now_w, usable_w, usable_w - load_w)
+
+
+def carried_w(fleet: FleetArrays, rack_w: Floats) -> Floats:
+    """Return what every power domain carries of the loads of racks, W, with all feeds up.
+
+    A rack on two feeds draws half of its load from each.
+    """
+    domains, count = fleet.domains, len(fleet.domains)
     load_w = np.zeros(count)
     a, b = fleet.racks.feed_a, fleet.racks.feed_b
     share = np.where((a >= 0) & (b >= 0), 0.5, 1.0)
     for feed in (a, b):
         fed = feed >= 0
-        np.add.at(load_w, feed[fed], (share * racks.load_w)[fed])
+        np.add.at(load_w, feed[fed], (share * rack_w)[fed])
     # Carry each domain's load up its branch, a level at a time: trees are a few levels deep.
     rising = load_w.copy()
     for _ in range(count):
@@ -313,30 +399,37 @@ def _domains(
             break
         load_w += up
         rising = up
-    meter_w = _metered(fleet, frame, _ON_DOMAIN, count, now, stale_after_s)
-    # What is fed may be stale and so assumed; what the meter reads is drawn for certain.
-    load_w = np.fmax(load_w, meter_w)
-    usable_w = domains.capacity_w * domains.derating
-    return DomainSummary(load_w=load_w, usable_w=usable_w, headroom_w=usable_w - load_w)
+    return load_w
+
+
+@dataclass(frozen=True, eq=False)
+class _Metered:
+    """Power by the meters of some things, W. NaN: they have none, or none that was heard.
+
+    ``now_w`` is known where all meters of a thing read fresh, ``last_w`` is the sum of what those
+    that were ever heard read last: a rack on two feeds has a meter on each, and does not draw half
+    when one of them falls silent.
+    """
+
+    now_w: Floats
+    last_w: Floats
 
 
 def _metered(
     fleet: FleetArrays, frame: LiveFrame, target_kind: int, count: int, now: float, stale_s: float
-) -> Floats:
-    """Power by fresh meters of one kind of target, W; NaN where there is none.
+) -> _Metered:
+    """Return what meters of one kind of target show.
 
     A reading at or below zero is a meter's fault, not a load: no rack feeds the grid.
     """
     meters = fleet.meters
     here = (meters.kind == _POWER_METER) & (meters.target_kind == target_kind)
     record = frame.fields("meter", meters.ids[here], "ts", "power_w")
-    good = _fresh(record["ts"], now, stale_s) & (record["power_w"] > 0)
-    out = np.full(count, np.nan)
-    target = meters.target[here][good]
-    total = _sum(record["power_w"][good], target, count)
-    has_meter = _count(np.ones(len(target), dtype=bool), target, count) > 0
-    out[has_meter] = total[has_meter]
-    return out
+    good = record["power_w"] > 0
+    target = meters.target[here]
+    last_w = _sum_of_known(np.where(good, record["power_w"], np.nan), target, count)
+    lost = ~(good & _fresh(record["ts"], now, stale_s))
+    return _Metered(np.where(_count(lost, target, count) > 0, np.nan, last_w), last_w)
 
 
 def _meter_ts(fleet: FleetArrays, frame: LiveFrame, nodes: int) -> Floats:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headroom.contracts import ErrorBody, TelemetryAck, TelemetryBatch
+from headroom.contracts import ErrorBody, LimitSet, TelemetryAck, TelemetryBatch
 
 __all__ = ["describe"]
 
@@ -30,7 +30,7 @@ _COME_BACK = {"Retry-After": {"description": "s", "schema": {"type": "integer"}}
 def describe(result: dict[str, Any], **_context: Any) -> dict[str, Any]:
     """Add the ways in to what drf-spectacular has made: a hook of it."""
     _types, schemas = msgspec.json.schema_components(
-        (TelemetryBatch, TelemetryAck, ErrorBody),
+        (TelemetryBatch, TelemetryAck, LimitSet, ErrorBody),
         ref_template=f"#/components/schemas/{_PREFIX}{{name}}",
     )
     components = result["components"]
@@ -68,6 +68,18 @@ def _paths() -> dict[str, Any]:
                     }
                 ],
                 done={"200": _answer("All up to here is stored.", "TelemetryAck")},
+            )
+        },
+        "/api/v1/limits": {
+            "get": _operation(
+                "limits",
+                "Ask for the limits in force on the agent's nodes.",
+                done={"200": _answer("All of them, as leases.", "LimitSet")},
+                refusals={
+                    "401": _answer(_REFUSALS["401"], "ErrorBody"),
+                    "413": _answer("There are more than an answer holds.", "ErrorBody"),
+                    "503": _answer("They cannot be read now.", "ErrorBody") | _retry_after("503"),
+                },
             )
         },
         "/api/v1/prometheus/write": {

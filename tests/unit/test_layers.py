@@ -18,7 +18,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "accounts": {"headroom.contracts"},
     "fleet": {"physics", "headroom.contracts", "accounts"},
     "telemetry": {"physics", "headroom.contracts", "headroom.dcgm", "accounts", "fleet"},
-    "dashboard": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
+    "policies": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
+    "dashboard": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry", "policies"},
     "sim": {"physics", "headroom"},
 }
 ROOMS = {room for room in MAY_IMPORT if "/" not in room} | {"config", "tests", "bench"}

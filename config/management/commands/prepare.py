@@ -29,6 +29,8 @@ class Command(BaseCommand):
             if not options["no_static"] and preparation.collect_static():
                 self.stdout.write("The assets are collected.")
             self._admin()
+            if brought := preparation.ensure_policies():
+                self.stdout.write(f"{len(brought)} built-in rules and playbooks are new.")
             if options["demo"]:
                 preparation.ensure_demo()
             if options["machine_agent"]:

@@ -18,6 +18,7 @@ from fleet.models import (
     PowerDomain,
     Rack,
     Site,
+    StorageEndpoint,
 )
 from tests.builders.inventory import make_inventory
 from tests.integration.fleet.conftest import import_fleet
@@ -94,6 +95,20 @@ def test_the_halves_of_a_pair_know_each_other() -> None:
             assert domains.names[domains.parent[row]] == "utility"
 
 
+def test_nodes_know_their_storage_and_labels_are_read_when_asked_for() -> None:
+    import_fleet(make_inventory(gpus=16, sites=2))
+    for site in ("site-1", "site-2"):
+        endpoint = StorageEndpoint.objects.get(site__name=site)
+        Node.objects.filter(rack__site__name=site).update(storage_endpoint=endpoint)
+    Node.objects.filter(rack__site__name="site-1").update(labels={})
+    Node.objects.filter(rack__site__name="site-2").update(labels={"team": "vision"})
+    fleet = snapshot.load()
+    assert fleet.storage.paths.tolist() == ["site-1/nvme-1", "site-2/nvme-1"]
+    assert fleet.storage.capacity_bytes_per_s.tolist() == [2e11, 2e11]
+    assert fleet.nodes.storage.tolist() == fleet.racks.site[fleet.nodes.rack].tolist()
+    assert fleet.node_labels == [{}, {"team": "vision"}]
+
+
 def test_what_is_unknown_is_nan_and_what_is_missing_is_minus_one() -> None:
     site = Site.objects.create(name="oslo")
     rack = Rack.objects.create(site=site, name="A", budget_w=1)
@@ -136,11 +151,11 @@ def test_arrays_cannot_be_written() -> None:
 
 
 @pytest.mark.parametrize("gpus", [8, 320])
-def test_it_takes_ten_queries_whatever_the_size(gpus: int) -> None:
+def test_it_takes_eleven_queries_whatever_the_size(gpus: int) -> None:
     import_fleet(make_inventory(gpus=gpus))
     with CaptureQueriesContext(connection) as queries:
         snapshot.load()
-    assert len(queries) == 10
+    assert len(queries) == 11
 
 
 def test_it_is_kept_until_the_inventory_changes() -> None:

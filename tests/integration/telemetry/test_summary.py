@@ -13,7 +13,7 @@ from fleet import snapshot
 from fleet.models import Gpu, HardwareModel, Link, Meter, Node, PowerDomain, Rack, Site
 from fleet.snapshot import FleetArrays
 from telemetry.frame import KINDS, LiveFrame, never_seen
-from telemetry.summary import DIMENSIONS, FleetSummary, summarize
+from telemetry.summary import DIMENSIONS, FleetSummary, HostCurves, summarize
 from tests.integration.telemetry.conftest import make_node
 
 NOW = 1_000_000.0
@@ -121,6 +121,46 @@ def test_a_node_whose_gpus_fell_silent_is_stale_though_its_meter_speaks(
         gpu=all_gpus(power_w=350.0, ts=NOW - 99), meter={meter: {"power_w": 7_000.0}}
     )
     assert run(fleet, frame).racks.stale[0]
+
+
+def test_what_was_read_last_is_the_least_that_a_silent_thing_draws(fleet: FleetArrays) -> None:
+    meter, old = Meter.objects.get().pk, NOW - STALE_S - 1
+    frame = make_frame(
+        gpu=all_gpus(power_w=900.0, ts=old),
+        host={pk: {"power_w": 6_000.0, "ts": old} for pk in fleet.nodes.ids.tolist()},
+        meter={meter: {"power_w": 14_000.0, "ts": old}},
+    )
+    assert run(fleet, frame).nodes.load_w.tolist() == [14_000, 8 * 900 + 6_000]
+
+
+def test_of_two_meters_of_a_rack_one_alone_does_not_halve_its_load(fleet: FleetArrays) -> None:
+    for name in "ab":
+        Meter.objects.create(name=name, rack=Rack.objects.get(name="A01"))
+    fleet = snapshot.load()
+    a, b = (Meter.objects.get(name=name).pk for name in "ab")
+    readings = {a: {"power_w": 3_000.0}, b: {"power_w": 3_500.0}}
+    both = make_frame(gpu=all_gpus(power_w=350.0), meter=readings)
+    assert run(fleet, both).racks.load_w[0] == 6_500
+    one = make_frame(gpu=all_gpus(power_w=350.0), meter={a: {"power_w": 3_000.0}})
+    # GPUs and host then say what the other feed carries, too.
+    assert run(fleet, one).racks.load_w[0] == 5_300
+    silent = {a: {"power_w": 3_000.0}, b: {"power_w": 3_500.0, "ts": NOW - 99}}
+    assert (
+        run(fleet, make_frame(gpu=all_gpus(power_w=100.0), meter=silent)).racks.load_w[0] == 6_500
+    )
+
+
+def test_a_fitted_host_counts_where_nothing_of_it_is_read(fleet: FleetArrays) -> None:
+    hosts = HostCurves(idle_w=np.array([500.0, np.nan]), share=np.array([0.25, np.nan]))
+    frame = make_frame(gpu=all_gpus(power_w=350.0))
+    found = summarize(fleet, frame, now=NOW, stale_after_s=STALE_S, hosts=hosts)
+    assert found.nodes.load_w.tolist() == [2_800 + 500 + 700, 2_800 + 2_500]
+    read = make_frame(
+        gpu=all_gpus(power_w=350.0),
+        host={pk: {"power_w": 2_000.0} for pk in fleet.nodes.ids.tolist()},
+    )
+    found = summarize(fleet, read, now=NOW, stale_after_s=STALE_S, hosts=hosts)
+    assert found.nodes.load_w.tolist() == [4_800, 4_800]
 
 
 def test_heat_margin_is_to_the_gpus_own_limit_or_its_models(fleet: FleetArrays) -> None:

@@ -36,6 +36,8 @@ class FakeServer:
     forget: bool = False
     #: refuse these seqs
     refuse: set[int] = field(default_factory=set)
+    #: limits in force, each as the contract has it; an agent is told those of its nodes
+    limits: list[dict[str, Any]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def durable_seq(self, agent: str, boot_id: str) -> int:
@@ -82,6 +84,11 @@ class FakeServer:
             self.marks[life] = max(self.marks.get(life, 0), batch.oldest_seq - 1)
         return 202, self.ack(batch.agent, batch.boot_id)
 
+    def limits_of(self, agent: str) -> dict[str, Any]:
+        nodes = self.agents[agent]["nodes"]
+        found = [limit for limit in self.limits if limit["node"] in nodes]
+        return {"limits": found, "now": time.time(), "valid_for_s": 60.0}
+
     def ack(self, agent: str, boot_id: str) -> dict[str, Any]:
         return {"durable_seq": self.durable_seq(agent, boot_id), "received_at": time.time()}
 
@@ -122,6 +129,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"results": self.fake.known_agents()})
             return
         name = next(n for n, agent in self.fake.agents.items() if agent["token"] == token)
+        if url.path == "/api/v1/limits":
+            if self.fake.down:
+                self._answer(503, {"error": {"code": "unavailable", "message": "down"}})
+            else:
+                self._answer(200, self.fake.limits_of(name))
+            return
         with self.fake.lock:
             self._answer(200, self.fake.ack(name, parse_qs(url.query)["boot_id"][0]))
 

@@ -210,3 +210,33 @@ def test_an_xid_error_is_told_once_by_the_agent_of_its_node() -> None:
         already = len(fake.stored(node))
         eventually(lambda: len(fake.stored(node)) >= already + 3)
         assert told() == [(node, 3, 79)]
+
+
+def test_its_agents_obey_limits_and_tell_of_it() -> None:
+    with serve() as fake, running(fake) as demo:
+        eventually(lambda: all_stored(fake, demo, batches=1))
+        node = demo.fleet.nodes[1]
+        fake.limits = [
+            {
+                "id": "restriction-7",
+                "node": node,
+                "kind": "power_cap_w",
+                "value": 350.0,
+                "expires_at": time.time() + 120.0,
+            }
+        ]
+
+        def told() -> set[tuple[str, float | None]]:
+            return {
+                (report.limit, report.applied)
+                for batch in fake.stored(node)
+                for report in batch.limits
+            }
+
+        eventually(lambda: told() == {("restriction-7", 350.0)})
+        assert demo.twin.power_limit_w.reshape(-1, 8)[1].tolist() == [350.0] * 8
+        last = fake.stored(node)[-1].nodes[0].gpus
+        assert last is not None
+        assert last.power_limit_w == [350.0] * 8
+        fake.limits = []
+        eventually(lambda: bool((demo.twin.power_limit_w > 350.0).all()))

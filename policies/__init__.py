@@ -1,0 +1,1 @@
+"""Headroom, rules, restrictions, incidents and playbooks."""

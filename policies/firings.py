@@ -1,0 +1,45 @@
+"""What a rule says of a scope, as it is handed to restrictions, incidents and playbooks."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from policies.scopes import Scope
+
+
+class Severity(enum.StrEnum):
+    """How soon somebody has to look."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A rule whose condition has held for its time on one scope.
+
+    ``values`` are the numbers that its condition looked at, by field, when it fired. ``evidence``
+    says what else a person wants to see.
+    """
+
+    rule: str
+    version: int
+    scope: Scope
+    severity: Severity
+    #: since when the condition holds
+    since: datetime
+    #: when it was found to have held for long enough
+    at: datetime
+    summary: str
+    values: dict[str, float | str | bool] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    #: what to run; empty for nothing
+    playbook: str = ""
+
+    @property
+    def key(self) -> str:
+        """One rule on one scope, whatever its version: what an incident is told by."""
+        return f"{self.rule} {self.scope}"

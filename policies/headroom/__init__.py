@@ -1,0 +1,1 @@
+"""What is left of each budget, by scope and dimension."""

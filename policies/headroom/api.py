@@ -1,0 +1,311 @@
+"""``/api/v1/headroom``, ``/site-conditions`` and ``/forecast-scores``."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.permissions import ViewsFleet
+from policies.headroom import forecasts, live
+from policies.headroom.columns import FIELDS, Table
+from policies.headroom.conditions import Consequence, SiteConditions
+from policies.headroom.evaluate import Headroom
+from policies.scopes import Scope, ScopeKind
+
+DEFAULT_ROWS, MAX_ROWS = 500, 5000
+#: With more rows than this, what binds each is given by its token alone.
+_EXPLAINED_ROWS = 100
+
+
+class FieldSerializer(serializers.Serializer[Any]):
+    type = serializers.CharField(help_text="double, bool or string")
+    unit = serializers.CharField(allow_blank=True)
+    help = serializers.CharField()
+
+
+class BindingSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField()
+    kind = serializers.CharField(help_text="Kind of the scope that is short")
+    name = serializers.CharField(help_text="And its name")
+    budget = serializers.FloatField()
+    load = serializers.FloatField()
+    left = serializers.FloatField(help_text="Below 0: short by so much")
+    unit = serializers.CharField()
+    share = serializers.FloatField()
+    sentence = serializers.CharField()
+
+
+class HeadroomSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    kind = serializers.CharField()
+    count = serializers.IntegerField(help_text="Scopes that match, on all pages")
+    columns = serializers.DictField(
+        child=FieldSerializer(), help_text="What the fields of a row say"
+    )
+    rows = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="A scope each, by the names of fields. null: not known, or never",
+    )
+
+
+class WaySerializer(serializers.Serializer[Any]):
+    kind = serializers.CharField(help_text="cap or place")
+    text = serializers.CharField()
+    cap_w = serializers.FloatField(allow_null=True)
+    row = serializers.CharField(allow_blank=True)
+    takes_w = serializers.FloatField(allow_null=True)
+
+
+class ConsequenceSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField()
+    when = serializers.CharField(help_text="now, soon, or if (a job of that size came)")
+    scope = serializers.CharField(allow_null=True, help_text="kind and name of what it is about")
+    row = serializers.CharField(allow_blank=True)
+    sentence = serializers.CharField()
+    need = serializers.FloatField()
+    have = serializers.FloatField()
+    short = serializers.FloatField()
+    unit = serializers.CharField()
+    in_s = serializers.FloatField(allow_null=True)
+    ways = WaySerializer(many=True)
+
+
+class RowConditionsSerializer(serializers.Serializer[Any]):
+    row = serializers.CharField()
+    racks = serializers.IntegerField()
+    gpus = serializers.IntegerField()
+    load_w = serializers.FloatField()
+    budget_w = serializers.FloatField()
+    job_w = serializers.FloatField(help_text="The largest job beside today's load")
+    job_limit = serializers.CharField(allow_blank=True, help_text="Empty: its GPUs' own rating")
+    job_limit_at = serializers.CharField(allow_blank=True)
+    job_by_power_w = serializers.FloatField()
+    job_by_heat_w = serializers.FloatField()
+    hottest_c = serializers.FloatField(allow_null=True)
+    margin_c = serializers.FloatField(allow_null=True)
+    steady_margin_c = serializers.FloatField(allow_null=True)
+    throttle_in_s = serializers.FloatField(allow_null=True)
+    stale = serializers.BooleanField()
+
+
+class SiteConditionsSerializer(serializers.Serializer[Any]):
+    site = serializers.CharField()
+    at = serializers.DateTimeField()
+    answer = serializers.CharField()
+    load_w = serializers.FloatField()
+    budget_w = serializers.FloatField()
+    power_left_w = serializers.FloatField()
+    confidence = serializers.FloatField()
+    cooling_left_w = serializers.FloatField()
+    hottest_c = serializers.FloatField(allow_null=True)
+    margin_c = serializers.FloatField(allow_null=True)
+    stale_nodes = serializers.IntegerField()
+    rows = RowConditionsSerializer(many=True)
+    consequences = ConsequenceSerializer(many=True)
+
+
+class AllConditionsSerializer(serializers.Serializer[Any]):
+    sites = SiteConditionsSerializer(many=True)
+
+
+class ForecastScoreSerializer(serializers.Serializer[Any]):
+    kind = serializers.CharField()
+    horizon_s = serializers.IntegerField()
+    count = serializers.IntegerField(help_text="Forecasts that were compared with what came")
+    p50_w = serializers.FloatField(allow_null=True, help_text="Half are off by at most this")
+    p95_w = serializers.FloatField(allow_null=True)
+    bias_w = serializers.FloatField(allow_null=True, help_text="Above 0: too high, on average")
+    mean_load_w = serializers.FloatField(allow_null=True)
+
+
+class ForecastScoresSerializer(serializers.Serializer[Any]):
+    hours = serializers.IntegerField()
+    results = ForecastScoreSerializer(many=True)
+
+
+def _parameter(name: str, text: str, kind: Any = OpenApiTypes.STR, **more: Any) -> Any:
+    return OpenApiParameter(name, kind, description=text, **more)
+
+
+class HeadroomView(APIView):
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=[
+            _parameter("kind", "Kind of scope", enum=[str(kind) for kind in FIELDS], required=True),
+            _parameter("site", "Name of a site"),
+            _parameter("name", "Name of one scope"),
+            _parameter("limit", f"Rows to give, at most {MAX_ROWS}", OpenApiTypes.INT),
+            _parameter("offset", "Rows to leave out", OpenApiTypes.INT),
+        ],
+        responses=HeadroomSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """Headroom of the scopes of one kind: budget, load, what is left, when it runs out."""
+        kind = _kind(request.query_params.get("kind", ""))
+        headroom = live.current(time.time())
+        table = headroom.table(kind)
+        chosen = _chosen(headroom, table, request)
+        first = _whole(request, "offset", 0, 10**9)
+        last = first + _whole(request, "limit", DEFAULT_ROWS, MAX_ROWS)
+        page = chosen[first:last]
+        fields = {name: asdict(field) for name, field in FIELDS[kind].items()}
+        return Response(
+            {
+                "at": _time(headroom.at),
+                "kind": kind,
+                "count": len(chosen),
+                "columns": fields,
+                "rows": _rows(headroom, table, page),
+            }
+        )
+
+
+class SiteConditionsView(APIView):
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=[_parameter("site", "Name of a site; left out: all")],
+        responses=AllConditionsSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """What each site takes now, and what follows from how things are, in sentences."""
+        headroom = live.current(time.time())
+        names = headroom.fleet.sites.names.tolist()
+        wanted = request.query_params.get("site")
+        if wanted is not None and wanted not in names:
+            raise NotFound(f"there is no site {wanted!r}")
+        sites = [wanted] if wanted is not None else names
+        return Response({"sites": [_conditions(live.conditions_of(name)) for name in sites]})
+
+
+class ForecastScoresView(APIView):
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=[_parameter("hours", "How far back, at most 720", OpenApiTypes.INT)],
+        responses=ForecastScoresSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """How far forecasts of loads were off, by kind of scope and by how far they looked."""
+        hours = _whole(request, "hours", 24, 720)
+        found = [
+            {
+                "kind": each.kind,
+                "horizon_s": each.horizon_s,
+                "count": each.errors.count,
+                "p50_w": each.errors.percentile_w(0.5),
+                "p95_w": each.errors.percentile_w(0.95),
+                "bias_w": each.errors.bias_w,
+                "mean_load_w": each.errors.mean_load_w,
+            }
+            for each in forecasts.scores(time.time(), hours)
+        ]
+        return Response({"hours": hours, "results": found})
+
+
+# --- What is asked for ---------------------------------------------------------------------------
+
+
+def _kind(text: str) -> ScopeKind:
+    known = [str(kind) for kind in FIELDS]
+    if text not in known:
+        raise ValidationError({"kind": f"give one of {', '.join(known)}"})
+    return ScopeKind(text)
+
+
+def _whole(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or not 0 <= int(text) <= most:
+        raise ValidationError({name: f"give a whole number from 0 to {most}"})
+    return int(text)
+
+
+def _chosen(headroom: Headroom, table: Table, request: Request) -> list[int]:
+    name, site = (request.query_params.get(each) for each in ("name", "site"))
+    if name is not None:
+        row = table.index_by_name.get(name)
+        if row is None:
+            raise NotFound(f"there is no {table.kind.replace('_', ' ')} {name!r}")
+        return [row]
+    if site is None:
+        return list(range(len(table)))
+    if site not in headroom.fleet.sites.index_by_name:
+        raise NotFound(f"there is no site {site!r}")
+    found: list[int] = np.flatnonzero(table.columns["site"] == site).tolist()
+    return found
+
+
+# --- What is answered ----------------------------------------------------------------------------
+
+
+def _rows(headroom: Headroom, table: Table, page: list[int]) -> list[dict[str, Any]]:
+    columns = {name: values[page].tolist() for name, values in table.columns.items()}
+    rows = [
+        {name: _plain(values[place]) for name, values in columns.items()}
+        for place in range(len(page))
+    ]
+    if len(page) <= _EXPLAINED_ROWS:
+        for row in rows:
+            row["constraint"] = _binding(headroom, Scope(table.kind, row["name"]))
+    return rows
+
+
+def _binding(headroom: Headroom, scope: Scope) -> dict[str, Any] | None:
+    found = headroom.binding(scope)
+    if found is None:
+        return None
+    where = found.where
+    return {
+        "token": found.token,
+        "kind": where.kind,
+        "name": where.name,
+        "budget": _plain(found.budget),
+        "load": _plain(found.load),
+        "left": _plain(found.left),
+        "unit": found.unit,
+        "share": found.share,
+        "sentence": found.sentence,
+    }
+
+
+def _conditions(found: SiteConditions) -> dict[str, Any]:
+    return {
+        **{name: _plain(value) for name, value in vars(found).items() if name != "rows"},
+        "at": _time(found.at),
+        "rows": [
+            {name: _plain(value) for name, value in asdict(row).items()} for row in found.rows
+        ],
+        "consequences": [_consequence(each) for each in found.consequences],
+    }
+
+
+def _consequence(found: Consequence) -> dict[str, Any]:
+    values = {name: _plain(value) for name, value in asdict(found).items()}
+    scope = None if found.scope is None else str(found.scope)
+    return {**values, "scope": scope, "short": _plain(found.short)}
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as JSON has it: no NaN, and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

@@ -1,0 +1,156 @@
+"""The one constraint that binds each scope, with its numbers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.headroom.columns import Bools, Floats, Ints, Texts
+from policies.headroom.groups import at
+from policies.scopes import Scope, ScopeKind
+from telemetry.summary import FULL_HEAT_MARGIN_C
+
+
+class Token(enum.StrEnum):
+    """Why a scope takes no more: the tokens under which jobs are told the same."""
+
+    TELEMETRY_STALE = "TelemetryStale"
+    RACK_POWER = "RackPowerHeadroom"
+    FEED_POWER = "FeedPowerHeadroom"
+    FEED_REDUNDANCY = "FeedRedundancy"
+    SITE_POWER = "SitePowerHeadroom"
+    THERMAL = "ThermalHeadroom"
+    COOLING = "CoolingCapacity"
+    LINK = "LinkHeadroom"
+    STORAGE = "StorageHeadroom"
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """One constraint on all scopes of a kind: the share that it leaves, and where it lies.
+
+    ``row`` is that of the scope that is short, in the table of ``where``.
+    """
+
+    token: Token
+    share: Floats
+    where: ScopeKind
+    row: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Tightest:
+    """The tightest constraint of each scope of a kind: what it leaves as a share, and where.
+
+    ``choice`` is a place in ``limits``, -1 where nothing is known; ``row`` is as in Constraint.
+    """
+
+    limits: tuple[tuple[Token, ScopeKind], ...]
+    choice: Ints
+    share: Floats
+    row: Ints
+
+    def of(self, wholes: Ints) -> Tightest:
+        """Return the same for parts of the scopes: ``wholes`` are their rows, -1 for none."""
+        choice, row = (np.append(each, -1)[wholes] for each in (self.choice, self.row))
+        return Tightest(self.limits, choice, at(self.share, wholes), row)
+
+    def beside(self, other: Constraint) -> Tightest:
+        """Return the tightest when ``other`` holds, too; the earlier one where they are equal."""
+        tighter = ~np.isnan(other.share) & ~(other.share >= self.share)
+        return Tightest(
+            (*self.limits, (other.token, other.where)),
+            np.where(tighter, len(self.limits), self.choice),
+            np.where(tighter, other.share, self.share),
+            np.where(tighter, other.row, self.row),
+        )
+
+    def tokens(self, unseen: Bools) -> Texts:
+        """Return the token of each scope, empty where nothing is known.
+
+        Where nothing of a scope was ever heard, that is what binds, not what was assumed for it.
+        """
+        names = np.array([*(token.value for token, _ in self.limits), ""], dtype=np.object_)
+        found: Texts = names[self.choice]
+        found[unseen & (self.choice >= 0)] = Token.TELEMETRY_STALE.value
+        return found
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The constraint that binds a scope: where it lies, and what it leaves there.
+
+    ``budget`` less ``load`` is ``left``, in ``unit``; below 0 it is short by so much.
+    """
+
+    token: str
+    where: Scope
+    budget: float
+    load: float
+    left: float
+    unit: str
+    share: float
+    sentence: str
+
+
+def tightest(constraints: Sequence[Constraint]) -> Tightest:
+    """Return which of ``constraints``, all over the same scopes, leaves the least share."""
+    none = np.full(len(constraints[0].share), -1)
+    found = Tightest((), none, np.full(len(none), np.nan), none)
+    for each in constraints:
+        found = found.beside(each)
+    return found
+
+
+def least_of(share: Floats, candidates: Ints) -> tuple[Floats, Ints]:
+    """Return for each column of ``candidates`` (rows of ``share``, -1: none) the least, and whose.
+
+    NaN and -1 where no share is known.
+    """
+    shares = np.append(share, np.nan)[candidates]
+    known = np.where(np.isnan(shares), np.inf, shares)
+    place = known.argmin(axis=0)[None]
+    least = np.take_along_axis(known, place, axis=0)[0]
+    row = np.take_along_axis(candidates, place, axis=0)[0]
+    none = np.isinf(least)
+    return np.where(none, np.nan, least), np.where(none, -1, row)
+
+
+def heat_share(margin_c: Floats) -> Floats:
+    """Return a margin to slowdown as a share of the margin of a cool, idle GPU."""
+    return np.minimum(margin_c / FULL_HEAT_MARGIN_C, 1.0)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return a quantity as people say it: ``41.2 kW``, ``12.5 Gbit/s``, ``3.1 °C``."""
+    if unit == "°C":
+        return f"{value:.1f} °C"
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{_three(value / factor)} {prefix}{unit}"
+    return f"{_three(value)} {unit}"
+
+
+def _three(value: float) -> str:
+    """Return a number with three digits that count."""
+    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
+
+
+def sentence(
+    token: Token, where: Scope, budget: float, load: float, unit: str, mate: str = ""
+) -> str:
+    """Say what binds. ``mate``: the other half of a pair, where its failure is what it is about."""
+    left = budget - load
+    rest = f"{quantity(left, unit)} left" if left >= 0 else f"short {quantity(-left, unit)}"
+    kind = where.kind.replace("_", " ")
+    if token is Token.THERMAL:
+        way = f"{quantity(abs(left), unit)} {'below' if left >= 0 else 'above'} its slowdown"
+        return f"The tightest GPU of {kind} {where.name} is {way} at {quantity(budget, unit)}."
+    of = f"{quantity(load, unit)} of {quantity(budget, unit)}: {rest}."
+    if mate:
+        return f"If {mate} failed, {kind} {where.name} would carry {of}"
+    verb = "cools" if token is Token.COOLING else "carries"
+    return f"{kind.capitalize()} {where.name} {verb} {of}"

@@ -1,0 +1,174 @@
+"""The columns of headroom: what is known of every scope of a kind, as arrays.
+
+Quantities are float64, and NaN is "unknown": a comparison with it is false. Times until something
+is reached are +inf where it never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.scopes import ScopeKind
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Texts: TypeAlias = NDArray[np.object_]
+Labels: TypeAlias = Mapping[str, str]
+
+#: How far ahead loads are forecast, by the end of a column's name, s.
+HORIZONS: dict[str, float] = {"5m": 300.0, "15m": 900.0, "60m": 3600.0}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column: its type as rules know it, its unit, and what it says."""
+
+    type: Literal["double", "bool", "string"]
+    unit: str
+    help: str
+
+
+def _double(unit: str, text: str) -> Field:
+    return Field("double", unit, text)
+
+
+_ALL = {
+    "name": Field("string", "", "Name of the scope"),
+    "site": Field("string", "", "Site that it is at; of a link, where it starts"),
+    "age_s": _double("s", "Age of the oldest reading that counts; NaN: never heard"),
+    "stale": Field("bool", "", "Some of it is assumed, since readings are too old or missing"),
+}
+_POWER = {
+    "power_budget_w": _double("W", "What may be drawn without end"),
+    "power_load_w": _double("W", "Committed load: measured, else assumed, with what is reserved"),
+    "power_measured_w": _double("W", "What readings show; NaN: none"),
+    "power_reserved_w": _double("W", "What admitted jobs have reserved"),
+    "power_headroom_w": _double("W", "Budget less load; below 0: over it"),
+    "power_use": _double("", "Load as a share of the budget"),
+    "power_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
+    "power_exhausted_in_s": _double("s", "Until the budget is used up at that slope"),
+    "power_confidence": _double("", "Share of the load that rests on fresh readings"),
+    **{
+        f"power_load_{ahead}_w": _double("W", f"Load forecast for {ahead[:-1]} minutes from now")
+        for ahead in HORIZONS
+    },
+}
+_FAILOVER = {
+    "failover_load_w": _double("W", "Load if the other half of its pair fails; NaN: no pair"),
+    "failover_headroom_w": _double("W", "Budget less that load"),
+}
+_THERMAL = {
+    "thermal_margin_c": _double("°C", "From the core of the tightest GPU to its slowdown"),
+    "thermal_mem_margin_c": _double("°C", "From its memory to slowdown"),
+    "shutdown_margin_c": _double("°C", "From its core to shutdown"),
+    "thermal_steady_margin_c": _double("°C", "The first margin once heat has settled at this load"),
+    "throttle_in_s": _double("s", "Until the first GPU is at its slowdown at this load"),
+    "thermal_confidence": _double("", "Share of GPUs read fresh, and weighted by their fits"),
+    "hottest_c": _double("°C", "Hottest core that is read fresh"),
+    "throttling": _double("", "GPUs that throttle now"),
+    "throttling_share": _double("", "The same as a share of all GPUs"),
+    "gpus": _double("", "GPUs"),
+}
+_COOLING = {
+    "cooling_capacity_w": _double("W", "Heat that the zone carries away"),
+    "cooling_load_w": _double("W", "Heat of its racks: their committed load"),
+    "cooling_headroom_w": _double("W", "Capacity less load"),
+    "cooling_use": _double("", "Load as a share of the capacity"),
+    "cooling_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
+    "cooling_exhausted_in_s": _double("s", "Until the capacity is used up at that slope"),
+    **{
+        f"cooling_load_{ahead}_w": _double("W", f"Load forecast for {ahead[:-1]} minutes from now")
+        for ahead in HORIZONS
+    },
+    "supply_c": _double("°C", "Supply temperature that the inventory states"),
+}
+_INLET = {"inlet_c": _double("°C", "Warmest reading of a temperature meter; NaN: no fresh one")}
+_LINK = {
+    "link_capacity_bits_per_s": _double("bit/s", "For each direction"),
+    "link_load_bits_per_s": _double("bit/s", "95th percentile of the last minutes, or now if more"),
+    "link_reserved_bits_per_s": _double("bit/s", "What admitted jobs have reserved"),
+    "link_headroom_bits_per_s": _double("bit/s", "Capacity less load and reservations"),
+    "link_bulk_headroom_bits_per_s": _double("bit/s", "The same without control traffic's share"),
+    "link_control_bits_per_s": _double("bit/s", "What control traffic gets for certain"),
+    "link_use": _double("", "Load and reservations as a share of the capacity"),
+    "link_slope_bits_per_s2": _double("bit/s²", "How the load moves, over the last minutes"),
+    "link_exhausted_in_s": _double("s", "Until the capacity is used up at that slope"),
+    "retransmits_per_s": _double("1/s", "Packets sent again"),
+    "latency_s": _double("s", "Latency as measured"),
+    "latency_inflation": _double("", "The same as a multiple of what the inventory states"),
+    "is_wan": Field("bool", "", "Whether it leads to another site"),
+}
+_STORAGE = {
+    "storage_capacity_bytes_per_s": _double("byte/s", "As the inventory states"),
+    "storage_load_bytes_per_s": _double("byte/s", "What admitted jobs have reserved; NaN: unknown"),
+    "storage_headroom_bytes_per_s": _double("byte/s", "Capacity less load"),
+    "storage_use": _double("", "Load as a share of the capacity"),
+    "fsync_s": _double("s", "95th percentile of a small durable write, over mounts"),
+    "read_s": _double("s", "95th percentile of a small read, over mounts"),
+    "mounts": _double("", "Mounts with a fresh reading"),
+}
+_HEALTH = {
+    "stale_nodes": _double("", "Nodes that are stale"),
+    "stale_share": _double("", "The same as a share of all nodes"),
+    "lemon_gpus": _double("", "GPUs that are worse than their peers"),
+    "xid_recent": _double("", "Xid errors within the last hour"),
+}
+_BINDING = {
+    "binding": Field("string", "", "Reason token of the tightest constraint; empty: none known"),
+    "tightest": _double("", "What that constraint leaves, as a share; below 0: over it"),
+}
+
+#: What rules, pages and the API may ask of the scopes of each kind.
+FIELDS: dict[ScopeKind, dict[str, Field]] = {
+    ScopeKind.SITE: {**_ALL, **_POWER, **_THERMAL, **_INLET, **_HEALTH, **_BINDING},
+    ScopeKind.ZONE: {**_ALL, **_COOLING, **_THERMAL, **_INLET, **_BINDING},
+    ScopeKind.POWER_DOMAIN: {**_ALL, **_POWER, **_FAILOVER, **_BINDING},
+    ScopeKind.RACK: {**_ALL, **_POWER, **_THERMAL, **_INLET, **_HEALTH, **_BINDING},
+    ScopeKind.NODE: {**_ALL, **_POWER, **_THERMAL, **_HEALTH, **_BINDING},
+    ScopeKind.GPU: {**_ALL, **_POWER, **_THERMAL, **_BINDING},
+    ScopeKind.LINK: {**_ALL, **_LINK, **_BINDING},
+    ScopeKind.STORAGE: {**_ALL, **_STORAGE, **_BINDING},
+}
+
+
+def _no_labels() -> Sequence[Labels]:
+    return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All scopes of one kind. Row *i* is the *i*-th element of ``names`` and of each column.
+
+    Its columns are those of ``FIELDS[kind]``, and its rows those of the inventory's table.
+    """
+
+    kind: ScopeKind
+    names: Texts
+    columns: dict[str, NDArray[Any]]
+    labels_of: Callable[[], Sequence[Labels]] = field(default=_no_labels, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def labels(self) -> Sequence[Labels]:
+        """The labels of each row, of those kinds that have some: nodes."""
+        return self.labels_of() or [{}] * len(self)
+
+    @cached_property
+    def index_by_name(self) -> dict[str, int]:
+        """Row by name."""
+        return {name: row for row, name in enumerate(self.names.tolist())}
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return the values of one scope by column, as plain numbers. Raises KeyError."""
+        at = self.index_by_name[name]
+        return {key: values[at].item() if values.dtype != object else values[at]
+                for key, values in self.columns.items()}  # fmt: skip

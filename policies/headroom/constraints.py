@@ -1,0 +1,131 @@
+"""Which constraints there are on the scopes of each kind, and how much each leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.headroom.binding import (
+    Constraint,
+    Tightest,
+    Token,
+    heat_share,
+    least_of,
+    tightest,
+)
+from policies.headroom.columns import Floats, Ints
+from policies.headroom.groups import above, at, least_by, ratio, sum_by
+from policies.scopes import ScopeKind
+
+if TYPE_CHECKING:
+    from policies.headroom.evaluate import Headroom
+
+
+def of_all(headroom: Headroom) -> dict[ScopeKind, Tightest]:
+    """Return what binds the scopes of each kind."""
+    fleet = headroom.fleet
+    thermal = {kind: _thermal(headroom, kind) for kind in headroom.heat}
+    domain_rows = np.arange(len(fleet.domains))
+    domains = [
+        Constraint(token, share, ScopeKind.POWER_DOMAIN, domain_rows)
+        for token, share in _domain_shares(headroom).items()
+    ]
+    racks = tightest([*_of_racks(headroom), *_from_above(headroom)])
+    nodes = racks.of(fleet.nodes.rack)
+    return {
+        ScopeKind.SITE: tightest([_site_power(headroom), _whole_site_cooling(headroom)]),
+        ScopeKind.ZONE: tightest([_cooling(headroom), thermal[ScopeKind.ZONE]]),
+        ScopeKind.POWER_DOMAIN: tightest(domains),
+        ScopeKind.RACK: racks.beside(thermal[ScopeKind.RACK]),
+        ScopeKind.NODE: nodes.beside(thermal[ScopeKind.NODE]),
+        ScopeKind.GPU: nodes.of(fleet.gpus.node).beside(thermal[ScopeKind.GPU]),
+        ScopeKind.LINK: tightest([_links(headroom)]),
+        ScopeKind.STORAGE: tightest([_storage(headroom)]),
+    }
+
+
+def _domain_shares(headroom: Headroom) -> dict[Token, Floats]:
+    domains = headroom.powers[ScopeKind.POWER_DOMAIN]
+    return {
+        Token.FEED_POWER: ratio(domains.headroom_w, domains.budget_w),
+        Token.FEED_REDUNDANCY: ratio(headroom.failover.headroom_w, domains.budget_w),
+    }
+
+
+def _of_racks(headroom: Headroom) -> list[Constraint]:
+    """Return the power of racks, and the links that start in them."""
+    fleet, racks = headroom.fleet, headroom.powers[ScopeKind.RACK]
+    power_share = ratio(racks.headroom_w, racks.budget_w)
+    rows = np.arange(len(fleet.racks))
+    links = _links(headroom)
+    worst = least_by(links.share, fleet.links.rack, len(fleet.racks))
+    # The link that leaves so much; of several, any.
+    is_worst = (fleet.links.rack >= 0) & (links.share == at(worst, fleet.links.rack))
+    row = np.full(len(fleet.racks), -1, dtype=np.int64)
+    row[fleet.links.rack[is_worst]] = np.flatnonzero(is_worst)
+    return [
+        Constraint(Token.RACK_POWER, power_share, ScopeKind.RACK, rows),
+        Constraint(Token.LINK, worst, ScopeKind.LINK, row),
+    ]
+
+
+def _from_above(headroom: Headroom) -> list[Constraint]:
+    """Return what racks share with others: feeds, the site, and the cooling zone."""
+    fleet = headroom.fleet
+    feeds = np.concatenate([above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)])
+    found = []
+    for token, share in _domain_shares(headroom).items():
+        least, row = least_of(share, feeds)
+        found.append(Constraint(token, least, ScopeKind.POWER_DOMAIN, row))
+    return [
+        *found,
+        _shared(_site_power(headroom), fleet.racks.site),
+        _shared(_cooling(headroom), fleet.racks.zone),
+    ]
+
+
+def _shared(constraint: Constraint, wholes: Ints) -> Constraint:
+    share = at(constraint.share, wholes)
+    return Constraint(constraint.token, share, constraint.where, wholes)
+
+
+def _site_power(headroom: Headroom) -> Constraint:
+    sites = headroom.powers[ScopeKind.SITE]
+    share = ratio(sites.headroom_w, sites.budget_w)
+    return Constraint(Token.SITE_POWER, share, ScopeKind.SITE, np.arange(len(share)))
+
+
+def _cooling(headroom: Headroom) -> Constraint:
+    capacity_w = headroom.fleet.zones.capacity_w
+    share = ratio(capacity_w - headroom.zone_load_w, capacity_w)
+    return Constraint(Token.COOLING, share, ScopeKind.ZONE, np.arange(len(share)))
+
+
+def site_cooling_w(headroom: Headroom) -> tuple[Floats, Floats]:
+    """Return capacity and load of all cooling zones of each site, W."""
+    zones, count = headroom.fleet.zones, len(headroom.fleet.sites)
+    capacity_w = sum_by(zones.capacity_w, zones.site, count)
+    return capacity_w, sum_by(headroom.zone_load_w, zones.site, count)
+
+
+def _whole_site_cooling(headroom: Headroom) -> Constraint:
+    capacity_w, load_w = site_cooling_w(headroom)
+    share = ratio(capacity_w - load_w, capacity_w)
+    return Constraint(Token.COOLING, share, ScopeKind.SITE, np.arange(len(share)))
+
+
+def _thermal(headroom: Headroom, kind: ScopeKind) -> Constraint:
+    share = heat_share(headroom.heat[kind].margin_c)
+    return Constraint(Token.THERMAL, share, kind, np.arange(len(share)))
+
+
+def _links(headroom: Headroom) -> Constraint:
+    links = headroom.links
+    share = ratio(links["link_headroom_bits_per_s"], links["link_capacity_bits_per_s"])
+    return Constraint(Token.LINK, share, ScopeKind.LINK, np.arange(len(share)))
+
+
+def _storage(headroom: Headroom) -> Constraint:
+    share = 1.0 - headroom.endpoints["storage_use"]
+    return Constraint(Token.STORAGE, share, ScopeKind.STORAGE, np.arange(len(share)))

@@ -1,0 +1,142 @@
+"""What headroom is made of besides inventory and live frame: promises, limits, and the past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fleet.snapshot import FleetArrays
+from policies.headroom.columns import Bools, Floats, Ints
+from policies.scopes import ScopeKind
+from telemetry.summary import HostCurves
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Changes of load that are known beforehand: ramps of admitted jobs, and ends of jobs.
+
+    Arrays of one length. ``change_w`` is below 0 where a job ends.
+    """
+
+    rack: Ints
+    #: Unix seconds
+    at: Floats
+    change_w: Floats
+
+    @staticmethod
+    def none() -> Steps:
+        """No change is known."""
+        return Steps(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Reservations:
+    """What admitted jobs may draw at their peak, aligned with the tables of the inventory.
+
+    Of racks and nodes the larger of load and reservation counts; ``rack_w`` has those of its nodes
+    in it. On links and storage, where no reading says whose the traffic is, reservations come on
+    top of the load: give those of jobs that do not run yet.
+    """
+
+    rack_w: Floats
+    node_w: Floats
+    link_bits_per_s: Floats
+    storage_bytes_per_s: Floats
+    steps: Steps = field(default_factory=Steps.none)
+
+    @staticmethod
+    def none(fleet: FleetArrays) -> Reservations:
+        """Nothing is reserved."""
+        racks, nodes, links, storage = (
+            np.zeros(len(table)) for table in (fleet.racks, fleet.nodes, fleet.links, fleet.storage)
+        )
+        return Reservations(racks, nodes, links, storage)
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Restrictions in force, as far as headroom depends on them.
+
+    ``gpu_cap_w`` is inf where a GPU has no cap. ``link_share`` is the share of a link's capacity
+    that bulk traffic may take, 1 where nothing limits it.
+    """
+
+    gpu_cap_w: Floats
+    link_share: Floats
+
+    @staticmethod
+    def none(fleet: FleetArrays) -> Limits:
+        """Nothing is restricted."""
+        return Limits(np.full(len(fleet.gpus), np.inf), np.ones(len(fleet.links)))
+
+
+@dataclass(frozen=True, eq=False)
+class ThermalFits:
+    """Thermal resistance, capacitance and ambient of GPUs as fitted; NaN where there is no fit.
+
+    ``trust`` is 0 to 1: what a fit is worth, by its own error.
+    """
+
+    resistance_c_per_w: Floats
+    capacitance_j_per_c: Floats
+    ambient_c: Floats
+    trust: Floats
+
+    @staticmethod
+    def none(fleet: FleetArrays) -> ThermalFits:
+        """No GPU was fitted."""
+        return ThermalFits(*(np.full(len(fleet.gpus), np.nan) for _ in range(4)))
+
+
+@dataclass(frozen=True, eq=False)
+class Mounts:
+    """Mounts whose storage is probed: ids as in the live frame, and rows of storage endpoints."""
+
+    ids: Ints
+    endpoint: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """What was seen before this moment. NaN: unknown.
+
+    ``slopes`` has for each kind of scope how its load moves (W/s; links: bit/s²), aligned with the
+    inventory. ``gpu_still_s`` is for how long each GPU's power has hardly moved.
+    """
+
+    slopes: dict[ScopeKind, Floats]
+    gpu_still_s: Floats
+    #: 95th percentile of each link over the last minutes
+    link_bits_per_s: Floats
+    thermal: ThermalFits
+    #: by node: GPUs that are worse than their peers, and Xid errors within the last hour
+    lemon_gpus: Ints
+    xids: Ints
+    mounts: Mounts
+    hosts: HostCurves | None = None
+
+    @staticmethod
+    def none(fleet: FleetArrays) -> Past:
+        """Nothing was seen."""
+        nodes = np.zeros(len(fleet.nodes), dtype=np.int64)
+        no_rows = np.zeros(0, dtype=np.int64)
+        return Past(
+            slopes={},
+            gpu_still_s=np.zeros(len(fleet.gpus)),
+            link_bits_per_s=np.full(len(fleet.links), np.nan),
+            thermal=ThermalFits.none(fleet),
+            lemon_gpus=nodes,
+            xids=nodes,
+            mounts=Mounts(no_rows, no_rows),
+        )
+
+    def slope(self, kind: ScopeKind, count: int) -> Floats:
+        """Return how the loads of one kind move; NaN where that is not known."""
+        return self.slopes.get(kind, np.full(count, np.nan))
+
+
+def still_enough(still_s: Floats, time_constant_s: Floats) -> Bools:
+    """Whether power has been still for so long that heat has settled to within 5 %."""
+    settled: Bools = still_s >= 3.0 * time_constant_s
+    return settled

@@ -1,0 +1,300 @@
+"""Headroom of the fleet as it is now: the shell that reads what ``evaluate`` is a function of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from django.conf import settings
+from django.db.models import Count
+
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+from policies.headroom.columns import Floats, Ints
+from policies.headroom.conditions import SiteConditions, conditions
+from policies.headroom.evaluate import Headroom, evaluate
+from policies.headroom.history import History
+from policies.headroom.inputs import Limits, Mounts, Past, Reservations, ThermalFits
+from policies.headroom.models import HostFit, ThermalFit
+from policies.headroom.network import busiest_bits_per_s
+from policies.headroom.trend import percentile, slope_per_s, still_for_s
+from policies.scopes import ScopeKind
+from telemetry import frame as live_frame
+from telemetry.frame import LiveFrame
+from telemetry.lemons.models import LemonFinding
+from telemetry.models import Mount, XidEvent
+from telemetry.summary import HostCurves
+
+#: Xid errors count for this long.
+XIDS_WITHIN = timedelta(hours=1)
+#: What is read of the database is read again after this long, s; fits are slow to change.
+_KNOWN_FOR_S = 30.0
+_FITS_KNOWN_FOR_S = 300.0
+#: An evaluation serves for this long, s: a page asks for several things at once.
+_SERVES_S = 1.0
+#: Conditions take longer, since they try ways out.
+_CONDITIONS_SERVE_S = 5.0
+#: The power of a GPU is still while it stays within this share of its rating.
+_STILL_BAND = 0.05
+#: Of the use of a link over the last ten minutes.
+_LINK_PERCENTILE = 0.95
+
+_LOAD_TABLES = ("sites", "zones", "domains", "racks", "nodes", "gpus")
+_KINDS = {
+    "sites": ScopeKind.SITE,
+    "zones": ScopeKind.ZONE,
+    "domains": ScopeKind.POWER_DOMAIN,
+    "racks": ScopeKind.RACK,
+    "nodes": ScopeKind.NODE,
+    "gpus": ScopeKind.GPU,
+    "links": ScopeKind.LINK,
+}
+#: Four minutes of loads, and ten of links.
+LOADS = History("loads", _LOAD_TABLES, every_s=20.0, slots=12)
+LINKS = History("links", ("links",), every_s=10.0, slots=60)
+
+T = TypeVar("T")
+
+
+class _Kept(Generic[T]):
+    """Something that is read of the database for one state of the inventory, for a while."""
+
+    def __init__(
+        self, read: Callable[[FleetArrays, float], T], known_for_s: float = _KNOWN_FOR_S
+    ) -> None:
+        self._read = read
+        self._known_for_s = known_for_s
+        self._found: tuple[int, float, T] | None = None
+
+    def get(self, fleet: FleetArrays, now: float) -> T:
+        found, asked_at = self._found, time.monotonic()
+        if found is None or found[0] != fleet.generation or asked_at - found[1] > self._known_for_s:
+            found = self._found = (fleet.generation, asked_at, self._read(fleet, now))
+        return found[2]
+
+    def forget(self) -> None:
+        self._found = None
+
+
+# --- What the database knows ---------------------------------------------------------------------
+
+
+def _thermal_fits(fleet: FleetArrays, _now: float) -> ThermalFits:
+    """One query."""
+    fits = ThermalFit.objects.filter(resistance_c_per_w__isnull=False).values_list(
+        "gpu_id", "resistance_c_per_w", "capacitance_j_per_c", "ambient_c", "trust"
+    )
+    found = ThermalFits.none(fleet)
+    rows = np.array(list(fits), dtype=np.float64).reshape(-1, 5)
+    row, known = _rows_of(fleet.gpus.ids, rows[:, 0].astype(np.int64))
+    for place, values in enumerate(
+        (found.resistance_c_per_w, found.capacitance_j_per_c, found.ambient_c, found.trust), 1
+    ):
+        values[row] = rows[known, place]
+    return found
+
+
+def _rows_of(ids: Ints, wanted: Ints) -> tuple[Ints, Any]:
+    """Return the rows of those of ``wanted`` that are in ``ids``, and which those are."""
+    if not len(ids):
+        return np.zeros(0, dtype=np.int64), np.zeros(len(wanted), dtype=bool)
+    order = np.argsort(ids)
+    place = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
+    known = ids[order[place]] == wanted
+    return order[place[known]], known
+
+
+def _host_curves(fleet: FleetArrays, _now: float) -> HostCurves | None:
+    """One query."""
+    fits = {model: (idle, share) for model, idle, share in HostFit.objects.values_list(
+        "model_id", "idle_w", "share"
+    )}  # fmt: skip
+    if not fits:
+        return None
+    unknown = (np.nan, np.nan)
+    by_model = np.array([*(fits.get(key, unknown) for key in fleet.models.ids.tolist()), unknown])
+    return HostCurves(*by_model[fleet.nodes.model].T)
+
+
+@dataclass(frozen=True, eq=False)
+class _Health:
+    lemon_gpus: Ints
+    xids: Ints
+
+
+def _health(fleet: FleetArrays, now: float) -> _Health:
+    """Count lemons and Xid errors by node. Two queries."""
+    since = datetime.fromtimestamp(now, UTC) - XIDS_WITHIN
+    lemons = LemonFinding.objects.open().order_by().values_list("gpu__node")
+    xids = XidEvent.objects.filter(ts__gte=since).order_by().values_list("node")
+    return _Health(
+        _by_node(fleet, lemons.annotate(Count("gpu", distinct=True))),
+        _by_node(fleet, xids.annotate(Count("pk"))),
+    )
+
+
+def _by_node(fleet: FleetArrays, counts: Any) -> Ints:
+    found = np.zeros(len(fleet.nodes), dtype=np.int64)
+    for node, count in counts:
+        row = fleet.nodes.index_by_id.get(node)
+        if row is not None:
+            found[row] = count
+    return found
+
+
+def _mounts(fleet: FleetArrays, _now: float) -> Mounts:
+    """Return mounts with their endpoints. One query.
+
+    A mount that is called as an endpoint of its site is one of that; else of that of its node.
+    """
+    ids, endpoints = [], []
+    for key, node, name in Mount.objects.values_list("pk", "node_id", "name"):
+        row = fleet.nodes.index_by_id.get(node)
+        if row is None:
+            continue
+        site = fleet.sites.names[fleet.racks.site[fleet.nodes.rack[row]]]
+        usual = int(fleet.nodes.storage[row])
+        ids.append(key)
+        endpoints.append(fleet.storage.index_by_path.get(f"{site}/{name}", usual))
+    return Mounts(np.array(ids, dtype=np.int64), np.array(endpoints, dtype=np.int64))
+
+
+# --- What was, and what is now -------------------------------------------------------------------
+
+
+class _Live:
+    """What this process knows, shared by its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: Headroom | None = None
+        self._version: tuple[Any, ...] = ()
+        self._trends: tuple[tuple[Any, ...], dict[ScopeKind, Floats], Floats] | None = None
+        self._link_use: tuple[tuple[Any, ...], Floats, Floats] | None = None
+        self._conditions: dict[str, SiteConditions] = {}
+        self.thermal = _Kept(_thermal_fits, _FITS_KNOWN_FOR_S)
+        self.hosts = _Kept(_host_curves, _FITS_KNOWN_FOR_S)
+        self.health = _Kept(_health)
+        self.mounts = _Kept(_mounts)
+
+    def current(
+        self, now: float, limits: Limits | None, reservations: Reservations | None
+    ) -> Headroom:
+        fleet, frame = snapshot.current(), live_frame.read()
+        # The last two are compared by identity.
+        version = (fleet.generation, frame.version, limits, reservations)
+        with self._lock:
+            last = self._last
+            if last is not None and version == self._version and 0 <= now - last.at < _SERVES_S:
+                return last
+            found = evaluate(
+                fleet,
+                frame,
+                now=now,
+                reservations=reservations,
+                restrictions=limits,
+                past=self._past(fleet, now),
+                stale_after_s=settings.STALE_AFTER_S,
+            )
+            _note(found, frame)
+            self._last, self._version = found, version
+            return found
+
+    def conditions_of(self, site: str, now: float) -> SiteConditions:
+        found = self._conditions.get(site)
+        if found is None or not 0 <= now - found.at < _CONDITIONS_SERVE_S:
+            headroom = self.current(now, None, None)
+            found = self._conditions[site] = conditions(headroom, site)
+        return found
+
+    def _past(self, fleet: FleetArrays, now: float) -> Past:
+        slopes, still_s = self._loads(fleet)
+        link_slope, link_bits_per_s = self._links(fleet)
+        health = self.health.get(fleet, now)
+        return Past(
+            slopes={**slopes, ScopeKind.LINK: link_slope},
+            gpu_still_s=still_s,
+            link_bits_per_s=link_bits_per_s,
+            thermal=self.thermal.get(fleet, now),
+            lemon_gpus=health.lemon_gpus,
+            xids=health.xids,
+            mounts=self.mounts.get(fleet, now),
+            hosts=self.hosts.get(fleet, now),
+        )
+
+    def _loads(self, fleet: FleetArrays) -> tuple[dict[ScopeKind, Floats], Floats]:
+        """Return slopes, and for how long each GPU is still: computed anew with each new slot."""
+        times, values = LOADS.window(fleet)
+        version = (fleet.generation, *times.tolist())
+        if self._trends is None or self._trends[0] != version:
+            slope = slope_per_s(times, values)
+            places = LOADS.bounds(fleet)
+            slopes = {_KINDS[name]: slope[place] for name, place in places.items()}
+            still_s = np.zeros(len(fleet.gpus))
+            if len(times):
+                band = _STILL_BAND * np.nan_to_num(fleet.gpus.rated_w)
+                still_s = still_for_s(times, values[:, places["gpus"]], band, times[-1])
+            self._trends = (version, slopes, still_s)
+        return self._trends[1:]
+
+    def _links(self, fleet: FleetArrays) -> tuple[Floats, Floats]:
+        """Return slope and percentile of what links carry."""
+        times, values = LINKS.window(fleet)
+        version = (fleet.generation, *times.tolist())
+        if self._link_use is None or self._link_use[0] != version:
+            used = percentile(values, _LINK_PERCENTILE)
+            self._link_use = (version, slope_per_s(times[-24:], values[-24:]), used)
+        return self._link_use[1:]
+
+    def forget(self) -> None:
+        """Forget all, as a process that has just begun."""
+        with self._lock:
+            self._last = self._trends = self._link_use = None
+            self._conditions.clear()
+            for each in (self.thermal, self.hosts, self.health, self.mounts):
+                each.forget()
+            LOADS.forget()
+            LINKS.forget()
+
+
+def _note(headroom: Headroom, frame: LiveFrame) -> None:
+    """Keep what loads are now, where the last slot is old enough."""
+    fleet, powers = headroom.fleet, headroom.powers
+    zone_w = headroom.zone_load_w
+    by_table = {
+        name: zone_w if kind is ScopeKind.ZONE else powers[kind].drawn_w
+        for name, kind in _KINDS.items()
+        if name != "links"
+    }
+    LOADS.note(fleet, headroom.at, np.concatenate([by_table[name] for name in _LOAD_TABLES]))
+    bits_per_s, read_at = busiest_bits_per_s(fleet, frame)
+    fresh = headroom.at - read_at <= headroom.stale_after_s
+    LINKS.note(fleet, headroom.at, np.where(fresh, bits_per_s, np.nan))
+
+
+_live = _Live()
+forget = _live.forget
+
+
+def current(
+    now: float, *, limits: Limits | None = None, reservations: Reservations | None = None
+) -> Headroom:
+    """Return the headroom of the fleet at ``now`` (Unix seconds), at most a second old.
+
+    ``limits``: restrictions in force. Reads the inventory, the live frame and the past, and keeps
+    the loads of now for evaluations to come. At 100,000 GPUs it takes some tenths of a second.
+    """
+    return _live.current(now, limits, reservations)
+
+
+def conditions_of(site: str, now: float | None = None) -> SiteConditions:
+    """Return the conditions of ``site`` at ``now`` (Unix seconds; left out: by the clock).
+
+    At most five seconds old. Raises KeyError for a site that is not in the inventory.
+    """
+    return _live.conditions_of(site, time.time() if now is None else now)

@@ -1,0 +1,210 @@
+"""Power of every scope: what may be drawn, what is, and what a feed carries when its pair fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fleet.snapshot import FleetArrays
+from policies.headroom.columns import HORIZONS, Floats
+from policies.headroom.groups import above, ratio, sum_by
+from policies.headroom.inputs import Limits, Reservations, Steps
+from policies.headroom.trend import exhausted_in_s, extrapolated
+from policies.scopes import ScopeKind
+from telemetry.summary import UNRATED_HOST_W, FleetSummary, carried_w
+
+
+@dataclass(frozen=True, eq=False)
+class Power:
+    """Power of the scopes of one kind, W.
+
+    ``drawn_w`` is the load without what is reserved and not drawn yet, ``read_w`` how much of it
+    rests on fresh readings, of whatever is below or of a meter.
+    """
+
+    budget_w: Floats
+    drawn_w: Floats
+    load_w: Floats
+    measured_w: Floats
+    read_w: Floats
+    reserved_w: Floats
+
+    @property
+    def headroom_w(self) -> Floats:
+        return self.budget_w - self.load_w
+
+    @property
+    def confidence(self) -> Floats:
+        """Share of the load that rests on fresh readings; 1 where there is no load."""
+        share = ratio(self.read_w, self.load_w)
+        return np.where(self.load_w > 0, np.clip(share, 0.0, 1.0), 1.0)
+
+
+def committed(
+    fleet: FleetArrays, summary: FleetSummary, reservations: Reservations, limits: Limits
+) -> dict[ScopeKind, Power]:
+    """Return the power of GPUs, nodes, racks, power domains and sites."""
+    gpus = _gpus(summary, limits)
+    nodes = _nodes(fleet, summary, gpus, reservations)
+    racks = _racks(fleet, summary, nodes, reservations)
+    domains = _domains(fleet, summary, racks)
+    return {
+        ScopeKind.GPU: gpus,
+        ScopeKind.NODE: nodes,
+        ScopeKind.RACK: racks,
+        ScopeKind.POWER_DOMAIN: domains,
+        ScopeKind.SITE: _sites(fleet, summary, racks, domains),
+    }
+
+
+def _gpus(summary: FleetSummary, limits: Limits) -> Power:
+    gpus = summary.gpus
+    return Power(
+        # Not the limit that the GPU reads: without that reading it would seem to have more.
+        budget_w=np.minimum(gpus.rated_w, limits.gpu_cap_w),
+        drawn_w=gpus.load_w,
+        load_w=gpus.load_w,
+        measured_w=np.where(gpus.read, gpus.load_w, np.nan),
+        read_w=np.where(gpus.read, gpus.load_w, 0.0),
+        reserved_w=np.zeros(len(gpus.load_w)),
+    )
+
+
+def _nodes(
+    fleet: FleetArrays, summary: FleetSummary, gpus: Power, reservations: Reservations
+) -> Power:
+    host_w = fleet.nodes.host_rated_w
+    host_w = np.where(np.isnan(host_w), UNRATED_HOST_W, host_w)
+    drawn_w = summary.nodes.load_w
+    return Power(
+        budget_w=sum_by(gpus.budget_w, fleet.gpus.node, len(fleet.nodes)) + host_w,
+        drawn_w=drawn_w,
+        load_w=np.maximum(drawn_w, reservations.node_w),
+        measured_w=summary.nodes.measured_w,
+        read_w=np.nan_to_num(summary.nodes.measured_w),
+        reserved_w=reservations.node_w,
+    )
+
+
+def _racks(
+    fleet: FleetArrays, summary: FleetSummary, nodes: Power, reservations: Reservations
+) -> Power:
+    count, rack = len(fleet.racks), fleet.nodes.rack
+    drawn_w = summary.racks.load_w
+    # The meter of a rack does not know which node has still to draw what it has reserved.
+    to_come_w = sum_by(nodes.load_w - nodes.drawn_w, rack, count)
+    by_nodes_w = sum_by(reservations.node_w, rack, count)
+    return Power(
+        budget_w=fleet.racks.budget_w,
+        drawn_w=drawn_w,
+        load_w=np.maximum(drawn_w + to_come_w, reservations.rack_w),
+        measured_w=summary.racks.measured_w,
+        # Beside nodes that are stale a meter may read less than those that are not.
+        read_w=np.fmax(summary.racks.measured_w, sum_by(nodes.read_w, rack, count)),
+        reserved_w=np.maximum(by_nodes_w, reservations.rack_w),
+    )
+
+
+def _domains(fleet: FleetArrays, summary: FleetSummary, racks: Power) -> Power:
+    domains = summary.domains
+    known = carried_w(fleet, (~np.isnan(racks.measured_w)).astype(float)) > 0
+    below_w = np.where(known, carried_w(fleet, np.nan_to_num(racks.measured_w)), np.nan)
+    return Power(
+        budget_w=domains.usable_w,
+        drawn_w=domains.load_w,
+        load_w=domains.load_w + carried_w(fleet, racks.load_w - racks.drawn_w),
+        measured_w=np.where(np.isnan(domains.metered_w), below_w, domains.metered_w),
+        read_w=np.fmax(domains.metered_w, carried_w(fleet, racks.read_w)),
+        reserved_w=carried_w(fleet, racks.reserved_w),
+    )
+
+
+def _sites(fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Power) -> Power:
+    count, site = len(fleet.sites), fleet.racks.site
+    roots = fleet.domains.parent < 0
+    root_site = fleet.domains.site[roots]
+
+    def whole(of_racks: Floats, of_domains: Floats) -> Floats:
+        # What hangs on the site's utility beside racks is seen by the utility's meter alone.
+        at_roots = sum_by(of_domains[roots], root_site, count)
+        return np.maximum(sum_by(of_racks, site, count), at_roots)
+
+    return Power(
+        budget_w=summary.sites.budget_w,
+        drawn_w=whole(racks.drawn_w, domains.drawn_w),
+        load_w=whole(racks.load_w, domains.load_w),
+        measured_w=np.fmax(
+            summary.sites.measured_w,
+            sum_by(np.nan_to_num(domains.measured_w[roots]), root_site, count),
+        ),
+        read_w=whole(racks.read_w, domains.read_w),
+        reserved_w=sum_by(racks.reserved_w, site, count),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Failover:
+    """Aligned with power domains: the load when the other half of the pair fails; NaN: no pair."""
+
+    load_w: Floats
+    headroom_w: Floats
+
+
+def failover(fleet: FleetArrays, racks: Power, domains: Power) -> Failover:
+    """Return what each half of an A/B pair carries alone.
+
+    A rack on two feeds draws all of its load from the one that is left. Where the load of the half
+    that fails is more than that of the racks known to hang on it, the rest is taken to move, too.
+    """
+    pair = fleet.domains.pair
+    moved_w = np.zeros(len(fleet.domains))
+    up_a, up_b = above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)
+    both = (fleet.racks.feed_a >= 0) & (fleet.racks.feed_b >= 0)
+    other = np.append(pair, -1)
+    for up, fails in ((up_a, up_b), (up_b, up_a)):
+        for level in up:
+            mate = other[level]
+            moves = both & (mate >= 0) & (fails == mate).any(axis=0)
+            np.add.at(moved_w, level[moves], 0.5 * racks.load_w[moves])
+    unknown_w = np.maximum(domains.load_w - carried_w(fleet, racks.load_w), 0.0)
+    load_w = domains.load_w + moved_w + np.append(unknown_w, 0.0)[pair]
+    load_w = np.where(pair >= 0, load_w, np.nan)
+    return Failover(load_w, domains.budget_w - load_w)
+
+
+def steps_by(
+    fleet: FleetArrays, steps: Steps, now: float, ahead_s: float
+) -> dict[ScopeKind, Floats]:
+    """Return by how much known changes move the load of each scope within ``ahead_s``, W."""
+    soon = (steps.at > now) & (steps.at <= now + ahead_s)
+    rack_w = sum_by(steps.change_w[soon], steps.rack[soon], len(fleet.racks))
+    return {
+        ScopeKind.RACK: rack_w,
+        ScopeKind.ZONE: sum_by(rack_w, fleet.racks.zone, len(fleet.zones)),
+        ScopeKind.SITE: sum_by(rack_w, fleet.racks.site, len(fleet.sites)),
+        ScopeKind.POWER_DOMAIN: carried_w(fleet, rack_w),
+    }
+
+
+def columns(power: Power, slope: Floats, steps: dict[str, Floats]) -> dict[str, Any]:
+    """Return the power columns of one kind. ``steps`` has known changes by name of a horizon."""
+    return {
+        "power_budget_w": power.budget_w,
+        "power_load_w": power.load_w,
+        "power_measured_w": power.measured_w,
+        "power_reserved_w": power.reserved_w,
+        "power_headroom_w": power.headroom_w,
+        "power_use": ratio(power.load_w, power.budget_w),
+        "power_slope_w_per_s": slope,
+        "power_exhausted_in_s": exhausted_in_s(power.headroom_w, slope),
+        "power_confidence": power.confidence,
+        **{
+            f"power_load_{name}_w": np.maximum(
+                extrapolated(power.drawn_w, slope, ahead_s) + steps.get(name, 0.0),
+                power.reserved_w,
+            )
+            for name, ahead_s in HORIZONS.items()
+        },
+    }

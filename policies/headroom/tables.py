@@ -1,0 +1,203 @@
+"""Headroom as tables: a row for each scope, the columns of ``FIELDS``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fleet.snapshot import FleetArrays
+from policies.headroom import power, thermal
+from policies.headroom.columns import HORIZONS, Bools, Floats, Ints, Table, Texts
+from policies.headroom.groups import above, count_by, most_by, ratio, sum_by
+from policies.headroom.trend import exhausted_in_s, extrapolated
+from policies.scopes import ScopeKind
+from telemetry.summary import carried_w
+
+if TYPE_CHECKING:
+    from policies.headroom.evaluate import Headroom
+
+#: A site, zone or power domain is stale when more than this share of its nodes is.
+STALE_SHARE = 0.1
+
+_KINDS_WITH_POWER = (
+    ScopeKind.SITE, ScopeKind.POWER_DOMAIN, ScopeKind.RACK, ScopeKind.NODE, ScopeKind.GPU,
+)  # fmt: skip
+
+
+class Tables(dict[ScopeKind, Table]):
+    """The table of each kind, made when it is first asked for: few ask for that of GPUs."""
+
+    def __init__(self, headroom: Headroom) -> None:
+        super().__init__()
+        self._headroom = headroom
+
+    def __missing__(self, kind: ScopeKind) -> Table:
+        self[kind] = table = _table(self._headroom, kind)
+        return table
+
+
+def _table(headroom: Headroom, kind: ScopeKind) -> Table:
+    fleet, tightest = headroom.fleet, headroom.tightest[kind]
+    names = names_of(fleet, kind)
+    columns = {"name": names, "site": _site_names(fleet, kind), **_columns(headroom, kind)}
+    unseen = np.isnan(columns["age_s"])
+    columns["binding"] = tightest.tokens(unseen)
+    columns["tightest"] = tightest.share
+    if kind is ScopeKind.NODE:
+        return Table(kind, names, columns, lambda: fleet.node_labels)
+    return Table(kind, names, columns)
+
+
+def _site_names(fleet: FleetArrays, kind: ScopeKind) -> Texts:
+    if kind is ScopeKind.SITE:
+        return fleet.sites.names
+    node_site = fleet.racks.site[fleet.nodes.rack]
+    if kind in (ScopeKind.NODE, ScopeKind.GPU):
+        site = node_site if kind is ScopeKind.NODE else node_site[fleet.gpus.node]
+        return np.asarray(fleet.sites.names[site])
+    tables: dict[ScopeKind, Any] = {
+        ScopeKind.ZONE: fleet.zones,
+        ScopeKind.POWER_DOMAIN: fleet.domains,
+        ScopeKind.RACK: fleet.racks,
+        ScopeKind.LINK: fleet.links,
+        ScopeKind.STORAGE: fleet.storage,
+    }
+    return np.asarray(fleet.sites.names[tables[kind].site])
+
+
+def names_of(fleet: FleetArrays, kind: ScopeKind) -> Texts:
+    """Return the names of all scopes of one kind. Raises KeyError for classes and jobs."""
+    if kind is ScopeKind.GPU:
+        return fleet.gpu_names
+    return {
+        ScopeKind.SITE: fleet.sites.names,
+        ScopeKind.ZONE: fleet.zones.paths,
+        ScopeKind.POWER_DOMAIN: fleet.domains.paths,
+        ScopeKind.RACK: fleet.racks.paths,
+        ScopeKind.NODE: fleet.nodes.names,
+        ScopeKind.LINK: fleet.links.names,
+        ScopeKind.STORAGE: fleet.storage.paths,
+    }[kind]
+
+
+def _columns(headroom: Headroom, kind: ScopeKind) -> dict[str, Any]:
+    if kind is ScopeKind.LINK:
+        return dict(headroom.links)
+    if kind is ScopeKind.STORAGE:
+        return dict(headroom.endpoints)
+    columns = dict(headroom.ages[kind])
+    if kind in _KINDS_WITH_POWER:
+        found = headroom.powers[kind]
+        steps = {name: by[kind] for name, by in headroom.steps.items() if kind in by}
+        columns |= power.columns(found, headroom.past.slope(kind, len(found.load_w)), steps)
+    if kind in headroom.heat:
+        columns |= thermal.columns(headroom.heat[kind])
+    if kind is ScopeKind.POWER_DOMAIN:
+        columns["failover_load_w"] = headroom.failover.load_w
+        columns["failover_headroom_w"] = headroom.failover.headroom_w
+    if kind is ScopeKind.ZONE:
+        columns |= _zone_columns(headroom)
+    inlets = headroom.inlets
+    inlet_c = {
+        ScopeKind.SITE: inlets.site_c, ScopeKind.ZONE: inlets.zone_c, ScopeKind.RACK: inlets.rack_c
+    }  # fmt: skip
+    if kind in inlet_c:
+        columns["inlet_c"] = inlet_c[kind]
+    return columns | headroom.health.get(kind, {})
+
+
+def _zone_columns(headroom: Headroom) -> dict[str, Any]:
+    fleet, load_w = headroom.fleet, headroom.zone_load_w
+    zone, count = fleet.racks.zone, len(fleet.zones)
+    capacity_w = fleet.zones.capacity_w
+    slope = headroom.past.slope(ScopeKind.ZONE, count)
+    racks = headroom.powers[ScopeKind.RACK]
+    drawn_w, reserved_w = (sum_by(each, zone, count) for each in (racks.drawn_w, racks.reserved_w))
+    return {
+        "cooling_capacity_w": capacity_w,
+        "cooling_load_w": load_w,
+        "cooling_headroom_w": capacity_w - load_w,
+        "cooling_use": ratio(load_w, capacity_w),
+        "cooling_slope_w_per_s": slope,
+        "cooling_exhausted_in_s": exhausted_in_s(capacity_w - load_w, slope),
+        **{
+            f"cooling_load_{name}_w": np.maximum(
+                extrapolated(drawn_w, slope, ahead_s) + headroom.steps[name][ScopeKind.ZONE],
+                reserved_w,
+            )
+            for name, ahead_s in HORIZONS.items()
+        },
+        "supply_c": fleet.zones.supply_c,
+    }
+
+
+def ages(headroom: Headroom) -> dict[ScopeKind, dict[str, Any]]:
+    """Return age and staleness. Of groups the age is that of the part heard longest ago."""
+    fleet, summary = headroom.fleet, headroom.summary
+    gpus, nodes, racks = summary.gpus, summary.nodes, summary.racks
+    zones, sites = len(fleet.zones), len(fleet.sites)
+    stale = count_by(nodes.stale, fleet.nodes.rack, len(fleet.racks))
+    all_nodes = count_by(np.ones(len(fleet.nodes), dtype=bool), fleet.nodes.rack, len(fleet.racks))
+
+    def group(age_s: Floats, stale: Floats, nodes: Floats) -> dict[str, Any]:
+        return {"age_s": age_s, "stale": ratio(stale, nodes) > STALE_SHARE}
+
+    zone, site = fleet.racks.zone, fleet.racks.site
+    return {
+        ScopeKind.GPU: {"age_s": gpus.age_s, "stale": ~gpus.read},
+        ScopeKind.NODE: {"age_s": nodes.age_s, "stale": nodes.stale},
+        ScopeKind.RACK: {"age_s": racks.age_s, "stale": racks.stale},
+        ScopeKind.ZONE: group(
+            most_by(racks.age_s, zone, zones),
+            sum_by(stale, zone, zones),
+            sum_by(all_nodes, zone, zones),
+        ),
+        ScopeKind.SITE: group(
+            most_by(racks.age_s, site, sites),
+            sum_by(stale, site, sites),
+            sum_by(all_nodes, site, sites),
+        ),
+        ScopeKind.POWER_DOMAIN: group(
+            _oldest_below(fleet, racks.age_s), carried_w(fleet, stale), carried_w(fleet, all_nodes)
+        ),
+    }
+
+
+def _oldest_below(fleet: FleetArrays, rack_age_s: Floats) -> Floats:
+    """Return the greatest age among the racks that hang on each power domain."""
+    out = np.full(len(fleet.domains) + 1, np.nan)
+    for feed in (fleet.racks.feed_a, fleet.racks.feed_b):
+        for level in above(fleet, feed):
+            np.fmax.at(out, level, rack_age_s)
+    return out[:-1]
+
+
+def health(headroom: Headroom) -> dict[ScopeKind, dict[str, Any]]:
+    """Return stale nodes, lemons and errors of nodes, racks and sites."""
+    fleet, past = headroom.fleet, headroom.past
+    nodes = headroom.summary.nodes
+    # Nodes that were never heard are not there yet, as far as anybody knows.
+    lost: Bools = nodes.stale & nodes.seen
+    counts = {
+        "nodes": np.ones(len(fleet.nodes)),
+        "stale_nodes": lost.astype(np.float64),
+        "lemon_gpus": past.lemon_gpus.astype(np.float64),
+        "xid_recent": past.xids.astype(np.float64),
+    }
+    by_rack = _summed(counts, fleet.nodes.rack, len(fleet.racks))
+    by_site = _summed(by_rack, fleet.racks.site, len(fleet.sites))
+    found = {}
+    for kind, each in (
+        (ScopeKind.NODE, counts),
+        (ScopeKind.RACK, by_rack),
+        (ScopeKind.SITE, by_site),
+    ):
+        whole = each["nodes"]
+        kept = {name: values for name, values in each.items() if name != "nodes"}
+        found[kind] = {**kept, "stale_share": ratio(each["stale_nodes"], whole)}
+    return found
+
+
+def _summed(counts: dict[str, Floats], group: Ints, groups: int) -> dict[str, Floats]:
+    return {name: sum_by(values, group, groups) for name, values in counts.items()}

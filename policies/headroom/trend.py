@@ -1,0 +1,84 @@
+"""How loads move: slopes that an outlier does not sway, and what they say of the time to come."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.headroom.columns import Floats
+
+#: A slope holds on for about so long: what rises for three minutes seldom rises for an hour.
+LASTING_S = 600.0
+#: The newest and the oldest slots of a window are compared by their medians of so many.
+MEDIAN_OF = 3
+
+
+def slope_per_s(times: Floats, values: NDArray[np.float32]) -> Floats:
+    """Return the slope of each column of ``values`` (slots, series), by rising ``times`` (s).
+
+    The median of the three newest less that of the three oldest, over the time between them: one
+    wrong reading in each has no say. NaN with fewer than four slots, or where a value is unknown.
+    """
+    slots, series = values.shape
+    if slots <= MEDIAN_OF:
+        return np.full(series, np.nan)
+    span_s = float(np.median(times[-MEDIAN_OF:]) - np.median(times[:MEDIAN_OF]))
+    rise = _median_of_3(values[-MEDIAN_OF:]) - _median_of_3(values[:MEDIAN_OF])
+    return rise.astype(np.float64) / span_s
+
+
+def _median_of_3(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    a, b, c = values
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    median: NDArray[np.float32] = np.maximum(low, np.minimum(high, c))
+    return median
+
+
+def still_for_s(times: Floats, values: NDArray[np.float32], band: Floats, now: float) -> Floats:
+    """Return for how long each column has stayed within ``band`` of its newest value, s.
+
+    0 for series that the newest slot does not know.
+    """
+    slots, series = values.shape
+    still = np.zeros(series)
+    staying = np.ones(series, dtype=bool)
+    for slot in range(slots - 1, -1, -1):
+        staying &= np.abs(values[slot] - values[-1]) <= band
+        still[staying] = now - times[slot]
+    return still
+
+
+def extrapolated(load: Floats, slope: Floats, ahead_s: float) -> Floats:
+    """Return the load ``ahead_s`` from now, at least 0; where no slope is known, as it is now.
+
+    The slope dies away: ``load + slope · τ · (1 - exp(-t / τ))``, a damped trend.
+    """
+    lasting_s = LASTING_S * -np.expm1(-ahead_s / LASTING_S)
+    ahead: Floats = np.maximum(load + np.nan_to_num(slope) * lasting_s, 0.0)
+    return ahead
+
+
+def exhausted_in_s(left: Floats, slope: Floats) -> Floats:
+    """Return the time until nothing is left at ``slope``, s: 0 where nothing is, inf: never.
+
+    NaN where what is left, or the slope, is not known.
+    """
+    wait_s = np.full(len(left), np.inf)
+    with np.errstate(over="ignore"):  # what hardly moves takes for ever
+        np.divide(left, slope, out=wait_s, where=slope > 0)
+    wait_s[np.isnan(slope)] = np.nan
+    return np.where(left <= 0, 0.0, np.where(np.isnan(left), np.nan, wait_s))
+
+
+def percentile(values: NDArray[np.float32], share: float) -> Floats:
+    """Return what ``share`` (0 to 1) of the known values of each column are at or below.
+
+    NaN for columns without a known value.
+    """
+    slots, series = values.shape
+    if not slots:
+        return np.full(series, np.nan)
+    ordered = np.sort(values, axis=0)  # NaN goes last
+    known = slots - np.isnan(values).sum(axis=0)
+    place = np.maximum(np.ceil(share * known).astype(np.int64) - 1, 0)
+    return np.asarray(np.take_along_axis(ordered, place[None], axis=0)[0], dtype=np.float64)

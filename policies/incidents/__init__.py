@@ -1,0 +1,1 @@
+"""What went wrong, who looks after it, and who hears of it."""

@@ -1,0 +1,211 @@
+"""What people do with incidents, silences and channels. The audit log has a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from accounts import audit
+from accounts.models import User
+from policies.incidents import follow
+from policies.incidents.metrics import TURNS
+from policies.incidents.models import Incident, IncidentMember, NotificationChannel, Silence
+from policies.incidents.rows import plain
+from policies.incidents.settling import sooner
+from policies.incidents.writing import writing
+
+__all__ = [
+    "WrongState",
+    "acknowledge",
+    "assign",
+    "close",
+    "comment",
+    "create_silence",
+    "end_silence",
+    "mute_member",
+    "record_channel",
+]
+
+#: The longest silence, and the longest that one member can be muted.
+MAX_SILENCE = timedelta(days=30)
+
+
+class WrongState(Exception):
+    """The incident's state does not allow it. The message says why and what to do."""
+
+
+def _locked(incident: Incident) -> Incident:
+    """Return the incident as it is now. Inside of ``writing()``."""
+    return Incident.objects.get(pk=incident.pk)
+
+
+def _unresolved(incident: Incident) -> Incident:
+    row = _locked(incident)
+    if row.state == Incident.State.RESOLVED:
+        raise WrongState(f"{row.number} is resolved: it opens again by itself if it fires again")
+    return row
+
+
+def _record(actor: User, row: Incident, kind: str, text: str, now: datetime, **data: Any) -> None:
+    follow.note(row, kind, text, data, actor.get_username(), now)
+    audit.record(actor, f"incident.{kind}", row.number, **plain(data))
+
+
+def acknowledge(actor: User, incident: Incident, *, now: datetime) -> Incident:
+    """Say that somebody is on it: nothing is repeated any more. The first one counts."""
+    with writing():
+        row = _unresolved(incident)
+        if row.state == Incident.State.ACKNOWLEDGED:
+            return row
+        row.state = Incident.State.ACKNOWLEDGED
+        row.acknowledged_at, row.acknowledged_by = now, actor.get_username()
+        row.notify_at = now
+        fields = ["state", "acknowledged_at", "acknowledged_by", "notify_at"]
+        if not row.assignee:
+            row.assignee = actor.get_username()
+            fields.append("assignee")
+        row.save(update_fields=fields)
+        _record(actor, row, "acknowledged", f"Acknowledged by {row.acknowledged_by}.", now)
+        return row
+
+
+def assign(actor: User, incident: Incident, assignee: str, *, now: datetime) -> Incident:
+    """Give it to a user, by name; "" to nobody. Raises ValidationError on one who is not there."""
+    if assignee and not User.objects.filter(username=assignee, is_active=True).exists():
+        raise ValidationError({"assignee": f"there is no active user {assignee!r}"})
+    with writing():
+        row = _unresolved(incident)
+        if row.assignee == assignee:
+            return row
+        before, row.assignee = row.assignee, assignee
+        row.save(update_fields=["assignee"])
+        text = f"Assigned to {assignee}." if assignee else "Assigned to nobody."
+        _record(actor, row, "assigned", text, now, before=before, assignee=assignee)
+        return row
+
+
+def comment(actor: User, incident: Incident, text: str, *, now: datetime) -> Incident:
+    """Add what somebody has to say; to a resolved one as well."""
+    with writing():
+        row = _locked(incident)
+        follow.note(row, "comment", text, {}, actor.get_username(), now)
+        audit.record(actor, "incident.comment", row.number)
+        return row
+
+
+def close(actor: User, incident: Incident, reason: str, *, now: datetime) -> Incident:
+    """Resolve it by hand. What still fires counts no more until it has cleared once."""
+    with writing():
+        row = _unresolved(incident)
+        firing = row.members.filter(cleared_at=None).update(dismissed=True)
+        row.state = Incident.State.RESOLVED
+        row.resolved_at = row.notify_at = now
+        row.resolved_by, row.resolution = actor.get_username(), reason
+        row.quiet_since = row.quiet_since or now
+        row.save(
+            update_fields=[
+                "state",
+                "resolved_at",
+                "resolved_by",
+                "resolution",
+                "notify_at",
+                "quiet_since",
+            ]
+        )
+        TURNS.labels("closed").inc()
+        text = f"Closed by {row.resolved_by}: {reason}"
+        _record(actor, row, "closed", text, now, reason=reason, still_firing=firing)
+        return row
+
+
+def mute_member(
+    actor: User, member: IncidentMember, until: datetime | None, reason: str, *, now: datetime
+) -> IncidentMember:
+    """Keep one member quiet until then, the rest of its incident not; None: let it be heard."""
+    if until is not None and not now < until <= now + MAX_SILENCE:
+        raise ValidationError(
+            {"until": f"give a time from now up to {MAX_SILENCE.days} days ahead"}
+        )
+    with writing():
+        row = IncidentMember.objects.select_related("incident").get(pk=member.pk)
+        row.muted_until, row.muted_reason = until, reason
+        row.muted_by = actor.get_username() if until else ""
+        row.save(update_fields=["muted_until", "muted_by", "muted_reason"])
+        _look_again(row.incident, until or now)
+        kind = "member_silenced" if until else "member_heard"
+        what = f"silenced until {until:%Y-%m-%d %H:%M} UTC: {reason}" if until else "heard again"
+        data = {"member": row.key, "until": until, "reason": reason}
+        _record(actor, row.incident, kind, f"{row.key} is {what}", now, **data)
+        return row
+
+
+def _look_again(incident: Incident, at: datetime) -> None:
+    if incident.state != Incident.State.RESOLVED:
+        incident.notify_at = sooner(incident.notify_at, at)
+        incident.save(update_fields=["notify_at"])
+
+
+def create_silence(
+    actor: User,
+    *,
+    matchers: list[str],
+    reason: str,
+    starts_at: datetime,
+    expires_at: datetime,
+    now: datetime,
+) -> Silence:
+    """Keep what matches quiet. Raises ValidationError."""
+    if not matchers:
+        raise ValidationError({"matchers": "give at least one: an empty list would match all"})
+    if not max(starts_at, now) < expires_at <= max(starts_at, now) + MAX_SILENCE:
+        raise ValidationError(
+            {
+                "expires_at": "give a time after now and after starts_at, "
+                f"at most {MAX_SILENCE.days} days after"
+            }
+        )
+    with writing():
+        silence = Silence(
+            matchers=matchers,
+            reason=reason,
+            author=actor.get_username(),
+            created_at=now,
+            starts_at=starts_at,
+            expires_at=expires_at,
+        )
+        silence.full_clean()
+        silence.save()
+        audit.record(
+            actor,
+            "silence.create",
+            str(silence.pk),
+            matchers=matchers,
+            reason=reason,
+            starts_at=starts_at.isoformat(),
+            expires_at=expires_at.isoformat(),
+        )
+        follow.mark_silenced(now=now)
+        return silence
+
+
+def end_silence(actor: User, silence: Silence, *, now: datetime) -> Silence:
+    """End it before its time. One that is over stays as it is."""
+    with writing():
+        row = Silence.objects.get(pk=silence.pk)
+        if row.expires_at <= now:
+            return row
+        row.starts_at, row.expires_at = min(row.starts_at, now), now
+        row.save(update_fields=["starts_at", "expires_at"])
+        audit.record(actor, "silence.end", str(row.pk))
+        follow.mark_silenced(now=now)
+        return row
+
+
+def record_channel(
+    actor: User, action: str, channel: NotificationChannel, fields: Iterable[str]
+) -> None:
+    """Note in the audit log what was done with a channel; of fields the names, never the values."""
+    audit.record(actor, f"channel.{action}", channel.name, kind=channel.kind, fields=sorted(fields))

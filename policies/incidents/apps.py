@@ -1,0 +1,15 @@
+from django.apps import AppConfig
+from django.core import checks
+
+
+class IncidentsConfig(AppConfig):
+    name = "policies.incidents"
+    label = "policies_incidents"
+    verbose_name = "Incidents"
+
+    def ready(self) -> None:
+        """Have the start stop where what is declared cannot be read."""
+        from policies.incidents.checks import inhibitions_file, notify_networks
+
+        checks.register(inhibitions_file, "headroom")
+        checks.register(notify_networks, "headroom")

@@ -1,0 +1,28 @@
+"""Celery tasks: notifications on their way, incidents that have gone quiet, silences that end."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.utils import timezone
+
+from policies.incidents import follow, notify, outbox
+
+__all__ = ["deliver", "warn_of_silences"]
+
+
+@shared_task
+def deliver() -> None:
+    """Resolve what has been quiet, queue what is due, and begin to send what waits."""
+    now = timezone.now()
+    if follow.has_quiet(now=now):
+        follow.settle(now=now)
+    notify.queue_due(now=now)
+    outbox.deliver(now=now)
+
+
+@shared_task
+def warn_of_silences() -> None:
+    """Warn of silences that end soon, and forget what is long over."""
+    now = timezone.now()
+    notify.warn_of_silences(now=now)
+    outbox.forget(now=now)

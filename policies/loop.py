@@ -1,0 +1,239 @@
+"""The loop of policies: headroom, then rules, then what they restrict, tell and start.
+
+:func:`evaluate_once` is done every other second by whichever worker gets to it; of two at once, one
+does nothing. Each of its parts is a transaction of its own and brings about what is so *now*: what
+fires is compared with the episodes that are open, those with the restrictions that are held, and
+what nobody has told incidents yet is told. So it may die anywhere: the next round finds the same
+differences and makes them good. And what fails in one part holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import structlog
+from django.db import connection, transaction
+
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+from policies.firings import Firing, Severity
+from policies.headroom import live
+from policies.headroom.evaluate import Headroom
+from policies.headroom.inputs import Limits
+from policies.incidents import follow, notify
+from policies.incidents.models import Incident
+from policies.playbooks import runs
+from policies.restrictions import store
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.models import Restriction
+from policies.restrictions.strictest import InForce
+from policies.rules import catalog, effects, engine, keeping, places
+from policies.rules.models import RuleEpisode
+from policies.scopes import ScopeKind
+
+log = structlog.get_logger(__name__)
+
+#: Of the advisory lock: there is one loop for a database.
+_LOCK = 0x504F4C49
+#: A lease is renewed when this share of it is left.
+_RENEW_AT = 0.5
+#: Causes that one round ends; the next one goes on.
+_MOST_RELEASES = 500
+#: Runs of playbooks that one incident starts at once: what fires everywhere is for a person.
+_MOST_RUNS = 20
+#: Firings that one round tells.
+_MOST_TOLD = 20_000
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round has found."""
+
+    rules: int
+    firing: int
+    #: the parts that failed; the log says how, and the next round tries again
+    failed: tuple[str, ...]
+
+
+def evaluate_once(now: float) -> Round | None:
+    """Do one round at ``now`` (Unix s). None: another process is at it."""
+    with only_one() as held:
+        return _round(now) if held else None
+
+
+@contextmanager
+def only_one() -> Iterator[bool]:
+    """Hold the loop's lock; the value is False where another process holds it.
+
+    The lock belongs to the database session, and so ends with a process that is killed.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+        held = bool(cursor.fetchone()[0])
+    try:
+        yield held
+    finally:
+        if held:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _round(now: float) -> Round:
+    at = keeping.moment(now)
+    failed: list[str] = []
+    found = (0, 0)
+
+    def part(name: str, work: Callable[[], None]) -> None:
+        try:
+            with transaction.atomic():
+                work()
+        except Exception:
+            log.exception("policy_loop_part_failed", part=name)
+            failed.append(name)
+
+    def rules() -> None:
+        nonlocal found
+        limits = limits_in(store.in_force(at), snapshot.current())
+        found = follow_rules(live.current(now, limits=limits), now)
+
+    part("rules", rules)
+    part("restrictions", lambda: restrict(at))
+    part("incidents", lambda: tell(at))
+    return Round(*found, tuple(failed))
+
+
+# --- Rules ---------------------------------------------------------------------------------------
+
+
+def follow_rules(headroom: Headroom, now: float) -> tuple[int, int]:
+    """Move all rules on; return how many there are, and on how many scopes they fire."""
+    rules = catalog.live_rules()
+    tables = places.scopes_of(headroom, {ScopeKind(each.rule.scope) for each in rules})
+    before = keeping.load_states(rules)
+    after, changes = engine.step(rules, tables, before, now)
+    at = keeping.moment(now)
+    keeping.save_states(before, after)
+    keeping.follow_episodes(changes, headroom.fleet, at)
+    keeping.save_faults(changes, rules, at)
+    return len(rules), sum(len(one.fires_on) for one in changes.evaluated.values())
+
+
+def limits_in(in_force: InForce, fleet: FleetArrays) -> Limits:
+    """Return what restrictions take of power and of links, as headroom wants it."""
+    share = np.ones(len(fleet.links))
+    for each in in_force.of(RestrictionKind.LINK_SHARE):
+        row = fleet.links.index_by_name.get(each.scope.name)
+        if row is not None and each.value is not None:
+            share[row] = min(share[row], each.value)
+    return Limits(in_force.power_cap_w_by_gpu(fleet), share)
+
+
+# --- Restrictions --------------------------------------------------------------------------------
+
+
+def restrict(now: datetime) -> None:
+    """Hold what open episodes restrict, renew what runs out, and end the rest."""
+    counting = RuleEpisode.objects.filter(cleared_at=None).exclude(mode="shadow")
+    wanted = effects.wanted(counting.exclude(restricts=[]), now)
+    held = _held()
+    due = [
+        each
+        for key, each in wanted.items()
+        if key not in held or held[key] - now < _RENEW_AT * (each.expires_at - now)
+    ]
+    if due:
+        store.hold(due, now=now)
+    _release([key for key in held if key not in wanted], {key[0] for key in wanted}, now)
+
+
+def _held() -> dict[tuple[str, ...], datetime]:
+    """Return what rules hold, with the ends of the leases. One query."""
+    rows = Restriction.objects.live().filter(owner__startswith=effects.owner_of(""))
+    fields = ("owner", "cause", "kind", "scope_kind", "scope_name", "expires_at")
+    return {tuple(row[:5]): row[5] for row in rows.values_list(*fields)}
+
+
+def _release(over: Sequence[tuple[str, ...]], owners_left: set[str], now: datetime) -> None:
+    by, why = "system", "the rule has cleared"
+    for owner in {key[0] for key in over} - owners_left:
+        store.release(owner, now=now, by=by, why=why)
+    causes = sorted({key[:2] for key in over if key[0] in owners_left})
+    for owner, cause in causes[:_MOST_RELEASES]:
+        store.release(owner, cause=cause, now=now, by=by, why=why)
+
+
+# --- Incidents, playbooks, channels --------------------------------------------------------------
+
+
+def tell(now: datetime) -> None:
+    """Tell incidents and channels of what has fired and cleared, and start playbooks."""
+    fired = _untold(told_fired=False)
+    cleared = _untold(cleared_at__isnull=False, told_cleared=False)
+    known = {row.pk for row in fired}
+    follow.cleared(_firings([row for row in cleared if row.pk not in known]), now=now)
+    followed = follow.take(_firings(fired), now=now)
+    # What has come and gone since the last round is told as both.
+    follow.cleared(_firings([row for row in cleared if row.pk in known]), now=now)
+    _start_playbooks(followed.begun, now)
+    for row in fired:
+        _notify(row, now)
+    RuleEpisode.objects.filter(pk__in=list(known)).update(told_fired=True)
+    RuleEpisode.objects.filter(pk__in=[row.pk for row in cleared]).update(told_cleared=True)
+
+
+def _untold(**which: object) -> list[RuleEpisode]:
+    rows = RuleEpisode.objects.filter(**which).exclude(mode="shadow")
+    return list(rows.select_related("version").order_by("id")[:_MOST_TOLD])
+
+
+def _firings(rows: Sequence[RuleEpisode]) -> list[Firing]:
+    return [keeping.firing_of(row, row.version.number) for row in rows if row.has_incident]
+
+
+def _start_playbooks(begun: Sequence[tuple[Firing, Incident]], now: datetime) -> None:
+    started: dict[int, int] = {}
+    for firing, incident in begun:
+        if not firing.playbook:
+            continue
+        started[incident.pk] = started.get(incident.pk, 0) + 1
+        if started[incident.pk] <= _MOST_RUNS:
+            _start(firing, incident, now)
+    for incident_id, count in started.items():
+        if count > _MOST_RUNS:
+            left = count - _MOST_RUNS
+            text = f"Playbooks were started on {_MOST_RUNS} scopes and not on {left} more."
+            follow.note(incident_id, "playbook", text, {"left": left}, "system", now)
+
+
+def _start(firing: Firing, incident: Incident, now: datetime) -> None:
+    try:
+        runs.start(
+            firing.playbook,
+            scope=firing.scope,
+            values=keeping.plain(firing.values),
+            incident_id=incident.pk,
+            by=effects.owner_of(firing.rule),
+            now=now,
+        )
+    except runs.BadStart as error:
+        text = f"Playbook {firing.playbook} could not be started: {error}."
+        follow.note(incident, "playbook", text, {"field": error.field}, "system", now)
+
+
+def _notify(row: RuleEpisode, now: datetime) -> None:
+    if not row.channels:
+        return
+    subject = f"{row.rule} on {row.scope}"
+    body = f"{row.summary}\nSince {row.since:%Y-%m-%d %H:%M:%S} UTC."
+    for channel in row.channels:
+        try:
+            notify.send(
+                [channel], subject, body, key=f"rule-episode-{row.pk}", now=now,
+                severity=Severity(row.severity),
+            )  # fmt: skip
+        except notify.UnknownChannel:
+            log.warning("rule_names_unknown_channel", rule=row.rule, channel=channel)

@@ -1,0 +1,1 @@
+"""Versioned steps that answer an incident, and their runs."""

@@ -1,0 +1,187 @@
+"""Doing what a move asks for. Everything is a row in Postgres, under a key of run and step.
+
+So an effect is committed together with the state that tells of it, and asking for it again changes
+nothing. What leaves Postgres (messages, directives) leaves it from an outbox, by others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from policies.firings import Severity
+from policies.incidents import notify
+from policies.incidents.models import RANK, Delivery, Incident, NotificationChannel
+from policies.playbooks.directives import issue, withdraw
+from policies.playbooks.document import (
+    Approve,
+    Checkpoint,
+    Manual,
+    Migrate,
+    Notify,
+    PlannedStep,
+    Restrict,
+    Resume,
+    Webhook,
+)
+from policies.playbooks.machine import Effect, Hold, Issue, Release, Send, Withdraw
+from policies.playbooks.models import PlaybookRun
+from policies.playbooks.sight import View, related
+from policies.restrictions import store
+from policies.restrictions.kinds import BadRestriction, Wanted, check
+from policies.scopes import Scope, UnknownScope
+
+
+class Refused(Exception):
+    """An effect cannot be had. Nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Performer:
+    """Performs the effects of one run at one moment, inside of the caller's transaction."""
+
+    row: PlaybookRun
+    view: View
+    now: datetime
+
+    def perform(self, effect: Effect) -> str:
+        """Do it, and return what there is to say of it. Raises :class:`Refused`."""
+        step = self.view.program.step(effect.path)
+        if isinstance(effect, Hold):
+            return self._hold(step, effect)
+        if isinstance(effect, Release):
+            by = f"playbook:{self.row.playbook}"
+            store.release(self.row.key(effect.path), now=self.now, by=by, why=effect.why)
+        elif isinstance(effect, Send):
+            self._send(step, effect)
+        elif isinstance(effect, Issue):
+            return self._issue(step, effect)
+        elif isinstance(effect, Withdraw):
+            self._withdraw(step, effect)
+        return ""
+
+    def _scope(self, step: PlannedStep) -> Scope:
+        action = step.action
+        assert isinstance(action, Restrict | Checkpoint | Migrate | Resume)  # noqa: S101
+        try:
+            return related(self.view.conditions.fleet, self.row.scope, action.scope)
+        except UnknownScope as error:
+            raise Refused(str(error)) from error
+
+    def _hold(self, step: PlannedStep, effect: Hold) -> str:
+        action = step.action
+        assert isinstance(action, Restrict)  # noqa: S101 - for the type checker
+        wanted = Wanted(
+            kind=action.kind,
+            scope=self._scope(step),
+            value=effect.value,
+            reason=self._reason(step, action),
+            owner=self.row.key(step.path),
+            cause=f"run {self.row.pk}",
+            expires_at=effect.until,
+            evidence=self._evidence(step),
+            most_of_site=action.most_of_site,
+        )
+        try:
+            check(wanted, self.view.conditions.fleet, now=self.now)
+        except BadRestriction as error:
+            raise Refused(f"{error}. {error.hint}".rstrip(". ")) from error
+        (held,) = store.hold([wanted], now=self.now)
+        return f"waits for a person: {held.held_why}" if held.held_why else ""
+
+    def _reason(self, step: PlannedStep, action: Restrict) -> str:
+        said = self._text(action.reason) if action.reason else f"step {step.id}"
+        return f"{said} (playbook {self.row.playbook}, run {self.row.pk})"[:500]
+
+    def _evidence(self, step: PlannedStep) -> dict[str, object]:
+        return {
+            "playbook": self.row.playbook,
+            "version": self.row.version.number,
+            "run": self.row.pk,
+            "step": step.id,
+            "incident": self.row.incident_id,
+            "values": self.row.values,
+        }
+
+    def _text(self, text: str) -> str:
+        incident = "" if self.row.incident_id is None else f"INC-{self.row.incident_id}"
+        return self.view.filled(text, incident=incident, started_by=self.row.started_by)
+
+    def _send(self, step: PlannedStep, effect: Send) -> None:
+        """Put a message into the outbox. A question is asked even if a channel is not there."""
+        action = step.action
+        if isinstance(action, Notify | Webhook):
+            channels = [action.channel] if isinstance(action, Webhook) else action.channels
+            self._queue(
+                step.path, list(channels), self._text(action.subject), self._text(action.body)
+            )
+            return
+        try:
+            self._ask(step, escalated=effect.escalated)
+        except Refused:
+            return
+
+    def _ask(self, step: PlannedStep, *, escalated: bool) -> None:
+        action = step.action
+        path = f"{step.path}/escalated" if escalated else step.path
+        asks = f"{self.row.playbook} on {self.row.scope}, step {step.id}"
+        if isinstance(action, Approve):
+            to = action.escalate.channels if escalated and action.escalate else action.channels
+            question = self._text(action.question)
+            self._queue(path, to, f"Approval wanted: {question}", f"{question}\n\n{asks}")
+        elif isinstance(action, Manual):
+            instruction = self._text(action.instruction)
+            self._queue(path, action.channels, f"To do: {instruction}", f"{instruction}\n\n{asks}")
+
+    def _queue(self, path: str, channels: list[str], subject: str, body: str) -> None:
+        try:
+            notify.send(
+                channels or self._hearing(),
+                subject,
+                body,
+                self.row.incident_id,
+                key=self.row.key(path),
+                now=self.now,
+                severity=self._severity,
+            )
+        except notify.UnknownChannel as error:
+            raise Refused(str(error)) from error
+
+    @cached_property
+    def _severity(self) -> Severity:
+        if self.row.incident_id is None:
+            return Severity.WARNING
+        found = Incident.objects.filter(pk=self.row.incident_id).first()
+        return Severity.WARNING if found is None else Severity(found.severity)
+
+    def _hearing(self) -> list[str]:
+        """Return the channels that hear of what is as severe as the incident."""
+        return [
+            channel.name
+            for channel in NotificationChannel.objects.enabled()
+            if RANK[Severity(channel.min_severity)] <= RANK[self._severity]
+        ]
+
+    def _issue(self, step: PlannedStep, effect: Issue) -> str:
+        arguments = {"to": step.action.to} if isinstance(step.action, Migrate) else {}
+        issue(
+            self.row,
+            step.path,
+            kind=step.kind,
+            scope=self._scope(step),
+            arguments=arguments,
+            until=effect.until,
+            now=self.now,
+        )
+        return ""
+
+    def _withdraw(self, step: PlannedStep, effect: Withdraw) -> None:
+        key = self.row.key(step.path)
+        if not isinstance(step.action, Webhook):
+            withdraw(key, why=effect.why, now=self.now)
+            return
+        # Not sent any more after the run has gone another way.
+        Delivery.objects.filter(key=key, state=Delivery.State.QUEUED).update(
+            state=Delivery.State.FAILED, error=f"withdrawn: {effect.why}"[:500]
+        )

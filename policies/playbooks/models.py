@@ -1,0 +1,228 @@
+"""Playbooks in versions, their runs with each step, and the directives that they give."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from policies.playbooks.document import Program
+from policies.playbooks.machine import OVER, RunState, StepState
+from policies.playbooks.parse import parse
+from policies.scopes import Scope, ScopeKind
+
+__all__ = ["Directive", "PlaybookRun", "PlaybookVersion", "StepRun"]
+
+_SCOPE_KINDS = [(each.value, each.value) for each in ScopeKind]
+
+
+class PlaybookVersionQuerySet(models.QuerySet["PlaybookVersion"]):
+    def active(self) -> PlaybookVersionQuerySet:
+        """The versions by which new runs are started: one of each playbook, at most."""
+        return self.filter(state=PlaybookVersion.State.ACTIVE)
+
+    def newest(self) -> PlaybookVersionQuerySet:
+        """Of each playbook the active version, or else the last."""
+        is_active = models.Case(models.When(state="active", then=1), default=0)
+        same = PlaybookVersion.objects.filter(name=models.OuterRef("name"))
+        best = same.order_by(is_active.desc(), "-number").values("pk")[:1]
+        return self.filter(pk=models.Subquery(best))
+
+
+class PlaybookVersion(models.Model):
+    """A playbook as it was written once. What it says is never changed: a trigger sees to it."""
+
+    class State(models.TextChoices):
+        DRAFT = "draft", "Draft"
+        ACTIVE = "active", "Active"
+        RETIRED = "retired", "Retired"
+
+    name = models.CharField(max_length=60)
+    number = models.PositiveIntegerField()
+    text = models.TextField(help_text="YAML")
+    state = models.CharField(max_length=8, choices=State.choices, default=State.DRAFT)
+    author = models.CharField(max_length=200)
+    created_at = models.DateTimeField()
+    reviewer = models.CharField(max_length=200, blank=True, help_text="Who activated it")
+    activated_at = models.DateTimeField(null=True, blank=True)
+    retired_at = models.DateTimeField(null=True, blank=True)
+
+    objects = PlaybookVersionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name", "-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["name", "number"], name="playbook_version"),
+            models.UniqueConstraint(
+                fields=["name"], condition=Q(state="active"), name="playbook_one_active"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.number}"
+
+    @property
+    def program(self) -> Program:
+        """What it says. Its text was checked when it was saved."""
+        return parse(self.text)
+
+
+class PlaybookRunQuerySet(models.QuerySet["PlaybookRun"]):
+    def live(self) -> PlaybookRunQuerySet:
+        """Runs that still do something, or wait to."""
+        return self.exclude(state__in=OVER)
+
+
+class PlaybookRun(models.Model):
+    """A playbook at work on one scope."""
+
+    STATES = [(state.value, state.value) for state in RunState]
+
+    version = models.ForeignKey(PlaybookVersion, on_delete=models.PROTECT, related_name="runs")
+    #: that of its version, for the constraint
+    playbook = models.CharField(max_length=60)
+    scope_kind = models.CharField(max_length=12, choices=_SCOPE_KINDS)
+    scope_name = models.CharField(max_length=300)
+    values = models.JSONField(default=dict, help_text="What the rule saw that started it")
+    inputs = models.JSONField(default=dict, help_text="Inputs of the playbook, by name")
+    incident_id = models.BigIntegerField(null=True, blank=True)
+    state = models.CharField(max_length=10, choices=STATES)
+    why = models.TextField(blank=True, help_text="Why it is where it is")
+    place = models.PositiveIntegerField(
+        default=0, help_text="Which of all steps, in the order of the text, is next or waits"
+    )
+    started_at = models.DateTimeField()
+    started_by = models.CharField(max_length=200)
+    deadline = models.DateTimeField(help_text="All of it is over by then")
+    due_at = models.DateTimeField(null=True, help_text="When it is to be looked at next")
+    paused_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    objects = PlaybookRunQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-started_at", "-id"]
+        constraints = [
+            # Two who see the same new incident start one run.
+            models.UniqueConstraint(
+                fields=["playbook", "scope_kind", "scope_name", "incident_id"],
+                condition=Q(state__in=["running", "waiting", "paused"], incident_id__isnull=False),
+                name="playbook_run_one_per_incident",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-started_at", "-id"], name="playbook_run_started"),
+            models.Index(fields=["incident_id"], name="playbook_run_incident"),
+            models.Index(
+                fields=["due_at"], condition=Q(due_at__isnull=False), name="playbook_run_due"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"run {self.pk} of {self.playbook} on {self.scope}"
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(ScopeKind(self.scope_kind), self.scope_name)
+
+    def key(self, path: str) -> str:
+        """What tells the effect of one step from all others, however often it is asked for."""
+        return f"playbook:{self.pk}/{path}"
+
+
+class StepRun(models.Model):
+    """A step that has begun. It begins once: a constraint sees to it."""
+
+    STATES = [(state.value, state.value) for state in StepState]
+
+    run = models.ForeignKey(PlaybookRun, on_delete=models.CASCADE, related_name="steps")
+    path = models.CharField(max_length=80, help_text="Its place: 2, 2.then.0, or 2/undo")
+    step = models.CharField(max_length=70, help_text="Its id in the playbook")
+    kind = models.CharField(max_length=12)
+    state = models.CharField(max_length=10, choices=STATES)
+    entered_at = models.DateTimeField()
+    deadline = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    by = models.CharField(max_length=200, blank=True, help_text="Who answered")
+    note = models.TextField(blank=True)
+    value = models.FloatField(null=True, help_text="Of its restriction")
+    lease_until = models.DateTimeField(
+        null=True, help_text="How long its restriction is held for; null: it holds none"
+    )
+    escalated = models.BooleanField(default=False)
+    since = models.DateTimeField(null=True, help_text="Since when its condition holds")
+    seen_at = models.DateTimeField(null=True, help_text="When that was last looked at")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "path"], name="playbook_step_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.step} ({self.path}): {self.state}"
+
+
+class DirectiveQuerySet(models.QuerySet["Directive"]):
+    def open(self) -> DirectiveQuerySet:
+        """Those of which nothing final is known."""
+        return self.filter(state__in=Directive.OPEN)
+
+
+class Directive(models.Model):
+    """What jobs are to do, for the executor to take up: an outbox with a ledger."""
+
+    class Kind(models.TextChoices):
+        CHECKPOINT = "checkpoint", "Checkpoint"
+        MIGRATE = "migrate", "Migrate"
+        RESUME = "resume", "Resume"
+
+    class State(models.TextChoices):
+        ISSUED = "issued", "Issued"
+        #: an executor has taken it up
+        ACKNOWLEDGED = "acknowledged", "Acknowledged"
+        #: the jobs have done it
+        APPLIED = "applied", "Applied"
+        #: its effect has been measured
+        MEASURED = "measured", "Measured"
+        #: what came of it is known
+        VERDICT = "verdict", "Verdict"
+        #: it cannot be done; ``note`` says why
+        REFUSED = "refused", "Refused"
+        #: whoever gave it does not want it any more
+        WITHDRAWN = "withdrawn", "Withdrawn"
+
+    OPEN = (State.ISSUED, State.ACKNOWLEDGED)
+    #: From each state, what may follow.
+    NEXT: dict[str, frozenset[str]] = {
+        State.ISSUED: frozenset({State.ACKNOWLEDGED, State.REFUSED, State.WITHDRAWN}),
+        State.ACKNOWLEDGED: frozenset({State.APPLIED, State.REFUSED, State.WITHDRAWN}),
+        State.APPLIED: frozenset({State.MEASURED}),
+        State.MEASURED: frozenset({State.VERDICT}),
+    }
+
+    key = models.CharField(max_length=200, unique=True, help_text="Whose it is: one step, once")
+    run = models.ForeignKey(PlaybookRun, on_delete=models.CASCADE, related_name="directives")
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    scope_kind = models.CharField(max_length=12, choices=_SCOPE_KINDS)
+    scope_name = models.CharField(max_length=300)
+    arguments = models.JSONField(default=dict)
+    state = models.CharField(max_length=12, choices=State.choices, default=State.ISSUED)
+    issued_at = models.DateTimeField()
+    expires_at = models.DateTimeField(help_text="Not to be taken up after this")
+    note = models.TextField(blank=True)
+    ledger = models.JSONField(default=list, help_text="State, time and note of each change")
+
+    objects = DirectiveQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                condition=Q(state__in=["issued", "acknowledged"]),
+                name="directive_open",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.scope_kind} {self.scope_name}: {self.state}"

@@ -1,0 +1,1 @@
+"""Limits in force: the only way in which policy touches the fleet."""

@@ -1,0 +1,201 @@
+"""What came of a restriction: from reports and readings to numbers, and to a sentence. Pure."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.restrictions.kinds import KINDS, RestrictionKind
+
+__all__ = ["Applied", "Effect", "Means", "Outcome", "Readings", "effect_of", "outcome", "sentence"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: A GPU over its cap by no more than this keeps to it: caps are met on average, W or MHz are round.
+_OVER_SHARE = 0.02
+_OVER = {RestrictionKind.POWER_CAP_W: 2.0, RestrictionKind.CLOCK_CAP_MHZ: 15.0}
+#: With more GPUs than this share over it, a cap is not kept to.
+_MAY_EXCEED = 0.05
+
+
+class Outcome(enum.StrEnum):
+    """What a restriction came to."""
+
+    #: All GPUs have it, and keep to it.
+    HOLDS = "holds"
+    #: Some GPUs do not have it.
+    PARTLY = "partly"
+    #: No GPU has it.
+    NOT_APPLIED = "not_applied"
+    #: GPUs have it and are over it.
+    EXCEEDED = "exceeded"
+    #: It is none that GPUs have. What they did meanwhile is shown.
+    MEASURED = "measured"
+    #: It ended, or readings are missing, before anything could be seen.
+    UNMEASURED = "unmeasured"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What agents told of a limit, in GPUs."""
+
+    expected: int
+    applied: int = 0
+    refused: int = 0
+    failed: int = 0
+    #: until nearly all of them had it
+    seconds: float | None = None
+    #: what was said of those that do not have it
+    error: str = ""
+
+    @property
+    def silent(self) -> int:
+        return max(self.expected - self.applied - self.refused - self.failed, 0)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.silent == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Means of GPUs over a span, a row each. NaN: no reading."""
+
+    power_w: Floats
+    temp_c: Floats
+    sm_mhz: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """The same GPUs before and after. Each of them stands for ``weight`` of the scope."""
+
+    before: Means
+    after: Means
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What GPUs did ``after_s`` after a restriction came into force. None: not known."""
+
+    gpus: int
+    measured: int
+    after_s: float
+    power_before_w: float | None = None
+    power_after_w: float | None = None
+    temp_change_c: float | None = None
+    clock_change_mhz: float | None = None
+    #: of the measured GPUs, those above the cap
+    over: int = 0
+
+    @property
+    def fell_w(self) -> float | None:
+        if self.power_before_w is None or self.power_after_w is None:
+            return None
+        return self.power_before_w - self.power_after_w
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON keeps it."""
+        return {**asdict(self), "fell_w": self.fell_w}
+
+
+def effect_of(
+    readings: Readings, kind: RestrictionKind, value: float | None, *, gpus: int, after_s: float
+) -> Effect:
+    """Compare the GPUs that were read both before and after. ``value``: the cap, if it is one."""
+    before, after, weight = readings.before, readings.after, readings.weight
+    both = ~np.isnan(before.power_w) & ~np.isnan(after.power_w)
+    if not both.any():
+        return Effect(gpus, 0, after_s)
+    return Effect(
+        gpus=gpus,
+        measured=int(both.sum()),
+        after_s=after_s,
+        power_before_w=round(float(before.power_w[both].sum()) * weight, 1),
+        power_after_w=round(float(after.power_w[both].sum()) * weight, 1),
+        temp_change_c=_mean(after.temp_c - before.temp_c),
+        clock_change_mhz=_mean(after.sm_mhz - before.sm_mhz),
+        over=_over(after, kind, value),
+    )
+
+
+def _over(after: Means, kind: RestrictionKind, value: float | None) -> int:
+    if value is None or kind not in _OVER:
+        return 0
+    read = after.power_w if kind is RestrictionKind.POWER_CAP_W else after.sm_mhz
+    return int((read > value * (1.0 + _OVER_SHARE) + _OVER[kind]).sum())
+
+
+def _mean(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return round(float(known.mean()), 2) if len(known) else None
+
+
+def outcome(applied: Applied | None, effect: Effect) -> Outcome:
+    """Say what it came to. ``applied`` is None for kinds that no agent sets."""
+    if applied is None:
+        return Outcome.MEASURED if effect.measured else Outcome.UNMEASURED
+    if not applied.applied:
+        return Outcome.NOT_APPLIED
+    if applied.applied < applied.expected:
+        return Outcome.PARTLY
+    if not effect.measured:
+        return Outcome.UNMEASURED
+    exceeded = effect.over > _MAY_EXCEED * effect.measured
+    return Outcome.EXCEEDED if exceeded else Outcome.HOLDS
+
+
+def sentence(
+    kind: RestrictionKind, value: float | None, applied: Applied | None, effect: Effect | None
+) -> str:
+    """Return it in words: "asked 500 W, applied in 4 s on 31 of 32 GPUs, power fell 6.1 kW"."""
+    asked = f"asked {value:g} {KINDS[kind].unit}" if value is not None else f"asked {kind}"
+    parts = [asked]
+    if applied is not None:
+        parts.append(_applied_words(applied))
+    if effect is not None:
+        parts += _effect_words(effect)
+    return ", ".join(parts)
+
+
+def _applied_words(applied: Applied) -> str:
+    if not applied.applied:
+        why = f": {applied.error}" if applied.error else ""
+        return f"applied on none of {applied.expected} GPUs{why}"
+    within = "" if applied.seconds is None else f" in {applied.seconds:.0f} s"
+    return f"applied{within} on {applied.applied} of {applied.expected} GPUs"
+
+
+def _effect_words(effect: Effect) -> list[str]:
+    fell_w = effect.fell_w
+    if fell_w is None:
+        return ["nothing was measured"]
+    words = [_change("power", fell_w / 1000.0, "kW", 0.05)]
+    if effect.temp_change_c is not None and abs(effect.temp_change_c) >= 0.5:
+        words.append(f"{abs(effect.temp_change_c):.0f} °C {_way(-effect.temp_change_c)}")
+    if effect.over:
+        words.append(f"{effect.over} of {effect.measured} GPUs are over it")
+    words[-1] += f" in {_duration(effect.after_s)}"
+    return words
+
+
+def _change(what: str, fell: float, unit: str, least: float) -> str:
+    if abs(fell) < least:
+        return f"{what} did not change"
+    return f"{what} {'fell' if fell > 0 else 'rose'} {abs(fell):.1f} {unit}"
+
+
+def _way(fell: float) -> str:
+    return "cooler" if fell > 0 else "hotter"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90.0:
+        return f"{seconds:.0f} s"
+    return f"{math.floor(seconds / 60.0 + 0.5)} min"

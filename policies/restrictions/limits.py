@@ -1,0 +1,191 @@
+"""The limits that agents are to set: what is in force, cut to the nodes of each agent.
+
+12,500 agents ask every few seconds, so an answer costs no query: each process keeps the limits of
+the whole fleet, and looks once a second whether anything has changed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+import numpy as np
+from django.conf import settings
+
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+from headroom.contracts import BatchError, Limit
+from policies.restrictions.kinds import LIMITS
+from policies.restrictions.models import RestrictionGeneration, read_in_force
+from policies.restrictions.strictest import InForce, Standing
+from policies.scopes import ScopeKind, UnknownScope, row_of
+from telemetry.directory import AgentScope
+
+__all__ = ["LimitTable", "TooManyLimits", "answer", "expire", "make_table"]
+
+#: What the contract lets an answer have.
+MOST = 10_000
+#: A change takes effect in every process within this time.
+MAX_AGE_S = 1.0
+
+
+class TooManyLimits(BatchError):
+    """An agent speaks for more than an answer holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class LimitTable:
+    """The limits on each node, by its database id. ``ends_at`` is when the first of them ends."""
+
+    by_node: dict[int, list[Limit]]
+    site_of_node: dict[int, int]
+    ends_at: float
+    _encoded: dict[int, tuple[AgentScope, bytes]] = field(default_factory=dict)
+
+    def encoded(self, scope: AgentScope) -> bytes:
+        """Return the limits of an agent as a JSON array. Raises :class:`TooManyLimits`."""
+        if not self.by_node:
+            return b"[]"
+        known = self._encoded.get(scope.agent_id)
+        # The scope is the same object for as long as no agent's scope changes.
+        if known is not None and known[0] is scope:
+            return known[1]
+        limits = [limit for node in self._nodes(scope) for limit in self.by_node[node]]
+        if len(limits) > MOST:
+            raise TooManyLimits(
+                "too_many_limits",
+                f"{len(limits)} limits are in force on the nodes of {scope.name}; an answer has"
+                f" room for {MOST}",
+                hint="let several agents speak for these nodes",
+            )
+        made = msgspec.json.encode(limits)
+        self._encoded[scope.agent_id] = (scope, made)
+        return made
+
+    def _nodes(self, scope: AgentScope) -> Iterator[int]:
+        if not scope.site_ids:
+            yield from sorted(self.by_node.keys() & scope.node_ids)
+            return
+        for node, site in self.site_of_node.items():
+            if scope.holds(node_id=node, site_id=site):
+                yield node
+
+
+def make_table(in_force: InForce, fleet: FleetArrays) -> LimitTable:
+    """Cut what is in force to the nodes of ``fleet``. Pure.
+
+    A node gets, of each kind, the strictest, and of the others those that outlast all that are
+    stricter: when the strictest ends, the next is there already, and the GPU is never free between.
+    """
+    by_node: dict[int, list[Limit]] = {}
+    for kind in LIMITS:
+        wide = [each for each in in_force.of(kind) if each.scope.kind is not ScopeKind.GPU]
+        covered_until = np.full(len(fleet.nodes), -np.inf)
+        for each in wide:
+            _spread(by_node, each, in_force, fleet, covered_until)
+        for each in in_force.of(kind):
+            if each.scope.kind is ScopeKind.GPU:
+                _put_on_gpu(by_node, each, fleet)
+    ends = [each.expires_at.timestamp() for each in in_force.standing if each.kind in LIMITS]
+    node_site = fleet.racks.site[fleet.nodes.rack]
+    row_of_node = fleet.nodes.index_by_id
+    return LimitTable(
+        by_node=by_node,
+        site_of_node={node: int(fleet.sites.ids[node_site[row_of_node[node]]]) for node in by_node},
+        ends_at=min(ends, default=float("inf")),
+    )
+
+
+def _spread(
+    by_node: dict[int, list[Limit]],
+    each: Standing,
+    in_force: InForce,
+    fleet: FleetArrays,
+    covered_until: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> None:
+    """Put a restriction on the nodes on which it will once be the strictest."""
+    ends_at = each.expires_at.timestamp()
+    rows = in_force.node_rows(fleet, each.scope)
+    rows = rows[covered_until[rows] < ends_at]
+    covered_until[rows] = ends_at
+    ids, names = fleet.nodes.ids[rows].tolist(), fleet.nodes.names[rows].tolist()
+    for node, name in zip(ids, names, strict=True):
+        by_node.setdefault(node, []).append(_limit(each, name))
+
+
+def _put_on_gpu(by_node: dict[int, list[Limit]], each: Standing, fleet: FleetArrays) -> None:
+    try:
+        gpu = row_of(fleet, each.scope)
+    except UnknownScope:
+        return
+    row = fleet.gpus.node[gpu]
+    limit = _limit(each, fleet.nodes.names[row], int(fleet.gpus.index[gpu]))
+    by_node.setdefault(int(fleet.nodes.ids[row]), []).append(limit)
+
+
+def _limit(each: Standing, node: str, gpu: int | None = None) -> Limit:
+    return Limit(
+        id=each.limit_id,
+        node=node,
+        kind=each.kind.value,
+        value=each.number,
+        expires_at=each.expires_at.timestamp(),
+        gpu=gpu,
+    )
+
+
+# --- What this process keeps ----------------------------------------------------------------------
+
+
+class _Kept:
+    """The table of this process, shared by its threads."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._table: LimitTable | None = None
+        self._made_of: tuple[int, int] | None = None
+        self._checked_at = -float("inf")
+
+    def table(self, now: float) -> LimitTable:
+        """Return the table as of at most a second ago, and never with a lease that has ended."""
+        table = self._table
+        is_fresh = self._monotonic() - self._checked_at <= MAX_AGE_S
+        if table is not None and is_fresh and now < table.ends_at:
+            return table
+        with self._lock:
+            return self._refreshed(now)
+
+    def forget(self) -> None:
+        """Look again at the next call."""
+        self._checked_at = -float("inf")
+        self._made_of = None
+
+    def _refreshed(self, now: float) -> LimitTable:
+        asked_at = self._monotonic()
+        table = self._table
+        if table is None or asked_at - self._checked_at > MAX_AGE_S or now >= table.ends_at:
+            fleet = snapshot.current()
+            made_of = RestrictionGeneration.current(), fleet.generation
+            if table is None or made_of != self._made_of or now >= table.ends_at:
+                table = make_table(read_in_force(datetime.fromtimestamp(now, UTC)), fleet)
+            self._table, self._made_of, self._checked_at = table, made_of, asked_at
+        return table
+
+
+_kept = _Kept()
+expire = _kept.forget
+
+
+def answer(scope: AgentScope, now: float) -> bytes:
+    """Return the body of the answer to an agent: a LimitSet in JSON.
+
+    No query but one a second for each process, and three more after something has changed.
+    """
+    limits = _kept.table(now).encoded(scope)
+    valid_for_s = settings.LIMITS_VALID_FOR_S
+    return b'{"limits":%s,"now":%.6f,"valid_for_s":%g}' % (limits, now, valid_for_s)

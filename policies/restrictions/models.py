@@ -1,0 +1,243 @@
+"""Restrictions, their ledger, and the fleet breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.strictest import InForce, Standing, limit_id
+from policies.scopes import Scope, ScopeKind
+
+__all__ = [
+    "FleetBreaker",
+    "Restriction",
+    "RestrictionEvent",
+    "RestrictionGeneration",
+]
+
+_PERSON = "user:"
+
+
+class RestrictionQuerySet(models.QuerySet["Restriction"]):
+    def live(self) -> RestrictionQuerySet:
+        """Those whose owner wants them, as far as is known: in force, held or refused."""
+        return self.filter(state__in=Restriction.LIVE)
+
+    def in_force(self, now: datetime) -> RestrictionQuerySet:
+        """Those that have an effect at ``now``, whether or not a sweep has passed."""
+        return self.filter(state=Restriction.State.IN_FORCE, expires_at__gt=now)
+
+    def waiting(self, now: datetime) -> RestrictionQuerySet:
+        """Those of which a person has to decide something."""
+        held = Q(state=Restriction.State.HELD) | Q(held_value__isnull=False)
+        return self.live().filter(held, expires_at__gt=now).exclude(state=Restriction.State.REFUSED)
+
+    def uncounted_by_people(self, now: datetime) -> RestrictionQuerySet:
+        """What is in force at ``now`` without any person having issued or approved it."""
+        return self.in_force(now).filter(decided_by="").exclude(owner__startswith=_PERSON)
+
+    def of_owners(self, owners: Iterable[str]) -> RestrictionQuerySet:
+        return self.filter(owner__in=set(owners))
+
+
+class Restriction(models.Model):
+    """A lease on an effect: what somebody wants of a scope, until when, and what became of it."""
+
+    class State(models.TextChoices):
+        #: It waits for a person, and has no effect.
+        HELD = "held", "Held"
+        IN_FORCE = "in_force", "In force"
+        #: A person refused or lifted it while its owner goes on to want it. It has no effect.
+        REFUSED = "refused", "Refused"
+        #: Nobody renewed its lease.
+        EXPIRED = "expired", "Expired"
+        #: Its cause has ended, or whoever issued it has lifted it.
+        RELEASED = "released", "Released"
+
+    LIVE = (State.HELD, State.IN_FORCE, State.REFUSED)
+
+    kind = models.CharField(max_length=40, choices=[(k.value, k.value) for k in RestrictionKind])
+    scope_kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in ScopeKind])
+    scope_name = models.CharField(max_length=300)
+    value = models.FloatField(null=True, help_text="In the unit of the kind; null: it takes none")
+    held_value = models.FloatField(null=True, help_text="A stricter one that waits for a person")
+    refused_value = models.FloatField(
+        null=True, help_text="A person refused this one: nothing so strict is asked again"
+    )
+    reason = models.CharField(max_length=500)
+    owner = models.CharField(max_length=200, help_text="rule:NAME, playbook:RUN/STEP or user:NAME")
+    cause = models.CharField(max_length=300, help_text="Stays the same for as long as the reason")
+    evidence = models.JSONField(default=dict)
+    state = models.CharField(max_length=10, choices=State.choices)
+    version = models.IntegerField(default=1, help_text="Grows as its value or its state changes")
+    issued_at = models.DateTimeField()
+    expires_at = models.DateTimeField(help_text="It ends then by itself")
+    cycle = models.IntegerField(default=0, help_text="How many values have come into force")
+    effect_at = models.DateTimeField(null=True, help_text="When the last of them did")
+    held_why = models.CharField(max_length=500, blank=True)
+    decided_by = models.CharField(max_length=200, blank=True, help_text="Who approved it")
+    ended_at = models.DateTimeField(null=True, help_text="When it last ceased to have an effect")
+    ended_by = models.CharField(max_length=200, blank=True)
+    ended_why = models.CharField(max_length=500, blank=True)
+
+    objects = RestrictionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-issued_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "cause", "kind", "scope_kind", "scope_name"],
+                condition=Q(state__in=["held", "in_force", "refused"]),
+                name="restriction_one_live",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="in_force") | Q(effect_at__isnull=False),
+                name="restriction_in_force_since",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-issued_at", "-id"], name="restriction_issued"),
+            models.Index(
+                fields=["expires_at"],
+                condition=Q(state__in=["held", "in_force", "refused"]),
+                name="restriction_live_expires",
+            ),
+            models.Index(fields=["effect_at"], name="restriction_effect"),
+            models.Index(fields=["scope_kind", "scope_name"], name="restriction_scope"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.scope}: {self.state}"
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(ScopeKind(self.scope_kind), self.scope_name)
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """The same as ``Wanted.key``."""
+        return self.owner, self.cause, self.kind, self.scope_kind, self.scope_name
+
+    @property
+    def is_of_a_person(self) -> bool:
+        return self.owner.startswith(_PERSON)
+
+    @property
+    def in_force_since(self) -> datetime:
+        """Since when its value is in force, or was to the end."""
+        if self.effect_at is None:
+            raise ValueError(f"{self} never had an effect")
+        return self.effect_at
+
+    @property
+    def limit_id(self) -> str:
+        """How agents know it."""
+        return limit_id(self.pk)
+
+
+def read_in_force(now: datetime) -> InForce:
+    """Return what is in force at ``now``. One query."""
+    # As tuples: to make thousands of model instances takes ten times as long.
+    rows = Restriction.objects.in_force(now).order_by("id").values_list(*_STANDING)
+    return InForce(
+        now,
+        tuple(
+            Standing(pk, RestrictionKind(kind), Scope(ScopeKind(scope_kind), name), *rest)
+            for pk, kind, scope_kind, name, *rest in rows
+        ),
+    )
+
+
+#: The fields of Standing, in their order.
+_STANDING = (
+    "id", "kind", "scope_kind", "scope_name", "value", "reason", "owner", "cause", "issued_at",
+    "expires_at",
+)  # fmt: skip
+
+
+class RestrictionEvent(models.Model):
+    """One line of the ledger. Rows are added and never changed: a trigger sees to it."""
+
+    class Kind(models.TextChoices):
+        ISSUED = "issued", "Issued"
+        HELD = "held", "Held for a person"
+        IN_FORCE = "in_force", "In force"
+        CHANGED = "changed", "Value changed"
+        EXTENDED = "extended", "Extended"
+        APPROVED = "approved", "Approved"
+        REFUSED = "refused", "Refused"
+        LIFTED = "lifted", "Lifted"
+        RELEASED = "released", "Released"
+        EXPIRED = "expired", "Expired"
+        #: An agent has reported on it.
+        ACKNOWLEDGED = "acknowledged", "Acknowledged"
+        #: All GPUs have reported, or time was up.
+        APPLIED = "applied", "Applied"
+        #: What power, heat and clocks did in the first minute.
+        MEASURED = "measured", "Measured"
+        #: What came of it.
+        VERDICT = "verdict", "Verdict"
+
+    #: These are written once for each value.
+    ONCE = (Kind.ACKNOWLEDGED, Kind.APPLIED, Kind.MEASURED, Kind.VERDICT)
+
+    restriction = models.ForeignKey(Restriction, on_delete=models.PROTECT, related_name="events")
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    by = models.CharField(max_length=200, help_text="user name, owner, or 'system'")
+    text = models.CharField(max_length=1000, blank=True)
+    data = models.JSONField(default=dict)
+    cycle = models.IntegerField(default=0, help_text="Which of its values it is about")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["restriction", "cycle", "kind"],
+                condition=Q(kind__in=["acknowledged", "applied", "measured", "verdict"]),
+                name="restriction_event_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.restriction_id} {self.kind} at {self.at:%H:%M:%S}"
+
+
+class FleetBreaker(models.Model):
+    """One row: whether policies may add effects. Open: they may not."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    is_open = models.BooleanField(default=False)
+    by = models.CharField(max_length=200, blank=True)
+    reason = models.CharField(max_length=500, blank=True)
+    at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="fleet_breaker_one_row")]
+
+    def __str__(self) -> str:
+        return "open" if self.is_open else "closed"
+
+    @staticmethod
+    def current() -> FleetBreaker:
+        """Return it as it is. One query."""
+        return FleetBreaker.objects.first() or FleetBreaker()
+
+
+class RestrictionGeneration(models.Model):
+    """One row, whose number differs after every change of a restriction: triggers see to it."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    number = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+    @staticmethod
+    def current() -> int:
+        """Return the number now, or 0. One query."""
+        return RestrictionGeneration.objects.values_list("number", flat=True).first() or 0

@@ -1,0 +1,1 @@
+"""Conditions on headroom, in versions, and what they do."""

@@ -1,0 +1,23 @@
+"""Celery tasks that put the parts of policies together."""
+
+from __future__ import annotations
+
+import time
+
+from celery import shared_task
+from django.utils import timezone
+
+from policies import loop
+from policies.rules import keeping
+
+
+@shared_task
+def evaluate() -> None:
+    """Do one round of the policy loop."""
+    loop.evaluate_once(time.time())
+
+
+@shared_task
+def forget() -> None:
+    """Drop what rules did long ago."""
+    keeping.forget(timezone.now())

@@ -1,0 +1,73 @@
+"""Forecasts are kept, compared when they are due, and summed up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from policies.headroom import forecasts, live
+from policies.headroom.models import ForecastScore
+from policies.scopes import ScopeKind
+from tests.builders.accounts import api_client
+from tests.builders.fleet import SmallFleet, small_fleet
+
+
+@pytest.fixture
+def fleet() -> SmallFleet:
+    return small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
+
+
+def a_minute(fleet: SmallFleet, at: float, power_w: float) -> int:
+    fleet.report(at=at, power_w=power_w)
+    return forecasts.score(live.current(at))
+
+
+def test_a_forecast_is_compared_with_what_came_when_it_is_due(fleet: SmallFleet) -> None:
+    start = 60.0 * (time.time() // 60 - 10)
+    made = [a_minute(fleet, start + 60 * minute, 400.0) for minute in range(5)]
+    assert made == [0] * 5
+    # One site, three domains, one zone, two racks.
+    assert a_minute(fleet, start + 300, 450.0) == 7
+    rows = ForecastScore.objects.filter(kind="rack")
+    assert [(row.horizon_s, row.count) for row in rows] == [(300, 2)]
+    found = {each.kind: each.errors for each in forecasts.scores(start + 300)}
+    # It was flat, and rose by 8 · 50 W and what the hosts make of it.
+    rise_w = 8 * 50 * 1.5
+    assert found[ScopeKind.RACK].bias_w == pytest.approx(-rise_w, rel=1e-3)
+    assert found[ScopeKind.RACK].percentile_w(0.95) == pytest.approx(rise_w, rel=0.16)
+    assert found[ScopeKind.SITE].bias_w == pytest.approx(-2 * rise_w, rel=1e-3)
+
+
+def test_it_is_done_once_a_minute_and_adds_up(fleet: SmallFleet) -> None:
+    start = 60.0 * (time.time() // 60 - 20)
+    for minute in range(8):
+        a_minute(fleet, start + 60 * minute, 400.0)
+        assert forecasts.score(live.current(start + 60 * minute + 1.5)) == 0
+    row = ForecastScore.objects.filter(kind="rack", horizon_s=300)
+    assert sum(each.count for each in row) == 6
+    assert sum(sum(each.histogram) for each in row) == 6
+
+
+def test_old_scores_are_forgotten(fleet: SmallFleet) -> None:
+    start = 60.0 * (time.time() // 60 - 10)
+    for minute in range(6):
+        a_minute(fleet, start + 60 * minute, 400.0)
+    forecasts.forget(start + 29 * 86_400)
+    assert ForecastScore.objects.exists()
+    forecasts.forget(start + 32 * 86_400)
+    assert not ForecastScore.objects.exists()
+
+
+def test_the_api_shows_how_far_off_they_are(fleet: SmallFleet) -> None:
+    start = 60.0 * (time.time() // 60 - 5)
+    for minute in range(6):
+        a_minute(fleet, start + 60 * minute, 400.0)
+    answer = api_client().get("/api/v1/forecast-scores?hours=2").json()
+    assert answer["hours"] == 2
+    by_kind = {row["kind"]: row for row in answer["results"]}
+    assert by_kind["site"]["horizon_s"] == 300
+    assert by_kind["site"]["count"] == 1
+    assert by_kind["site"]["p50_w"] <= 10.0
+    refused = api_client().get("/api/v1/forecast-scores?hours=many")
+    assert refused.status_code == 400

@@ -1,0 +1,62 @@
+"""A small fleet, and restrictions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleet import snapshot
+from policies.restrictions import limits
+from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.scopes import Scope, ScopeKind
+from telemetry import stream
+from telemetry.directory import forget_scopes
+from tests.builders.fleet import SmallFleet, small_fleet
+
+CAP = RestrictionKind.POWER_CAP_W
+DRAIN = RestrictionKind.DRAIN
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(db: None) -> Iterator[None]:
+    """An empty Redis, and caches that do not remember the last test's database."""
+    stream.connection().flushall()
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    forget_scopes()
+    snapshot.expire()
+    limits.expire()
+
+
+@pytest.fixture
+def fleet(clean_stores: None) -> SmallFleet:
+    """Two sites with five racks each, so that a rack is a fifth of its site."""
+    made = small_fleet(rows=("A",), racks_per_row=5)
+    snapshot.expire()
+    return made
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_wanted(on: str = "rack oslo/A01", *, for_s: float = 60.0, **given: Any) -> Wanted:
+    """A power cap of a rule, for a minute from now. It takes 140 of 700 W."""
+    kind, _, name = on.partition(" ")
+    fields: dict[str, Any] = {
+        "kind": CAP,
+        "scope": Scope(ScopeKind(kind), name),
+        "value": 560.0,
+        "reason": "rack over its budget",
+        "owner": "rule:rack-power",
+        "cause": on,
+        "expires_at": given.pop("at", now()) + timedelta(seconds=for_s),
+    }
+    return Wanted(**{**fields, **given})
