@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import zstandard
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils.cache import patch_vary_headers
 
-from dashboard.state import View
+T = TypeVar("T")
+
+
+class Made(Protocol):
+    """What is shown, at one moment: dashboard.state.View, dashboard.moments.Moment."""
+
+    @property
+    def version(self) -> str:
+        """Changes with what is shown."""
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return ``make()``, kept by ``key`` for as long as this is shown."""
+
 
 #: Shorter bodies are sent as they are, bytes.
 _LEAST_BYTES = 200
 
 
 def json_of(
-    request: HttpRequest, view: View, key: tuple[Hashable, ...], make: Callable[[], Any]
+    request: HttpRequest, view: Made, key: tuple[Hashable, ...], make: Callable[[], Any]
 ) -> HttpResponse:
     """Answer with JSON made once per view and ``key``, or 304 when the client has it."""
     etag = f'W/"{view.version}"'
@@ -34,7 +46,7 @@ def json_of(
 
 
 def panel_of(
-    request: HttpRequest, view: View, key: tuple[Hashable, ...], make: Callable[[], str]
+    request: HttpRequest, view: Made, key: tuple[Hashable, ...], make: Callable[[], str]
 ) -> HttpResponse:
     """Answer with HTML made once per view and ``key``, the same for everybody; or 204."""
     if (same := unchanged(request, view.version)) is not None:
@@ -45,7 +57,7 @@ def panel_of(
 
 
 def _compressed(
-    request: HttpRequest, view: View, key: tuple[Hashable, ...], make: Callable[[], bytes]
+    request: HttpRequest, view: Made, key: tuple[Hashable, ...], make: Callable[[], bytes]
 ) -> HttpResponse:
     """Compress here and not by a middleware.
 

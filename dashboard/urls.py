@@ -2,13 +2,67 @@
 
 from django.urls import path
 
-from dashboard.views import agents, fleet, gpu, lemons, node, rack, search, throttle
+from dashboard.views import (
+    agents,
+    conditions,
+    fleet,
+    gpu,
+    incidents,
+    lemons,
+    node,
+    playbooks,
+    rack,
+    restrictions,
+    rules,
+    search,
+    throttle,
+)
 
 urlpatterns = [
     path("", fleet.page, name="fleet"),
     path("racks/<int:rack_id>/", rack.page, name="rack"),
     path("nodes/<int:node_id>/", node.page, name="node"),
     path("gpus/<int:gpu_id>/", gpu.page, name="gpu"),
+    path("conditions/", conditions.page, name="conditions"),
+    path("conditions/<str:site>/", conditions.site_page, name="site-conditions"),
+    path("restrictions/", restrictions.page, name="restrictions"),
+    path("restrictions/new/", restrictions.issue, name="issue-restriction"),
+    path("restrictions/breaker/", restrictions.breaker, name="fleet-breaker-page"),
+    path("restrictions/<int:restriction_id>/", restrictions.detail, name="restriction"),
+    path(
+        "restrictions/<int:restriction_id>/extend/", restrictions.extend, name="extend-restriction"
+    ),
+    path("restrictions/<int:restriction_id>/lift/", restrictions.lift, name="lift-restriction"),
+    path(
+        "restrictions/<int:restriction_id>/approve/",
+        restrictions.approve,
+        name="approve-restriction",
+    ),
+    path(
+        "restrictions/<int:restriction_id>/refuse/", restrictions.refuse, name="refuse-restriction"
+    ),
+    path("rules/", rules.page, name="rules"),
+    # No rule's name begins so.
+    path("rules/_new/", rules.edit, name="new-rule"),
+    path("rules/_check", rules.check, name="check-rule"),
+    path("rules/<slug:name>/", rules.rule, name="rule"),
+    path("rules/<slug:name>/edit/", rules.edit, name="edit-rule"),
+    path("rules/<slug:name>/<int:number>/promote", rules.promote, name="promote-rule"),
+    path("rules/<slug:name>/<int:number>/retire", rules.retire, name="retire-rule"),
+    path("rules/<slug:name>/replay", rules.replay, name="replay-rule"),
+    path("incidents/", incidents.page, name="incidents"),
+    path("incidents/<int:number>/", incidents.incident, name="incident"),
+    path("incidents/INC-<int:number>/", incidents.incident),
+    path("incidents/<int:number>/<slug:verb>", incidents.act, name="act-on-incident"),
+    path("silences/<int:silence_id>/end", incidents.end_silence, name="end-silence"),
+    path("playbooks/", playbooks.page, name="playbooks-page"),
+    path("playbooks/<slug:name>/", playbooks.playbook, name="playbook-page"),
+    path("playbooks/<slug:name>/start", playbooks.start, name="start-playbook"),
+    path(
+        "playbooks/<slug:name>/<int:number>/<slug:verb>", playbooks.review, name="review-playbook"
+    ),
+    path("runs/<int:run_id>/", playbooks.run, name="playbook-run"),
+    path("runs/<int:run_id>/<slug:verb>", playbooks.act, name="act-on-run"),
     path("throttle/", throttle.page, name="throttle-events"),
     path("lemons/", lemons.page, name="lemons"),
     path("agents/", agents.page, name="agents"),
@@ -26,6 +80,20 @@ urlpatterns = [
     path("live/gpus/<int:gpu_id>", gpu.panel, name="live-gpu"),
     path("live/gpus/<int:gpu_id>/range", gpu.table, name="live-gpu-range"),
     path("live/gpus/<int:gpu_id>/events", gpu.events, name="live-gpu-events"),
+    path("live/conditions", conditions.panel, name="live-conditions"),
+    path("live/conditions/<str:site>", conditions.site_panel, name="live-site-conditions"),
+    path("live/restrictions", restrictions.panel, name="live-restrictions"),
+    path(
+        "live/restrictions/<int:restriction_id>",
+        restrictions.detail_panel,
+        name="live-restriction",
+    ),
+    path("live/rules", rules.panel, name="live-rules"),
+    path("live/rules/<slug:name>", rules.rule_panel, name="live-rule"),
+    path("live/replays/<int:replay_id>", rules.replay_panel, name="live-rule-replay"),
+    path("live/incidents", incidents.panel, name="live-incidents"),
+    path("live/incidents/<int:number>", incidents.incident_panel, name="live-incident"),
+    path("live/runs/<int:run_id>", playbooks.run_panel, name="live-playbook-run"),
     path("live/throttle", throttle.panel, name="live-throttle-events"),
     path("live/lemons", lemons.panel, name="live-lemons"),
     path("live/agents", agents.panel, name="live-agents"),

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
@@ -15,6 +16,8 @@ from accounts.roles import Capability
 from dashboard import cells, conditional, live, sites, stale_agents, state
 from dashboard.live import METRICS, Metric
 from dashboard.state import View
+from policies.incidents.models import Incident
+from policies.restrictions.models import Restriction
 
 __all__ = ["heatmap", "page", "panel", "pulse"]
 
@@ -139,4 +142,15 @@ def _make_panel_context(view: View, site: int | None) -> dict[str, Any]:
         "tiles": shown,
         "whole": sites.total(shown) if len(shown) > _SENTENCES else None,
         "trees": [(name, tree) for name, tree in trees if tree],
+        **_asks_for_somebody(),
+    }
+
+
+def _asks_for_somebody() -> dict[str, int]:
+    """Count what is restricted, what waits for a person, and incidents. Three queries."""
+    now = timezone.now()
+    return {
+        "restrictions": Restriction.objects.in_force(now).count(),
+        "waiting": Restriction.objects.waiting(now).count(),
+        "incidents": Incident.objects.unresolved().count(),
     }

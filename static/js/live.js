@@ -5,6 +5,7 @@
  *                                     null for never) and what the server's clock says; while it does
  *                                     so at least every 4 s, this script does not poll itself
  * window.headroom.lost()              a page's own poll failed
+ * window.headroom.now()               what the server's clock says, as far as is known, Unix s
  *
  * "live" is the age of the newest reading in the live frame. When the server cannot be reached the
  * indicator says "no contact" and the banner (#contact, made on demand) says since when, and what
@@ -108,7 +109,7 @@
     }
   }
 
-  window.headroom = { age, pulse, lost };
+  window.headroom = { age, pulse, lost, now: () => Date.now() / 1000 + skew };
 
   if (indicator && text) {
     setInterval(poll, POLL_MS);

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 from pytest_django.live_server_helper import LiveServer
 
 from accounts.roles import Role
-from dashboard import state
+from dashboard import moments, state
 from fleet import snapshot
 from telemetry import stream
 from telemetry.directory import forget_scopes
@@ -71,6 +71,7 @@ def clean_stores(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Ite
         forget_scopes()
         snapshot.expire()
         state.forget()
+        moments.forget()
 
     forget()
     yield

@@ -17,6 +17,15 @@ _SETTLE_MS = 2500
 _PAGES = {
     "fleet": "/",
     "fleet-heat": "/?metric=heat",
+    "conditions": "/conditions/",
+    "restrictions": "/restrictions/",
+    "restrictions-new": "/restrictions/new/",
+    "incidents": "/incidents/",
+    "rules": "/rules/",
+    "rule": "/rules/gpu-heat/",
+    "rule-edit": "/rules/gpu-heat/edit/",
+    "playbooks": "/playbooks/",
+    "playbook": "/playbooks/thermal-throttle/",
     "throttle": "/throttle/",
     "lemons": "/lemons/",
     "agents": "/agents/",
@@ -25,7 +34,10 @@ _PAGES = {
 }
 #: Pages that are reached from another one by the first link of this form.
 _BEHIND = {"rack": ("/", "#heatmap a.cell"), "node": ("rack", "a[href^='/nodes/']"),
-           "gpu": ("rack", "a[href^='/gpus/']")}  # fmt: skip
+           "gpu": ("rack", "a[href^='/gpus/']"),
+           "conditions-site": ("conditions", "#site-1"),
+           "incident": ("incidents", "#incidents-panel th a"),
+           "restriction": ("restrictions", "#restrictions-panel th a")}  # fmt: skip
 
 
 def main() -> None:
@@ -57,9 +69,9 @@ def shoot(page: Page, url: str, password_file: Path, out: Path, suffix: str) -> 
     addresses = {name: url + path for name, path in _PAGES.items()}
     for name, (start, link) in _BEHIND.items():
         page.goto(addresses.get(start, url + start))
-        found = page.locator(link).first.get_attribute("href")
-        if found:
-            addresses[name] = url + found
+        found = page.locator(link)
+        if found.count():
+            addresses[name] = f"{url}{found.first.get_attribute('href')}"
     for name, address in addresses.items():
         page.goto(address)
         page.wait_for_timeout(_SETTLE_MS)

@@ -10,7 +10,16 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from accounts.roles import Role
+from fleet import snapshot
 from fleet.models import Gpu
+from policies.incidents.models import Incident, Silence
+from policies.playbooks.models import PlaybookRun
+from policies.restrictions import store
+from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.restrictions.models import Restriction
+from policies.rules.machine import Phase
+from policies.scopes import Scope, ScopeKind
 from telemetry.faults.models import EccEvent
 from telemetry.lemons.models import LemonFinding
 from telemetry.models import ThrottleEvent, XidEvent
@@ -18,9 +27,22 @@ from telemetry.throttle.rules import Severity
 from tests.browser.chromium import DESKTOP, PHONE
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.policies import (
+    make_episode,
+    make_playbook,
+    make_replay,
+    make_rule,
+    make_run,
+    open_incident,
+    rule_text,
+    set_standing,
+)
 
 PAGES = [
-    "fleet", "heat", "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
+    "fleet", "heat", "conditions", "conditions-site", "restrictions", "restrictions-history",
+    "restrictions-new", "restriction",
+    "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
+    "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
 ]  # fmt: skip
 
 
@@ -32,6 +54,20 @@ def path_of(name: str, small: SmallFleet) -> str:
         "rack": f"/racks/{small.racks['oslo/A01'].pk}/",
         "node": f"/nodes/{node.pk}/",
         "gpu": f"/gpus/{small.gpu(node.name).pk}/",
+        "conditions": "/conditions/",
+        "conditions-site": "/conditions/oslo/",
+        "restrictions": "/restrictions/",
+        "restrictions-history": "/restrictions/?show=history",
+        "restrictions-new": "/restrictions/new/",
+        "restriction": f"/restrictions/{newest_restriction()}/",
+        "incidents": "/incidents/",
+        "incident": f"/incidents/{Incident.objects.latest('pk').pk}/",
+        "run": f"/runs/{PlaybookRun.objects.latest('pk').pk}/",
+        "rules": "/rules/",
+        "rule": "/rules/rack-hot/?old=1&new=2",
+        "rule-edit": "/rules/rack-hot/edit/",
+        "playbooks": "/playbooks/",
+        "playbook": "/playbooks/cool-down/?kind=rack&scope=oslo/A01",
         "throttle": "/throttle/",
         "lemons": "/lemons/",
         "agents": "/agents/",
@@ -43,6 +79,7 @@ def path_of(name: str, small: SmallFleet) -> str:
 def make_lively() -> SmallFleet:
     """A fleet with something of everything: over, throttling, stale, never heard, failing."""
     small = small_fleet()
+    snapshot.expire()
     heard = [n for n in small.nodes if n not in small.nodes_of("oslo/B03")]
     silent = small.nodes_of("oslo/B02") + small.nodes_of("oslo/B01")[:1]
     small.report(at=time.time() - 300, only=heard)
@@ -53,7 +90,48 @@ def make_lively() -> SmallFleet:
         links={"oslo/A01/uplink": 6e10},
     )
     make_failing(small.gpu("oslo-a01-n1"))
+    make_restricted()
+    make_ruled()
     return small
+
+
+def make_restricted() -> None:
+    """Have restrictions be in force, looser than another, held, and over."""
+    now, oslo = timezone.now(), Scope(ScopeKind.SITE, "oslo")
+    rack = Scope(ScopeKind.RACK, "oslo/A01")
+    cap, drain = RestrictionKind.POWER_CAP_W, RestrictionKind.DRAIN
+    wanted = (
+        (cap, rack, 560.0, "rule:" + "w" * 190), (cap, rack, 600.0, "user:eva"),
+        (drain, oslo, None, "rule:feed-loss"), (drain, rack, None, "user:anna"),
+    )  # fmt: skip
+    store.hold(
+        (
+            Wanted(kind, scope, value, "x" * 200, owner, "cause", now + timedelta(hours=1))
+            for kind, scope, value, owner in wanted
+        ),
+        now=now,
+    )
+    store.release("user:anna", now=now, by="anna", why="mended")
+
+
+def make_ruled() -> None:
+    """Have a rule fire and be replayed, and an incident with a run that asks something."""
+    version = make_rule()
+    set_standing(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
+    make_episode(version)
+    make_replay(make_rule(text=rule_text(above=85.0), to="draft"))
+    open_incident(rule="x" * 200, summary="y" * 300)
+    incident = open_incident("rack oslo/A01", "rack oslo/A02")
+    make_run(make_playbook(), incident)
+    now = timezone.now()
+    Silence.objects.create(
+        matchers=['rule="rack-power"', f'site=~"{"z" * 180}"'], author="w" * 150, reason="v" * 400,
+        created_at=now, starts_at=now, expires_at=now + timedelta(hours=2),
+    )  # fmt: skip
+
+
+def newest_restriction() -> int:
+    return Restriction.objects.in_force(timezone.now()).latest("pk").pk
 
 
 def make_failing(gpu: Gpu) -> None:
@@ -82,7 +160,7 @@ def test_no_page_breaks_wcag_the_policy_or_the_window(
     visits: Visits, transactional_db: None, theme: str, size: tuple[int, int]
 ) -> None:
     small = make_lively()
-    visitor = visits(size=size, theme=theme)
+    visitor = visits(Role.OPERATOR, size=size, theme=theme)
     for name in PAGES:
         page = visitor.open(path_of(name, small))
         if page.locator(".chart").count():
@@ -134,13 +212,25 @@ def test_the_theme_is_kept_from_page_to_page(visits: Visits, small: SmallFleet) 
     assert ground() == light
 
 
+_KEYS = {
+    "a": "/agents/",
+    "t": "/throttle/",
+    "l": "/lemons/",
+    "i": "/incidents/",
+    "c": "/conditions/",
+    "s": "/restrictions/",
+    "r": "/rules/",
+    "f": "/",
+}
+
+
 def test_keys_search_go_and_help(visits: Visits, small: SmallFleet) -> None:
     page = visits().page
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    for key, url in (("a", "/agents/"), ("t", "/throttle/"), ("l", "/lemons/"), ("f", "/")):
+    for key, url in _KEYS.items():
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page).to_have_url(re.compile(re.escape(url) + "$"))

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
-from dashboard import state
+from dashboard import moments, state
 from fleet import snapshot
 from telemetry import stream
 from tests.builders.accounts import make_user
@@ -19,9 +19,11 @@ def clean_stores(db: None) -> Iterator[None]:
     stream.connection().flushall()
     snapshot.expire()
     state.forget()
+    moments.forget()
     yield
     snapshot.expire()
     state.forget()
+    moments.forget()
 
 
 @pytest.fixture

@@ -1,0 +1,441 @@
+"""What the pages of incidents show: filters as the URL says, and one incident with its evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Case, Count, Q, QuerySet, Value, When
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from dashboard import scopes, units
+from dashboard.svg import axis
+from dashboard.svg.axis import Axis, Moment, Span
+from fleet.snapshot import FleetArrays
+from policies.firings import Severity
+from policies.headroom.columns import FIELDS
+from policies.incidents.models import (
+    Incident,
+    IncidentMember,
+    IncidentQuerySet,
+    Silence,
+    TimelineEntry,
+)
+from policies.playbooks.models import PlaybookRun
+from policies.restrictions.kinds import KINDS, RestrictionKind
+from policies.restrictions.models import Restriction
+from policies.rules.effects import owner_of
+from policies.rules.words import spoken
+from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
+from telemetry import series
+from telemetry.series import Kind, SeriesRequest
+
+State = Incident.State
+
+#: Of an incident's members and of its timeline the page shows so many.
+MEMBERS_SHOWN = 50
+ENTRIES_SHOWN = 100
+#: Rows of the chart that are firings.
+_FIRINGS_DRAWN = 12
+#: Drawn before it was opened and after it was resolved.
+_AROUND = timedelta(minutes=10)
+_LEAST_SPAN = timedelta(minutes=30)
+#: Points of the line of readings.
+_POINTS = 300
+_RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_ORDER = {State.OPEN: 0, State.ACKNOWLEDGED: 1, State.RESOLVED: 2}
+
+
+# --- The list ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the URL asks for. Empty: all."""
+
+    state: str = ""
+    severity: str = ""
+    site: str = ""
+    rule: str = ""
+    assignee: str = ""
+    scope: str = ""
+    error: str = ""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The filters as a query string has them, without those that ask for all."""
+        names = ("state", "severity", "site", "rule", "assignee", "scope")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything but the state is filtered."""
+        return bool(self.params.keys() - {"state"})
+
+
+def read(params: Mapping[str, str]) -> Filters:
+    """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
+    given = {name: value.replace("\0", "").strip()[:400] for name, value in params.items()}
+    known = {"state": State.values, "severity": [each.value for each in Severity]}
+    wrong = [
+        f"there is no {name} {given[name][:40]!r}"
+        for name, values in known.items()
+        if given.get(name) and given[name] not in values
+    ]
+    chosen = {name: given[name] for name, values in known.items() if given.get(name) in values}
+    texts = {name: given.get(name, "") for name in ("site", "rule", "assignee", "scope")}
+    return Filters(**chosen, **texts, error=", ".join(wrong))
+
+
+def in_scope(filters: Filters) -> IncidentQuerySet:
+    """Return the incidents that pass all filters but the state."""
+    exact = {name: getattr(filters, name) for name in ("severity", "site", "rule", "assignee")}
+    found = Incident.objects.filter(**{name: value for name, value in exact.items() if value})
+    if filters.scope:
+        about = IncidentMember.objects.filter(scope_name=filters.scope)
+        found = found.filter(pk__in=about.values("incident"))
+    return found
+
+
+def listed(filters: Filters) -> QuerySet[Incident]:
+    """Return the incidents of the page: open ones first, the worst of them on top, then newest."""
+    found = in_scope(filters)
+    if filters.state:
+        found = found.filter(state=filters.state)
+    state = Case(*(When(state=each, then=Value(rank)) for each, rank in _ORDER.items()))
+    # How severe they were puts none of those that are over before another.
+    severity = Case(
+        When(state=State.RESOLVED, then=Value(0)),
+        *(When(severity=each.value, then=Value(rank)) for each, rank in _RANK.items()),
+    )
+    return found.order_by(state, severity, "-opened_at", "-pk")
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """How many there are in the filters, whatever the state that is chosen."""
+
+    by_state: dict[str, int]
+    #: of those that are open or acknowledged, the worst first
+    by_severity: list[tuple[str, int]]
+    #: open ones that nobody has taken
+    untaken: int
+    worst: Incident | None
+    silences: int
+
+    @property
+    def unresolved(self) -> int:
+        return self.by_state[State.OPEN] + self.by_state[State.ACKNOWLEDGED]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_state.values())
+
+
+def current(filters: Filters, now: datetime) -> Now:
+    """Return what goes on. Four queries."""
+    found = in_scope(filters).order_by()
+    rows = list(found.values_list("state", "severity").annotate(count=Count("pk")))
+    by_state, by_severity = Counter[str](), Counter[str]()
+    for state, severity, count in rows:
+        by_state[state] += count
+        if state != State.RESOLVED:
+            by_severity[severity] += count
+    return Now(
+        by_state={each: by_state[each] for each in State.values},
+        by_severity=[(each, by_severity[each]) for each in _RANK if by_severity[each]],
+        untaken=found.filter(state=State.OPEN, assignee="").count(),
+        worst=listed(filters).exclude(state=State.RESOLVED).first(),
+        silences=Silence.objects.active(now).count(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the list."""
+
+    incident: Incident
+    firing: int
+    members: int
+    runs: list[PlaybookRun]
+
+    @property
+    def lasted_s(self) -> float:
+        return lasted_s(self.incident)
+
+
+def lasted_s(incident: Incident) -> float:
+    """Return how long it took to be resolved; 0 while it is not."""
+    end = incident.resolved_at or incident.opened_at
+    return (end - incident.opened_at).total_seconds()
+
+
+def rows(incidents: Iterable[Incident]) -> list[Row]:
+    """Return the lines of ``incidents``. Two queries."""
+    shown = list(incidents)
+    ids = [incident.pk for incident in shown]
+    counted = IncidentMember.objects.filter(incident__in=ids).order_by().values("incident")
+    fires = Q(cleared_at=None, dismissed=False)
+    counts = {
+        row["incident"]: (row["fires"], row["all"])
+        for row in counted.annotate(fires=Count("pk", filter=fires), all=Count("pk"))
+    }
+    live: dict[int, list[PlaybookRun]] = {}
+    for run in PlaybookRun.objects.live().filter(incident_id__in=ids).order_by("pk"):
+        live.setdefault(run.incident_id or 0, []).append(run)
+    return [Row(each, *counts.get(each.pk, (0, 0)), live.get(each.pk, [])) for each in shown]
+
+
+# --- One incident --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that a condition looked at, in words."""
+
+    field: str
+    value: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A firing with the page of its scope, and what its condition looked at."""
+
+    row: IncidentMember
+    scope: str
+    href: str
+    readings: list[Reading]
+    #: why nobody is told of it; empty: somebody is
+    quiet: str
+
+    @property
+    def state(self) -> str:
+        if self.row.cleared_at is not None:
+            return "cleared"
+        return "dismissed" if self.row.dismissed else "firing"
+
+
+def members(incident: Incident, fleet: FleetArrays, now: datetime) -> list[Member]:
+    """Return its firings: those that go on first, the worst of them on top. One query."""
+    severity = Case(*(When(severity=each.value, then=Value(rank)) for each, rank in _RANK.items()))
+    ended = Case(When(cleared_at=None, then=Value(0)), default=Value(1))
+    found = incident.members.select_related("silence").order_by(ended, severity, "fired_at", "pk")
+    return [_member(row, fleet, now) for row in found[:MEMBERS_SHOWN]]
+
+
+def _member(row: IncidentMember, fleet: FleetArrays, now: datetime) -> Member:
+    scope = Scope(ScopeKind(row.scope_kind), row.scope_name)
+    around = {"from": row.since - timedelta(minutes=15)}
+    if row.cleared_at is not None:
+        around["to"] = row.cleared_at + timedelta(minutes=5)
+    query = "&".join(f"{name}={at:%Y-%m-%dT%H:%M:%S}" for name, at in around.items())
+    return Member(
+        row, scopes.words(scope), scopes.href(fleet, scope, query), _readings(row), _quiet(row, now)
+    )
+
+
+def _readings(row: IncidentMember) -> list[Reading]:
+    known = FIELDS.get(ScopeKind(row.scope_kind), {})
+    found = []
+    for name, value in sorted(row.values.items()):
+        field = known.get(name)
+        number = float("inf") if value in ("never", "Infinity") else value
+        text = spoken(number, field.unit if field else "")
+        found.append(Reading(name, text, field.help if field else ""))
+    return found
+
+
+def _quiet(row: IncidentMember, now: datetime) -> str:
+    if row.muted_until is not None and row.muted_until > now:
+        until = f"{row.muted_until:%m-%d %H:%M} UTC"
+        return f"silenced until {until} by {row.muted_by}: {row.muted_reason}"
+    if row.silence is not None:
+        return f"silence {row.silence.pk} of {row.silence.author}: {row.silence.reason}"
+    return f"explained by {row.inhibited_by}" if row.inhibited_by else ""
+
+
+def entries(incident: Incident) -> list[TimelineEntry]:
+    """Return what happened, the newest first. One query."""
+    return list(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN])
+
+
+# --- Its evidence on one axis --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRow:
+    """A row of the chart: what it is, its drawing, and a figure beside it."""
+
+    name: str
+    href: str
+    svg: SafeString
+    figure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Rows on one time axis."""
+
+    axis: Axis
+    rows: list[ChartRow]
+    #: firings that are not drawn
+    more: int = 0
+
+
+def chart(
+    incident: Incident,
+    shown: Sequence[Member],
+    happened: Sequence[TimelineEntry],
+    fleet: FleetArrays,
+    now: datetime,
+) -> Chart:
+    """Return firings, readings, restrictions and what people did, below each other."""
+    end = min(now, (incident.resolved_at or now) + _AROUND)
+    first = min([incident.opened_at, *(each.row.since for each in shown)])
+    start = min(first - _AROUND, end - _LEAST_SPAN)
+    at = Axis(start.timestamp(), end.timestamp()).steady()
+    drawn = [
+        *_reading_rows(shown, at, fleet, now),
+        *(_firing_row(each, at) for each in shown[:_FIRINGS_DRAWN]),
+        *_restriction_rows(incident, shown, at, now),
+        *_happening_rows(happened, at),
+    ]
+    return Chart(at, drawn, max(incident.members.count() - _FIRINGS_DRAWN, 0))
+
+
+def _firing_row(member: Member, at: Axis) -> ChartRow:
+    row = member.row
+    end = _unix(row.cleared_at)
+    title = f"{row.rule} on {member.scope}: {member.state}"
+    bars = [
+        Span(row.since.timestamp(), row.fired_at.timestamp(), "pending", f"{title}, pending"),
+        Span(row.fired_at.timestamp(), end, row.severity, title),
+    ]
+    return ChartRow(member.scope, member.href, axis.spans(at, bars, title), member.state)
+
+
+_LINES = (("temp_c", "hottest GPU", "°C"), ("power_w", "power", "W"))
+_SERIES = {ScopeKind.RACK: Kind.RACK, ScopeKind.NODE: Kind.NODE, ScopeKind.GPU: Kind.GPU}
+
+
+def _reading_rows(
+    shown: Sequence[Member], at: Axis, fleet: FleetArrays, now: datetime
+) -> list[ChartRow]:
+    """Return temperature and power of the first firing's place, where that has any."""
+    for member in shown:
+        kind = _SERIES.get(ScopeKind(member.row.scope_kind))
+        if kind is not None:
+            return _lines_of(member, kind, at, fleet, now)
+    return []
+
+
+def _lines_of(
+    member: Member, kind: Kind, at: Axis, fleet: FleetArrays, now: datetime
+) -> list[ChartRow]:
+    try:
+        row = row_of(fleet, Scope(ScopeKind(member.row.scope_kind), member.row.scope_name))
+    except UnknownScope:
+        return []
+    table = {Kind.RACK: fleet.racks, Kind.NODE: fleet.nodes, Kind.GPU: fleet.gpus}[kind]
+    wanted = SeriesRequest(
+        kind=kind,
+        id=int(table.ids[row]),
+        fields=tuple(name for name, _, _ in _LINES),
+        start=at.start,
+        end=at.end,
+        points=_POINTS,
+    )
+    found = series.query(wanted, now.timestamp())
+    rows = []
+    for name, words, unit in _LINES:
+        values = found.columns.get(name, [])
+        known = [value for value in values if value is not None]
+        if known:
+            times = [value or 0.0 for value in found.columns["t"]]
+            span = f"{spoken(min(known), unit)} to {spoken(max(known), unit)}"
+            label = f"{words} of {member.scope}: {span}"
+            svg = axis.line(at, times, values, label)
+            rows.append(ChartRow(f"{words}, {member.scope}", member.href, svg, span))
+    return rows
+
+
+def _restriction_rows(
+    incident: Incident, shown: Sequence[Member], at: Axis, now: datetime
+) -> list[ChartRow]:
+    """Return what rules and playbooks restrict because of it, a row for each kind. Two queries."""
+    runs = PlaybookRun.objects.filter(incident_id=incident.pk).values_list("pk", flat=True)[:50]
+    whose = Q(pk__in=[])
+    for run in runs:
+        whose |= Q(owner__startswith=f"playbook:{run}/")
+    for rule in {each.row.rule for each in shown}:
+        about = [f"{each.row.scope_kind} {each.row.scope_name}" for each in shown]
+        whose |= Q(owner=owner_of(rule), evidence__scope__in=about)
+    by_kind: dict[str, list[Restriction]] = {}
+    since = incident.opened_at - _AROUND
+    for row in Restriction.objects.filter(whose, issued_at__gte=since).order_by("issued_at")[:500]:
+        by_kind.setdefault(row.kind, []).append(row)
+    return [_restriction_row(kind, found, at, now) for kind, found in by_kind.items()]
+
+
+def _restriction_row(kind: str, found: Sequence[Restriction], at: Axis, now: datetime) -> ChartRow:
+    bars = [_lease(row, now) for row in found]
+    in_force = sum(bar.end is None for bar in bars)
+    figure = f"{in_force} in force" if in_force else "ended"
+    label = f"{kind}: {units.count(len(found), 'restriction')}, {figure}"
+    return ChartRow(kind, "", axis.spans(at, bars, label), figure)
+
+
+def _lease(row: Restriction, now: datetime) -> Span:
+    value = (
+        "" if row.value is None else f" {spoken(row.value, KINDS[RestrictionKind(row.kind)].unit)}"
+    )
+    is_live = row.state in Restriction.LIVE and row.expires_at > now
+    end = None if is_live else (row.ended_at or row.expires_at).timestamp()
+    title = f"{row.kind}{value} on {row.scope}, {row.state}, by {row.owner}"
+    return Span(row.issued_at.timestamp(), end, "restrict", title)
+
+
+def _happening_rows(happened: Sequence[TimelineEntry], at: Axis) -> list[ChartRow]:
+    """Return a row of what a playbook did, and one of what people did."""
+    steps = [e for e in happened if e.kind.startswith("playbook")]
+    people = [e for e in happened if e not in steps and e.by != "system"]
+    made = []
+    for name, look, found in (("playbook", "step", steps), ("people", "person", people)):
+        if found:
+            marks = [Moment(e.at.timestamp(), look, f"{e.by}: {e.text[:200]}") for e in found]
+            label = f"{name}: {units.count(len(found), 'entry', 'entries')}"
+            made.append(ChartRow(name, "", axis.moments(at, marks, label), str(len(found))))
+    return made
+
+
+def _unix(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+# --- Silences ------------------------------------------------------------------------------------
+
+
+def silences(now: datetime) -> list[Silence]:
+    """Return those in force or to come, the first to end on top. One query."""
+    return list(Silence.objects.filter(expires_at__gt=now).order_by("expires_at", "pk")[:100])
+
+
+def suggested_matchers(incident: Incident) -> str:
+    """Return matchers, one on each line, that keep an incident like this one quiet."""
+    lines = [f'rule="{incident.rule}"']
+    if incident.site:
+        lines.append(f'site="{incident.site}"')
+    return "\n".join(lines)
+
+
+def until(hours: str, now: datetime | None = None) -> datetime | None:
+    """Return when ``hours`` from now is; None where that is no number of hours."""
+    try:
+        size = float(hours.strip().replace(",", "."))
+        return (now or timezone.now()) + timedelta(hours=size)
+    except (ValueError, OverflowError):
+        return None

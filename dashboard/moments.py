@@ -1,0 +1,92 @@
+"""Headroom of the fleet at one moment, shared by all who look: the shell of the condition pages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar, cast
+
+from fleet import snapshot
+from policies import loop
+from policies.headroom import live
+from policies.headroom.conditions import SiteConditions, conditions
+from policies.headroom.evaluate import Headroom
+from policies.restrictions import store
+
+T = TypeVar("T")
+
+#: A moment serves for this long, s: to evaluate a large fleet takes tenths of a second.
+_SERVES_S = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """Headroom under the restrictions in force, and what was made of it."""
+
+    headroom: Headroom
+    _made: dict[Hashable, object] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def now(self) -> float:
+        """When it was, Unix s."""
+        return self.headroom.at
+
+    @property
+    def version(self) -> str:
+        """Changes with the inventory and every few seconds, alike in all processes."""
+        return f"{self.headroom.fleet.generation}-{int(self.now // _SERVES_S)}"
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return ``make()``, called once for each ``key``: what is made here may take long."""
+        if key not in self._made:
+            with self._lock:
+                if key not in self._made:
+                    self._made[key] = make()
+        return cast(T, self._made[key])
+
+    def conditions(self, site: str) -> SiteConditions:
+        """Return the conditions of ``site``. Raises KeyError for one that is not there."""
+        return self.once(("conditions", site), lambda: conditions(self.headroom, site))
+
+
+class _Moments:
+    """The newest moment of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._moment: Moment | None = None
+
+    def current(self) -> Moment:
+        found = self._still_good()
+        if found is not None:
+            return found
+        with self._lock:
+            return self._still_good() or self._fresh()
+
+    def _still_good(self) -> Moment | None:
+        moment, now = self._moment, time.time()
+        if moment is None or moment.headroom.fleet is not snapshot.current():
+            return None
+        return moment if moment.now // _SERVES_S == now // _SERVES_S else None
+
+    def _fresh(self) -> Moment:
+        now = time.time()
+        limits = loop.limits_in(
+            store.in_force(datetime.fromtimestamp(now, UTC)), snapshot.current()
+        )
+        self._moment = Moment(live.current(now, limits=limits))
+        return self._moment
+
+    def forget(self) -> None:
+        """Make the next call evaluate anew. For tests."""
+        self._moment = None
+        live.forget()
+
+
+_moments = _Moments()
+current = _moments.current
+forget = _moments.forget

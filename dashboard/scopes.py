@@ -1,0 +1,43 @@
+"""Where a scope is shown."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from fleet.snapshot import FleetArrays
+from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
+
+_PAGES = {ScopeKind.RACK: "rack", ScopeKind.NODE: "node", ScopeKind.GPU: "gpu"}
+_WORDS = {ScopeKind.POWER_DOMAIN: "power domain", ScopeKind.GPU: "GPU"}
+
+
+def words(scope: Scope) -> str:
+    """Return ``rack oslo/A01``, as people say it."""
+    return f"{_WORDS.get(scope.kind, scope.kind.value)} {scope.name}"
+
+
+def href(fleet: FleetArrays, scope: Scope, query: str = "") -> str:
+    """Return the page of ``scope``; of a place without a page, that of its site. Empty: none.
+
+    ``query`` is for pages of readings: the span that they are to show.
+    """
+    if scope.kind is ScopeKind.SITE:
+        return _fleet(scope.name) if scope.name in fleet.sites.index_by_name else ""
+    if scope.kind in (ScopeKind.ZONE, ScopeKind.POWER_DOMAIN, ScopeKind.STORAGE):
+        site = scope.name.partition("/")[0]
+        return _fleet(site) if site in fleet.sites.index_by_name else ""
+    if scope.kind not in _PAGES:
+        return ""
+    try:
+        row = row_of(fleet, scope)
+    except UnknownScope:
+        return ""
+    table = {"rack": fleet.racks, "node": fleet.nodes, "gpu": fleet.gpus}[_PAGES[scope.kind]]
+    url = reverse(_PAGES[scope.kind], args=[int(table.ids[row])])
+    return f"{url}?{query}" if query and scope.kind is not ScopeKind.RACK else url
+
+
+def _fleet(site: str) -> str:
+    return f"{reverse('fleet')}?{urlencode({'site': site})}"

@@ -1,0 +1,409 @@
+"""The pages of rules, what keeps them live, and what people do with versions."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from accounts.decorators import requires
+from accounts.models import User
+from accounts.roles import Capability
+from dashboard import panels, ranges, rules
+from dashboard.rules import SHOWS, States
+from fleet import snapshot
+from policies.headroom.columns import FIELDS
+from policies.rules import actions, diff, document, tasks
+from policies.rules.errors import Problem, RuleError
+from policies.rules.models import Rule, RuleEpisode, RuleReplay, RuleVersion
+from policies.scopes import ScopeKind
+
+__all__ = ["check", "edit", "page", "panel", "promote", "replay", "replay_panel", "retire", "rule",
+           "rule_panel"]  # fmt: skip
+
+_LIST = "dashboard/panels/rules.html"
+_ONE = "dashboard/panels/rules_one.html"
+_REPLAY = "dashboard/panels/rules_replay.html"
+_PAGE_SIZE = 50
+#: Versions that the page of a rule lists.
+_VERSIONS_SHOWN = 50
+_REPLAYS_SHOWN = 10
+#: No rule's text is longer; the reader refuses it by itself.
+_MOST_TEXT = 100_000
+_START = """\
+name: my-rule
+description: >
+  Say what goes wrong, and what the rule does about it.
+scope: rack
+severity: warning
+summary: "{name} uses {power_use:%} of its power"
+when: power_use > 0.95
+for: 30s
+clear: power_use < 0.90
+clear_for: 2m
+effects:
+  - incident: {}
+"""
+
+
+# --- The list ------------------------------------------------------------------------------------
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest) -> HttpResponse:
+    """Each rule with its state, and where it fires."""
+    drawn = _listed(request)
+    html, _ = panels.draw(request, *drawn)
+    return render(request, "dashboard/rules.html", {**drawn[-1], "panel": html})
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest) -> HttpResponse:
+    """Answer and rules, for htmx."""
+    template, url, params, context = _listed(request)
+    return panels.answer(request, template, url, params, {**context, "oob": True})
+
+
+def _listed(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    show = request.GET.get("show", "")
+    show = show if show in SHOWS else ""
+    search = request.GET.get("search", "").replace("\0", "").strip()[:100]
+    found = rules.listing(show, search)
+    shown = Paginator(found.names, _PAGE_SIZE).get_page(request.GET.get("page"))
+    query = {name: value for name, value in (("show", show), ("search", search)) if value}
+    params = {**query, **({"page": str(shown.number)} if shown.number > 1 else {})}
+    context = {
+        "overview": found.overview,
+        "show": show,
+        "shows": [(value, words, found.by_show[value]) for value, words in SHOWS.items()],
+        "search": search,
+        "query": query,
+        "shown": shown,
+        "rows": rules.rows(list(shown), found.counts, snapshot.current()),
+        "may_edit": cast(User, request.user).can(Capability.EDIT_POLICIES),
+    }
+    return _LIST, reverse("live-rules"), params, context
+
+
+# --- One rule ------------------------------------------------------------------------------------
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def rule(request: HttpRequest, name: str) -> HttpResponse:
+    """One rule: where it stands, its versions, what changed, and a replay."""
+    row = get_object_or_404(Rule, name=name)
+    versions = list(row.versions.select_related("rule").order_by("-number")[:_VERSIONS_SHOWN])
+    shown = _chosen(versions, row, request.GET.get("version", ""))
+    html, _ = panels.draw(request, *_one(row))
+    user = cast(User, request.user)
+    context = {
+        "rule": row,
+        "panel": html,
+        "versions": [_version_row(each, user) for each in versions],
+        "versions_total": row.versions.count(),
+        "shown": shown,
+        "lines": shown.text.splitlines() if shown else [],
+        "compared": _compared(versions, request.GET),
+        "to_replay": _to_replay(versions, shown, request.GET.get("version", "")),
+        "replays": _replays(row),
+        "replay": _replay_html(request, row),
+        "presets": ranges.PRESETS,
+        "may_edit": user.can(Capability.EDIT_POLICIES),
+        "share": actions.CANARY_SHARE,
+    }
+    return render(request, "dashboard/rules_one.html", context)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def rule_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """Where one rule stands, for htmx."""
+    return panels.answer(request, *_one(get_object_or_404(Rule, name=name)))
+
+
+def _one(row: Rule) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    alive = row.versions.exclude(state=States.RETIRED).select_related("rule")
+    by_state = {each.state: each for each in alive.order_by("number")}
+    main = next(
+        (by_state[s] for s in ("active", "canary", "shadow", "draft") if s in by_state), None
+    )
+    says = rules.said(main.text) if main else None
+    standings = rules.standings(row, says.scope if says else ScopeKind.SITE, snapshot.current())
+    episodes = RuleEpisode.objects.filter(rule=row.name).select_related("version")
+    context = {
+        "rule": row,
+        "main": main,
+        "by_state": by_state,
+        "says": says,
+        "effects": rules.effects(says) if says else [],
+        "firing": sum(each.phase in ("firing", "clearing") for each in standings),
+        "pending": sum(each.phase == "pending" for each in standings),
+        "would": sum(each.phase == "would fire" for each in standings),
+        "standings": standings[: rules.STANDINGS_SHOWN],
+        "standings_total": len(standings),
+        "faults": [fault for each in alive.live() for fault in each.faults.all()],
+        "episodes": episodes.order_by("-fired_at", "-pk")[: rules.EPISODES_SHOWN],
+    }
+    return _ONE, reverse("live-rule", args=[row.name]), {}, context
+
+
+def _chosen(versions: list[RuleVersion], row: Rule, number: str) -> RuleVersion | None:
+    """Return the version that the URL names, else the active one, else the newest."""
+    if number:
+        return _version(row.name, _number(number))
+    active = next((each for each in versions if each.state == States.ACTIVE), None)
+    return active or (versions[0] if versions else None)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise Http404(f"{text[:20]!r} is no version")
+    return int(text)
+
+
+def _version(name: str, number: int) -> RuleVersion:
+    found = RuleVersion.objects.select_related("rule")
+    return get_object_or_404(found, rule__name=name, number=number)
+
+
+def _version_row(row: RuleVersion, user: User) -> dict[str, Any]:
+    """Return a version with what may be done with it by ``user``."""
+    steps = {
+        States.DRAFT: ["shadow", "canary", "active"],
+        States.SHADOW: ["canary", "active"],
+        States.CANARY: ["active"],
+    }
+    return {
+        "version": row,
+        "steps": steps.get(States(row.state), []),
+        "is_own": row.author == user.get_username(),
+    }
+
+
+def _compared(versions: list[RuleVersion], given: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what differs between the two versions that the URL names, or else the newest two."""
+    known = {str(each.number): each for each in versions}
+    new = known.get(given.get("new", ""), versions[0] if versions else None)
+    before = [each for each in versions if new and each.number < new.number]
+    old = known.get(given.get("old", ""), before[0] if before else None)
+    if old is None or new is None:
+        return None
+    text = diff.text_diff(old.text, new.text, old_name=str(old), new_name=str(new))
+    return {
+        "old": old,
+        "new": new,
+        "lines": rules.diff_lines(text),
+        "changes": _changes(old, new),
+        "asked": bool(given.get("old") or given.get("new")),
+    }
+
+
+def _changes(old: RuleVersion, new: RuleVersion) -> list[diff.Change]:
+    try:
+        return diff.changes(old.text, new.text)
+    except RuleError:  # a release of ours no longer takes one of them
+        return []
+
+
+# --- What people do with versions ----------------------------------------------------------------
+
+
+@require_POST
+@requires(Capability.EDIT_POLICIES)
+def promote(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Bring a version further. Whoever has it count cannot be its author."""
+    version, to = _version(name, number), request.POST.get("to", "")
+    try:
+        share = _share(request.POST.get("share", "")) if to == States.CANARY else None
+        done = actions.promote(cast(User, request.user), version, to, share=share)
+    except actions.Refused as error:
+        messages.error(request, _words(error))
+    else:
+        messages.success(request, f"{done} is {done.get_state_display().lower()} now.")
+    return redirect("rule", name)
+
+
+def _share(text: str) -> float | None:
+    """Return a percentage as a share. Raises Refused."""
+    if not text.strip():
+        return None
+    try:
+        return float(text) / 100
+    except ValueError:
+        raise actions.Refused(
+            f"{text[:20]!r} is no percentage", "share", "above 0, below 100"
+        ) from None
+
+
+def _words(error: actions.Refused) -> str:
+    return f"{error.message}: {error.hint}." if error.hint else f"{error.message}."
+
+
+@require_POST
+@requires(Capability.EDIT_POLICIES)
+def retire(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Take a version out of use."""
+    why = request.POST.get("why", "").replace("\0", "").strip()[:500]
+    version = _version(name, number)
+    if not why:
+        messages.error(request, f"Say why {version} is retired: nothing has been done.")
+        return redirect("rule", name)
+    try:
+        done = actions.retire(cast(User, request.user), version, why=why)
+    except actions.Refused as error:
+        messages.error(request, _words(error))
+    else:
+        messages.success(request, f"{done} is retired: what it restricts ends within seconds.")
+    return redirect("rule", name)
+
+
+# --- Replays -------------------------------------------------------------------------------------
+
+
+@require_POST
+@requires(Capability.EDIT_POLICIES)
+def replay(request: HttpRequest, name: str) -> HttpResponse:
+    """Ask for a replay of a version over a span in the past."""
+    version = _version(name, _number(request.POST.get("version", "")))
+    picker = ranges.read(request.POST.dict(), time.time(), "24h")
+    if picker.error:
+        messages.error(request, f"{picker.field}: {picker.error}.")
+        return redirect("rule", name)
+    try:
+        row = actions.ask_for_replay(
+            cast(User, request.user), version, picker.span.start, picker.span.end
+        )
+    except actions.Refused as error:
+        messages.error(request, _words(error))
+        return redirect("rule", name)
+    tasks.replay.delay(row.pk)
+    return redirect(f"{reverse('rule', args=[name])}?{urlencode({'replay': row.pk})}#replay-title")
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def replay_panel(request: HttpRequest, replay_id: int) -> HttpResponse:
+    """A replay, for htmx."""
+    row = get_object_or_404(RuleReplay.objects.select_related("version__rule"), pk=replay_id)
+    return panels.answer(request, *_replay(row))
+
+
+def _replay(row: RuleReplay) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    url = reverse("live-rule-replay", args=[row.pk])
+    return _REPLAY, url, {}, {"view": rules.replay_view(row)}
+
+
+def _to_replay(
+    versions: list[RuleVersion], shown: RuleVersion | None, chosen: str
+) -> RuleVersion | None:
+    """Return the version that somebody likely wants to replay: the one asked for, else a draft."""
+    draft = next((each for each in versions if each.state in (States.DRAFT, States.SHADOW)), None)
+    return shown if chosen or draft is None else draft
+
+
+def _replays(row: Rule) -> list[RuleReplay]:
+    found = RuleReplay.objects.filter(version__rule=row).select_related("version").defer("result")
+    return list(found[:_REPLAYS_SHOWN])
+
+
+def _replay_html(request: HttpRequest, row: Rule) -> str:
+    """Return the replay that the URL names, else the newest of the rule; empty: there is none."""
+    found = RuleReplay.objects.filter(version__rule=row).select_related("version__rule")
+    number = request.GET.get("replay", "")
+    if number.isascii() and number.isdecimal() and len(number) < 19:
+        found = found.filter(pk=int(number))
+    newest = found.first()
+    return panels.draw(request, *_replay(newest))[0] if newest else ""
+
+
+# --- Writing -------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "POST"])
+@requires(Capability.EDIT_POLICIES)
+def edit(request: HttpRequest, name: str = "") -> HttpResponse:
+    """Write a draft: a new rule, or the next version of one."""
+    base = _base(name, request.GET.get("version", "")) if name else None
+    text = _clean(request.POST.get("text", base.text if base else _START))
+    note = request.POST.get("note", "").replace("\0", "").strip()[:500]
+    says, problems = _read(text)
+    if request.method == "POST" and not problems:
+        version = actions.create_draft(cast(User, request.user), text, note=note)
+        messages.success(request, f"{version} is a draft. Replay it, then have it reviewed.")
+        return redirect("rule", version.rule.name)
+    context = {
+        "name": name,
+        "base": base,
+        "text": text,
+        "note": note,
+        "rows": min(max(text.count("\n") + 2, 16), 40),
+        **_checked(text, says, problems, is_refused=request.method == "POST"),
+    }
+    status = 400 if context["is_refused"] else 200
+    return render(request, "dashboard/rules_edit.html", context, status=status)
+
+
+def _base(name: str, number: str) -> RuleVersion:
+    row = get_object_or_404(Rule, name=name)
+    versions = list(row.versions.select_related("rule").order_by("-number")[:_VERSIONS_SHOWN])
+    found = _chosen(versions, row, number)
+    if found is None:
+        raise Http404(f"{name} has no version")
+    return found
+
+
+@require_POST
+@requires(Capability.EDIT_POLICIES)
+def check(request: HttpRequest) -> HttpResponse:
+    """Say what is wrong with a text, for htmx. Nothing is kept."""
+    text = _clean(request.POST.get("text", ""))
+    says, problems = _read(text)
+    context = _checked(text, says, problems, is_refused=False)
+    return render(request, "dashboard/panels/rules_problems.html", context)
+
+
+def _clean(text: str) -> str:
+    # Forms send lines with CR; Postgres refuses NUL in text.
+    return text.replace("\r\n", "\n").replace("\0", "")[: _MOST_TEXT + 1]
+
+
+def _read(text: str) -> tuple[document.Rule | None, list[Problem]]:
+    try:
+        return document.read(text), []
+    except RuleError as error:
+        return None, error.problems
+
+
+def _checked(
+    text: str, says: document.Rule | None, problems: list[Problem], *, is_refused: bool
+) -> dict[str, Any]:
+    kind = says.scope if says else _kind(text)
+    return {
+        "problems": rules.quoted(text, problems),
+        "is_refused": is_refused,
+        "says": says,
+        "kind": kind,
+        "columns": sorted(FIELDS[kind].items()),
+    }
+
+
+_SCOPE = re.compile(r"^scope:\s*([a-z_]+)\s*$", re.MULTILINE)
+
+
+def _kind(text: str) -> ScopeKind:
+    """Return what a text that cannot be read is likely about."""
+    found = _SCOPE.search(text)
+    kinds = {kind.value: kind for kind in FIELDS}
+    return kinds.get(found[1], ScopeKind.RACK) if found else ScopeKind.RACK
