@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.conf import settings
 from pytest_django import DjangoDbBlocker
@@ -29,3 +31,29 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE accounts_auditentry DISABLE TRIGGER audit_is_not_truncated")
+
+
+_PARTITIONS = """
+SELECT format('%I', child.relname)
+FROM pg_inherits
+JOIN pg_class AS parent ON parent.oid = inhparent AND parent.relkind = 'p'
+JOIN pg_class AS child ON child.oid = inhrelid
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_samples_left_behind(
+    request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
+    """Drop the partitions of a test that commits: Django does not know them, and leaves them."""
+    yield
+    marker = request.node.get_closest_marker("django_db")
+    commits = "transactional_db" in request.fixturenames or "live_server" in request.fixturenames
+    if not commits and not (marker and marker.kwargs.get("transaction")):
+        return
+    from django.db import connection
+
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(_PARTITIONS)
+        if found := [name for (name,) in cursor.fetchall()]:
+            cursor.execute(f"DROP TABLE {', '.join(found)}")

@@ -1,6 +1,7 @@
 """Pytest plugin: gives the run a Postgres and a Valkey of its own, unless URLs are given.
 
-Loaded with `-p tests.services`, so that settings find everything in the environment.
+Loaded with `-p tests.services`, so that settings find everything in the environment. Where several
+processes share the tests (`-n 2`), each has servers of its own: tests empty them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ import pytest
 
 from config.embedded import EmbeddedError, EmbeddedServers
 
+#: Names the URLs that the process that hands out the tests has set, and nobody else.
+_OURS = "HEADROOM_TEST_SERVERS"
+
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
     """Prepare the environment. A wrapper, since pytest-django reads settings in this hook."""
+    for name in os.environ.pop(_OURS, "").split():
+        del os.environ[name]
     folder = Path(tempfile.mkdtemp(prefix="headroom-tests-"))
     early_config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if os.geteuid() == 0:
@@ -39,4 +45,5 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         raise pytest.UsageError(str(error)) from error
     early_config.add_cleanup(servers.stop)
     os.environ.update(servers.environment)
+    os.environ[_OURS] = " ".join(servers.environment)
     return (yield)

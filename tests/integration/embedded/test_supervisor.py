@@ -66,10 +66,11 @@ def lines(path: Path) -> list[str]:
 
 
 def test_what_services_say_is_shown_under_their_name_and_kept(tmp_path: Path) -> None:
-    service = shell("web", "echo one; echo two >&2; printf three; sleep 600")
+    said = tmp_path / "said"
+    service = shell("web", f"echo one; echo two >&2; printf three; touch {said}; sleep 600")
     log = tmp_path / "logs" / "web.log"
 
-    shown = supervise(tmp_path, [service], lambda: "two" in lines(log))
+    shown = supervise(tmp_path, [service], lambda: said.exists() and "two" in lines(log))
 
     assert "web     | one\n" in shown
     assert "web     | two\n" in shown

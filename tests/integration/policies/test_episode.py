@@ -39,6 +39,8 @@ FIRES_WITHIN_S = 10.0
 BACK_WITHIN_S = 30.0
 #: For so long the built-in playbook wants the feed below four fifths before it lets go.
 LOW_FOR_S, LOW_SHARE = 120.0, 0.8
+#: The server sees each node every two seconds, so it may miss the last moment above.
+SEEN_WITHIN_S = 10.0
 EPISODE_S = 420.0
 
 
@@ -142,7 +144,7 @@ def test_a_real_overload_of_a_feed_is_capped_within_seconds_and_the_cap_is_lifte
     assert back_at - crossed_at < BACK_WITHIN_S
     # The cap holds: what the nodes want goes on to be more than the feed may carry.
     assert max(held) < 1.0
-    assert lifted_at - watch.below_since(LOW_SHARE, lifted_at) > LOW_FOR_S - 2.0
+    assert lifted_at - watch.below_since(LOW_SHARE, lifted_at) > LOW_FOR_S - SEEN_WITHIN_S
     assert in_order(
         [entry["kind"] for entry in story],
         ["opened", "playbook_started", "playbook_step_done", "cleared", "playbook_succeeded"],
