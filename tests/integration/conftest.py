@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 
 from bench.stack import Stack, running
+from telemetry import stream
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_in_valkey() -> None:
+    """No file finds in Valkey what another left: which file comes before is up to chance."""
+    stream.connection().flushall()
 
 
 @pytest.fixture(scope="module")
