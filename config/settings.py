@@ -95,6 +95,11 @@ INSTALLED_APPS = [
     "policies.restrictions",
     "policies.incidents",
     "policies.playbooks",
+    "admission.jobs",
+    "admission.executors",
+    "admission.directives",
+    "admission.slos",
+    "admission.learned",
     "dashboard",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -265,6 +270,7 @@ CELERY_TASK_ROUTES = {
     "telemetry.tasks.forward_pushed": {"queue": "readings"},
     "policies.tasks.*": {"queue": "control"},
     "policies.playbooks.tasks.*": {"queue": "control"},
+    "admission.tasks.*": {"queue": "control"},
 }
 CELERY_BEAT_SCHEDULE = {
     # The web process asks for a drain when a batch comes; this is for when that message was lost.

@@ -17,6 +17,7 @@ api: list[URLPattern | URLResolver] = [
     path("", include("fleet.urls")),
     path("", include("telemetry.urls")),
     path("", include("policies.urls")),
+    path("", include("admission.urls")),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -19,7 +19,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fleet": {"physics", "headroom.contracts", "accounts"},
     "telemetry": {"physics", "headroom.contracts", "headroom.dcgm", "accounts", "fleet"},
     "policies": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
-    "dashboard": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry", "policies"},
+    "admission": {
+        "physics",
+        "headroom.contracts",
+        "headroom.jobs",
+        "accounts",
+        "fleet",
+        "telemetry",
+        "policies",
+    },
+    "dashboard": {
+        "physics",
+        "headroom.contracts",
+        "accounts",
+        "fleet",
+        "telemetry",
+        "policies",
+        "admission",
+    },
     "sim": {"physics", "headroom"},
 }
 ROOMS = {room for room in MAY_IMPORT if "/" not in room} | {"config", "tests", "bench"}

@@ -1,0 +1,115 @@
+"""What the solver is asked for, and what it answers: one phase of a job as values."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from admission.core.reasons import Reason
+
+
+class Locality(enum.IntEnum):
+    """How close together a gang stands, the closest first."""
+
+    NODE = 0
+    RACK = 1
+    SWITCH_DOMAIN = 2
+    ZONE = 3
+    SITE = 4
+    #: sites may differ
+    FLEET = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One phase that wants to run. Names are the inventory's; empty means "any"."""
+
+    #: "job/phase", unique
+    key: str
+    job: str
+    phase: str
+    project: str
+    job_class: str
+    #: larger is more urgent; the class has added its own
+    priority: int
+    #: Unix seconds
+    submitted_at: float
+    #: Unix seconds by which it should begin; None: none
+    deadline_at: float | None = None
+
+    gpus: int
+    #: the fewest it runs with; equal to ``gpus`` where it is not elastic
+    min_gpus: int
+    #: GPUs on each node that it uses; None: as it comes
+    gpus_per_node: int | None = None
+    #: hardware models that it takes
+    models: tuple[str, ...] = ()
+    cooling: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+
+    #: expected peak of each GPU, W; None: what its model is rated for
+    gpu_peak_w: float | None = None
+    #: the lowest power cap that it accepts; None: none
+    lowest_cap_w: float | None = None
+    #: work lost to a cap that it accepts at most, as a share of its speed
+    max_slowdown: float = 0.0
+    #: predicted margin to slowdown that each of its GPUs has to keep, °C
+    thermal_margin_c: float = 0.0
+
+    required: Locality = Locality.FLEET
+    preferred: Locality = Locality.FLEET
+    #: spread evenly over the parts that it stands on
+    balanced: bool = False
+    #: what it reads over the WAN if it is not where its data is, bit/s
+    cross_site_bits_per_s: float = 0.0
+    data_site: str = ""
+    #: "site/name" of the storage endpoint that it uses, and how much, byte/s
+    storage: str = ""
+    storage_bytes_per_s: float = 0.0
+    #: of each step, for the ratio of communication to computing; None: not known
+    collective_bytes_per_step: float | None = None
+    step_s: float | None = None
+
+    walltime_s: float
+    preemptible: bool = False
+    #: between checkpoints, s; None: it writes none
+    checkpoint_interval_s: float | None = None
+    cross_site_checkpoint: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a gang stands, and under which limit.
+
+    ``gpus`` are rows of the inventory's GPU table, ``nodes`` those of the node table, each sorted;
+    ``peak_w`` is what the gang reserves on each node of ``nodes``, hosts included, W.
+    """
+
+    gpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    peak_w: tuple[float, ...]
+    #: per GPU, W; None: none
+    power_cap_w: float | None
+    #: predicted, as a share of its speed without the cap and with all of its GPUs
+    slowdown: float
+    locality: Locality
+    #: names, for labels
+    sites: tuple[str, ...]
+    racks: tuple[str, ...]
+    switch_domains: tuple[str, ...]
+    storage: str
+    #: ratio of communication to computing and the model behind it; None: not known
+    comm_ratio: float | None = None
+    comm_model: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def total_w(self) -> float:
+        return float(sum(self.peak_w))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request does not fit now: all reasons, at least one."""
+
+    reasons: tuple[Reason, ...]

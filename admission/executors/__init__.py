@@ -1,0 +1,1 @@
+"""Executors: those who start, signal and watch what runs."""

@@ -1,0 +1,1 @@
+"""Service levels of admission: declared, measured from events, with their error budget."""

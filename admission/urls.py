@@ -1,0 +1,11 @@
+"""URLs of admission, under ``/api/v1/``: each part brings its own."""
+
+from django.urls import URLPattern, URLResolver, include, path
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("admission.jobs.urls")),
+    path("", include("admission.executors.urls")),
+    path("", include("admission.directives.urls")),
+    path("", include("admission.slos.urls")),
+    path("", include("admission.learned.urls")),
+]
