@@ -9,8 +9,7 @@ its state afresh.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +17,7 @@ import psycopg
 import structlog
 from django.db import connection, transaction
 
-from fleet import snapshot
+from fleet import locks, snapshot
 from telemetry import metrics, rows, samples, sql, stream
 from telemetry.frame import KINDS, FrameWriter
 from telemetry.limits import store as limits
@@ -42,21 +41,9 @@ _LASTING = timedelta(minutes=30)
 _LOCK_CLASS = 0x48454144
 
 
-@contextmanager
-def only_one(shard: int) -> Iterator[bool]:
-    """Hold the shard's lock; the value is False where another process holds it.
-
-    The lock belongs to the database session and so ends with a process that is killed.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK_CLASS, shard])
-        held = bool(cursor.fetchone()[0])
-    try:
-        yield held
-    finally:
-        if held:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK_CLASS, shard])
+def only_one(shard: int) -> AbstractContextManager[bool]:
+    """Hold the shard's lock; the value is False where another process holds it."""
+    return locks.only_one(_LOCK_CLASS, shard)
 
 
 class Drain:

@@ -7,8 +7,8 @@ taking every worker; and each gives way after some seconds, so that a worker can
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 
@@ -16,6 +16,7 @@ import numpy as np
 import structlog
 from django.db import connection, transaction
 
+from fleet import locks
 from telemetry import samples, tiers
 from telemetry.cold import keep, move
 from telemetry.rollups import progress, work
@@ -31,18 +32,9 @@ BUDGET_S = 8.0
 _AHEAD = 3
 
 
-@contextmanager
-def only_one() -> Iterator[bool]:
+def only_one() -> AbstractContextManager[bool]:
     """Hold the housekeeper's lock; the value is False where another process holds it."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        held = bool(cursor.fetchone()[0])
-    try:
-        yield held
-    finally:
-        if held:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+    return locks.only_one(_LOCK)
 
 
 def roll_up(now: float, budget_s: float = BUDGET_S) -> bool:

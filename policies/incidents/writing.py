@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connection, transaction
+from django.db import transaction
+
+from fleet import locks
 
 __all__ = ["writing"]
 
@@ -19,6 +21,6 @@ def writing() -> Iterator[None]:
     The loop, alerts from elsewhere and people change the same few rows at once; each decides by all
     that fires, so the decision and its record belong together.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    with transaction.atomic():
+        locks.wait_until_commit(_LOCK)
         yield

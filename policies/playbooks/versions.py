@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from accounts import audit
+from fleet import locks
 from policies.playbooks.models import PlaybookVersion
 from policies.playbooks.parse import parse
 
@@ -28,7 +29,7 @@ class SameAuthor(VersionError):
 def create_draft(text: str, *, author: str, now: datetime) -> PlaybookVersion:
     """Keep ``text`` as the next version of the playbook that it names. Raises PlaybookError."""
     name = parse(text).playbook.name
-    _one_at_a_time()
+    locks.wait_until_commit(_LOCK)
     newest = PlaybookVersion.objects.filter(name=name).order_by("-number").first()
     version = PlaybookVersion.objects.create(
         name=name,
@@ -44,7 +45,7 @@ def create_draft(text: str, *, author: str, now: datetime) -> PlaybookVersion:
 @transaction.atomic
 def activate(version: PlaybookVersion, *, reviewer: str, now: datetime) -> PlaybookVersion:
     """Start new runs by a draft; what was active is retired. Raises :class:`VersionError`."""
-    _one_at_a_time()
+    locks.wait_until_commit(_LOCK)
     version.refresh_from_db()
     if version.state != State.DRAFT:
         raise VersionError(f"{version} is {version.state}: only a draft can be activated")
@@ -65,7 +66,7 @@ def _activate(version: PlaybookVersion, reviewer: str, now: datetime) -> Playboo
 @transaction.atomic
 def retire(version: PlaybookVersion, *, by: str, now: datetime) -> PlaybookVersion:
     """Start no new runs by a version. Those under way go on by it."""
-    _one_at_a_time()
+    locks.wait_until_commit(_LOCK)
     version.refresh_from_db()
     if version.state == State.RETIRED:
         raise VersionError(f"{version} is retired already")
@@ -86,15 +87,10 @@ def adopt(text: str, *, author: str, now: datetime) -> PlaybookVersion | None:
     What people wrote, activated or retired stays as they left it: then nothing is done.
     """
     name = parse(text).playbook.name
-    _one_at_a_time()
+    locks.wait_until_commit(_LOCK)
     known = list(PlaybookVersion.objects.filter(name=name))
     if any(each.author != author for each in known):
         return None
     if known and (known[0].text == text or known[0].state != State.ACTIVE):
         return None
     return _activate(create_draft(text, author=author, now=now), author, now)
-
-
-def _one_at_a_time() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

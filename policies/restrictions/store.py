@@ -18,7 +18,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from fleet import snapshot
+from fleet import locks, snapshot
 from fleet.snapshot import FleetArrays
 from policies.restrictions import metrics
 from policies.restrictions.breakers import BlastRadius
@@ -69,8 +69,7 @@ WHERE held.id = new.id AND held.expires_at < new.expires_at
 def writing() -> Iterator[None]:
     """Have the only right to write restrictions, in a transaction."""
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        locks.wait_until_commit(_LOCK)
         yield
 
 

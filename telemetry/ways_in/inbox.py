@@ -11,7 +11,7 @@ and a seq, and again for as long as they are not durable. To the drain they are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +20,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from fleet import snapshot
+from fleet import locks, snapshot
 from fleet.snapshot import FleetArrays
 from headroom.contracts import NodeReport, TelemetryBatch
 from telemetry import intake, metrics, stream
@@ -124,18 +124,9 @@ def is_full() -> bool:
         return cursor.fetchone() is not None
 
 
-@contextmanager
-def only_one() -> Iterator[bool]:
+def only_one() -> AbstractContextManager[bool]:
     """Hold the forwarder's lock; the value is False where another process holds it."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", _LOCK)
-        held = bool(cursor.fetchone()[0])
-    try:
-        yield held
-    finally:
-        if held:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", _LOCK)
+    return locks.only_one(*_LOCK)
 
 
 @dataclass(frozen=True)
