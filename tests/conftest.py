@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from django.conf import settings
 from pytest_django import DjangoDbBlocker
+
+# No example fails for being slow: on a busy machine any of them may be.
+hypothesis.settings.register_profile("headroom", deadline=None)
+hypothesis.settings.load_profile("headroom")
 
 
 def pytest_configure() -> None:

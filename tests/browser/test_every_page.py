@@ -153,8 +153,12 @@ def make_failing(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize(
     ("size", "theme"),
-    [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "dark")],
-    ids=["desktop-light", "desktop-dark", "phone-dark"],
+    [
+        pytest.param(DESKTOP, "light", id="desktop-light"),
+        # Its colors are those of the phone, its places those of the light one.
+        pytest.param(DESKTOP, "dark", id="desktop-dark", marks=pytest.mark.slow),
+        pytest.param(PHONE, "dark", id="phone-dark"),
+    ],
 )
 def test_no_page_breaks_wcag_the_policy_or_the_window(
     visits: Visits, transactional_db: None, theme: str, size: tuple[int, int]

@@ -27,7 +27,7 @@ from bench.stack import REPOSITORY, Stack
 from tests.data_sets import data_set
 
 SITE = "replay-64node-gpt3"
-SPEED = 10.0
+SPEED = 20.0
 #: The file's times are whole milliseconds; ours went through a division by the speed.
 HALF_MS = 0.0005
 #: Longer than a page may show the same view of the fleet.
