@@ -141,7 +141,10 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     web = Service("web", (*python, "granian", *_web_flags(options)), stop_rank=2)
     worker = Service("worker", (*celery, *_worker_flags("worker", "readings,control")), stop_rank=4)
     housekeeper = Service(
-        "housekeeper", (*celery, *_worker_flags("housekeeper", "housekeeping")), stop_rank=4
+        "housekeeper",
+        # A reading that waits for a core is late; a roll-up is not.
+        ("nice", "-n", "10", *celery, *_worker_flags("housekeeper", "housekeeping")),
+        stop_rank=4,
     )
     beat_schedule = str(state / "beat-schedule")
     beat = Service(
