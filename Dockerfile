@@ -20,6 +20,7 @@ WORKDIR /app
 COPY --from=builder /opt/venv /opt/venv
 COPY manage.py ./
 COPY accounts accounts
+COPY admission admission
 COPY config config
 COPY dashboard dashboard
 COPY fleet fleet

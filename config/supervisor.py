@@ -45,6 +45,13 @@ class Service:
     """Services stop rank by rank, lowest first."""
     needs_ready: bool = False
     """Start only once `Supervisor.is_ready` says so."""
+    niceness: int = 0
+    """From 0 to 19: others' work goes before that of a service with more."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What is run, at its priority."""
+        return ("nice", "-n", str(self.niceness), *self.argv) if self.niceness else self.argv
 
 
 class Output:
@@ -107,7 +114,7 @@ class _Child:
         self._unfinished = b""
         self.started_at = time.monotonic()
         self.process = spawn(
-            service.argv,
+            service.command,
             death_signal=signal.SIGTERM,
             env=env,
             cwd=cwd,

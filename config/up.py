@@ -142,9 +142,10 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     worker = Service("worker", (*celery, *_worker_flags("worker", "readings,control")), stop_rank=4)
     housekeeper = Service(
         "housekeeper",
-        # A reading that waits for a core is late; a roll-up is not.
-        ("nice", "-n", "10", *celery, *_worker_flags("housekeeper", "housekeeping")),
+        (*celery, *_worker_flags("housekeeper", "housekeeping")),
         stop_rank=4,
+        # A reading that waits for a core is late; a roll-up is not.
+        niceness=10,
     )
     beat_schedule = str(state / "beat-schedule")
     beat = Service(

@@ -149,6 +149,7 @@ def test_all_that_the_image_copies_exists_and_gets_past_dockerignore() -> None:
 def test_the_image_holds_every_room_of_the_server() -> None:
     rooms = {
         "accounts",
+        "admission",
         "config",
         "dashboard",
         "fleet",

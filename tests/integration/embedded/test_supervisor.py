@@ -123,6 +123,15 @@ def test_what_a_dead_service_left_is_ended_before_it_starts_again(tmp_path: Path
     assert until(lambda: not running("sleep", marker))
 
 
+def test_a_service_runs_at_its_priority(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "web.log"
+    service = Service("web", ("sh", "-c", "nice; sleep 600"), niceness=7)
+
+    supervise(tmp_path, [service], lambda: bool(lines(log)))
+
+    assert lines(log) == [str(os.nice(0) + 7)]
+
+
 def test_services_stop_rank_by_rank(tmp_path: Path) -> None:
     order = tmp_path / "order"
 
