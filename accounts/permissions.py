@@ -55,3 +55,10 @@ class ViewsFleetOrRunsPlaybooks(RequiresCapability):
 
     reading = Capability.VIEW_FLEET
     writing = Capability.RUN_PLAYBOOKS
+
+
+class ViewsFleetOrSubmitsJobs(RequiresCapability):
+    """What somebody may do with jobs depends on their project too."""
+
+    reading = Capability.VIEW_FLEET
+    writing = Capability.SUBMIT_JOBS

@@ -6,15 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from fleet import snapshot
-from policies import loop
-from policies.headroom import live
+from policies import present
 from policies.headroom.conditions import SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
-from policies.restrictions import store
 
 T = TypeVar("T")
 
@@ -74,17 +71,13 @@ class _Moments:
         return moment if moment.now // _SERVES_S == now // _SERVES_S else None
 
     def _fresh(self) -> Moment:
-        now = time.time()
-        limits = loop.limits_in(
-            store.in_force(datetime.fromtimestamp(now, UTC)), snapshot.current()
-        )
-        self._moment = Moment(live.current(now, limits=limits))
+        self._moment = Moment(present.headroom(time.time()))
         return self._moment
 
     def forget(self) -> None:
         """Make the next call evaluate anew. For tests."""
         self._moment = None
-        live.forget()
+        present.forget()
 
 
 _moments = _Moments()

@@ -205,6 +205,8 @@ class NodeTable(_NamedTable):
     host_idle_w: Floats
     #: row of a storage endpoint, or -1
     storage: Ints
+    #: name, the same for all nodes of a site behind one leaf switch; empty where it is not stated
+    switch_domain: Texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -510,7 +512,7 @@ def _racks(sites: SiteTable, domains: DomainTable, zones: ZoneTable) -> RackTabl
 
 
 def _nodes(racks: RackTable, hardware: ModelTable, endpoints: StorageTable) -> NodeTable:
-    ids, names, rack_ids, model_ids, position_u, height_u, storage = _columns(
+    ids, names, rack_ids, model_ids, position_u, height_u, storage, switch_domain = _columns(
         Node,
         "id",
         "name",
@@ -519,6 +521,7 @@ def _nodes(racks: RackTable, hardware: ModelTable, endpoints: StorageTable) -> N
         "position_u",
         "height_u",
         "storage_endpoint_id",
+        "switch_domain",
         order_by=["position_u", "name"],
     )
     rack, model = _rows(rack_ids, racks), _rows(model_ids, hardware)
@@ -535,6 +538,7 @@ def _nodes(racks: RackTable, hardware: ModelTable, endpoints: StorageTable) -> N
         host_rated_w=_at(hardware.rated_w, model),
         host_idle_w=_at(hardware.idle_w, model),
         storage=_rows(storage, endpoints)[order],
+        switch_domain=_texts(switch_domain)[order],
     )
 
 

@@ -14,23 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
 import structlog
 from django.db import connection, transaction
 
-from fleet import snapshot
-from fleet.snapshot import FleetArrays
+from policies import present
 from policies.firings import Firing, Severity
-from policies.headroom import live
 from policies.headroom.evaluate import Headroom
-from policies.headroom.inputs import Limits
 from policies.incidents import follow, notify
 from policies.incidents.models import Incident
 from policies.playbooks import runs
 from policies.restrictions import store
-from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction
-from policies.restrictions.strictest import InForce
 from policies.rules import catalog, effects, engine, keeping, places
 from policies.rules.models import RuleEpisode
 from policies.scopes import ScopeKind
@@ -97,8 +91,7 @@ def _round(now: float) -> Round:
 
     def rules() -> None:
         nonlocal found
-        limits = limits_in(store.in_force(at), snapshot.current())
-        found = follow_rules(live.current(now, limits=limits), now)
+        found = follow_rules(present.headroom(now), now)
 
     part("rules", rules)
     part("restrictions", lambda: restrict(at))
@@ -120,16 +113,6 @@ def follow_rules(headroom: Headroom, now: float) -> tuple[int, int]:
     keeping.follow_episodes(changes, headroom.fleet, at)
     keeping.save_faults(changes, rules, at)
     return len(rules), sum(len(one.fires_on) for one in changes.evaluated.values())
-
-
-def limits_in(in_force: InForce, fleet: FleetArrays) -> Limits:
-    """Return what restrictions take of power and of links, as headroom wants it."""
-    share = np.ones(len(fleet.links))
-    for each in in_force.of(RestrictionKind.LINK_SHARE):
-        row = fleet.links.index_by_name.get(each.scope.name)
-        if row is not None and each.value is not None:
-            share[row] = min(share[row], each.value)
-    return Limits(in_force.power_cap_w_by_gpu(fleet), share)
 
 
 # --- Restrictions --------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ from telemetry.timeline.thin import Method
 from telemetry.timeline.tiers import Part, Tier, affordable, coarsest_for
 
 __all__ = [
-    "FIELDS", "Kind", "Method", "NotFound", "Series", "SeriesRequest", "Tier", "parse", "query",
+    "FIELDS", "Kind", "Members", "Method", "NotFound", "Series", "SeriesRequest", "Tier", "parse",
+    "query", "query_members",
 ]  # fmt: skip
 
 DEFAULT_POINTS = 600
@@ -207,7 +208,9 @@ def query(request: SeriesRequest, now: float) -> Series:
 
     Four queries for each kind of source and part of the span.
     """
-    return _query_group(request, now) if request.is_group else _query_single(request, now)
+    if not request.is_group:
+        return _query_single(request, now)
+    return query_members(request, _members(request), now)
 
 
 def _query_single(request: SeriesRequest, now: float) -> Series:
@@ -223,8 +226,11 @@ def _query_single(request: SeriesRequest, now: float) -> Series:
     return _answer(request, step_s, thinned, [found])
 
 
-def _query_group(request: SeriesRequest, now: float) -> Series:
-    members = _members(request)
+def query_members(request: SeriesRequest, members: Members, now: float) -> Series:
+    """Read the series of a group that the caller names. Raises :class:`ParameterError`.
+
+    ``request.id`` is not looked at, unless the kind is that of a job.
+    """
     # The step is known once the readings are; its first bucket is to be whole. But a sum is one
     # over the span.
     is_sum = bool(SUMS.intersection(request.fields))

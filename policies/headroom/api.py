@@ -18,7 +18,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleet
-from policies.headroom import forecasts, live
+from policies import present
+from policies.headroom import forecasts
 from policies.headroom.columns import FIELDS, Table
 from policies.headroom.conditions import Consequence, SiteConditions
 from policies.headroom.evaluate import Headroom
@@ -155,7 +156,7 @@ class HeadroomView(APIView):
     def get(self, request: Request) -> Response:
         """Headroom of the scopes of one kind: budget, load, what is left, when it runs out."""
         kind = _kind(request.query_params.get("kind", ""))
-        headroom = live.current(time.time())
+        headroom = present.headroom(time.time())
         table = headroom.table(kind)
         chosen = _chosen(headroom, table, request)
         first = _whole(request, "offset", 0, 10**9)
@@ -182,13 +183,13 @@ class SiteConditionsView(APIView):
     )
     def get(self, request: Request) -> Response:
         """What each site takes now, and what follows from how things are, in sentences."""
-        headroom = live.current(time.time())
+        headroom = present.headroom(time.time())
         names = headroom.fleet.sites.names.tolist()
         wanted = request.query_params.get("site")
         if wanted is not None and wanted not in names:
             raise NotFound(f"there is no site {wanted!r}")
         sites = [wanted] if wanted is not None else names
-        return Response({"sites": [_conditions(live.conditions_of(name)) for name in sites]})
+        return Response({"sites": [_conditions(present.conditions_of(name)) for name in sites]})
 
 
 class ForecastScoresView(APIView):

@@ -48,10 +48,12 @@ _ALL = {
 _POWER = {
     "power_budget_w": _double("W", "What may be drawn without end"),
     "power_load_w": _double("W", "Committed load: measured, else assumed, with what is reserved"),
+    "power_drawn_w": _double("W", "That load without what is reserved and not drawn yet"),
     "power_measured_w": _double("W", "What readings show; NaN: none"),
     "power_reserved_w": _double("W", "What admitted jobs have reserved"),
     "power_headroom_w": _double("W", "Budget less load; below 0: over it"),
     "power_use": _double("", "Load as a share of the budget"),
+    "power_drawn_use": _double("", "What is drawn as a share of the budget"),
     "power_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
     "power_exhausted_in_s": _double("s", "Until the budget is used up at that slope"),
     "power_confidence": _double("", "Share of the load that rests on fresh readings"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from django.conf import settings
@@ -16,7 +16,6 @@ from django.db.models import Count
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from policies.headroom.columns import Floats, Ints
-from policies.headroom.conditions import SiteConditions, conditions
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.history import History
 from policies.headroom.inputs import Limits, Mounts, Past, Reservations, ThermalFits
@@ -25,7 +24,6 @@ from policies.headroom.network import busiest_bits_per_s
 from policies.headroom.trend import percentile, slope_per_s, still_for_s
 from policies.scopes import ScopeKind
 from telemetry import frame as live_frame
-from telemetry.frame import LiveFrame
 from telemetry.lemons.models import LemonFinding
 from telemetry.models import Mount, XidEvent
 from telemetry.summary import HostCurves
@@ -37,8 +35,6 @@ _KNOWN_FOR_S = 30.0
 _FITS_KNOWN_FOR_S = 300.0
 #: An evaluation serves for this long, s: a page asks for several things at once.
 _SERVES_S = 1.0
-#: Conditions take longer, since they try ways out.
-_CONDITIONS_SERVE_S = 5.0
 #: The power of a GPU is still while it stays within this share of its rating.
 _STILL_BAND = 0.05
 #: Of the use of a link over the last ten minutes.
@@ -59,6 +55,9 @@ LOADS = History("loads", _LOAD_TABLES, every_s=20.0, slots=12)
 LINKS = History("links", ("links",), every_s=10.0, slots=60)
 
 T = TypeVar("T")
+
+#: Says what admitted jobs have reserved, given the headroom with nothing reserved.
+ReservedIn: TypeAlias = Callable[[Headroom], Reservations]
 
 
 class _Kept(Generic[T]):
@@ -172,44 +171,59 @@ class _Live:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: Headroom | None = None
+        self._measured: Headroom | None = None
         self._version: tuple[Any, ...] = ()
+        self._last: Headroom | None = None
+        self._last_of: tuple[Headroom, Reservations | None] | None = None
+        self._reserved_in: ReservedIn | None = None
         self._trends: tuple[tuple[Any, ...], dict[ScopeKind, Floats], Floats] | None = None
         self._link_use: tuple[tuple[Any, ...], Floats, Floats] | None = None
-        self._conditions: dict[str, SiteConditions] = {}
         self.thermal = _Kept(_thermal_fits, _FITS_KNOWN_FOR_S)
         self.hosts = _Kept(_host_curves, _FITS_KNOWN_FOR_S)
         self.health = _Kept(_health)
         self.mounts = _Kept(_mounts)
 
+    def provide_reservations(self, reserved_in: ReservedIn | None) -> None:
+        self._reserved_in = reserved_in
+        self.forget()
+
+    def measured(self, now: float, limits: Limits | None) -> Headroom:
+        with self._lock:
+            return self._as_measured(now, limits)
+
     def current(
         self, now: float, limits: Limits | None, reservations: Reservations | None
     ) -> Headroom:
-        fleet, frame = snapshot.current(), live_frame.read()
-        # The last two are compared by identity.
-        version = (fleet.generation, frame.version, limits, reservations)
         with self._lock:
+            measured = self._as_measured(now, limits)
             last = self._last
-            if last is not None and version == self._version and 0 <= now - last.at < _SERVES_S:
+            # Both are compared by identity.
+            if last is not None and self._last_of == (measured, reservations):
                 return last
+            self._last_of = (measured, reservations)
+            if reservations is None and self._reserved_in is not None:
+                reservations = self._reserved_in(measured)
+            found = measured
+            if reservations is not None:
+                found = replace(measured, reservations=reservations)
+            _note(found)
+            self._last = found
+            return found
+
+    def _as_measured(self, now: float, limits: Limits | None) -> Headroom:
+        fleet, frame = snapshot.current(), live_frame.read()
+        version = (fleet.generation, frame.version, limits)
+        found = self._measured
+        if found is None or version != self._version or not 0 <= now - found.at < _SERVES_S:
             found = evaluate(
                 fleet,
                 frame,
                 now=now,
-                reservations=reservations,
                 restrictions=limits,
                 past=self._past(fleet, now),
                 stale_after_s=settings.STALE_AFTER_S,
             )
-            _note(found, frame)
-            self._last, self._version = found, version
-            return found
-
-    def conditions_of(self, site: str, now: float) -> SiteConditions:
-        found = self._conditions.get(site)
-        if found is None or not 0 <= now - found.at < _CONDITIONS_SERVE_S:
-            headroom = self.current(now, None, None)
-            found = self._conditions[site] = conditions(headroom, site)
+            self._measured, self._version = found, version
         return found
 
     def _past(self, fleet: FleetArrays, now: float) -> Past:
@@ -254,17 +268,17 @@ class _Live:
     def forget(self) -> None:
         """Forget all, as a process that has just begun."""
         with self._lock:
-            self._last = self._trends = self._link_use = None
-            self._conditions.clear()
+            self._measured = self._last = self._last_of = None
+            self._trends = self._link_use = None
             for each in (self.thermal, self.hosts, self.health, self.mounts):
                 each.forget()
             LOADS.forget()
             LINKS.forget()
 
 
-def _note(headroom: Headroom, frame: LiveFrame) -> None:
+def _note(headroom: Headroom) -> None:
     """Keep what loads are now, where the last slot is old enough."""
-    fleet, powers = headroom.fleet, headroom.powers
+    fleet, frame, powers = headroom.fleet, headroom.frame, headroom.powers
     zone_w = headroom.zone_load_w
     by_table = {
         name: zone_w if kind is ScopeKind.ZONE else powers[kind].drawn_w
@@ -281,20 +295,22 @@ _live = _Live()
 forget = _live.forget
 
 
+provide_reservations = _live.provide_reservations
+
+
 def current(
     now: float, *, limits: Limits | None = None, reservations: Reservations | None = None
 ) -> Headroom:
     """Return the headroom of the fleet at ``now`` (Unix seconds), at most a second old.
 
-    ``limits``: restrictions in force. Reads the inventory, the live frame and the past, and keeps
-    the loads of now for evaluations to come. At 100,000 GPUs it takes some tenths of a second.
+    ``limits``: restrictions in force; ``policies.present`` reads them. ``reservations``: those of
+    admitted jobs; left out, they are asked of whoever has called :func:`provide_reservations`.
+    Reads the inventory, the live frame and the past, and keeps the loads of now for evaluations to
+    come. At 100,000 GPUs it takes some tenths of a second.
     """
     return _live.current(now, limits, reservations)
 
 
-def conditions_of(site: str, now: float | None = None) -> SiteConditions:
-    """Return the conditions of ``site`` at ``now`` (Unix seconds; left out: by the clock).
-
-    At most five seconds old. Raises KeyError for a site that is not in the inventory.
-    """
-    return _live.conditions_of(site, time.time() if now is None else now)
+def measured(now: float, *, limits: Limits | None = None) -> Headroom:
+    """Return the headroom as :func:`current` does, with nothing reserved."""
+    return _live.measured(now, limits)

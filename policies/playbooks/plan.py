@@ -203,7 +203,7 @@ class _Planner:
         gpus = float(np.count_nonzero(gpus_in(fleet, scope)))
         found = {"gpus": gpus}
         table = self._view.conditions.of(scope, {})
-        load = None if table is None else table.columns.get("power_load_w")
+        load = None if table is None else table.columns.get("power_drawn_w")
         if load is None or not math.isfinite(load[0]):
             return found
         found["load_w"] = float(load[0])

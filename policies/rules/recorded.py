@@ -54,9 +54,11 @@ _LASTING = frozenset(
 _POWER = frozenset(
     {
         "power_load_w",
+        "power_drawn_w",
         "power_measured_w",
         "power_headroom_w",
         "power_use",
+        "power_drawn_use",
         "power_slope_w_per_s",
         "power_exhausted_in_s",
         "power_confidence",
@@ -286,14 +288,15 @@ class History:
     def _power(self, kind: ScopeKind, name: str, table: Table) -> Floats:
         load = self._load_w(kind)
         budget = table.columns["power_budget_w"]
-        if name == "power_load_w":
+        # Readings know of nothing that was reserved and not drawn.
+        if name in ("power_load_w", "power_drawn_w"):
             return load
         if name == "power_measured_w":
             read = self._read_w(kind)
             return np.where(read > 0, read, np.nan)
         if name == "power_headroom_w":
             return np.asarray(budget - load)
-        if name == "power_use":
+        if name in ("power_use", "power_drawn_use"):
             return _ratio(load, budget)
         if name == "power_confidence":
             share = _ratio(self._read_w(kind), load)

@@ -109,6 +109,7 @@ def make_arrays(
             host_rated_w=_full(node_count, HOST_RATED_W),
             host_idle_w=_full(node_count, HOST_IDLE_W),
             storage=np.repeat(site_of_rack, nodes),
+            switch_domain=_texts([""] * node_count),
         ),
         gpus=_gpus(node_count, gpus),
         links=_links(sites, racks, site_names, rack_paths),

@@ -106,6 +106,7 @@ def test_nodes_know_their_storage_and_labels_are_read_when_asked_for() -> None:
     assert fleet.storage.paths.tolist() == ["site-1/nvme-1", "site-2/nvme-1"]
     assert fleet.storage.capacity_bytes_per_s.tolist() == [2e11, 2e11]
     assert fleet.nodes.storage.tolist() == fleet.racks.site[fleet.nodes.rack].tolist()
+    assert fleet.nodes.switch_domain.tolist() == ["leaf-row-01"] * 2
     assert fleet.node_labels == [{}, {"team": "vision"}]
 
 
