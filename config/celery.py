@@ -19,6 +19,6 @@ setup_logging.connect(logs.configure_celery)
 app = Celery("headroom")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-app.autodiscover_tasks(["policies"])  # its parts are applications, and it is none
+app.autodiscover_tasks(["policies", "admission"])  # of these only the parts are applications
 # Log lines of a task carry its id, and the request's that asked for it.
 app.steps["worker"].add(DjangoStructLogInitStep)

@@ -112,12 +112,13 @@ def ensure_admin() -> tuple[str, Path] | None:
 
 
 def ensure_policies() -> list[str]:
-    """Bring the rules and playbooks that come with us, where missing; return their names."""
+    """Bring the rules, playbooks and objectives that come with us, where missing; return names."""
+    from admission.slos import builtin as slos
     from policies.playbooks import builtin as playbooks
     from policies.rules import builtin as rules
 
     # Rules name playbooks.
-    return [*playbooks.load(), *rules.load()]
+    return [*playbooks.load(), *rules.load(), *slos.load()]
 
 
 def ensure_demo() -> bool:

@@ -224,6 +224,21 @@ POLICY_MAX_SITE_SHARE = env.decimal("POLICY_MAX_SITE_SHARE", 0.2, at_least=0)
 #: An agent that hears nothing newer gives up its limits after this long, s.
 LIMITS_VALID_FOR_S = env.decimal("LIMITS_VALID_FOR_S", 120.0, at_least=10)
 
+# --- Machines that run jobs ----------------------------------------------------------------------
+
+#: All nodes of a gang have to claim it within this time, or it is withdrawn, s.
+WORK_GATHER_S = env.decimal("WORK_GATHER_S", 30.0, at_least=1)
+#: A machine that runs a part of a gang and is silent for longer than this is given up, s.
+WORK_LEASE_S = env.decimal("WORK_LEASE_S", 300.0, at_least=5)
+#: How often machines ask for work, and report though they have none, s.
+WORK_POLL_S = env.decimal("WORK_POLL_S", 2.0, at_least=0.1)
+WORK_REPORT_S = env.decimal("WORK_REPORT_S", 30.0, at_least=1)
+
+# --- Admission -----------------------------------------------------------------------------------
+
+#: Which executor starts jobs: machines with an agent (local), or those of the simulation (twin).
+JOB_EXECUTOR = env.choice("JOB_EXECUTOR", "local", ["local", "twin"])
+
 # --- Incidents and notifications -----------------------------------------------------------------
 
 #: An incident resolves after all its firings have been clear for this long, s.
@@ -341,6 +356,31 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 5.0,
         "options": {"expires": 5.0},
     },
+    "admission": {
+        "task": "admission.tasks.cycle",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
+    "draws": {
+        "task": "admission.tasks.observe",
+        "schedule": 20.0,
+        "options": {"expires": 20.0},
+    },
+    "forget-forecasts": {
+        "task": "admission.tasks.forget",
+        "schedule": 3600.0,
+        "options": {"expires": 3600.0},
+    },
+    "slos": {
+        "task": "admission.slos.tasks.measure",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "forget-slos": {
+        "task": "admission.slos.tasks.forget",
+        "schedule": 3600.0,
+        "options": {"expires": 3600.0},
+    },
     "deliver": {
         "task": "policies.incidents.tasks.deliver",
         "schedule": 2.0,
@@ -395,10 +435,24 @@ SPECTACULAR_SETTINGS = {
         "RuleVersionStateEnum": "policies.rules.models.RuleVersion.States",
         "RuleReplayStateEnum": "policies.rules.models.RuleReplay.States",
         "RuleModeEnum": "policies.rules.models.RuleEpisode.MODES",
+        "SloStateEnum": "admission.slos.api.serializers.STATES",
+        "SloMeasureEnum": "admission.slos.api.serializers.MEASURES",
+        "AdviceDirectionEnum": "admission.directives.api.serializers.DIRECTIONS",
+        "AttemptOutcomeEnum": "admission.jobs.models.Attempt.Outcome",
+        "AttemptStateEnum": "admission.jobs.models.Attempt.State",
+        "PhaseStateEnum": "admission.jobs.models.Phase.State",
+        "GivenDirectiveKindEnum": "admission.directives.api.serializers.GIVEN",
+        "JobDirectiveEventKindEnum": "admission.directives.models.DirectiveEvent.Kind",
+        "JobDirectiveKindEnum": "admission.directives.models.Directive.Kind",
+        "JobDirectiveOutcomeEnum": "admission.directives.models.Directive.Outcome",
+        "JobDirectiveStateEnum": "admission.directives.models.Directive.State",
+        "JobFallbackEnum": "admission.jobs.models.Job.Fallback",
+        "JobStateEnum": "admission.jobs.models.Job.State",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "telemetry.ways_in.description.describe",
+        "admission.jobs.api.description.describe",
     ],
 }
 

@@ -80,7 +80,9 @@ def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
     supervisor = Supervisor(
         services(options, state, url),
         output,
-        env=os.environ
+        # The machines of the demo are simulated.
+        env={"JOB_EXECUTOR": "twin" if options.demo else "local"}
+        | dict(os.environ)
         | settings
         | {
             "HEADROOM_STATE_DIR": str(state),

@@ -7,9 +7,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django = get_wsgi_application()
 
 # Models need Django set up.
+from admission.executors.gate import WorkGate  # noqa: E402
 from config.metrics import recorder  # noqa: E402
 from policies.restrictions.gate import LimitsGate  # noqa: E402
 from telemetry.gate import Gate  # noqa: E402
 
-limits = LimitsGate(django, recorder("limits", "GET", 200))
+work = WorkGate(django, recorder("work", "GET", 200))
+limits = LimitsGate(work, recorder("limits", "GET", 200))
 application = Gate(limits, recorder("telemetry", "POST", 202))

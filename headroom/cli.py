@@ -12,30 +12,16 @@ import click
 
 from headroom import __version__
 from headroom.errors import HeadroomError
+from headroom.jobs.commands import COMMANDS
+from headroom.options import FILE, server_option, token_file_option
 from headroom.plan.groups import WrongUse
 from headroom.settings import DEFAULT_SERVER
 
 __all__ = ["main"]
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 #: What `headroom plan` needs, and the agent does not have.
 _PLAN_EXTRA = {"numpy", "pint", "scipy"}
-
-_server = click.option(
-    "--server",
-    metavar="URL",
-    envvar="HEADROOM_URL",
-    default=DEFAULT_SERVER,
-    show_default=True,
-    show_envvar=True,
-    help="The Headroom server.",
-)
-_token_file = click.option(
-    "--token-file",
-    type=_FILE,
-    help="File that holds the token. Else the environment variable HEADROOM_TOKEN is used.",
-)
 
 
 class _Group(click.Group):
@@ -85,7 +71,7 @@ def _in_one_line() -> Iterator[None]:
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Headroom, outside the server: node agent, replay of recordings, and the laws of a fleet."""
+    """Headroom, outside the server: jobs, node agent, replay of recordings, laws of a fleet."""
 
 
 @main.command()
@@ -98,7 +84,7 @@ def version() -> None:
 @click.option(
     "--config",
     "config_file",
-    type=_FILE,
+    type=FILE,
     envvar="HEADROOM_AGENT_CONFIG",
     show_envvar=True,
     help="Configuration file. [default: /etc/headroom/agent.toml, where there is one]",
@@ -110,10 +96,10 @@ def version() -> None:
     show_envvar=True,
     help=f"The Headroom server. [default: {DEFAULT_SERVER}]",
 )
-@_token_file
+@token_file_option
 @click.option("--node", help="This machine's name in the inventory. [default: its host name]")
 @click.option("--agent", "agent_name", help="The agent's name on the server. [default: the node's]")
-@click.option("--spool", type=_FILE, help="Where batches wait. [default: in the state folder]")
+@click.option("--spool", type=FILE, help="Where batches wait. [default: in the state folder]")
 @click.option(
     "--spool-max-mb",
     type=_POSITIVE,
@@ -136,6 +122,7 @@ def version() -> None:
     is_flag=True,
     help="Let the server limit power and clocks of this machine's GPUs.",
 )
+@click.option("--allow-jobs", is_flag=True, help="Run the jobs that the server places here.")
 @click.option("--once", is_flag=True, help="Push one batch and end.")
 @click.option("--print", "print_", is_flag=True, help="With --once: print it instead, as JSON.")
 @click.option("--table", is_flag=True, help="With --once: print it instead, as tables.")
@@ -152,6 +139,7 @@ def agent(
     push_s: float | None,
     dcgm: str | None,
     allow_actuation: bool,
+    allow_jobs: bool,
     once: bool,
     print_: bool,
     table: bool,
@@ -164,6 +152,8 @@ def agent(
         raise click.UsageError("--print and --table go with --once")
     if allow_actuation and once:
         raise click.UsageError("--allow-actuation does not go with --once: a lease needs a keeper")
+    if allow_jobs and once:
+        raise click.UsageError("--allow-jobs does not go with --once: jobs need a keeper")
     logs.set_up()
     given = config.overlaid(
         config.load(config_file),
@@ -174,6 +164,7 @@ def agent(
         sample_s=sample_s,
         push_s=push_s,
         allow_actuation=allow_actuation,
+        allow_jobs=allow_jobs,
         spool_file=spool,
         spool_max_mb=spool_max_mb,
         spool_max_hours=spool_max_hours,
@@ -187,9 +178,66 @@ def agent(
 
 
 @main.command()
+@click.option(
+    "--config",
+    "config_file",
+    type=FILE,
+    envvar="HEADROOM_AGENT_CONFIG",
+    show_envvar=True,
+    help="Configuration file. [default: /etc/headroom/agent.toml, where there is one]",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    envvar="HEADROOM_URL",
+    show_envvar=True,
+    help=f"The Headroom server. [default: {DEFAULT_SERVER}]",
+)
+@token_file_option
+@click.option("--node", help="This machine's name in the inventory. [default: its host name]")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where jobs are kept. [default: in the state folder]",
+)
+@click.option("--allow-jobs", is_flag=True, help="Run the jobs that the server places here.")
+def work(
+    config_file: Path | None,
+    server: str | None,
+    token_file: Path | None,
+    node: str | None,
+    folder: Path | None,
+    allow_jobs: bool,
+) -> None:
+    """Run jobs that the server places on this machine, and read nothing of it.
+
+    For machines that send their readings otherwise. Jobs outlive this command: started again, it
+    finds them.
+    """
+    from headroom import logs
+    from headroom.agent import command, config
+
+    logs.set_up()
+    given = config.overlaid(
+        config.load(config_file),
+        server=server,
+        token_file=token_file,
+        node=node,
+        allow_jobs=allow_jobs,
+        work_folder=folder,
+    )
+    if not given.allow_jobs:
+        raise click.UsageError(
+            "running commands of the server is off: give --allow-jobs, or allow_jobs = true in the "
+            "configuration file"
+        )
+    command.run_jobs(command.options_of(given))
+
+
+@main.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@_server
-@_token_file
+@server_option
+@token_file_option
 @click.option(
     "--speed", type=_POSITIVE, default=1, show_default=True, help="Recorded seconds per second."
 )
@@ -245,3 +293,7 @@ def plan(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+for _command in COMMANDS:
+    main.add_command(_command)

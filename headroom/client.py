@@ -28,6 +28,7 @@ from headroom.contracts import (
     encode_batch,
 )
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
+from headroom.work.contract import WorkOrders, WorkReports
 
 __all__ = [
     "Client",
@@ -46,6 +47,8 @@ _RETRYABLE_4XX = frozenset({408, 425, 429})
 #: The longest wait that a Retry-After header can ask of us.
 _MAX_RETRY_AFTER_S = 3600.0
 _CONNECT_TIMEOUT_S = 5.0
+#: What reading an error raises that is none of the API's.
+_NO_ERROR = (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 
 
 def compress_batch(batch: TelemetryBatch) -> bytes:
@@ -142,23 +145,40 @@ class Client:
             return None
         return self._decoded(answer, LimitSet)
 
+    def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders:
+        """Return what is wanted of a machine that has nothing to say."""
+        path = _with_query("/api/v1/work", {"node": node, "store": store})
+        return self._decoded(self._send("GET", path, timeout_s=timeout_s), WorkOrders)
+
+    def report_work(self, reports: WorkReports, *, timeout_s: float | None = None) -> WorkOrders:
+        """Send what a machine holds; return what is wanted of it."""
+        body, headers = msgspec.json.encode(reports), {"Content-Type": "application/json"}
+        answer = self._send("POST", "/api/v1/work", body=body, headers=headers, timeout_s=timeout_s)
+        return self._decoded(answer, WorkOrders)
+
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """GET ``path`` and return the decoded JSON."""
         return _json(self._checked(self._send("GET", _with_query(path, params))))
 
     def post(self, path: str, document: Any, params: Mapping[str, str] | None = None) -> Any:
         """POST ``document`` as JSON and return the decoded JSON (None for an empty answer)."""
-        return self._post(path, msgspec.json.encode(document), "application/json", params)
+        return self.post_body(path, msgspec.json.encode(document), "application/json", params)
 
     def post_yaml(self, path: str, text: str, params: Mapping[str, str] | None = None) -> Any:
         """POST a YAML document and return the decoded JSON (None for an empty answer)."""
-        return self._post(path, text.encode(), "application/yaml", params)
+        return self.post_body(path, text.encode(), "application/yaml", params)
 
-    def _post(
-        self, path: str, body: bytes, content_type: str, params: Mapping[str, str] | None
+    def post_body(
+        self,
+        path: str,
+        body: bytes,
+        content_type: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
-        headers = {"Content-Type": content_type}
-        answer = self._send("POST", _with_query(path, params), body=body, headers=headers)
+        """POST ``body`` as it is and return the decoded JSON (None for an empty answer)."""
+        sent = {"Content-Type": content_type, **(headers or {})}
+        answer = self._send("POST", _with_query(path, params), body=body, headers=sent)
         return _json(self._checked(answer))
 
     def _send(
@@ -212,7 +232,8 @@ class Client:
             error = _field_error(answer) or FieldError(
                 code=f"http_{status}", message=answer.reason or "refused"
             )
-            raise (Unauthorized if status in (401, 403) else Refused)(status, error)
+            kind = Unauthorized if status in (401, 403) else Refused
+            raise kind(status, error, _other_errors(answer))
         raise Unavailable(
             self._describe(answer), status=status, retry_after_s=_retry_after_s(answer)
         )
@@ -247,11 +268,22 @@ def _json(answer: urllib3.BaseHTTPResponse) -> Any:
 def _field_error(answer: urllib3.BaseHTTPResponse) -> FieldError | None:
     """Return the error that the body states, or None when it is not one of the API's."""
     try:
-        error = msgspec.json.decode(answer.data)["error"]
-        known = {name: error[name] for name in FieldError.__struct_fields__ if error.get(name)}
-        return msgspec.convert(known, FieldError)
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        return _as_field_error(msgspec.json.decode(answer.data)["error"])
+    except _NO_ERROR:
         return None
+
+
+def _other_errors(answer: urllib3.BaseHTTPResponse) -> list[FieldError]:
+    """Return what the body states beside its first error."""
+    try:
+        return [_as_field_error(each) for each in msgspec.json.decode(answer.data)["errors"][1:]]
+    except _NO_ERROR:
+        return []
+
+
+def _as_field_error(error: Any) -> FieldError:
+    known = {name: error[name] for name in FieldError.__struct_fields__ if error.get(name)}
+    return msgspec.convert(known, FieldError)
 
 
 def _raise_if_partly_taken(exc: Refused, answer: urllib3.BaseHTTPResponse) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from headroom.contracts import FieldError, TelemetryAck
@@ -19,15 +20,22 @@ class HeadroomError(Exception):
         super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
 
 
+def _told(error: FieldError) -> str:
+    place = f" at {error.field}" if error.field else ""
+    hint = f" ({error.hint})" if error.hint else ""
+    return f"{error.code}{place}: {error.message}{hint}"
+
+
 class Refused(HeadroomError):
     """The server understood the request and refuses it: sending it again changes nothing."""
 
-    def __init__(self, status: int, error: FieldError) -> None:
+    def __init__(self, status: int, error: FieldError, others: Sequence[FieldError] = ()) -> None:
         self.status = status
         self.error = error
-        place = f" at {error.field}" if error.field else ""
-        hint = f" ({error.hint})" if error.hint else ""
-        super().__init__(f"{status} {error.code}{place}: {error.message}{hint}")
+        #: What else is wrong with it.
+        self.others = tuple(others)
+        lines = [f"{status} {_told(error)}", *map(_told, self.others)]
+        super().__init__("\n".join(lines))
 
 
 class PartlyRefused(Refused):

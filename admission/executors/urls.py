@@ -1,3 +1,7 @@
-from django.urls import URLPattern, URLResolver
+"""URLs of machines that run jobs, under ``/api/v1/``."""
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.urls import URLPattern, URLResolver, path
+
+from admission.executors import views
+
+urlpatterns: list[URLPattern | URLResolver] = [path("work", views.work, name="work")]

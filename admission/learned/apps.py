@@ -5,3 +5,10 @@ class LearnedConfig(AppConfig):
     name = "admission.learned"
     label = "admission_learned"
     verbose_name = "What was learned of jobs"
+
+    def ready(self) -> None:
+        from admission import holdings
+        from policies.headroom import live
+
+        # Whoever asks for headroom sees what admitted jobs may still draw.
+        live.provide_reservations(holdings.reserved_in)

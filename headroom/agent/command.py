@@ -36,6 +36,7 @@ from headroom.client import Client
 from headroom.contracts import TelemetryBatch
 from headroom.settings import DEFAULT_SERVER, find_token
 from headroom.signals import call_on_stop
+from headroom.work.runner import Runner, RunnerSettings
 
 __all__ = [
     "AgentOptions",
@@ -44,6 +45,8 @@ __all__ = [
     "options_of",
     "print_once",
     "run_agent",
+    "run_jobs",
+    "runner_settings",
 ]
 
 logger = logging.getLogger(__name__)
@@ -177,9 +180,31 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
         if actuation:
             every_s = options.settings.push_s
             stack.enter_context(LimitPoller(client, actuation.leases, every_s=every_s))
+        if options.config.allow_jobs:
+            stack.enter_context(Runner(runner_settings(options), client))
         call_on_stop(agent.stop)
         agent.run()
     return True
+
+
+def run_jobs(options: AgentOptions) -> None:
+    """Run jobs, and read nothing, until SIGTERM or SIGINT. What runs then runs on."""
+    token = find_token(options.token_file)
+    stop = threading.Event()
+    with Client(options.server, token) as client, Runner(runner_settings(options), client):
+        call_on_stop(stop.set)
+        stop.wait()
+
+
+def runner_settings(options: AgentOptions) -> RunnerSettings:
+    """Return where jobs are kept: beside the spool, when nothing is said."""
+    work = options.config.work
+    return RunnerSettings(
+        node=options.settings.node,
+        folder=Path(work.folder) if work.folder else options.spool.with_name("jobs"),
+        log_bytes=int(work.log_mb * 1024 * 1024),
+        limits=work.limits,
+    )
 
 
 def _run_once(options: AgentOptions, token: str, spool: Spool) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "RedfishConfig",
     "SpoolConfig",
     "StorageConfig",
+    "WorkConfig",
     "load",
     "overlaid",
     "read_credentials",
@@ -138,6 +139,17 @@ class RedfishConfig(_Section, frozen=True):
     timeout_s: _Seconds = 10
 
 
+class WorkConfig(_Section, frozen=True):
+    """Where jobs are kept, how much of what each says, and whether they get shares of the machine.
+
+    It takes ``allow_jobs`` besides.
+    """
+
+    folder: _AbsolutePath | None = None
+    log_mb: _Positive = 8
+    limits: bool = True
+
+
 class AgentConfig(_Section, frozen=True):
     """All of the file. What is left out is as the command line says, or by default."""
 
@@ -148,6 +160,9 @@ class AgentConfig(_Section, frozen=True):
     sample_s: _Positive = 1
     push_s: _Positive = 5
     allow_actuation: bool = False
+    #: Whether jobs of the server may be run here.
+    allow_jobs: bool = False
+    work: WorkConfig = WorkConfig()
     #: Whether to read this machine itself, and its GPUs through NVML.
     host: bool = True
     nvml: bool = True
@@ -190,6 +205,8 @@ def overlaid(
     sample_s: float | None = None,
     push_s: float | None = None,
     allow_actuation: bool = False,
+    allow_jobs: bool = False,
+    work_folder: Path | None = None,
     spool_file: Path | None = None,
     spool_max_mb: float | None = None,
     spool_max_hours: float | None = None,
@@ -208,6 +225,8 @@ def overlaid(
         sample_s=sample_s,
         push_s=push_s,
         allow_actuation=allow_actuation,
+        allow_jobs=allow_jobs,
+        work=_put_over(config.work, folder=_absolute(work_folder)),
         spool=spool,
     )
     if dcgm is None:

@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "physics",
         "headroom.contracts",
         "headroom.jobs",
+        "headroom.work.contract",
         "accounts",
         "fleet",
         "telemetry",

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from headroom.contracts import ErrorBody, TelemetryAck, TelemetryBatch
+from headroom.jobs.schema import job_spec_schema
 
 FOLDER: Path = settings.BASE_DIR / "docs" / "reference"
 
@@ -35,12 +36,25 @@ def telemetry_schema() -> str:
         "$ref": "#/$defs/TelemetryBatch",
         "$defs": parts,
     }
+    return _written(schema)
+
+
+def job_schema() -> str:
+    """Return the JSON schema of a job specification."""
+    return _written(job_spec_schema())
+
+
+def _written(schema: dict[str, Any]) -> str:
     return (
         msgspec.json.format(msgspec.json.encode(schema, order="sorted"), indent=2).decode() + "\n"
     )
 
 
-PAGES = {"openapi.yaml": openapi, "telemetry-batch.schema.json": telemetry_schema}
+PAGES = {
+    "openapi.yaml": openapi,
+    "telemetry-batch.schema.json": telemetry_schema,
+    "job-spec.schema.json": job_schema,
+}
 
 
 class Command(BaseCommand):

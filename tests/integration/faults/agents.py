@@ -55,6 +55,8 @@ class RealAgent:
     folder: Path
     server: str
     token_file: Path
+    #: of the command line, beside the usual
+    more: tuple[str, ...] = ()
     lives: int = 0
     machine: StandIn = field(init=False)
     process: subprocess.Popen[bytes] | None = None
@@ -80,7 +82,7 @@ class RealAgent:
         command = [
             sys.executable, "-m", "headroom", "agent", "--server", self.server,
             "--token-file", str(self.token_file), "--node", self.name, "--spool", str(self.spool),
-            "--sample-s", str(SAMPLE_S), "--push-s", str(PUSH_S),
+            "--sample-s", str(SAMPLE_S), "--push-s", str(PUSH_S), *self.more,
         ]  # fmt: skip
         self.process = subprocess.Popen(
             command,
@@ -137,7 +139,9 @@ class RealAgent:
             return int(spool.execute(query).fetchone()[0])
 
 
-def enroll(stack: Stack, token_file: Path, folder: Path, count: int) -> list[RealAgent]:
+def enroll(
+    stack: Stack, token_file: Path, folder: Path, count: int, *, more: tuple[str, ...] = ()
+) -> list[RealAgent]:
     """Put ``count`` machines into the inventory and return their agents, not started yet."""
     names = [f"fault-n{i + 1}" for i in range(count)]
     nodes = "".join(
@@ -151,5 +155,5 @@ def enroll(stack: Stack, token_file: Path, folder: Path, count: int) -> list[Rea
     for entry in made:
         path = folder / f"{entry['name']}-token"
         path.write_text(entry["token"])
-        agents.append(RealAgent(entry["name"], folder / entry["name"], stack.url, path))
+        agents.append(RealAgent(entry["name"], folder / entry["name"], stack.url, path, more))
     return agents

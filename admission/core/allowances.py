@@ -1,0 +1,331 @@
+"""How much projects, classes and restrictions let run at once, and for whom what is left is kept.
+
+What is in the way of a job because others have used it up is kept for it: those behind it take only
+what it does not need by then, or what they give back before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from admission.core.reasons import Reason, ReasonToken
+from admission.core.request import Placement, Request
+from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare
+from fleet.snapshot import FleetArrays
+from policies.headroom.binding import quantity
+from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in
+
+__all__ = ["Allowance", "Allowances", "Kept"]
+
+#: Watts may be off by so much through adding and taking away.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept for a job that waits: from ``at`` on (Unix s) others may have ``spare``.
+
+    ``rank`` is its place in the order: it is in the way of those behind it alone.
+    """
+
+    key: str
+    rank: int
+    at: float
+    spare: float
+
+
+@dataclass(eq=False)
+class Allowance:
+    """One limit on what may run at once, and what runs under it."""
+
+    token: ReasonToken
+    #: as in "its project vision may have 64 GPUs"
+    label: str
+    limit: float
+    unit: str
+    scope: Scope | None
+    evidence: dict[str, object]
+    used: float = 0.0
+    #: when how much of it is given back
+    ends: list[tuple[float, float]] = field(default_factory=list)
+    kept: Kept | None = None
+
+    @property
+    def left(self) -> float:
+        return self.limit - self.used
+
+    def take(self, amount: float, end_at: float) -> None:
+        self.used += amount
+        self.ends.append((end_at, amount))
+
+    def keep(self, key: str, rank: int, amount: float, at: float) -> None:
+        """Keep ``amount`` for a job that waits, once that is free and not before ``at``.
+
+        One job at a time, the first in order. Nothing is kept that can never be.
+        """
+        if self.kept is not None or amount > self.limit + _ROUNDING:
+            return
+        used = self.used
+        for end_at, given_back in sorted(self.ends):
+            if end_at > at and used + amount <= self.limit + _ROUNDING:
+                break
+            used -= given_back
+            at = max(at, end_at)
+        self.kept = Kept(key, rank, at, self.limit - used - amount)
+
+    def in_the_way(self, amount: float, end_at: float, rank: int) -> Kept | None:
+        """Return for whom it is kept, if ``amount`` until ``end_at`` would be in its way."""
+        kept = self.kept
+        if kept is None or kept.rank >= rank or end_at <= kept.at:
+            return None
+        return None if amount <= kept.spare + _ROUNDING else kept
+
+    def spend_spare(self, amount: float, end_at: float) -> None:
+        """Take from what the job that it is kept for leaves over."""
+        if self.kept is not None and end_at > self.kept.at:
+            self.kept = replace(self.kept, spare=self.kept.spare - amount)
+
+    def refusal(self, amount: float) -> Reason:
+        have = max(self.left, 0.0)
+        text = (
+            f"needs {_amount(amount, self.unit)}, and {self.label} {_amount(self.limit, self.unit)}"
+            f" at once, of which {_amount(have, self.unit)} {'is' if have == 1 else 'are'} left:"
+            f" short {_amount(amount - have, self.unit)}"
+        )
+        return Reason(
+            self.token, amount, have, self.unit, self.scope, text, {**self.evidence, "kept": False}
+        )
+
+    def kept_reason(self, amount: float, kept: Kept) -> Reason:
+        have = max(kept.spare, 0.0)
+        text = (
+            f"{self.label} {_amount(self.limit, self.unit)} at once, and what is left is kept for"
+            f" {kept.key}, which has waited for longer or counts for more"
+        )
+        evidence = {**self.evidence, "kept_for": kept.key, "kept_at": kept.at}
+        token = ReasonToken.BACKFILL_RESERVATION
+        return Reason(token, amount, have, self.unit, self.scope, text, evidence)
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "W":
+        return quantity(value, unit)
+    return f"{value:g} {unit if value != 1 else unit.removesuffix('s')}"
+
+
+@dataclass(eq=False)
+class _PlaceCap:
+    allowance: Allowance
+    nodes: frozenset[int]
+
+
+class Allowances:
+    """All allowances, and which of them a job draws on."""
+
+    def __init__(
+        self,
+        fleet: FleetArrays,
+        projects: Mapping[str, ProjectShare],
+        classes: Mapping[str, ClassRules],
+        caps: Sequence[ConcurrencyCap],
+    ) -> None:
+        self._gpus_of_project: dict[str, Allowance] = {}
+        self._watts_of_project: dict[str, Allowance] = {}
+        self._jobs_of_class: dict[str, list[Allowance]] = {}
+        self._gpus_of_class: dict[str, Allowance] = {}
+        self._of_job: dict[str, list[Allowance]] = {}
+        self._places: list[_PlaceCap] = []
+        for project in projects.values():
+            self._add_project(project)
+        for rules in classes.values():
+            self._add_class(rules)
+        for cap in caps:
+            self._add_cap(fleet, cap)
+        self._at_first: list[tuple[float, list[tuple[float, float]]]] = []
+
+    def _add_project(self, project: ProjectShare) -> None:
+        label, evidence = f"its project {project.name} may have", {"project": project.name}
+        token = ReasonToken.QUOTA_EXCEEDED
+        if project.gpu_quota is not None:
+            self._gpus_of_project[project.name] = Allowance(
+                token, label, float(project.gpu_quota), "GPUs", None, {**evidence}
+            )
+        if project.power_quota_w is not None:
+            self._watts_of_project[project.name] = Allowance(
+                token, label, project.power_quota_w, "W", None, {**evidence}
+            )
+
+    def _add_class(self, rules: ClassRules) -> None:
+        scope = Scope(ScopeKind.CLASS, rules.name)
+        label, evidence = f"its class {rules.name} may have", {"class": rules.name}
+        token = ReasonToken.CONCURRENCY_CAP
+        if rules.max_running is not None:
+            self._jobs_of_class.setdefault(rules.name, []).append(
+                Allowance(token, label, float(rules.max_running), "jobs", scope, {**evidence})
+            )
+        if rules.max_gpus is not None:
+            self._gpus_of_class[rules.name] = Allowance(
+                token, label, float(rules.max_gpus), "GPUs", scope, {**evidence}
+            )
+
+    def _add_cap(self, fleet: FleetArrays, cap: ConcurrencyCap) -> None:
+        allowance = Allowance(
+            ReasonToken.CONCURRENCY_CAP,
+            f"{cap.scope} may run",
+            float(cap.max_jobs),
+            "jobs",
+            cap.scope,
+            {"restrictions": [cap.restriction_id], "reason": cap.reason},
+        )
+        if cap.scope.kind is ScopeKind.CLASS:
+            self._jobs_of_class.setdefault(cap.scope.name, []).append(allowance)
+        elif cap.scope.kind is ScopeKind.JOB:
+            self._of_job.setdefault(cap.scope.name, []).append(allowance)
+        else:
+            try:
+                nodes = nodes_in(fleet, cap.scope).nonzero()[0]
+            except UnknownScope:
+                return  # it is on a thing that is gone, and holds for nothing
+            self._places.append(_PlaceCap(allowance, frozenset(nodes.tolist())))
+
+    # --- What a job draws on ----------------------------------------------------------------------
+
+    def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Allowance, float]]:
+        """Yield what it draws on wherever it stands, and how much."""
+        for by_name, name in (
+            (self._gpus_of_project, request.project),
+            (self._gpus_of_class, request.job_class),
+        ):
+            if name in by_name:
+                yield by_name[name], float(gpus)
+        for each in self._jobs_of_class.get(request.job_class, ()):
+            yield each, 1.0
+        for each in self._of_job.get(request.job, ()):
+            yield each, 1.0
+
+    def _there(self, request: Request, placement: Placement) -> Iterator[tuple[Allowance, float]]:
+        """Yield what it draws on with that placement, and how much."""
+        yield from self._anywhere(request, len(placement.gpus))
+        if request.project in self._watts_of_project:
+            yield self._watts_of_project[request.project], placement.total_w
+        for each in self._places:
+            if not each.nodes.isdisjoint(placement.nodes):
+                yield each.allowance, 1.0
+
+    def full_nodes(self) -> frozenset[int]:
+        """Return the rows of the nodes where restrictions let no further job run."""
+        full: frozenset[int] = frozenset()
+        for each in self._places:
+            if each.allowance.left < 1.0:
+                full |= each.nodes
+        return full
+
+    def full_places(self) -> list[Reason]:
+        """Return why, by restriction."""
+        return [each.allowance.refusal(1.0) for each in self._places if each.allowance.left < 1.0]
+
+    # --- Verdicts ---------------------------------------------------------------------------------
+
+    def fitted(self, request: Request, end_at: float, rank: int) -> Request | tuple[Reason, ...]:
+        """Return ``request`` with as many GPUs as are left to it, or why too few are.
+
+        ``rank`` is its place in the order: what is kept for those before it is not left to it.
+        """
+        gpus, reasons = request.gpus, []
+        for allowance, _ in self._anywhere(request, request.min_gpus):
+            by_gpus = allowance.unit == "GPUs"
+            least = float(request.min_gpus) if by_gpus else 1.0
+            if least > allowance.left + _ROUNDING:
+                reasons.append(allowance.refusal(least))
+            elif kept := allowance.in_the_way(least, end_at, rank):
+                reasons.append(allowance.kept_reason(least, kept))
+            elif by_gpus:
+                gpus = min(gpus, _most(allowance, end_at, rank))
+        if reasons:
+            return tuple(reasons)
+        return request if gpus == request.gpus else replace(request, gpus=gpus)
+
+    def refusals(
+        self, request: Request, placement: Placement, end_at: float, rank: int
+    ) -> tuple[Reason, ...]:
+        """Return why it must not stand there, if it must not."""
+        reasons = []
+        for allowance, amount in self._there(request, placement):
+            if amount > allowance.left + _ROUNDING:
+                reasons.append(allowance.refusal(amount))
+            elif kept := allowance.in_the_way(amount, end_at, rank):
+                reasons.append(allowance.kept_reason(amount, kept))
+        return tuple(reasons)
+
+    def ever_let(self, request: Request, placement: Placement) -> bool:
+        """Whether it may stand there when nothing else runs."""
+        draws = self._there(request, placement)
+        return all(amount <= allowance.limit + _ROUNDING for allowance, amount in draws)
+
+    # --- What happens -----------------------------------------------------------------------------
+
+    def take(self, request: Request, placement: Placement, end_at: float) -> None:
+        for allowance, amount in self._there(request, placement):
+            allowance.take(amount, end_at)
+            allowance.spend_spare(amount, end_at)
+
+    def keep(
+        self, request: Request, rank: int, at: float, placement: Placement | None = None
+    ) -> None:
+        """Keep for a job that waits what it draws on, from ``at`` on or as soon as it is free."""
+        draws = (
+            self._anywhere(request, request.min_gpus)
+            if placement is None
+            else self._there(request, placement)
+        )
+        for allowance, amount in draws:
+            allowance.keep(request.key, rank, amount, at)
+
+    def may_keep(self, request: Request) -> bool:
+        """Whether it draws on something that is kept for nobody yet."""
+        return (
+            any(
+                allowance.kept is None for allowance, _ in self._anywhere(request, request.min_gpus)
+            )
+            or request.project in self._watts_of_project
+            or bool(self._places)
+        )
+
+    def remember(self) -> None:
+        """Remember what is taken now, for :meth:`go_back`."""
+        self._at_first = [(each.used, each.ends.copy()) for each in self._all()]
+
+    def go_back(self) -> None:
+        """Forget what was taken since, and what is kept."""
+        for each, (used, ends) in zip(self._all(), self._at_first, strict=True):
+            each.used, each.ends, each.kept = used, ends.copy(), None
+
+    def kept_for(self) -> dict[str, int]:
+        """Return for whom something is kept, with their ranks."""
+        return {each.kept.key: each.kept.rank for each in self._all() if each.kept is not None}
+
+    def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
+        """Whether ``request`` draws on an allowance that is kept for the job ``key``."""
+        return any(
+            allowance.kept is not None and allowance.kept.key == key
+            for allowance, _ in self._anywhere(request, request.min_gpus)
+        )
+
+    def _all(self) -> Iterator[Allowance]:
+        for by_name in (self._gpus_of_project, self._watts_of_project, self._gpus_of_class):
+            yield from by_name.values()
+        for several in (self._jobs_of_class, self._of_job):
+            for each in several.values():
+                yield from each
+        for place in self._places:
+            yield place.allowance
+
+
+def _most(allowance: Allowance, end_at: float, rank: int) -> int:
+    """Return how many GPUs are left that are not kept for somebody before ``rank``."""
+    kept = allowance.kept
+    left = allowance.left
+    if kept is not None and kept.rank < rank and end_at > kept.at:
+        left = min(left, kept.spare)
+    return int(left + _ROUNDING)

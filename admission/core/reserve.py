@@ -1,0 +1,229 @@
+"""What admitted jobs reserve: their peak at first, later what they were measured to draw.
+
+A *holding* is one node's part of one attempt; arrays of holdings have a row for each. It reserves
+its peak until it has been read for the warm-up. From there it comes down to the 99th percentile of
+what it drew, with a margin on top, and is never under what it draws now. What falls silent is back
+at its peak. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.snapshot import FleetArrays
+from policies.headroom.groups import sum_by
+from policies.headroom.inputs import Reservations, Steps
+from telemetry.summary import FleetSummary
+
+__all__ = [
+    "BIN_EDGES_W",
+    "Drawn",
+    "Held",
+    "Reserved",
+    "Rules",
+    "Traffic",
+    "drawn",
+    "noted",
+    "quantile_w",
+    "read_for_s",
+    "reserve",
+    "reserved_w",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: Upper edges of the bins in which draws are counted, W for each GPU, its part of the host with it.
+#: What is above the last but one has no bound, and so is never reserved less than its peak.
+BIN_EDGES_W: Floats = np.append(np.arange(25.0, 2401.0, 25.0), np.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How fast reservations come down, and to what."""
+
+    #: read for so long, s, an attempt has shown what it draws
+    warm_up_s: float = 300.0
+    #: what is reserved above its aim then halves in so many s
+    halves_in_s: float = 120.0
+    quantile: float = 0.99
+    #: on top of the quantile, as a share of it
+    margin: float = 0.1
+    #: a reading from so long ago counts half, s
+    forgets_in_s: float = 7200.0
+    #: a job draws its peak so long after its start, s
+    ramp_s: float = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What holdings put on links or storage endpoints: rows of these, of holdings, and how much."""
+
+    on: Ints
+    holding: Ints
+    rate: Floats
+
+    @staticmethod
+    def none() -> Traffic:
+        """No traffic is known."""
+        return Traffic(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Held:
+    """What attempts hold, and what was learned of it. Arrays are aligned with holdings.
+
+    ``gpu`` and ``gpu_holding`` have a place for each GPU that is held. Times are Unix seconds, NaN
+    where it has not begun, or nobody knows when it ends.
+    """
+
+    node: Ints
+    peak_w: Floats
+    #: how many GPUs of the node it has
+    gpus: Ints
+    started_at: Floats
+    expected_end_at: Floats
+    #: 99th percentile of what it drew, W for each GPU; NaN: nothing was read
+    p99_w: Floats
+    #: for how long it was read, s
+    read_s: Floats
+    gpu: Ints
+    gpu_holding: Ints
+    #: bit/s over the WAN, and byte/s of storage
+    links: Traffic
+    storage: Traffic
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What holdings draw now, their part of the host with it, W.
+
+    ``read``: all of its GPUs are read fresh.
+    """
+
+    watts: Floats
+    read: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Reserved:
+    """What holdings draw and reserve, W, and what that comes to on the whole fleet."""
+
+    drawn: Drawn
+    watts: Floats
+    fleet: Reservations
+
+
+# --- What was drawn ------------------------------------------------------------------------------
+
+
+def noted(seconds: Floats, watts: Floats, known: Bools, for_s: Floats, rules: Rules) -> Floats:
+    """Return seconds by bin after ``for_s`` more, in the rows ``known`` at ``watts`` for each GPU.
+
+    ``seconds`` is rows by bins, the others have a value for each row.
+    """
+    found: Floats = seconds * 0.5 ** (for_s[:, None] / rules.forgets_in_s)
+    rows = np.flatnonzero(known)
+    found[rows, np.searchsorted(BIN_EDGES_W, watts[rows], side="left")] += for_s[rows]
+    return found
+
+
+def read_for_s(seconds: Floats) -> Floats:
+    """Return for how long each row was read, what is long ago counting less."""
+    total: Floats = seconds.sum(axis=1)
+    return total
+
+
+def quantile_w(seconds: Floats, share: float) -> Floats:
+    """Return what each row was at or under for ``share`` of the time, W for each GPU.
+
+    The upper edge of its bin; NaN where nothing was read.
+    """
+    sums = np.cumsum(seconds, axis=1)
+    total = sums[:, -1]
+    # A share of sums of floats: what rounding takes away must not lead past the last bin.
+    place = (sums < share * total[:, None]).sum(axis=1)
+    return np.where(total > 0, BIN_EDGES_W[np.minimum(place, len(BIN_EDGES_W) - 1)], np.nan)
+
+
+def drawn(held: Held, fleet: FleetArrays, summary: FleetSummary) -> Drawn:
+    """Return what holdings draw: their GPUs, and the part of the host that goes with these."""
+    count, gpus = len(held), summary.gpus
+    own_w = sum_by(gpus.load_w[held.gpu], held.gpu_holding, count)
+    silent = sum_by(~gpus.read[held.gpu], held.gpu_holding, count)
+    gpus_w = sum_by(gpus.load_w, fleet.gpus.node, len(fleet.nodes))
+    host_w = np.maximum(summary.nodes.load_w - gpus_w, 0.0)
+    part = held.gpus / np.maximum(np.diff(fleet.gpu_bounds)[held.node], 1)
+    return Drawn(own_w + part * host_w[held.node], silent == 0)
+
+
+# --- What is reserved ----------------------------------------------------------------------------
+
+
+def reserved_w(held: Held, seen: Drawn, rules: Rules) -> Floats:
+    """Return what each holding reserves, W."""
+    warm_for_s = held.read_s - rules.warm_up_s
+    shown = seen.read & ~np.isnan(held.started_at) & ~np.isnan(held.p99_w) & (warm_for_s >= 0)
+    aim_w = np.fmin((1.0 + rules.margin) * held.p99_w * held.gpus, held.peak_w)
+    left = 0.5 ** (np.maximum(warm_for_s, 0.0) / rules.halves_in_s)
+    down_w = aim_w + (held.peak_w - aim_w) * left
+    return np.maximum(np.where(shown, down_w, held.peak_w), seen.watts)
+
+
+def reserve(
+    held: Held, fleet: FleetArrays, summary: FleetSummary, *, now: float, rules: Rules
+) -> Reserved:
+    """Return what is reserved at ``now`` (Unix s).
+
+    Of a node with holdings it is what these reserve and what else is drawn there. Of a rack there
+    is nothing to add: its load, which a meter may show, has what its other nodes draw.
+    """
+    seen = drawn(held, fleet, summary)
+    watts = reserved_w(held, seen, rules)
+    nodes = len(fleet.nodes)
+    others_w = np.maximum(summary.nodes.load_w - sum_by(seen.watts, held.node, nodes), 0.0)
+    has_any = sum_by(np.ones(len(held)), held.node, nodes) > 0
+    on_fleet = Reservations(
+        rack_w=np.zeros(len(fleet.racks)),
+        node_w=np.where(has_any, sum_by(watts, held.node, nodes) + others_w, 0.0),
+        link_bits_per_s=_rates(held.links, _is_new(held, rules), len(fleet.links)),
+        # No reading says what an endpoint carries: all that use it count.
+        storage_bytes_per_s=_rates(held.storage, np.ones(len(held), bool), len(fleet.storage)),
+        steps=_steps(held, fleet, seen, watts, now, rules),
+    )
+    return Reserved(seen, watts, on_fleet)
+
+
+def _is_new(held: Held, rules: Rules) -> Bools:
+    """Whether what a holding does is not in the readings of links yet."""
+    return np.isnan(held.started_at) | (held.read_s < rules.warm_up_s)
+
+
+def _rates(traffic: Traffic, counts: Bools, places: int) -> Floats:
+    rows = counts[traffic.holding]
+    return sum_by(traffic.rate[rows], traffic.on[rows], places)
+
+
+def _steps(
+    held: Held, fleet: FleetArrays, seen: Drawn, watts: Floats, now: float, rules: Rules
+) -> Steps:
+    """Return the changes that are known: what has yet to come up, and what will end."""
+    rack = fleet.nodes.rack[held.node]
+    up_at = np.where(np.isnan(held.started_at), now, held.started_at) + rules.ramp_s
+    rising = (up_at > now) & (watts > seen.watts)
+    ending = held.expected_end_at > now
+    return Steps(
+        rack=np.concatenate([rack[rising], rack[ending]]),
+        at=np.concatenate([up_at[rising], held.expected_end_at[ending]]),
+        # What ends gives back what it will draw by then, not only what it draws now.
+        change_w=np.concatenate(
+            [(watts - seen.watts)[rising], -np.where(rising, watts, seen.watts)[ending]]
+        ),
+    )

@@ -1,0 +1,125 @@
+"""What a cycle decides on: queue, running jobs, projects, classes and fleet at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.core.cluster import Cluster
+from admission.core.request import Placement, Request
+from policies.scopes import Scope
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A phase that waits, and what keeps it from being placed at all."""
+
+    request: Request
+    #: who or what holds it; empty: nobody
+    held_by: str = ""
+    #: names of phases that have to succeed before it
+    waits_for: tuple[str, ...] = ()
+    #: Unix seconds before which it must not begin, such as a pause after a failure
+    not_before: float = 0.0
+    #: what is wrong with its specification by now; empty: nothing
+    spec_error: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A phase that holds GPUs. Its placement is held in the snapshot's cluster already."""
+
+    request: Request
+    placement: Placement
+    #: Unix seconds
+    started_at: float
+    expected_end_at: float
+    last_checkpoint_at: float | None = None
+    #: it was asked to give way and is about to end
+    preempting: bool = False
+
+
+@dataclass(frozen=True)
+class ProjectShare:
+    """What a project may have and has had. None: no limit."""
+
+    name: str
+    weight: float = 1.0
+    gpu_quota: int | None = None
+    power_quota_w: float | None = None
+    #: GPU seconds that it used, older ones counting less
+    used_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class ClassRules:
+    """What a scheduling class adds and allows. ``priority`` is in that of its requests already."""
+
+    name: str
+    priority: int = 0
+    max_running: int | None = None
+    max_gpus: int | None = None
+    #: whether jobs of it may have others give way
+    preempts: bool = False
+
+
+@dataclass(frozen=True)
+class ConcurrencyCap:
+    """A restriction in force that lets only so many jobs run in a place or of a class at once."""
+
+    scope: Scope
+    max_jobs: int
+    restriction_id: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How the cycle weighs and bounds. Points are those of priority."""
+
+    #: so long a wait is worth as much as one point of priority: what waits is never passed for ever
+    wait_s_per_point: float = 600.0
+    #: what a project gets that has used nothing, beside one that has used all
+    fair_share_points: float = 20.0
+    #: for so long a running GPU counts against its project's share
+    fair_share_horizon_s: float = 3600.0
+    #: what a job gets whose deadline is now, beside one whose deadline is ``deadline_within_s`` off
+    deadline_points: float = 20.0
+    deadline_within_s: float = 4 * 3600.0
+
+    #: jobs that are tried on the fleet in one cycle, the first in order
+    depth: int = 10_000
+    #: blocked jobs for which what they need is kept
+    reservations: int = 4
+    #: how long beyond its expected end a job is taken to run that is past it
+    overrun_s: float = 300.0
+
+    #: heat that may be added to a cooling zone within ``stagger_s``, as a share of its capacity, …
+    stagger_share: float = 0.25
+    stagger_s: float = 60.0
+    #: … once it carries more than this share of its capacity
+    stagger_above: float = 0.8
+
+    #: a job gives way only to one of at least so many points of priority more
+    preemption_gap: int = 10
+    #: jobs that are asked to give way in one cycle
+    max_preemptions: int = 32
+    #: how long one that gives way takes to save and end
+    preemption_grace_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a cycle looks at. ``cluster`` is left as it is."""
+
+    #: Unix seconds
+    now: float
+    cluster: Cluster
+    pending: tuple[Pending, ...]
+    running: tuple[Running, ...] = ()
+    #: by name; a project that is missing has no quota and weight 1
+    projects: Mapping[str, ProjectShare] = field(default_factory=dict)
+    #: by name; a class that is missing has no cap
+    classes: Mapping[str, ClassRules] = field(default_factory=dict)
+    caps: tuple[ConcurrencyCap, ...] = ()
+    tuning: Tuning = field(default_factory=Tuning)

@@ -1,0 +1,205 @@
+"""What others ask of running jobs: end and wait again, save, pause, go on; and who asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+
+from accounts import audit
+from admission.directives import store
+from admission.directives.models import Directive
+from admission.directives.store import Wanted
+from admission.jobs.models import Attempt, Job, Phase
+
+if TYPE_CHECKING:
+    from accounts.models import User
+
+__all__ = ["GIVEN_BY_PEOPLE", "LONGEST", "BadDirective", "give", "preempt", "stop", "withdraw"]
+
+#: No directive of a person lasts longer.
+LONGEST = timedelta(days=7)
+#: A stop that nobody has heard of for so long is given up: the attempt is taken for lost by then.
+_STOP_WITHIN = timedelta(hours=1)
+#: So long a job may take to save before it is ended, s.
+SAVE_S = {"preemption": 90.0, "fallback": 120.0, "restriction": 120.0, "shedding": 15.0}
+_USUAL_SAVE_S = 60.0
+_Kind = Directive.Kind
+
+
+class BadDirective(ValueError):
+    """A directive that cannot be. Says which field is wrong, and the way out."""
+
+    def __init__(self, field: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.hint = hint
+
+
+# --- Ending an attempt, so that its phase goes on later or elsewhere ------------------------------
+
+
+@transaction.atomic
+def stop(
+    attempts: Iterable[Attempt],
+    *,
+    owner: str,
+    cause: str,
+    why: str,
+    now: datetime,
+    site: str | None = None,
+    evidence: Mapping[str, Any] | None = None,
+) -> list[Directive]:
+    """Have attempts save, end, and their phases wait again; return the directives.
+
+    ``site``: they are to go on there, or at any other site where it is "". Those that are about to
+    end already are left out. Whoever ends attempts closes them: ``executors.reconciliation``.
+    """
+    asked = [each.pk for each in attempts]
+    # Jobs first, as everywhere: see jobs.progress.
+    jobs = Phase.objects.filter(attempts__in=asked).values("job")
+    list(Job.objects.select_for_update().filter(pk__in=jobs).order_by("pk"))
+    locked = Attempt.objects.select_for_update(of=("self",)).select_related("phase")
+    chosen = [row for row in locked.filter(pk__in=asked).open() if not row.outcome]
+    for row in chosen:
+        row.outcome, row.why = Attempt.Outcome.PREEMPTED, why[:500]
+    Attempt.objects.bulk_update(chosen, ["outcome", "why"], batch_size=500)
+    active = Phase.objects.filter(pk__in=[row.phase_id for row in chosen], state__in=Phase.ACTIVE)
+    active.update(state=Phase.State.STOPPING)
+    return store.issue(
+        [
+            Wanted(
+                attempt_id=row.pk,
+                kind=_Kind.STOP if site is None else _Kind.RESUME_AT_SITE,
+                owner=owner,
+                cause=cause,
+                reason=why,
+                expires_at=now + _STOP_WITHIN,
+                arguments={"save_s": save_s(owner, row), **({"site": site} if site else {})},
+                evidence=evidence or {},
+            )
+            for row in chosen
+        ],
+        now=now,
+    )
+
+
+def save_s(owner: str, attempt: Attempt) -> float:
+    """Return how long an attempt may take to save before it ends, s; 0: it does not save."""
+    if attempt.phase.request.get("checkpoint_interval_s") is None or not attempt.started_at:
+        return 0.0
+    return SAVE_S.get(owner.partition(":")[0], _USUAL_SAVE_S)
+
+
+def preempt(
+    attempt_keys: Sequence[str], *, for_key: str, why: str, now: datetime
+) -> list[Directive]:
+    """Have running phases give way to the one of ``for_key`` ("job/phase")."""
+    attempts = Attempt.objects.filter(key__in=attempt_keys)
+    return stop(attempts, owner="preemption", cause=for_key, why=why, now=now)
+
+
+# --- What people ask ------------------------------------------------------------------------------
+
+#: What a person may give, and whether it takes a value.
+GIVEN_BY_PEOPLE = {
+    _Kind.SET_BATCH_SCALE: True,
+    _Kind.SET_POWER_CAP: True,
+    _Kind.PAUSE: False,
+    _Kind.RESUME: False,
+    _Kind.CHECKPOINT: False,
+    _Kind.STOP: False,
+}
+
+
+@transaction.atomic
+def give(
+    job: Job,
+    user: User,
+    *,
+    kind: str,
+    value: float | None,
+    reason: str,
+    until: datetime,
+    now: datetime,
+    phase: str = "",
+) -> list[Directive]:
+    """Give a directive to what runs of a job (or of one phase of it), as a person.
+
+    Raises :class:`BadDirective`.
+    """
+    _check(kind, value, until, now)
+    attempts = list(_running_of(job, phase))
+    if not attempts:
+        where = f"phase {phase!r} of job" if phase else "job"
+        raise BadDirective(
+            "job", f"nothing of {where} {job.name!r} runs", "wait until it has begun"
+        )
+    owner = f"user:{user.get_username()}"
+    if kind == _Kind.STOP:
+        given = stop(attempts, owner=owner, cause=reason, why=reason, now=now)
+    else:
+        given = store.issue(
+            [
+                Wanted(
+                    attempt_id=row.pk, kind=kind, value=value, owner=owner, cause=reason,
+                    reason=reason, expires_at=until,
+                )
+                for row in attempts
+            ],
+            now=now,
+        )  # fmt: skip
+    if not given:
+        raise BadDirective(
+            "reason", f"{kind} was given for this reason already", "withdraw it, or give another"
+        )
+    audit.record(
+        user, "directive.give", job.name, kind=kind, value=value, reason=reason,
+        directives=[row.pk for row in given],
+    )  # fmt: skip
+    return given
+
+
+def _running_of(job: Job, phase: str) -> Iterable[Attempt]:
+    rows = Attempt.objects.open().filter(phase__job=job).select_related("phase")
+    return rows.filter(phase__name=phase) if phase else rows
+
+
+def _check(kind: str, value: float | None, until: datetime, now: datetime) -> None:
+    if kind not in GIVEN_BY_PEOPLE:
+        known = ", ".join(GIVEN_BY_PEOPLE)
+        raise BadDirective("kind", f"{kind!r} cannot be given by a person", f"give one of {known}")
+    if GIVEN_BY_PEOPLE[_Kind(kind)] != (value is not None):
+        wants = "needs a value" if GIVEN_BY_PEOPLE[_Kind(kind)] else "takes no value"
+        raise BadDirective("value", f"{kind} {wants}")
+    if kind == _Kind.SET_BATCH_SCALE and not 0.0 < (value or 0.0) <= 1.0:
+        raise BadDirective("value", "a batch scale is above 0 and at most 1")
+    if kind == _Kind.SET_POWER_CAP and not (value or 0.0) > 0.0:
+        raise BadDirective("value", "a power cap is above 0 W")
+    if not now < until <= now + LONGEST:
+        raise BadDirective(
+            "expires_at", "it has to end", f"give a time within {LONGEST.days} days from now"
+        )
+
+
+@transaction.atomic
+def withdraw(pk: int, user: User, *, why: str, now: datetime) -> Directive:
+    """End a lasting directive of a person, or one of the response that the person overrules.
+
+    Raises DoesNotExist, or :class:`BadDirective` for one that is over or does not last.
+    """
+    row = Directive.objects.select_for_update().get(pk=pk)
+    if row.ended_at is not None:
+        raise BadDirective("directive", f"it is over since {row.ended_at:%Y-%m-%d %H:%M:%S} UTC")
+    if not row.is_lasting:
+        raise BadDirective("directive", f"{row.kind} cannot be taken back")
+    if not row.owner.startswith("user:"):
+        raise BadDirective(
+            "directive", f"{row.owner} wants it, and would give it again",
+            "end what it rests on: the restriction, or the shortage",
+        )  # fmt: skip
+    store.end([row], now=now, by=f"user:{user.get_username()}", why=why)
+    audit.record(user, "directive.withdraw", str(row.attempt), directive=row.pk, why=why)
+    return row

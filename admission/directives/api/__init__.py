@@ -1,0 +1,1 @@
+"""The REST API of directives, of fallback and of advice."""

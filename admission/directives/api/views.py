@@ -1,0 +1,173 @@
+"""``/api/v1/jobs/NAME/directives``, ``…/fallback`` and ``…/advice``; ``/api/v1/directives/ID``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from django.db.models import QuerySet
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.permissions import ViewsFleet, ViewsFleetOrSubmitsJobs
+from admission.core.fallback import Fallback
+from admission.directives import actions, advising, falling_back
+from admission.directives.actions import BadDirective
+from admission.directives.api.serializers import (
+    AdviceSerializer,
+    ClassAdviceSerializer,
+    JobDirectiveGiveSerializer,
+    JobDirectiveSerializer,
+    JobDirectiveWithdrawSerializer,
+    JobFallbackSerializer,
+)
+from admission.directives.models import Directive
+from admission.jobs import catalog
+from admission.jobs.models import Job
+
+if TYPE_CHECKING:
+    from accounts.models import User
+
+#: The newest of a job.
+_MOST = 200
+
+
+class JobDirectivesView(APIView):
+    """What a job was told, and a way to tell it something."""
+
+    permission_classes = (ViewsFleetOrSubmitsJobs,)
+
+    @extend_schema(responses=JobDirectiveSerializer(many=True), operation_id="job_directives_list")
+    def get(self, request: Request, name: str) -> Response:
+        """List what a job was told, the newest first, each with its ledger. At most 200."""
+        job = get_object_or_404(Job.objects.visible_to(_user(request)), name=name)
+        return Response(JobDirectiveSerializer(_of(job)[:_MOST], many=True).data)
+
+    @extend_schema(
+        request=JobDirectiveGiveSerializer,
+        responses={201: JobDirectiveSerializer(many=True)},
+        operation_id="job_directives_give",
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Tell what runs of a job to save, pause, go on, work on less, or end and wait again."""
+        job = _changeable(request, name)
+        body, now = _checked(JobDirectiveGiveSerializer, request), timezone.now()
+        until = now + timedelta(seconds=body.pop("for_s"))
+        try:
+            given = actions.give(job, _user(request), until=until, now=now, **body)
+        except BadDirective as error:
+            raise _refusal(error) from error
+        rows = _of(job).filter(pk__in=[row.pk for row in given])
+        answer = JobDirectiveSerializer(rows, many=True).data
+        return Response(answer, status=status.HTTP_201_CREATED)
+
+
+def _of(job: Job) -> QuerySet[Directive]:
+    rows = Directive.objects.filter(attempt__phase__job=job)
+    return rows.select_related("attempt__phase__job").prefetch_related("events")
+
+
+class DirectiveWithdrawView(APIView):
+    """A way to take back what a person told a job."""
+
+    permission_classes = (ViewsFleetOrSubmitsJobs,)
+
+    @extend_schema(
+        request=JobDirectiveWithdrawSerializer,
+        responses=JobDirectiveSerializer,
+        operation_id="job_directive_withdraw",
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """End what a person gave: the job is as before within seconds."""
+        row = get_object_or_404(Directive.objects.select_related("attempt__phase__job"), pk=pk)
+        job = _changeable(request, row.attempt.phase.job.name)
+        body = _checked(JobDirectiveWithdrawSerializer, request)
+        try:
+            actions.withdraw(row.pk, _user(request), why=body["reason"], now=timezone.now())
+        except BadDirective as error:
+            raise _refusal(error) from error
+        return Response(JobDirectiveSerializer(_of(job).get(pk=pk)).data)
+
+
+class JobFallbackView(APIView):
+    """Where a job goes on."""
+
+    permission_classes = (ViewsFleetOrSubmitsJobs,)
+
+    @extend_schema(
+        request=JobFallbackSerializer,
+        responses=JobFallbackSerializer,
+        operation_id="job_fallback_set",
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Bring a job to a fallback state, also back; the policy goes on from there."""
+        job = _changeable(request, name)
+        body = _checked(JobFallbackSerializer, request)
+        if job.state not in Job.OPEN:
+            raise ValidationError({"state": [ErrorDetail("The job is over.", "over")]})
+        falling_back.set_state(
+            job, Fallback(body["state"]), _user(request), why=body["reason"], now=timezone.now()
+        )
+        return Response({"state": job.fallback_state, "reason": body["reason"]})
+
+
+class JobAdviceView(APIView):
+    """Whether a job would do more with more."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(responses=AdviceSerializer(many=True), operation_id="job_advice_list")
+    def get(self, request: Request, name: str) -> Response:
+        """Say of each running phase which way to scale, what each would do, and why."""
+        job = get_object_or_404(Job.objects.visible_to(_user(request)), name=name)
+        return Response(AdviceSerializer(advising.advice_for_job(job), many=True).data)
+
+
+class ClassAdviceView(APIView):
+    """The same for a scheduling class."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(responses=ClassAdviceSerializer, operation_id="class_advice_retrieve")
+    def get(self, request: Request, name: str) -> Response:
+        """Count what the running phases of a class are advised. Of those that the user may see."""
+        if name not in catalog.current():
+            raise Http404
+        visible = set(
+            Job.objects.visible_to(_user(request)).open().filter(job_class=name)
+            .values_list("name", flat=True)
+        )  # fmt: skip
+        found = advising.advice_for_class(name)
+        mine = [each for each in found if each.key.rpartition("/")[0] in visible]
+        counts = Counter(each.best.value for each in found)
+        return Response(ClassAdviceSerializer({"counts": counts, "advice": mine}).data)
+
+
+def _changeable(request: Request, name: str) -> Job:
+    """Return a job that the user may change. 404 where it is not even seen, as elsewhere."""
+    return get_object_or_404(Job.objects.changeable_by(_user(request)), name=name)
+
+
+def _checked(kind: type[serializers.BaseSerializer[Any]], request: Request) -> dict[str, Any]:
+    body = kind(data=request.data)
+    body.is_valid(raise_exception=True)
+    given: dict[str, Any] = body.validated_data
+    return given
+
+
+def _user(request: Request) -> User:
+    # The permission class let nobody else through.
+    return cast("User", request.user)
+
+
+def _refusal(error: BadDirective) -> ValidationError:
+    message = f"{error}: {error.hint}" if error.hint else str(error)
+    return ValidationError({error.field: [ErrorDetail(message, "invalid")]})

@@ -1,0 +1,293 @@
+"""What a machine that asks is told, and what it says is written down.
+
+What a machine reports moves its orders forward, never back. What it is told follows from the
+orders alone, so it may ask as often as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from admission.executors import runners
+from admission.executors.mailbox import locked, moment, orders_of, resettle
+from admission.executors.models import Gang, NodeOrder
+from fleet import snapshot
+from headroom.contracts import BatchError
+from headroom.work.contract import (
+    MAX_ORDERS,
+    Order,
+    SignalKind,
+    SignalOrder,
+    Task,
+    Wanted,
+    WorkOrders,
+    WorkOutcome,
+    WorkReport,
+    WorkReports,
+    WorkState,
+)
+from telemetry.checks import OutOfScope, UnknownName
+from telemetry.directory import AgentScope, KnownNode, names_of
+
+__all__ = ["exchange", "look", "nodes_of", "take", "told"]
+
+log = structlog.get_logger(__name__)
+
+_State = Gang.State
+_Part = NodeOrder.State
+_Nodes = Sequence[tuple[str, KnownNode]]
+#: What a report may change.
+_FIELDS = [
+    "state", "store", "claimed_at", "started_at", "ended_at", "outcome", "exit_code",
+    "checkpoint_at", "signals_seen", "signals_done", "text", "log_tail",
+]  # fmt: skip
+
+
+def exchange(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
+    """Write down what a machine reports, and return what is wanted of it.
+
+    Three queries where nothing has changed. Raises BatchError, of which OutOfScope is a kind.
+    """
+    nodes = nodes_of(scope, message.nodes)
+    reports = _reports(message)
+    runners.seen(
+        nodes, agent=scope.name, store=message.store, version=message.version, at=moment(now)
+    )
+    rows = _orders(nodes, reports)
+    moved = {
+        row.gang.key
+        for row in rows
+        if (report := reports.get((row.gang.key, row.node)))
+        and take(row, row.gang.state, report, message.store, moment(now))
+    }
+    if moved:
+        _write(moved, reports, message.store, now)
+    # What was taken above was taken in memory alone, and without a lock.
+    rows = _orders(nodes, reports) if moved else rows
+    return _answer(list(told(rows, reports, message.store, _nodes_of_gangs(rows))), now)
+
+
+def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> WorkOrders:
+    """Return what is wanted of a machine that says nothing. One query."""
+    rows = _orders(nodes_of(scope, nodes), {})
+    return _answer(list(told(rows, {}, store, _nodes_of_gangs(rows))), now)
+
+
+def nodes_of(scope: AgentScope, names: Sequence[str]) -> _Nodes:
+    """Return the nodes that a machine speaks for. Raises where one is not its agent's."""
+    directory = names_of(snapshot.current())
+    found = []
+    for place, name in enumerate(names):
+        node = directory.node(name)
+        field = f"nodes[{place}]"
+        if node is None:
+            raise UnknownName(
+                "unknown_node", f"there is no node {name!r} in the inventory", field=field,
+                hint="start the agent with --node and the name that the inventory has",
+            )  # fmt: skip
+        if not scope.holds(node_id=node.node_id, site_id=node.site_id):
+            raise OutOfScope(
+                "node_out_of_scope", f"the agent {scope.name!r} may not speak for {name!r}",
+                field=field, hint="the Agents page says which nodes a token is for",
+            )  # fmt: skip
+        found.append((name, node))
+    return found
+
+
+def _reports(message: WorkReports) -> dict[tuple[str, str], WorkReport]:
+    own = set(message.nodes)
+    for place, report in enumerate(message.reports):
+        if report.node not in own:
+            raise BatchError(
+                "unknown_node", f"{report.node!r} is not among the nodes of the request",
+                field=f"reports[{place}].node", hint="name it in nodes, too",
+            )  # fmt: skip
+    return {(report.attempt, report.node): report for report in message.reports}
+
+
+def _orders(nodes: _Nodes, reports: Mapping[tuple[str, str], WorkReport]) -> list[NodeOrder]:
+    """Return the open orders of ``nodes`` and those that are reported on. One query."""
+    wanted = ~Q(state=_Part.ENDED)
+    if reports:
+        wanted |= Q(gang__key__in={key for key, _ in reports})
+    rows = NodeOrder.objects.filter(wanted, node_id__in=[node.node_id for _, node in nodes])
+    return list(rows.select_related("gang").order_by("pk")[: 2 * MAX_ORDERS])
+
+
+def _write(
+    moved: set[str], reports: Mapping[tuple[str, str], WorkReport], store: str, now: float
+) -> None:
+    with transaction.atomic():
+        gangs = locked(moved)
+        orders = orders_of(gangs)
+        changed = [
+            order
+            for gang in gangs
+            for order in orders[gang.pk]
+            if (report := reports.get((gang.key, order.node)))
+            and take(order, gang.state, report, store, moment(now))
+        ]
+        NodeOrder.objects.bulk_update(changed, _FIELDS)
+        resettle(gangs, orders, now)
+
+
+def take(order: NodeOrder, gang_state: str, report: WorkReport, store: str, at: datetime) -> bool:
+    """Put a report into ``order``; return whether that changes anything. Pure.
+
+    One of another machine than the one that has claimed it, or that comes too late, changes
+    nothing.
+    """
+    if order.state == _Part.ENDED or order.store not in ("", store):
+        return False
+    if order.state == _Part.OFFERED:
+        return gang_state == _State.OFFERED and _answer_to_offer(order, report, store, at)
+    if gang_state not in (_State.GO, _State.STOPPING):
+        return False
+    before = [getattr(order, name) for name in _FIELDS]
+    _follow(order, report, at)
+    return before != [getattr(order, name) for name in _FIELDS]
+
+
+def _answer_to_offer(order: NodeOrder, report: WorkReport, store: str, at: datetime) -> bool:
+    if report.state == WorkState.CLAIMED:
+        order.state, order.store, order.claimed_at = _Part.CLAIMED, store, at
+        return True
+    if report.state == WorkState.ENDED:
+        order.state, order.store, order.ended_at = _Part.ENDED, store, at
+        order.outcome = WorkOutcome.NEVER_STARTED
+        order.text = report.text
+        return True
+    # It cannot run what it was never told to run.
+    log.warning("work_runs_unasked", attempt=report.attempt, node=report.node)
+    return False
+
+
+def _follow(order: NodeOrder, report: WorkReport, at: datetime) -> None:
+    order.signals_seen = max(order.signals_seen, report.signals_seen)
+    order.signals_done = max(order.signals_done, report.signals_done)
+    if report.started_at is not None and order.started_at is None:
+        order.started_at = min(moment(report.started_at), at)
+    if report.checkpoint_at is not None:
+        order.checkpoint_at = min(moment(report.checkpoint_at), at)
+    if report.state == WorkState.CLAIMED:
+        return
+    order.state = _Part(report.state.value)
+    if report.state == WorkState.ENDED:
+        order.outcome = report.outcome or WorkOutcome.LOST
+        order.exit_code = report.exit_code
+        order.ended_at = at if report.ended_at is None else min(moment(report.ended_at), at)
+        order.text, order.log_tail = report.text, report.log_tail
+
+
+# --- The answer -----------------------------------------------------------------------------------
+
+
+def _answer(orders: list[Order], now: float) -> WorkOrders:
+    return WorkOrders(
+        now=now,
+        orders=orders[:MAX_ORDERS],
+        poll_s=settings.WORK_POLL_S,
+        report_s=settings.WORK_REPORT_S,
+    )
+
+
+def told(
+    rows: Sequence[NodeOrder],
+    reports: Mapping[tuple[str, str], WorkReport],
+    store: str,
+    nodes_of_gang: Mapping[str, Sequence[str]],
+) -> Iterator[Order]:
+    """Yield what is wanted of the machine with ``store``. Pure.
+
+    ``rows`` are the orders of its nodes, ``reports`` what it holds, by attempt and node;
+    ``nodes_of_gang`` has the nodes, by rank, of the gangs that are offered.
+    """
+    known = set()
+    for row in rows:
+        if row.store not in ("", store):
+            continue
+        key = (row.gang.key, row.node)
+        known.add(key)
+        order = _wanted(row, reports.get(key), nodes_of_gang)
+        if order is not None:
+            yield order
+    for key, report in reports.items():
+        if key not in known:
+            yield _unwanted(report)
+
+
+def _wanted(
+    row: NodeOrder, report: WorkReport | None, nodes_of_gang: Mapping[str, Sequence[str]]
+) -> Order | None:
+    """Return what is wanted of one order; None: nothing but to wait."""
+    gang = row.gang
+    if row.state == _Part.ENDED or gang.state == _State.ENDED:
+        return _unwanted(report) if report else None
+    if gang.state == _State.STOPPING:
+        return Order(attempt=gang.key, node=row.node, wanted=Wanted.STOP, why=gang.why)
+    if gang.state == _State.GO:
+        signals = [_signal(each) for each in gang.signals if each["seq"] > row.signals_seen]
+        return Order(attempt=gang.key, node=row.node, wanted=Wanted.RUN, signals=signals)
+    if row.state == _Part.OFFERED and gang.state == _State.OFFERED:
+        task = _task(row, nodes_of_gang[gang.key])
+        return Order(attempt=gang.key, node=row.node, wanted=Wanted.CLAIM, task=task)
+    return None
+
+
+def _unwanted(report: WorkReport) -> Order:
+    """Return what is wanted of something that is over for us, or that we do not know."""
+    is_over = report.state == WorkState.ENDED
+    return Order(
+        attempt=report.attempt,
+        node=report.node,
+        wanted=Wanted.FORGET if is_over else Wanted.STOP,
+        why="" if is_over else "the server takes it for ended",
+    )
+
+
+def _signal(row: Mapping[str, object]) -> SignalOrder:
+    value = row["value"]
+    return SignalOrder(
+        seq=int(str(row["seq"])),
+        kind=SignalKind(str(row["kind"])),
+        value=None if value is None else float(str(value)),
+    )
+
+
+def _nodes_of_gangs(rows: Sequence[NodeOrder]) -> dict[str, list[str]]:
+    """Return the nodes, by rank, of the gangs that are offered in ``rows``. At most one query."""
+    offered = {
+        row.gang_id
+        for row in rows
+        if row.state == _Part.OFFERED and row.gang.state == _State.OFFERED
+    }
+    names: dict[str, list[str]] = {}
+    if offered:
+        found = NodeOrder.objects.filter(gang__in=offered).order_by("gang", "rank")
+        for key, node in found.values_list("gang__key", "node"):
+            names.setdefault(key, []).append(node)
+    return names
+
+
+def _task(row: NodeOrder, nodes: Sequence[str]) -> Task:
+    work = row.gang.work
+    return Task(
+        job=work["job"],
+        phase=work["phase"],
+        number=work["number"],
+        command=work["command"],
+        env=work["env"],
+        rank=row.rank,
+        nodes=list(nodes),
+        gpus=row.gpus,
+        gpus_of_node=row.gpus_of_node,
+        power_cap_w=row.gang.power_cap_w,
+        walltime_s=work["walltime_s"],
+        grace_s=work["grace_s"],
+    )

@@ -1,0 +1,143 @@
+"""When a gang goes, when it is withdrawn, and how it ends. Pure.
+
+The two steps of a start: each node writes down durably that it will start its part, and only when
+all have is the gang told to go, once and for good. Until then nothing of it runs anywhere, so it
+can be withdrawn from all at once. From then on each node starts its part, and where one cannot,
+the others are stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from admission.executors.models import Gang, NodeOrder
+from admission.executors.protocol import WorkOutcomeKind
+from headroom.work.contract import WorkOutcome
+
+__all__ = ["GangView", "PartView", "Verdict", "settle"]
+
+_State = Gang.State
+_Part = NodeOrder.State
+_OUTCOMES = {
+    WorkOutcome.EXITED: WorkOutcomeKind.FAILED,
+    WorkOutcome.TIMED_OUT: WorkOutcomeKind.TIMED_OUT,
+    WorkOutcome.STOPPED: WorkOutcomeKind.STOPPED,
+    # The machine had promised to start it: that is the machine's fault, not the command's.
+    WorkOutcome.NEVER_STARTED: WorkOutcomeKind.LOST,
+    WorkOutcome.LOST: WorkOutcomeKind.LOST,
+}
+
+
+@dataclass(frozen=True)
+class GangView:
+    """A gang as :func:`settle` sees it. ``outcome`` is how it is to end; "": nobody has said."""
+
+    state: str
+    outcome: str = ""
+    why: str = ""
+    #: Unix s
+    offered_at: float | None = None
+
+
+@dataclass(frozen=True)
+class PartView:
+    """One node's part."""
+
+    node: str
+    state: str
+    outcome: str = ""
+    exit_code: int | None = None
+    text: str = ""
+    #: Unix s
+    ended_at: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state == _Part.ENDED
+
+    @property
+    def has_succeeded(self) -> bool:
+        return self.is_over and self.outcome == WorkOutcome.EXITED and self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gang becomes. ``never_started``: all of its parts are over, without having begun."""
+
+    state: str
+    outcome: str
+    why: str
+    never_started: bool = False
+
+
+def settle(gang: GangView, parts: Sequence[PartView], now: float, gather_s: float) -> Verdict:
+    """Return what ``gang`` is after what its parts have come to, at ``now`` (Unix s).
+
+    Settling the result again changes nothing. ``gather_s`` is how long its nodes may take to claim
+    it, s.
+    """
+    if gang.state == _State.HELD:
+        return _ended_unstarted(gang.outcome, gang.why) if gang.outcome else _as_it_is(gang)
+    if gang.state == _State.OFFERED:
+        return _offered(gang, parts, now, gather_s)
+    if gang.state in (_State.GO, _State.STOPPING):
+        return _going(gang, parts)
+    return _as_it_is(gang)
+
+
+def _as_it_is(gang: GangView) -> Verdict:
+    return Verdict(gang.state, gang.outcome, gang.why)
+
+
+def _ended_unstarted(outcome: str, why: str) -> Verdict:
+    return Verdict(_State.ENDED, outcome, why, never_started=True)
+
+
+def _offered(gang: GangView, parts: Sequence[PartView], now: float, gather_s: float) -> Verdict:
+    if gang.outcome:
+        return _ended_unstarted(gang.outcome, gang.why)
+    for part in parts:
+        if part.is_over:
+            return _ended_unstarted(WorkOutcomeKind.WITHDRAWN, f"{part.node}: {part.text}")
+    late = [part.node for part in parts if part.state != _Part.CLAIMED]
+    if not late:
+        return Verdict(_State.GO, "", "")
+    if gang.offered_at is not None and now > gang.offered_at + gather_s:
+        return _ended_unstarted(
+            WorkOutcomeKind.WITHDRAWN, f"{_some(late)} did not take it within {gather_s:g} s"
+        )
+    return _as_it_is(gang)
+
+
+def _going(gang: GangView, parts: Sequence[PartView]) -> Verdict:
+    is_over = all(part.is_over for part in parts)
+    if is_over and all(part.has_succeeded for part in parts):
+        # Also where it was told to stop: it was done before it heard of it.
+        return Verdict(_State.ENDED, WorkOutcomeKind.SUCCEEDED, "")
+    outcome, why = (gang.outcome, gang.why) if gang.outcome else _cause(parts)
+    if is_over:
+        return Verdict(_State.ENDED, outcome, why)
+    if outcome:
+        return Verdict(_State.STOPPING, outcome, why)
+    return _as_it_is(gang)
+
+
+def _cause(parts: Sequence[PartView]) -> tuple[str, str]:
+    """Return how and why the gang fails: by the part that failed first, which takes others along.
+
+    Two empty strings: none has.
+    """
+    failed = [part for part in parts if part.is_over and not part.has_succeeded]
+    if not failed:
+        return "", ""
+    first = min(failed, key=lambda part: (part.ended_at or 0.0, part.node))
+    outcome = _OUTCOMES[WorkOutcome(first.outcome)]
+    code = f"exit code {first.exit_code}" if first.exit_code is not None else ""
+    said = first.text or code or outcome.value
+    return outcome, f"{first.node}: {said}"[:500]
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

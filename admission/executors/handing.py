@@ -1,0 +1,83 @@
+"""Attempts are handed over to their executors: after the commit that made them, and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from admission.executors.protocol import NodeShare, Work, WorkPlacement
+from admission.executors.registry import UnknownExecutor, executor_of
+from admission.jobs.models import Attempt
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+
+__all__ = ["hand_over", "placement_of", "work_of"]
+
+log = structlog.get_logger(__name__)
+
+
+def hand_over(attempts: Sequence[Attempt], now: float) -> int:
+    """Submit and release what of ``attempts`` is still to be run; return how many.
+
+    Repeating it changes nothing. Whoever is about to end is left out. One query, and those of the
+    executors.
+    """
+    rows = Attempt.objects.filter(
+        pk__in=[attempt.pk for attempt in attempts], state=Attempt.State.RELEASED, outcome=""
+    ).select_related("phase__job")
+    fleet = snapshot.current()
+    by_executor: dict[str, list[Attempt]] = {}
+    for row in rows:
+        by_executor.setdefault(row.executor, []).append(row)
+    return sum(_hand_over(name, mine, fleet, now) for name, mine in by_executor.items())
+
+
+def _hand_over(name: str, rows: Sequence[Attempt], fleet: FleetArrays, now: float) -> int:
+    try:
+        executor = executor_of(name)
+    except UnknownExecutor as exc:
+        log.error("work_not_handed_over", why=str(exc), attempts=len(rows))
+        return 0
+    executor.submit([work_of(row) for row in rows], now)
+    executor.release({row.key: placement_of(row, fleet) for row in rows}, now)
+    return len(rows)
+
+
+def work_of(attempt: Attempt) -> Work:
+    """Return what ``attempt`` runs; its phase and job are read, too."""
+    phase = attempt.phase
+    spec: dict[str, Any] = phase.job.spec["phases"][phase.index]
+    return Work(
+        key=attempt.key,
+        job=phase.job.name,
+        phase=phase.name,
+        number=attempt.number,
+        command=tuple(spec.get("command", ())),
+        env=spec.get("env", {}),
+        walltime_s=spec.get("walltime_s"),
+        priority=phase.job.priority,
+        comment=f"headroom {attempt.key}",
+    )
+
+
+def placement_of(attempt: Attempt, fleet: FleetArrays) -> WorkPlacement:
+    """Return where ``attempt`` is to run. A node that has left the inventory never takes it."""
+    document: dict[str, Any] = attempt.placement
+    return WorkPlacement(
+        nodes=tuple(
+            _share(rank, name, document["gpus"].get(name, []), fleet)
+            for rank, name in enumerate(document["nodes"])
+        ),
+        power_cap_w=document.get("power_cap_w"),
+    )
+
+
+def _share(rank: int, name: str, gpus: Sequence[int], fleet: FleetArrays) -> NodeShare:
+    row = fleet.nodes.index_by_name.get(name)
+    if row is None:
+        # An id that no node has, and no other of the gang.
+        return NodeShare(-1 - rank, name, tuple(gpus), len(gpus))
+    count = int(fleet.gpu_bounds[row + 1] - fleet.gpu_bounds[row])
+    return NodeShare(int(fleet.nodes.ids[row]), name, tuple(gpus), count)

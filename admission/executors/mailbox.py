@@ -1,0 +1,306 @@
+"""The executor of machines that ask: what is wanted of each lies in Postgres until they come.
+
+Machines with an agent that may run jobs ("local") and those of the twin ("twin") differ in who
+asks, and in nothing else. Whoever changes a gang holds the lock of its row, so that of "go" and
+"withdrawn" only one is ever said, and what was said is durable before anybody hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef
+
+from admission.executors import runners
+from admission.executors.gangs import GangView, PartView, Verdict, settle
+from admission.executors.models import Gang, NodeOrder
+from admission.executors.protocol import (
+    NodeStatus,
+    SignalKind,
+    Work,
+    WorkOutcomeKind,
+    WorkPlacement,
+    WorkStatus,
+    WorkStatusState,
+)
+from admission.jobs.models import Attempt
+from headroom.work.contract import WorkOutcome
+
+__all__ = ["Mailbox", "locked", "moment", "resettle"]
+
+_State = Gang.State
+_Part = NodeOrder.State
+#: Gangs that one look at the clock settles at once.
+_MOST = 1000
+#: Work that is over, with the end of its log, is kept for this long, s.
+_KEPT_S = 7 * 86_400.0
+_FIELDS = ["state", "outcome", "why", "go_at", "ended_at", "version"]
+_OFFER = """
+UPDATE admission_executors_gang AS gang
+SET state = 'offered', offered_at = %s, power_cap_w = new.cap_w, version = gang.version + 1
+FROM unnest(%s::bigint[], %s::float8[]) AS new (id, cap_w)
+WHERE gang.id = new.id
+"""
+_NOTE = """
+UPDATE admission_executors_gang AS gang SET noted = greatest(gang.noted, new.version)
+FROM unnest(%s::text[], %s::int[]) AS new (key, version)
+WHERE gang.key = new.key AND gang.noted < new.version
+"""
+
+_STATES = {
+    _State.HELD: WorkStatusState.HELD,
+    _State.OFFERED: WorkStatusState.STARTING,
+    _State.STOPPING: WorkStatusState.STOPPING,
+    _State.ENDED: WorkStatusState.ENDED,
+}
+
+
+class Mailbox:
+    """An :class:`~admission.executors.protocol.Executor` over the tables of this application."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def submit(self, works: Sequence[Work], now: float) -> None:
+        """Write the work down, held."""
+        gangs = [Gang(key=work.key, executor=self.name, work=_stored(work)) for work in works]
+        Gang.objects.bulk_create(gangs, ignore_conflicts=True, batch_size=_MOST)
+
+    def release(self, placements: Mapping[str, WorkPlacement], now: float) -> None:
+        """Offer held work to the nodes of its placement."""
+        at = moment(now)
+        with transaction.atomic():
+            gangs = [gang for gang in locked(placements) if gang.state == _State.HELD]
+            orders = [order for gang in gangs for order in _orders(gang, placements[gang.key])]
+            NodeOrder.objects.bulk_create(orders, batch_size=_MOST)
+            caps = [placements[gang.key].power_cap_w for gang in gangs]
+            with connection.cursor() as cursor:
+                cursor.execute(_OFFER, [at, [gang.pk for gang in gangs], caps])
+
+    def signal(
+        self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
+    ) -> int | None:
+        """Put a signal into the mailbox; a stop also ends what has not begun."""
+        with transaction.atomic():
+            gang = next(iter(locked([key])), None)
+            if gang is None or gang.state == _State.ENDED:
+                return None
+            orders = list(gang.orders.order_by("rank"))
+            gang.signal_seq += 1
+            if kind == SignalKind.STOP:
+                gang.outcome = gang.outcome or WorkOutcomeKind.STOPPED
+                gang.why = gang.why or why[:500]
+            else:
+                seen = min((order.signals_seen for order in orders), default=0)
+                kept = [each for each in gang.signals if each["seq"] > seen]
+                gang.signals = [*kept, {"seq": gang.signal_seq, "kind": kind, "value": value}]
+            gang.save(update_fields=["signals", "signal_seq"])
+            resettle([gang], {gang.pk: orders}, now)
+            return gang.signal_seq
+
+    def status(self, keys: Sequence[str]) -> list[WorkStatus]:
+        """Return how each is. Two queries."""
+        found = {status.key: status for status in _statuses(Gang.objects.filter(key__in=keys))}
+        unknown = WorkStatusState.UNKNOWN
+        return [found.get(key) or WorkStatus(key=key, state=unknown) for key in keys]
+
+    def missing(self) -> list[str]:
+        """Return the keys of attempts that were let go without an offer. One query."""
+        offered = Gang.objects.filter(key=OuterRef("key")).exclude(state=_State.HELD)
+        released = Attempt.objects.filter(executor=self.name, state=Attempt.State.RELEASED)
+        missing = released.filter(~Exists(offered)).order_by("pk")
+        return list(missing.values_list("key", flat=True)[:_MOST])
+
+    def changes(self) -> list[WorkStatus]:
+        """Return what has changed and was not noted, the oldest first, bounded. Two queries."""
+        moved = Gang.objects.filter(executor=self.name).exclude(version=F("noted"))
+        return _statuses(moved.order_by("pk")[:_MOST])
+
+    def note(self, statuses: Sequence[WorkStatus]) -> None:
+        """Write down what the caller knows: a version, so that what came since is told again."""
+        with connection.cursor() as cursor:
+            cursor.execute(_NOTE, [[s.key for s in statuses], [s.version for s in statuses]])
+
+    def adopt(self) -> list[WorkStatus]:
+        """Return all that is not over. Two queries."""
+        return _statuses(Gang.objects.filter(executor=self.name, state__in=Gang.OPEN))
+
+    def follow(self, now: float) -> None:
+        """Withdraw gangs that have not come together, give up silent machines, drop what is old."""
+        self._withdraw(now)
+        self._give_up(now)
+        self._forget(now)
+
+    def _withdraw(self, now: float) -> None:
+        late = moment(now - settings.WORK_GATHER_S)
+        waiting = Gang.objects.filter(executor=self.name, state=_State.OFFERED, offered_at__lt=late)
+        keys = list(waiting.values_list("key", flat=True)[:_MOST])
+        if keys:
+            with transaction.atomic():
+                gangs = locked(keys)
+                resettle(gangs, orders_of(gangs), now)
+
+    def _forget(self, now: float) -> None:
+        """Drop work that ended long ago, a bounded lot each time. Attempts are kept elsewhere."""
+        old = Gang.objects.filter(executor=self.name, ended_at__lt=moment(now - _KEPT_S))
+        keys = list(old.filter(version=F("noted")).values_list("pk", flat=True)[:_MOST])
+        if keys:
+            Gang.objects.filter(pk__in=keys).delete()
+            runners.forget(now, _KEPT_S)
+
+    def _give_up(self, now: float) -> None:
+        silent = runners.silent(now, settings.WORK_LEASE_S, executor=self.name)
+        if not silent:
+            return
+        with transaction.atomic():
+            keys = NodeOrder.objects.filter(pk__in=silent).values_list("gang__key", flat=True)
+            gangs = locked(set(keys))
+            orders = orders_of(gangs)
+            lost = [
+                order
+                for each in orders.values()
+                for order in each
+                if order.pk in silent and order.state != _Part.ENDED
+            ]
+            for order in lost:
+                order.state, order.outcome = _Part.ENDED, WorkOutcome.LOST
+                order.ended_at = moment(now)
+                order.text = f"not heard for {settings.WORK_LEASE_S:g} s"
+            NodeOrder.objects.bulk_update(lost, ["state", "outcome", "ended_at", "text"], _MOST)
+            resettle(gangs, orders, now)
+
+
+def locked(keys: Iterable[str]) -> list[Gang]:
+    """Return the gangs of ``keys`` under their locks, taken in one order everywhere."""
+    return list(Gang.objects.select_for_update().filter(key__in=list(keys)).order_by("pk"))
+
+
+def orders_of(gangs: Sequence[Gang]) -> dict[int, list[NodeOrder]]:
+    """Return the orders of gangs that are locked, by gang, in order of rank. One query."""
+    found: dict[int, list[NodeOrder]] = {gang.pk: [] for gang in gangs}
+    for order in NodeOrder.objects.filter(gang__in=gangs).order_by("rank"):
+        found[order.gang_id].append(order)
+    return found
+
+
+def resettle(gangs: Sequence[Gang], orders: Mapping[int, list[NodeOrder]], now: float) -> None:
+    """Bring gangs that are locked, and have changed, to what their orders have come to."""
+    unstarted: list[NodeOrder] = []
+    for gang in gangs:
+        parts = [_part(order) for order in orders[gang.pk]]
+        verdict = settle(_view(gang), parts, now, settings.WORK_GATHER_S)
+        _become(gang, verdict, moment(now))
+        if verdict.never_started:
+            unstarted.extend(o for o in orders[gang.pk] if o.state != _Part.ENDED)
+    for order in unstarted:
+        order.state, order.outcome = _Part.ENDED, WorkOutcome.NEVER_STARTED
+        order.ended_at = moment(now)
+    NodeOrder.objects.bulk_update(unstarted, ["state", "outcome", "ended_at"], _MOST)
+    Gang.objects.bulk_update(gangs, _FIELDS, _MOST)
+
+
+def _become(gang: Gang, verdict: Verdict, at: datetime) -> None:
+    if verdict.state == _State.GO and gang.state != _State.GO:
+        gang.go_at = at
+    if verdict.state == _State.ENDED and gang.ended_at is None:
+        gang.ended_at = at
+    gang.version += 1
+    gang.state, gang.outcome, gang.why = verdict.state, verdict.outcome, verdict.why
+
+
+def moment(now: float) -> datetime:
+    """Return Unix seconds as the database has them."""
+    return datetime.fromtimestamp(now, UTC)
+
+
+def _unix(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _view(gang: Gang) -> GangView:
+    return GangView(gang.state, gang.outcome, gang.why, _unix(gang.offered_at))
+
+
+def _part(order: NodeOrder) -> PartView:
+    return PartView(
+        node=order.node,
+        state=order.state,
+        outcome=order.outcome,
+        exit_code=order.exit_code,
+        text=order.text,
+        ended_at=_unix(order.ended_at),
+    )
+
+
+def _stored(work: Work) -> dict[str, Any]:
+    return {name: value for name, value in asdict(work).items() if name != "key"}
+
+
+def _orders(gang: Gang, placement: WorkPlacement) -> Iterator[NodeOrder]:
+    for rank, share in enumerate(placement.nodes):
+        yield NodeOrder(
+            gang=gang,
+            node_id=share.node_id,
+            node=share.node,
+            rank=rank,
+            gpus=list(share.gpus),
+            gpus_of_node=share.gpus_of_node,
+        )
+
+
+# --- How it is ------------------------------------------------------------------------------------
+
+
+def _statuses(gangs: Iterable[Gang]) -> list[WorkStatus]:
+    found = list(gangs)
+    orders = orders_of(found)
+    return [_status(gang, orders[gang.pk]) for gang in found]
+
+
+def _status(gang: Gang, orders: Sequence[NodeOrder]) -> WorkStatus:
+    starts = [_unix(order.started_at) for order in orders]
+    begun = [start for start in starts if start is not None]
+    saved = [_unix(order.checkpoint_at) for order in orders]
+    has_saved = [at for at in saved if at is not None]
+    return WorkStatus(
+        key=gang.key,
+        state=_state(gang, orders),
+        outcome=WorkOutcomeKind(gang.outcome) if gang.outcome else None,
+        exit_code=_exit_code(orders),
+        why=gang.why,
+        started_at=max(begun) if begun and len(begun) == len(orders) else None,
+        ended_at=_unix(gang.ended_at),
+        # What one rank has not written, the job does not have.
+        checkpoint_at=min(has_saved) if has_saved and len(has_saved) == len(orders) else None,
+        signals_seen=min((order.signals_seen for order in orders), default=0),
+        signals_done=min((order.signals_done for order in orders), default=0),
+        version=gang.version,
+        nodes=tuple(
+            NodeStatus(o.node, o.rank, o.state, o.exit_code, o.text, o.log_tail) for o in orders
+        ),
+    )
+
+
+def _state(gang: Gang, orders: Sequence[NodeOrder]) -> WorkStatusState:
+    if gang.state != _State.GO:
+        return _STATES[_State(gang.state)]
+    if any(order.state in (_Part.OFFERED, _Part.CLAIMED) for order in orders):
+        return WorkStatusState.STARTING
+    running = [order.state for order in orders if order.state != _Part.ENDED]
+    if running and all(state == _Part.PAUSED for state in running):
+        return WorkStatusState.PAUSED
+    return WorkStatusState.RUNNING
+
+
+def _exit_code(orders: Sequence[NodeOrder]) -> int | None:
+    """Return the code of the part that failed first; 0 where all have ended well."""
+    codes = [(order.ended_at, order.exit_code) for order in orders if order.exit_code is not None]
+    failed = [code for _, code in sorted(codes, key=lambda each: str(each[0])) if code]
+    if failed:
+        return failed[0]
+    return 0 if codes and len(codes) == len(orders) else None

@@ -1,0 +1,135 @@
+"""The mailbox: gangs, what is wanted of each of their nodes, and the machines that ask."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+
+__all__ = ["Gang", "Hearing", "NodeOrder", "Runner"]
+
+
+class Gang(models.Model):
+    """The work of one attempt on all of its nodes. All changes are made under its row's lock."""
+
+    class State(models.TextChoices):
+        HELD = "held", "Held"
+        #: its nodes are asked to claim it; none may start
+        OFFERED = "offered", "Offered"
+        #: all have claimed it: each is to start
+        GO = "go", "Go"
+        STOPPING = "stopping", "Stopping"
+        ENDED = "ended", "Ended"
+
+    OPEN = (State.HELD, State.OFFERED, State.GO, State.STOPPING)
+
+    key = models.CharField(max_length=300, unique=True, help_text="job/phase/number")
+    executor = models.CharField(max_length=20)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.HELD)
+    work = models.JSONField(help_text="Command, environment, walltime")
+    power_cap_w = models.FloatField(null=True)
+    offered_at = models.DateTimeField(null=True)
+    go_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    #: how it is to end, or has ended
+    outcome = models.CharField(max_length=10, blank=True)
+    why = models.CharField(max_length=500, blank=True)
+    signals = models.JSONField(default=list, help_text="Those not seen by all: seq, kind, value")
+    signal_seq = models.IntegerField(default=0, help_text="Of the last signal")
+    version = models.IntegerField(default=1, help_text="Grows with every change, of its orders too")
+    noted = models.IntegerField(default=0, help_text="The version that reconciliation has seen")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["state"], condition=~Q(state="ended"), name="executors_gang_open"),
+            models.Index(
+                fields=["executor"], condition=~Q(version=F("noted")), name="executors_gang_moved"
+            ),
+            models.Index(fields=["ended_at"], name="executors_gang_ended"),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class NodeOrder(models.Model):
+    """One node's part of a gang: what it was told and what it says.
+
+    The node is no foreign key: one that leaves the inventory must not leave the gang.
+    """
+
+    class State(models.TextChoices):
+        OFFERED = "offered", "Offered"
+        CLAIMED = "claimed", "Claimed"
+        RUNNING = "running", "Running"
+        PAUSED = "paused", "Paused"
+        ENDED = "ended", "Ended"
+
+    gang = models.ForeignKey(Gang, on_delete=models.CASCADE, related_name="orders")
+    node_id = models.BigIntegerField()
+    node = models.CharField(max_length=200)
+    rank = models.PositiveIntegerField()
+    gpus = ArrayField(models.SmallIntegerField(), default=list)
+    gpus_of_node = models.PositiveSmallIntegerField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OFFERED)
+    #: of the machine that has claimed it: no other is ever told to run it
+    store = models.CharField(max_length=64, blank=True)
+    claimed_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=20, blank=True)
+    exit_code = models.SmallIntegerField(null=True)
+    checkpoint_at = models.DateTimeField(null=True)
+    signals_seen = models.IntegerField(default=0)
+    signals_done = models.IntegerField(default=0)
+    text = models.CharField(max_length=500, blank=True)
+    log_tail = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["gang", "node_id"], name="executors_order_of_node"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["node_id"], condition=~Q(state="ended"), name="executors_order_open"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gang} on {self.node}"
+
+
+class Runner(models.Model):
+    """A machine that runs jobs for a node, as it last reported. Another store: another machine."""
+
+    node_id = models.BigIntegerField()
+    node = models.CharField(max_length=200)
+    agent = models.CharField(max_length=200)
+    store = models.CharField(max_length=64)
+    version = models.CharField(max_length=50, blank=True)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["node_id", "store"], name="executors_runner_of_node"),
+        ]
+
+    def __str__(self) -> str:
+        return self.node
+
+
+class Hearing(models.Model):
+    """One row: since when machines have been heard without a gap.
+
+    A machine is given up for its silence only where others, or the server, are not the cause.
+    """
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    since = models.DateTimeField()
+    looked_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="executors_hearing_one_row")]
+
+    def __str__(self) -> str:
+        return f"since {self.since:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,167 @@
+"""What every executor can do. Slurm and Kueue fit behind it: docs/reference/executors.md says how.
+
+All calls may be repeated: work is known by the key of its attempt, "job/phase/number", and an
+attempt is run at most once, whatever is called how often. Many are given at once, since a cycle
+releases hundreds. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headroom.work.contract import SignalKind
+
+__all__ = [
+    "Executor",
+    "NodeShare",
+    "NodeStatus",
+    "SignalKind",
+    "Work",
+    "WorkOutcomeKind",
+    "WorkPlacement",
+    "WorkStatus",
+    "WorkStatusState",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What an attempt runs. ``priority`` and ``comment`` are for executors that show a queue."""
+
+    key: str
+    job: str
+    phase: str
+    number: int
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    walltime_s: float | None = None
+    #: between SIGTERM and SIGKILL
+    grace_s: float = 30.0
+    priority: int = 0
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class NodeShare:
+    """The GPUs of one node that a gang has, by index, of ``gpus_of_node``."""
+
+    node_id: int
+    node: str
+    gpus: tuple[int, ...]
+    gpus_of_node: int
+
+
+@dataclass(frozen=True)
+class WorkPlacement:
+    """Where a gang runs, in the order of its ranks; ``power_cap_w`` is per GPU, None: none."""
+
+    nodes: tuple[NodeShare, ...]
+    power_cap_w: float | None = None
+
+
+class WorkStatusState(enum.StrEnum):
+    """How far the work of an attempt is, as its executor sees it."""
+
+    #: The executor has never heard of it, or has forgotten it.
+    UNKNOWN = "unknown"
+    #: Handed over, and not to be run yet.
+    HELD = "held"
+    #: Released; not all of its nodes run it yet.
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    #: Told to end; something of it may still run.
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class WorkOutcomeKind(enum.StrEnum):
+    """How the work of an attempt ended as a whole."""
+
+    SUCCEEDED = "succeeded"
+    #: An exit code other than zero.
+    FAILED = "failed"
+    #: Its walltime was up.
+    TIMED_OUT = "timed_out"
+    #: It was told to stop.
+    STOPPED = "stopped"
+    #: Its gang did not come together: nothing of it was started.
+    WITHDRAWN = "withdrawn"
+    #: A node, or all trace of it there, is gone.
+    LOST = "lost"
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """The work of one node."""
+
+    node: str
+    rank: int
+    state: str
+    exit_code: int | None
+    text: str
+    log_tail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkStatus:
+    """How the work of one attempt is. ``signals_seen`` and ``signals_done`` hold for all nodes."""
+
+    key: str
+    state: WorkStatusState
+    outcome: WorkOutcomeKind | None = None
+    exit_code: int | None = None
+    why: str = ""
+    #: when all of its nodes ran it
+    started_at: float | None = None
+    ended_at: float | None = None
+    #: the oldest of its nodes' last checkpoints
+    checkpoint_at: float | None = None
+    #: seqs: up to which all nodes have passed signals on, and the job says it has done them
+    signals_seen: int = 0
+    signals_done: int = 0
+    #: grows with every change; what :meth:`Executor.note` is told
+    version: int = 0
+    nodes: tuple[NodeStatus, ...] = ()
+
+
+class Executor(Protocol):
+    """Starts, signals and watches what runs."""
+
+    def submit(self, works: Sequence[Work], now: float) -> None:
+        """Hand work over, held: nothing runs yet. What is known already stays as it is."""
+
+    def release(self, placements: Mapping[str, WorkPlacement], now: float) -> None:
+        """Let held work run where it was placed, by its key. A gang starts whole or not at all."""
+
+    def signal(
+        self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
+    ) -> int | None:
+        """Tell running work something; return the seq of the signal.
+
+        None: the work is over, or not known. A stop is for good, also before it has begun.
+        """
+
+    def status(self, keys: Sequence[str]) -> list[WorkStatus]:
+        """Return how each of ``keys`` is, in their order."""
+
+    def missing(self) -> list[str]:
+        """Return the keys of attempts that were let go, and that it does not have, or only holds.
+
+        What a crash has left between an admission and this executor.
+        """
+
+    def changes(self) -> list[WorkStatus]:
+        """Return what has changed since it was last noted, or more."""
+
+    def note(self, statuses: Sequence[WorkStatus]) -> None:
+        """Take these for known to the caller, who has written down what follows from them."""
+
+    def adopt(self) -> list[WorkStatus]:
+        """Return all that is not over, also what the caller may not know."""
+
+    def follow(self, now: float) -> None:
+        """Do what is due by the clock: withdraw gangs, give up machines. Called every cycle."""

@@ -1,0 +1,355 @@
+"""What executors say, compared with what we think, all the time; and what follows from it.
+
+Each cycle takes what has changed, and every half minute all there is: an attempt that its executor
+does not know is handed over, or was lost; work that no attempt asks for is stopped. What is found
+is written down attempt by attempt, so that whatever dies on the way is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+from django.db import transaction
+
+from admission.core.shedding import lost_gpu_s
+from admission.executors.handing import hand_over
+from admission.executors.mailbox import moment
+from admission.executors.protocol import (
+    Executor,
+    SignalKind,
+    WorkOutcomeKind,
+    WorkStatus,
+    WorkStatusState,
+)
+from admission.executors.registry import all_executors
+from admission.executors.restarting import After, Terms, after
+from admission.jobs import catalog, history, progress
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.models import Attempt, JobEvent, Phase
+from admission.jobs.terms import terms_of_phase
+
+__all__ = ["Reconciled", "reconcile"]
+
+log = structlog.get_logger(__name__)
+
+_State = WorkStatusState
+#: How often everything is compared, s.
+_ALL_EVERY_S = 30.0
+_AT_ONCE = 1000
+#: Kinds of events.
+STARTED, REQUEUED = "started", "requeued"
+
+
+@dataclass
+class Reconciled:
+    """What one reconciliation has done, in attempts."""
+
+    handed_over: int = 0
+    began: int = 0
+    ended: int = 0
+    requeued: int = 0
+    #: work of no open attempt, which was told to stop
+    orphans: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+class _LastLook:
+    """When this process has last compared everything: at its start, it never has."""
+
+    at = -float("inf")
+
+
+def reconcile(now: float) -> Reconciled:
+    """Bring attempts to what their executors say at ``now`` (Unix s).
+
+    Only one process does so at a time: that of the cycle, under its lock.
+    """
+    done = Reconciled()
+    looks_at_all = not 0 <= now - _LastLook.at < _ALL_EVERY_S
+    for name, executor in all_executors().items():
+        executor.follow(now)
+        _reconcile(name, executor, now, done, looks_at_all=looks_at_all)
+    if looks_at_all:
+        _LastLook.at = now
+    return done
+
+
+def _reconcile(
+    name: str, executor: Executor, now: float, done: Reconciled, *, looks_at_all: bool
+) -> None:
+    changed = executor.changes()
+    statuses = {status.key: status for status in changed}
+    keys = set(executor.missing())
+    if looks_at_all:
+        mine = Attempt.objects.open().filter(executor=name)
+        keys |= set(mine.values_list("key", flat=True))
+    asked = sorted(keys - statuses.keys())
+    statuses |= {status.key: status for status in executor.status(asked)}
+    rows = _rows(statuses)
+    _hand_over(statuses, rows, now, done)
+    _began(statuses, rows, moment(now), done)
+    _follow(statuses, rows, executor, now)
+    _close(statuses, rows, now, done)
+    if looks_at_all:
+        _stop_orphans(executor, now, done)
+    # Last, and only what was written down: the rest is told again.
+    executor.note([status for status in changed if status.key not in done.failed])
+
+
+def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
+    """Return the open attempts that there are statuses of. One query."""
+    found = Attempt.objects.open().filter(key__in=statuses).select_related("phase__job")
+    return {row.key: row for row in found}
+
+
+# --- Handed over, begun ---------------------------------------------------------------------------
+
+
+def _hand_over(
+    statuses: Mapping[str, WorkStatus], rows: Mapping[str, Attempt], now: float, done: Reconciled
+) -> None:
+    """Hand over what a crash has left between an admission and its executor."""
+    left = [
+        row
+        for key, row in rows.items()
+        if statuses[key].state in (_State.UNKNOWN, _State.HELD)
+        and row.state == Attempt.State.RELEASED
+        and not row.outcome
+    ]
+    if left:
+        done.handed_over += hand_over(left, now)
+
+
+def _began(
+    statuses: Mapping[str, WorkStatus],
+    rows: Mapping[str, Attempt],
+    at: datetime,
+    done: Reconciled,
+) -> None:
+    """Write down which attempts run now, all at once."""
+    running = [
+        row
+        for key, row in rows.items()
+        if row.state == Attempt.State.RELEASED and statuses[key].started_at is not None
+    ]
+    if not running:
+        return
+    with transaction.atomic():
+        locked = Attempt.objects.select_for_update().filter(pk__in=[row.pk for row in running])
+        still = set(
+            locked.filter(state=Attempt.State.RELEASED).order_by("pk").values_list("pk", flat=True)
+        )
+        begun = [row for row in running if row.pk in still]
+        for row in begun:
+            row.state = Attempt.State.RUNNING
+            row.started_at = moment(statuses[row.key].started_at or at.timestamp())
+        Attempt.objects.bulk_update(begun, ["state", "started_at"], _AT_ONCE)
+        phases = Phase.objects.filter(pk__in=[row.phase_id for row in begun])
+        phases.filter(state=Phase.State.STARTING).update(state=Phase.State.RUNNING)
+        JobEvent.objects.bulk_create([_started(row, at) for row in begun], _AT_ONCE)
+    done.began += len(begun)
+
+
+def _started(row: Attempt, at: datetime) -> JobEvent:
+    nodes = row.placement["nodes"]
+    where = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    text = f"{row.phase.name} runs on {where} (attempt {row.number})"
+    return history.event(
+        row.phase.job_id, STARTED, text, row.started_at or at, phase=row.phase.name, attempt=row.key
+    )
+
+
+# --- On the way -----------------------------------------------------------------------------------
+
+
+def _follow(
+    statuses: Mapping[str, WorkStatus],
+    rows: Mapping[str, Attempt],
+    executor: Executor,
+    now: float,
+) -> None:
+    saved = []
+    for key, row in rows.items():
+        status = statuses[key]
+        if status.checkpoint_at is not None and _is_newer(status.checkpoint_at, row.checkpoint_at):
+            row.checkpoint_at = moment(status.checkpoint_at)
+            saved.append(row)
+        _follow_pause(row, status)
+        if row.outcome == Attempt.Outcome.CANCELLED and status.state in _TO_STOP:
+            # It was released while somebody canceled it.
+            executor.signal(key, SignalKind.STOP, now, why=row.why)
+    Attempt.objects.bulk_update(saved, ["checkpoint_at"], _AT_ONCE)
+
+
+_TO_STOP = (_State.HELD, _State.STARTING, _State.RUNNING, _State.PAUSED)
+_PAUSES = {
+    _State.PAUSED: ((Phase.State.RUNNING, Phase.State.PAUSING), Phase.State.PAUSED),
+    _State.RUNNING: ((Phase.State.PAUSED,), Phase.State.RUNNING),
+}
+
+
+def _is_newer(checkpoint_at: float, known: datetime | None) -> bool:
+    return known is None or moment(checkpoint_at) > known
+
+
+def _follow_pause(row: Attempt, status: WorkStatus) -> None:
+    before, now_is = _PAUSES.get(status.state, ((), None))
+    if now_is is not None and row.phase.state in before:
+        Phase.objects.filter(pk=row.phase_id, state__in=before).update(state=now_is)
+
+
+# --- Ended ----------------------------------------------------------------------------------------
+
+
+def _close(
+    statuses: Mapping[str, WorkStatus], rows: Mapping[str, Attempt], now: float, done: Reconciled
+) -> None:
+    over = [(row, statuses[key]) for key, row in rows.items() if _is_over(row, statuses[key])]
+    if not over:
+        return
+    classes = catalog.current()
+    for row, status in over:
+        try:
+            with transaction.atomic():
+                _close_one(row, status, classes, now, done)
+        except Exception:
+            # One job that cannot be followed must not hold up the others.
+            log.exception("attempt_not_closed", attempt=row.key)
+            done.failed.append(row.key)
+
+
+def _is_over(row: Attempt, status: WorkStatus) -> bool:
+    """Say whether the work is over; unknown work is where it had begun, or is to end anyway."""
+    if status.state is _State.ENDED:
+        return True
+    return status.state is _State.UNKNOWN and (
+        row.state == Attempt.State.RUNNING or bool(row.outcome)
+    )
+
+
+def _close_one(
+    row: Attempt,
+    status: WorkStatus,
+    classes: Mapping[str, SchedulingClass],
+    now: float,
+    done: Reconciled,
+) -> None:
+    progress.lock(row.phase.job_id)
+    # What was asked of it may have changed while we looked.
+    row = Attempt.objects.select_related("phase__job").get(pk=row.pk)
+    if row.state not in Attempt.OPEN:
+        return
+    kind = status.outcome or WorkOutcomeKind.LOST
+    follows = after(
+        kind,
+        row.outcome,
+        _terms(row.phase, classes),
+        restarts=row.phase.restarts,
+        withdrawn=_withdrawn(row),
+    )
+    at = moment(now)
+    _end(row, status, follows, at)
+    done.ended += 1
+    if follows.phase == Phase.State.QUEUED:
+        _requeue(row, follows, at)
+        done.requeued += 1
+    else:
+        progress.phase_ended(row.phase, follows.phase, at, row.why)
+
+
+def _end(row: Attempt, status: WorkStatus, follows: After, at: datetime) -> None:
+    said = status.why or ("" if status.outcome else "its executor does not know of it any more")
+    row.why = row.why if row.outcome and row.why else said[:500]
+    row.state, row.outcome = Attempt.State.ENDED, follows.outcome
+    row.exit_code = status.exit_code
+    row.ended_at = at if status.ended_at is None else min(moment(status.ended_at), at)
+    if row.started_at is None and status.started_at is not None:
+        row.started_at = moment(status.started_at)
+    if follows.outcome != Attempt.Outcome.SUCCEEDED and row.started_at is not None:
+        row.lost_gpu_s = lost_gpu_s(
+            gpus=sum(map(len, row.placement["gpus"].values())),
+            started_at=row.started_at.timestamp(),
+            last_checkpoint_at=row.checkpoint_at.timestamp() if row.checkpoint_at else None,
+            now=row.ended_at.timestamp(),
+        )
+    row.save(
+        update_fields=[
+            "why", "state", "outcome", "exit_code", "ended_at", "started_at", "lost_gpu_s",
+        ]
+    )  # fmt: skip
+
+
+def _requeue(row: Attempt, follows: After, at: datetime) -> None:
+    phase = row.phase
+    wait = timedelta(seconds=follows.wait_s)
+    changed: dict[str, Any] = {
+        "state": Phase.State.QUEUED,
+        "queued_at": at,
+        "not_before": at + wait if wait else None,
+        "expected_end_at": None,
+        "reason": "",
+        "reason_since": None,
+        "restarts": phase.restarts + follows.is_restart,
+    }
+    Phase.objects.open().filter(pk=phase.pk).update(**changed)
+    outcome = follows.outcome.label.lower()
+    text = f"{phase.name} waits again: attempt {row.number} was {outcome}" + (
+        f" ({row.why})" if row.why else ""
+    )
+    history.event(
+        phase.job_id, REQUEUED, text, at, phase=phase.name, attempt=row.key, wait_s=follows.wait_s
+    ).save()
+
+
+def _terms(phase: Phase, classes: Mapping[str, SchedulingClass]) -> Terms:
+    try:
+        restart = terms_of_phase(phase, classes).restart
+    except (msgspec.ValidationError, IndexError, KeyError):
+        # Of another version of the format: nothing says that it may be run again.
+        return Terms()
+    defaults = Terms()
+    return Terms(
+        restart.tolerance or defaults.tolerance,
+        restart.max_restarts or defaults.max_restarts,
+        restart.backoff_s or defaults.backoff_s,
+    )
+
+
+def _withdrawn(row: Attempt) -> int:
+    """Return how many attempts before this one were withdrawn in a row. One query."""
+    before: Iterable[str] = (
+        Attempt.objects.filter(phase=row.phase_id, number__lt=row.number)
+        .order_by("-number")
+        .values_list("outcome", flat=True)[:20]
+    )
+    count = 0
+    for outcome in before:
+        if outcome != Attempt.Outcome.WITHDRAWN:
+            break
+        count += 1
+    return count
+
+
+# --- What nobody has asked for --------------------------------------------------------------------
+
+
+def _stop_orphans(executor: Executor, now: float, done: Reconciled) -> None:
+    """Stop work whose attempt is over, or is not there: nothing counts what it draws."""
+    alive: Sequence[WorkStatus] = [
+        status for status in executor.adopt() if status.state is not _State.STOPPING
+    ]
+    known = set(
+        Attempt.objects.open()
+        .filter(key__in=[status.key for status in alive])
+        .values_list("key", flat=True)
+    )
+    for status in alive:
+        if status.key not in known:
+            log.warning("work_of_no_attempt", attempt=status.key, state=status.state)
+            executor.signal(status.key, SignalKind.STOP, now, why="no attempt asks for it")
+            done.orphans += 1

@@ -1,0 +1,337 @@
+"""What people do with jobs: each one transaction, with its line in the history and the audit log.
+
+Those who call have looked up the job among what the user may change.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from accounts import audit
+from accounts.models import User
+from accounts.roles import Capability
+from admission.core.request import Request
+from admission.executors.protocol import SignalKind
+from admission.executors.registry import executor_of
+from admission.jobs import catalog, checks, history, inserting, progress
+from admission.jobs.amending import amended
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project
+from admission.jobs.requests import made_for, requests_of, stored
+from admission.jobs.terms import terms_of
+from fleet import snapshot
+from headroom.contracts import FieldError
+from headroom.jobs import reading
+from headroom.jobs.reading import SpecError
+from headroom.jobs.spec import JobSpec, PhaseSpec
+
+__all__ = [
+    "Conflict",
+    "Prepared",
+    "SpecError",
+    "Submitted",
+    "amend",
+    "amendment_problems",
+    "cancel",
+    "hold",
+    "prepare",
+    "release",
+    "set_priority",
+    "submit",
+]
+
+#: Of names that the server gives: no vowels, so that they spell nothing.
+_LETTERS = "bcdfghjkmnpqrstvwxz23456789"
+
+
+class Conflict(Exception):
+    """The job is not as whoever asks takes it to be. ``code`` says what is in the way."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+# --- Submitting -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A specification that could be a job: nothing is written. Requests are those of its phases."""
+
+    spec: JobSpec
+    name: str
+    project: Project
+    job_class: SchedulingClass
+    requests: list[Request]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job with its phases; not ``created`` where the same submission had come before."""
+
+    job: Job
+    phases: list[Phase]
+    created: bool
+
+
+def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
+    """Check all that a job has to keep to. One query, and another where the inventory is old.
+
+    Raises :class:`SpecError`.
+    """
+    project, classes = catalog.for_submission(user, spec.project)
+    job_class = classes.get(spec.job_class)
+    problems = []
+    if project is None:
+        mine = Project.objects.open_to(user).values_list("name", flat=True)
+        problems.append(checks.unknown("project", spec.project, mine, "project"))
+    if job_class is None:
+        problems.append(checks.unknown("class", spec.job_class, classes, "class"))
+    else:
+        problems += checks.problems_of(
+            spec, job_class, snapshot.current(), is_operator=user.can(Capability.EDIT_POLICIES)
+        )
+    if project is None or job_class is None or problems:
+        raise SpecError(problems)
+    name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
+    requests = requests_of(spec, job_class, name=name, submitted_at=now)
+    return Prepared(spec, name, project, job_class, requests)
+
+
+def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "") -> Submitted:
+    """Take a job. Raises :class:`SpecError`, and :class:`Conflict` where its name is taken.
+
+    With an ``idempotency_key`` the same user can send the same submission again and again.
+    """
+    prepared = prepare(spec, user, now)
+    job = _new_job(prepared, user, now, idempotency_key)
+    pairs = zip(spec.phases, prepared.requests, strict=True)
+    phases = [_phase(job, index, *pair, now) for index, pair in enumerate(pairs)]
+    told = history.event(0, history.SUBMITTED, f"Submitted by {job.submitted_by}", now)
+    of_job = {"project": spec.project, "job_class": spec.job_class}
+    entry = audit.entry(user, "job.submit", job.name, **of_job)
+    if inserting.insert(job, phases, told, entry):
+        return Submitted(job, phases, created=True)
+    job = _earlier(prepared, user, idempotency_key)
+    return Submitted(job, list(job.phases.all()), created=False)
+
+
+def _new_job(prepared: Prepared, user: User, now: datetime, idempotency_key: str) -> Job:
+    spec = prepared.spec
+    return Job(
+        name=prepared.name,
+        project=prepared.project,
+        job_class=spec.job_class,
+        priority=spec.priority,
+        spec=reading.as_json(spec),
+        spec_version=spec.version,
+        submitted_by=user.get_username(),
+        submitted_at=now,
+        labels=spec.labels,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _phase(job: Job, index: int, phase: PhaseSpec, request: Request, now: datetime) -> Phase:
+    return Phase(
+        job=job,
+        name=phase.name,
+        index=index,
+        needs=phase.needs,
+        state=Phase.State.WAITING if phase.needs else Phase.State.QUEUED,
+        request=stored(request),
+        gpus=phase.gang.gpus,
+        queued_at=None if phase.needs else now,
+    )
+
+
+def _earlier(prepared: Prepared, user: User, idempotency_key: str) -> Job:
+    """Return the job that an earlier try of the same submission made. Raises Conflict."""
+    earlier = None
+    if idempotency_key:
+        earlier = Job.objects.filter(
+            submitted_by=user.get_username(), idempotency_key=idempotency_key
+        ).first()
+    if (
+        earlier is not None
+        and earlier.revision == 1
+        and earlier.spec != reading.as_json(prepared.spec)
+    ):
+        raise Conflict(
+            "idempotency_key_used",
+            f"this key was used for another specification, {earlier.name}",
+            "send each submission with a key of its own",
+        )
+    if earlier is not None:
+        return earlier
+    raise Conflict(
+        "name_taken",
+        f"there is a job {prepared.name!r} already",
+        "take another name, or none: the server gives one",
+    )
+
+
+# --- While it is there ----------------------------------------------------------------------------
+
+
+@transaction.atomic
+def cancel(job: Job, user: User, *, why: str, now: datetime) -> Job:
+    """End a job: what waits ends at once, what runs is told to stop. Raises :class:`Conflict`."""
+    job = _open(job)
+    text = f"Cancelled by {user.get_username()}" + (f": {why}" if why else "")
+    history.event(job.pk, history.CANCELLED, text, now).save()
+    audit.record(user, "job.cancel", job.name, why=why)
+    over = {"state": Phase.State.CANCELLED, "ended_at": now, "reason": "", "reason_since": None}
+    job.phases.filter(state__in=Phase.PENDING).update(**over)
+    for attempt in Attempt.objects.open().filter(phase__job=job):
+        _stop(attempt, text, now)
+    job.phases.filter(state__in=Phase.ACTIVE).update(state=Phase.State.STOPPING)
+    progress.settle(job, now)
+    return job
+
+
+def _stop(attempt: Attempt, why: str, now: datetime) -> None:
+    attempt.outcome, attempt.why = Attempt.Outcome.CANCELLED, why[:500]
+    attempt.save(update_fields=["outcome", "why"])
+    # The mailbox is in this database, so that a stop is told if and only if it is written down.
+    executor_of(attempt.executor).signal(
+        attempt.key, SignalKind.STOP, now.timestamp(), why=attempt.why
+    )
+
+
+@transaction.atomic
+def hold(job: Job, user: User, *, why: str, now: datetime) -> Job:
+    """Let none of its phases begin until it is released. What runs goes on."""
+    job = _open(job)
+    by = user.get_username()
+    waiting = job.phases.filter(state__in=Phase.PENDING)
+    if not waiting.update(held_by=by, hold_reason=why[:500]):
+        raise Conflict("nothing_waits", "none of its phases waits to begin", "cancel it instead")
+    text = f"Held by {by}" + (f": {why}" if why else "")
+    history.event(job.pk, history.HELD, text, now).save()
+    audit.record(user, "job.hold", job.name, why=why)
+    return job
+
+
+@transaction.atomic
+def release(job: Job, user: User, *, now: datetime) -> Job:
+    """Let its phases begin again. Raises :class:`Conflict` where none is held."""
+    job = _open(job)
+    held = job.phases.exclude(held_by="")
+    if not held.update(held_by="", hold_reason=""):
+        raise Conflict("not_held", "none of its phases is held")
+    text = f"Released by {user.get_username()}"
+    history.event(job.pk, history.RELEASED_HOLD, text, now).save()
+    audit.record(user, "job.release", job.name)
+    return job
+
+
+def set_priority(job: Job, user: User, priority: int, *, now: datetime) -> Job:
+    """Give it another priority. Raises :class:`SpecError`, :class:`Conflict`."""
+    return _changed(job, user, {"priority": priority}, now=now)
+
+
+def amend(job: Job, phase: str, change: Mapping[str, Any], user: User, *, now: datetime) -> Job:
+    """Change what a phase that waits asks for; ``change`` is what a counterfactual says.
+
+    The specification before it is kept as a revision. Raises :class:`SpecError` and
+    :class:`Conflict`.
+    """
+    return _changed(job, user, change, phase=phase, now=now)
+
+
+def amendment_problems(job: Job, phase: str, change: Mapping[str, Any]) -> list[FieldError]:
+    """Return why :func:`amend` would refuse ``change``, as an operator might ask for it."""
+    try:
+        _amended(job, phase, change, is_operator=True)
+    except SpecError as error:
+        return error.problems
+    return []
+
+
+@transaction.atomic
+def _changed(
+    job: Job, user: User, change: Mapping[str, Any], *, phase: str = "", now: datetime
+) -> Job:
+    job = _open(job)
+    if phase and not job.phases.filter(name=phase, state__in=Phase.PENDING).exists():
+        raise Conflict("not_waiting", f"phase {phase!r} does not wait to begin")
+    new = _amended(job, phase, change, is_operator=user.can(Capability.EDIT_POLICIES))
+    by = user.get_username()
+    JobRevision.objects.create(
+        job=job,
+        number=job.revision,
+        spec=job.spec,
+        replaced_at=now,
+        replaced_by=by,
+        change=new.told[:500],
+    )
+    job.spec, job.revision = reading.as_json(new.spec), job.revision + 1
+    job.job_class, job.priority = new.spec.job_class, new.spec.priority
+    job.save(update_fields=["spec", "revision", "job_class", "priority"])
+    _rewrite(job, new.job_class)
+    text = f"{new.told}, by {by}"
+    history.event(job.pk, history.AMENDED, text, now, phase=phase, revision=job.revision).save()
+    audit.record(user, "job.amend", job.name, phase=phase, change=new.told)
+    return job
+
+
+@dataclass(frozen=True)
+class _Amended:
+    spec: JobSpec
+    job_class: SchedulingClass
+    told: str
+
+
+def _amended(job: Job, phase: str, change: Mapping[str, Any], *, is_operator: bool) -> _Amended:
+    classes = catalog.current()
+    values = job.spec
+    if change.get("job_class"):
+        # What the old class gave its phases stays with them: the new one changes nothing else.
+        values = _written_out(values, classes.get(job.job_class))
+    values, told = amended(values, phase, change)
+    spec = reading.convert(values)
+    job_class = classes.get(spec.job_class)
+    if job_class is None:
+        raise SpecError([checks.unknown("class", spec.job_class, classes, "class")])
+    may_raise = is_operator or spec.priority <= job.priority
+    problems = checks.problems_of(spec, job_class, snapshot.current(), is_operator=may_raise)
+    if problems:
+        raise SpecError(problems)
+    return _Amended(spec, job_class, told)
+
+
+def _written_out(values: dict[str, Any], job_class: SchedulingClass | None) -> dict[str, Any]:
+    spec = reading.convert(values)
+    if job_class is None:
+        return values
+    phases = [terms_of(phase, job_class) for phase in spec.phases]
+    return reading.as_json(msgspec.structs.replace(spec, phases=phases))
+
+
+def _rewrite(job: Job, job_class: SchedulingClass) -> None:
+    """Have phases that wait ask for what the specification now says."""
+    rows: list[Phase] = []
+    for row in job.phases.filter(state__in=Phase.PENDING):
+        row.job = job
+        request = made_for(row, {job_class.name: job_class})
+        row.request, row.gpus = stored(request), request.gpus
+        rows.append(row)
+    Phase.objects.bulk_update(rows, ["request", "gpus"])
+
+
+def _open(job: Job) -> Job:
+    """Lock the job. Raises :class:`Conflict` where it is over."""
+    locked = progress.lock(job.pk)
+    if locked.state not in Job.OPEN:
+        raise Conflict("ended", f"the job is over: {locked.get_state_display().lower()}")
+    return locked

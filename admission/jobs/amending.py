@@ -1,0 +1,72 @@
+"""Changing a specification by what a counterfactual says. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from headroom.contracts import FieldError
+from headroom.jobs.reading import SpecError
+
+__all__ = ["CHANGES", "amended"]
+
+Values = dict[str, Any]
+
+
+#: What may be changed, by the name that counterfactuals and the API give it: where it stands in
+#: the specification of the phase, or, without a section, in that of the job.
+CHANGES: dict[str, tuple[str, str]] = {
+    "gpus": ("gang", "gpus"),
+    "lowest_cap_w": ("power", "lowest_cap_w"),
+    "max_slowdown": ("throttling", "max_slowdown"),
+    "sites": ("locality", "sites"),
+    "locality": ("locality", "required"),
+    "job_class": ("", "class"),
+    "priority": ("", "priority"),
+}
+
+
+def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values, str]:
+    """Return ``spec`` with ``change`` made to one of its phases, and what was changed in words.
+
+    ``phase`` is empty where only the whole job is changed. Raises :class:`SpecError` where there
+    is nothing that may be changed so.
+    """
+    wanted = {name: value for name, value in change.items() if value is not None}
+    unknown = sorted(set(wanted) - set(CHANGES))
+    if unknown or not wanted:
+        raise SpecError([FieldError(
+            code="unknown_change", field=unknown[0] if unknown else "",
+            message=f"{unknown[0]} cannot be changed" if unknown else "nothing is to be changed",
+            hint=f"give one of {', '.join(CHANGES)}",
+        )])  # fmt: skip
+    changed = copy.deepcopy(spec)
+    inside: Values = next((each for each in changed["phases"] if each["name"] == phase), {})
+    for name, value in wanted.items():
+        section, field = CHANGES[name]
+        place = inside.setdefault(section, {}) if section else changed
+        place[field] = _written(name, value)
+    _fewer_still(inside, wanted)
+    told = ", ".join(f"{name.replace('_', ' ')} {_told(value)}" for name, value in wanted.items())
+    return changed, told
+
+
+def _written(name: str, value: Any) -> Any:
+    """Return a value as the specification writes it: counterfactuals part words by "-"."""
+    if name == "locality" and isinstance(value, str):
+        return value.replace("-", "_")
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _fewer_still(phase: Values, wanted: Mapping[str, Any]) -> None:
+    """A phase that asks for fewer GPUs than it would take at least takes those."""
+    gang = phase.get("gang", {})
+    if isinstance(wanted.get("gpus"), int) and gang.get("min_gpus") is not None:
+        gang["min_gpus"] = min(gang["min_gpus"], wanted["gpus"])
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "any"
+    return f"{value:g}" if isinstance(value, float) else str(value)

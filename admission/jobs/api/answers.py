@@ -1,0 +1,131 @@
+"""What the solver says, as the API answers it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from admission import board
+from admission.core.cycle import Admission, Step, Waiting
+from admission.core.reasons import Reason
+from admission.core.request import Placement
+from admission.core.whatif import Counterfactual, DryRun, Explanation
+from admission.jobs.api.serializers import JobSerializer, PhaseSerializer
+from admission.jobs.applying import applicable_to
+from admission.jobs.models import Job, Phase
+from headroom.jobs.spec import PhaseSpec
+
+__all__ = ["at", "dry_run", "estimate", "explained", "job", "queued", "told"]
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def job(row: Job, phases: Iterable[Phase]) -> dict[str, Any]:
+    """Return a job as its serializer does, in a tenth of the time: many are submitted at once."""
+    of_phases = [{name: getattr(phase, name) for name in _PHASE} for phase in phases]
+    return {
+        **{name: getattr(row, name) for name in _JOB},
+        "project": row.project.name,
+        "phases": of_phases,
+    }
+
+
+_JOB = [name for name in JobSerializer.Meta.fields if name not in ("project", "phases")]
+_PHASE = PhaseSerializer.Meta.fields
+
+
+def explained(phase: Phase, explanation: Explanation) -> dict[str, Any]:
+    """Return why a phase waits. ``trace`` and ``estimate`` are of the board: see :func:`told`."""
+    return {
+        "phase": phase.name,
+        "reasons": _reasons(explanation.reasons),
+        "position": explanation.position,
+        "trace": [],
+        "estimate": None,
+        "counterfactuals": [_counterfactual(each) for each in explanation.counterfactuals],
+    }
+
+
+def told(standing: board.Standing) -> dict[str, Any]:
+    """Return what the board says beside an explanation."""
+    trace = [msgspec.structs.asdict(each) for each in standing.trace]
+    return {"trace": trace, "estimate": estimate(standing)}
+
+
+def estimate(standing: board.Standing) -> dict[str, Any]:
+    names = ("p10_s", "p50_s", "p90_s", "basis")
+    return {name: getattr(standing, name) for name in names}
+
+
+def dry_run(job: Job, phase: PhaseSpec, found: DryRun) -> dict[str, Any]:
+    """Return what would become of a phase of a job that is not saved."""
+    outcome = found.outcome
+    return {
+        "phase": phase.name,
+        "after": phase.needs,
+        "starts": isinstance(outcome, Admission),
+        "placement": _where(outcome.placement) if isinstance(outcome, Admission) else None,
+        "reasons": _reasons(outcome.reasons) if isinstance(outcome, Waiting) else [],
+        "position": outcome.position if isinstance(outcome, Waiting) else None,
+        "trace": _trace(outcome.trace),
+        "counterfactuals": [
+            _counterfactual(each) for each in applicable_to(job, phase.name, found.counterfactuals)
+        ],
+    }
+
+
+def queued(
+    position: int, phase: Phase, standing: board.Standing | None, *, is_named: bool
+) -> dict[str, Any]:
+    """Return one line of the queue, without names where the job is of another project."""
+    job = phase.job
+    sentence = standing.reasons[0].sentence if standing and standing.reasons else ""
+    return {
+        "position": position,
+        "job": job.name if is_named else None,
+        "phase": phase.name if is_named else None,
+        "project": job.project.name if is_named else None,
+        "what": phase.key if is_named else "a job of another project",
+        "job_class": job.job_class,
+        "gpus": phase.gpus,
+        "queued_at": phase.queued_at,
+        "reason": phase.reason,
+        "sentence": sentence if is_named else "",
+        "estimate": estimate(standing) if standing and is_named else None,
+    }
+
+
+def _reasons(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
+    return [msgspec.structs.asdict(each) for each in board.reason_lines(reasons)]
+
+
+def _trace(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(each) for each in steps]
+
+
+def _counterfactual(found: Counterfactual) -> dict[str, Any]:
+    return {
+        "change": found.change.as_json(),
+        "sentence": found.sentence,
+        "slowdown": found.slowdown,
+        "placement": _where(found.placement),
+    }
+
+
+def _where(placement: Placement) -> dict[str, Any]:
+    names = (
+        "sites", "racks", "power_cap_w", "total_w", "slowdown", "comm_ratio", "comm_model",
+        "warnings",
+    )  # fmt: skip
+    return {
+        **{name: getattr(placement, name) for name in names},
+        "gpus": len(placement.gpus),
+        "nodes": len(placement.nodes),
+        "locality": placement.locality.name.lower(),
+    }

@@ -1,0 +1,373 @@
+"""Jobs, projects and classes in JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from accounts.models import User
+from admission.jobs.classes import MOST_CHARACTERS
+from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from admission.jobs.projects import Use
+
+__all__ = [
+    "AttemptSerializer",
+    "CancelJobSerializer",
+    "ClassTextSerializer",
+    "DryRunAnswerSerializer",
+    "ExplanationSerializer",
+    "HoldJobSerializer",
+    "JobAmendmentSerializer",
+    "JobDetailSerializer",
+    "JobEventSerializer",
+    "JobPrioritySerializer",
+    "JobSerializer",
+    "PhaseSerializer",
+    "ProjectSerializer",
+    "QueueSerializer",
+    "SchedulingClassSerializer",
+]
+
+
+class PhaseSerializer(serializers.ModelSerializer[Phase]):
+    class Meta:
+        model = Phase
+        fields: tuple[str, ...] = (
+            "name",
+            "needs",
+            "state",
+            "gpus",
+            "held_by",
+            "hold_reason",
+            "not_before",
+            "queued_at",
+            "started_at",
+            "ended_at",
+            "expected_end_at",
+            "restarts",
+            "reason",
+            "reason_since",
+        )
+        read_only_fields = fields
+
+
+class AttemptSerializer(serializers.ModelSerializer[Attempt]):
+    placement = serializers.DictField(help_text="Nodes, GPUs, caps and labels; total_w in W")
+
+    class Meta:
+        model = Attempt
+        fields = (
+            "number",
+            "executor",
+            "state",
+            "outcome",
+            "why",
+            "exit_code",
+            "placement",
+            "released_at",
+            "started_at",
+            "ended_at",
+            "checkpoint_at",
+            "lost_gpu_s",
+        )
+        read_only_fields = fields
+
+
+class _PhaseDetailSerializer(PhaseSerializer):
+    attempts = AttemptSerializer(many=True, read_only=True)
+
+    class Meta(PhaseSerializer.Meta):
+        fields = (*PhaseSerializer.Meta.fields, "attempts")
+        read_only_fields = fields
+
+
+class JobSerializer(serializers.ModelSerializer[Job]):
+    project = serializers.CharField(source="project.name", read_only=True)
+    phases = PhaseSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Job
+        fields: tuple[str, ...] = (
+            "name",
+            "project",
+            "job_class",
+            "priority",
+            "state",
+            "fallback_state",
+            "revision",
+            "submitted_by",
+            "submitted_at",
+            "ended_at",
+            "labels",
+            "phases",
+        )
+        read_only_fields = fields
+
+
+class JobDetailSerializer(JobSerializer):
+    """A job with all attempts. Command and environment are shown to its project alone."""
+
+    phases = _PhaseDetailSerializer(many=True, read_only=True)
+    spec = serializers.SerializerMethodField(help_text="As it is in force")
+
+    class Meta(JobSerializer.Meta):
+        fields = (*JobSerializer.Meta.fields, "spec")
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.DictField())
+    def get_spec(self, job: Job) -> dict[str, Any]:
+        return job.spec if self.context["is_whole"] else without_secrets(job.spec)
+
+
+def without_secrets(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a specification without what may hold secrets."""
+    phases = [
+        {name: value for name, value in phase.items() if name not in ("command", "env")}
+        for phase in spec.get("phases", [])
+    ]
+    return {**spec, "phases": phases}
+
+
+class JobEventSerializer(serializers.ModelSerializer[JobEvent]):
+    class Meta:
+        model = JobEvent
+        fields = ("id", "at", "phase", "kind", "text", "data")
+        read_only_fields = fields
+
+
+class ProjectSerializer(serializers.ModelSerializer[Project]):
+    members = serializers.SlugRelatedField(
+        slug_field="username",
+        queryset=User.objects.filter(is_active=True),
+        many=True,
+        required=False,
+    )
+    name = serializers.RegexField(r"\A[a-z0-9]([a-z0-9._-]*[a-z0-9])?\Z", max_length=60)
+    weight = serializers.FloatField(default=1.0, min_value=1e-6, max_value=1e6)
+    power_quota_w = serializers.FloatField(
+        required=False, allow_null=True, min_value=0, max_value=1e12, help_text="null: no limit"
+    )
+    gpus_held = serializers.SerializerMethodField(help_text="By what runs now")
+    reserved_w = serializers.SerializerMethodField(help_text="Peak of what runs now, W")
+    waiting = serializers.SerializerMethodField(help_text="Phases that wait")
+    running = serializers.SerializerMethodField(help_text="Phases that run")
+
+    class Meta:
+        model = Project
+        fields = (
+            "name",
+            "description",
+            "weight",
+            "gpu_quota",
+            "power_quota_w",
+            "members",
+            "used_gpu_s",
+            "gpus_held",
+            "reserved_w",
+            "waiting",
+            "running",
+        )
+        read_only_fields = ("used_gpu_s",)
+
+    def validate_name(self, name: str) -> str:
+        """Jobs call their project by its name."""
+        if self.instance is not None and name != self.instance.name:
+            raise serializers.ValidationError("A project keeps its name.")
+        if self.instance is None and Project.objects.filter(name=name).exists():
+            raise serializers.ValidationError("There is a project of this name.", "unique")
+        return name
+
+    def get_gpus_held(self, row: Project) -> int:
+        return self._use(row).gpus_held
+
+    def get_reserved_w(self, row: Project) -> float:
+        return self._use(row).reserved_w
+
+    def get_waiting(self, row: Project) -> int:
+        return self._use(row).waiting
+
+    def get_running(self, row: Project) -> int:
+        return self._use(row).running
+
+    def _use(self, row: Project) -> Use:
+        found: Use = self.context["uses"](row.pk)
+        return found
+
+
+class SchedulingClassSerializer(serializers.Serializer[Any]):
+    """A class in force. ``number`` 0 is the built-in one."""
+
+    name = serializers.CharField()
+    number = serializers.IntegerField(help_text="Of its version; 0: built in")
+    author = serializers.CharField()
+    created_at = serializers.DateTimeField(allow_null=True)
+    description = serializers.CharField()
+    priority = serializers.IntegerField()
+    preemptible = serializers.BooleanField()
+    preempts = serializers.BooleanField()
+    max_running = serializers.IntegerField(allow_null=True)
+    max_gpus = serializers.IntegerField(allow_null=True)
+    max_walltime_s = serializers.FloatField(allow_null=True)
+    defaults = serializers.DictField(help_text="What a phase has that says nothing itself")
+    text = serializers.CharField(help_text="YAML, to be changed and sent back")
+
+
+class ClassTextSerializer(serializers.Serializer[Any]):
+    text = serializers.CharField(max_length=MOST_CHARACTERS, trim_whitespace=False)
+
+
+class CancelJobSerializer(serializers.Serializer[Any]):
+    why = serializers.CharField(max_length=500, default="", allow_blank=True)
+
+
+class HoldJobSerializer(CancelJobSerializer):
+    pass
+
+
+class JobPrioritySerializer(serializers.Serializer[Any]):
+    priority = serializers.IntegerField(min_value=-100, max_value=100)
+
+
+class JobAmendmentSerializer(serializers.Serializer[Any]):
+    """What a counterfactual says is to be changed; what is left out stays."""
+
+    phase = serializers.CharField(max_length=60)
+    gpus = serializers.IntegerField(required=False, min_value=1)
+    lowest_cap_w = serializers.FloatField(required=False, help_text="W per GPU")
+    max_slowdown = serializers.FloatField(required=False, help_text="0 to 1")
+    sites = serializers.ListField(
+        child=serializers.CharField(max_length=200), required=False, max_length=100
+    )
+    locality = serializers.CharField(required=False, max_length=20, help_text="Required level")
+    job_class = serializers.CharField(required=False, max_length=60)
+
+
+class ReasonSerializer(serializers.Serializer[Any]):
+    """Why a phase does not run. Numbers are in ``unit``."""
+
+    token = serializers.CharField()
+    need = serializers.FloatField()
+    have = serializers.FloatField()
+    short = serializers.FloatField()
+    unit = serializers.CharField()
+    scope_kind = serializers.CharField(help_text="Empty: nowhere in particular")
+    scope_name = serializers.CharField()
+    sentence = serializers.CharField()
+    evidence = serializers.DictField()
+
+
+class StepSerializer(serializers.Serializer[Any]):
+    check = serializers.CharField()
+    passed = serializers.BooleanField()
+    sentence = serializers.CharField()
+
+
+class WhereSerializer(serializers.Serializer[Any]):
+    """A placement that would do."""
+
+    gpus = serializers.IntegerField()
+    nodes = serializers.IntegerField()
+    sites = serializers.ListField(child=serializers.CharField())
+    racks = serializers.ListField(child=serializers.CharField())
+    power_cap_w = serializers.FloatField(allow_null=True, help_text="W per GPU; null: none")
+    total_w = serializers.FloatField()
+    slowdown = serializers.FloatField(help_text="Share of its speed that is lost")
+    locality = serializers.CharField()
+    comm_ratio = serializers.FloatField(allow_null=True)
+    comm_model = serializers.CharField()
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class CounterfactualSerializer(serializers.Serializer[Any]):
+    """A change under which the same solver lets the phase begin now."""
+
+    change = serializers.DictField(help_text="To be sent to /amend as it is, with the phase")
+    sentence = serializers.CharField()
+    slowdown = serializers.FloatField()
+    placement = WhereSerializer()
+
+
+class EstimateSerializer(serializers.Serializer[Any]):
+    """In how many seconds it begins: in 8 of 10 cases between the 10th and the 90th percentile."""
+
+    p10_s = serializers.FloatField(allow_null=True)
+    p50_s = serializers.FloatField(allow_null=True)
+    p90_s = serializers.FloatField(allow_null=True)
+    basis = serializers.CharField()
+
+
+class WaitsSerializer(serializers.Serializer[Any]):
+    reasons = ReasonSerializer(many=True, help_text="The dominant one first")
+    position = serializers.IntegerField(help_text="In the queue, from 1")
+    trace = StepSerializer(many=True)
+    counterfactuals = CounterfactualSerializer(many=True)
+
+
+class ExplainedPhaseSerializer(WaitsSerializer):
+    phase = serializers.CharField()
+    estimate = EstimateSerializer(allow_null=True)
+
+
+class ExplanationSerializer(serializers.Serializer[Any]):
+    """Why a job does not run, phase by phase; phases that do not wait are left out."""
+
+    job = serializers.CharField()
+    state = serializers.CharField()
+    at = serializers.DateTimeField()
+    phases = ExplainedPhaseSerializer(many=True)
+
+
+class DryRunPhaseSerializer(serializers.Serializer[Any]):
+    phase = serializers.CharField()
+    starts = serializers.BooleanField(help_text="With the next cycle")
+    after = serializers.ListField(child=serializers.CharField(), help_text="Phases before it")
+    placement = WhereSerializer(allow_null=True)
+    reasons = ReasonSerializer(many=True)
+    position = serializers.IntegerField(allow_null=True)
+    trace = StepSerializer(many=True)
+    counterfactuals = CounterfactualSerializer(many=True)
+
+
+class DryRunAnswerSerializer(serializers.Serializer[Any]):
+    """What the next cycle would do. Nothing was submitted."""
+
+    dry_run = serializers.BooleanField()
+    project = serializers.CharField()
+    job_class = serializers.CharField()
+    at = serializers.DateTimeField()
+    phases = DryRunPhaseSerializer(many=True)
+
+
+class QueuedSerializer(serializers.Serializer[Any]):
+    """A phase that waits. Those of other projects have no name."""
+
+    position = serializers.IntegerField()
+    job = serializers.CharField(allow_null=True)
+    phase = serializers.CharField(allow_null=True)
+    project = serializers.CharField(allow_null=True)
+    what = serializers.CharField()
+    job_class = serializers.CharField()
+    gpus = serializers.IntegerField()
+    queued_at = serializers.DateTimeField(allow_null=True)
+    reason = serializers.CharField()
+    sentence = serializers.CharField()
+    estimate = EstimateSerializer(allow_null=True)
+
+
+class QueueCountSerializer(serializers.Serializer[Any]):
+    job_class = serializers.CharField()
+    reason = serializers.CharField()
+    count = serializers.IntegerField()
+    oldest_s = serializers.FloatField()
+
+
+class QueueSerializer(serializers.Serializer[Any]):
+    """The queue as the last cycle left it."""
+
+    at = serializers.DateTimeField(allow_null=True, help_text="Of that cycle; null: none yet")
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField()
+    counts = QueueCountSerializer(many=True)
+    queue = QueuedSerializer(many=True)

@@ -1,0 +1,428 @@
+"""``/api/v1/jobs``, ``/queue``, ``/projects``, ``/classes``: what people and pipelines ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import django_filters
+from django.db.models import QuerySet
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, mixins, serializers, status, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.permissions import (
+    ViewsFleet,
+    ViewsFleetOrEditsPolicies,
+    ViewsFleetOrSubmitsJobs,
+)
+from admission import board, live
+from admission.jobs import actions, catalog, classes, projects
+from admission.jobs.actions import Conflict
+from admission.jobs.api import answers
+from admission.jobs.api.errors import refusal
+from admission.jobs.api.parsers import PARSERS, RawBody
+from admission.jobs.api.serializers import (
+    CancelJobSerializer,
+    ClassTextSerializer,
+    DryRunAnswerSerializer,
+    ExplanationSerializer,
+    HoldJobSerializer,
+    JobAmendmentSerializer,
+    JobDetailSerializer,
+    JobEventSerializer,
+    JobPrioritySerializer,
+    JobSerializer,
+    ProjectSerializer,
+    QueueSerializer,
+    SchedulingClassSerializer,
+)
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project
+from admission.jobs.projects import Use
+from headroom.jobs import reading
+from headroom.jobs.reading import SpecError
+from headroom.jobs.schema import job_spec_schema
+
+if TYPE_CHECKING:
+    from accounts.models import User
+
+_SLUG = "[a-z0-9][a-z0-9._-]{0,199}"
+#: One page of the queue.
+_MOST_QUEUED = 1_000
+_SPEC_BODY = {
+    "application/json": {"$ref": "#/components/schemas/JobSpecJobSpec"},
+    "application/yaml": {"$ref": "#/components/schemas/JobSpecJobSpec"},
+}
+
+
+class JobFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """``waiting_for``: the token of a dominant reason. ``open``: 1 for jobs that are not over."""
+
+    state = django_filters.ChoiceFilter(choices=Job.State.choices)
+    job_class = django_filters.CharFilter("job_class")
+    project = django_filters.CharFilter("project__name")
+    submitted_by = django_filters.CharFilter("submitted_by")
+    open = django_filters.ChoiceFilter(choices=[("1", "not over")], method="filter_open")
+    waiting_for = django_filters.CharFilter(method="filter_reason", help_text="Token of a reason")
+
+    class Meta:
+        model = Job
+        fields: list[str] = []
+
+    def filter_open(self, rows: Any, name: str, value: str) -> QuerySet[Job]:
+        found: QuerySet[Job] = rows.open()
+        return found
+
+    def filter_reason(self, rows: Any, name: str, value: str) -> QuerySet[Job]:
+        waiting = Phase.objects.pending().filter(reason=value)
+        found: QuerySet[Job] = rows.filter(pk__in=waiting.values("job_id"))
+        return found
+
+
+class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Job]):
+    """Jobs, the newest first. Who submits jobs sees those of the own projects."""
+
+    queryset = Job.objects.all()
+    serializer_class = JobSerializer
+    permission_classes = (ViewsFleetOrSubmitsJobs,)
+    filterset_class = JobFilter
+    lookup_field = "name"
+    lookup_value_regex = _SLUG
+    # Many are submitted at one instant, so time alone would not tell them apart.
+    cursor_ordering = ("-submitted_at", "-id")
+
+    def get_queryset(self) -> QuerySet[Job]:
+        """The jobs that the user may see."""
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return Job.objects.none()
+        rows = Job.objects.visible_to(_user(self.request))
+        return rows.select_related("project").prefetch_related("phases")
+
+    def get_parsers(self) -> list[Any]:
+        """A specification is read by its own reader; all else is JSON."""
+        if getattr(self, "action_map", {}).get("post") == "create":
+            return [parser() for parser in PARSERS]
+        return cast(list[Any], super().get_parsers())
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("dry_run", OpenApiTypes.STR, enum=["1"],
+                             description="1: say what would become of it, and take nothing"),
+            OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER,
+                             description="The same key answers with the same job"),
+        ],
+        request=_SPEC_BODY,
+        responses={200: DryRunAnswerSerializer, 201: JobSerializer},
+    )  # fmt: skip
+    def create(self, request: Request) -> Response:
+        """Submit a job: 201, or 200 where the same submission came before."""
+        try:
+            return self._submitted(request)
+        except (SpecError, Conflict) as error:
+            return refusal(error)
+
+    def _submitted(self, request: Request) -> Response:
+        # No parser is asked where there is no body.
+        sent = cast(RawBody, request.data or {"body": b"", "content_type": reading.JSON})
+        spec = reading.read(sent["body"], sent["content_type"])
+        now, user = timezone.now(), _user(request)
+        if request.query_params.get("dry_run", "") not in ("", "0"):
+            return Response(_dry_run(actions.prepare(spec, user, now)))
+        key = request.headers.get("Idempotency-Key", "")[:200]
+        done = actions.submit(spec, user, now=now, idempotency_key=key)
+        code = status.HTTP_201_CREATED if done.created else status.HTTP_200_OK
+        return Response(answers.job(done.job, done.phases), status=code)
+
+    @extend_schema(responses=JobDetailSerializer)
+    def retrieve(self, request: Request, name: str) -> Response:
+        """Show a job with its phases and attempts."""
+        job = self.get_object()
+        return self._shown(job)
+
+    def _shown(self, job: Job) -> Response:
+        rows = Job.objects.select_related("project").prefetch_related("phases__attempts")
+        is_whole = Job.objects.whole_for(_user(self.request)).filter(pk=job.pk).exists()
+        found = rows.get(pk=job.pk)
+        return Response(JobDetailSerializer(found, context={"is_whole": is_whole}).data)
+
+    @extend_schema(request=CancelJobSerializer, responses=JobDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, name: str) -> Response:
+        """End a job. What runs is told to stop."""
+        why = _checked(CancelJobSerializer, request)["why"]
+        return self._done(actions.cancel, name, why=why)
+
+    @extend_schema(request=HoldJobSerializer, responses=JobDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def hold(self, request: Request, name: str) -> Response:
+        """Let none of its phases begin. What runs goes on."""
+        return self._done(actions.hold, name, why=_checked(HoldJobSerializer, request)["why"])
+
+    @extend_schema(request=None, responses=JobDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def release(self, request: Request, name: str) -> Response:
+        """Let its phases begin again."""
+        return self._done(actions.release, name)
+
+    @extend_schema(request=JobPrioritySerializer, responses=JobDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def priority(self, request: Request, name: str) -> Response:
+        """Give it another priority. Raising it above 0 takes an operator."""
+        priority = _checked(JobPrioritySerializer, request)["priority"]
+        return self._done(actions.set_priority, name, priority=priority)
+
+    @extend_schema(request=JobAmendmentSerializer, responses=JobDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def amend(self, request: Request, name: str) -> Response:
+        """Change what a phase that waits asks for, such as a counterfactual says."""
+        change = _checked(JobAmendmentSerializer, request)
+        phase = change.pop("phase")
+        return self._done(actions.amend, name, phase=phase, change=change)
+
+    def _done(self, act: Callable[..., Job], name: str, **given: Any) -> Response:
+        user = _user(self.request)
+        visible = Job.objects.visible_to(user).filter(name=name)
+        job = (visible & Job.objects.changeable_by(user)).first()
+        if job is None:
+            raise Http404
+        try:
+            changed = act(job, user=user, now=timezone.now(), **given)
+        except (SpecError, Conflict) as error:
+            return refusal(error)
+        return self._shown(changed)
+
+    @extend_schema(responses=ExplanationSerializer)
+    @action(detail=True)
+    def explain(self, request: Request, name: str) -> Response:
+        """Say why it does not run, and what would start it now."""
+        job = self.get_object()
+        waiting = [phase for phase in job.phases.all() if phase.state in Phase.PENDING]
+        keys = {f"{job.name}/{phase.name}": phase for phase in waiting}
+        standings = board.standings(list(keys))
+        found = [
+            {**explained, **(answers.told(standings[key]) if key in standings else {})}
+            for key, phase in keys.items()
+            if (explained := _explained(key, phase)) is not None
+        ]
+        answer = {"job": job.name, "state": job.state, "at": timezone.now(), "phases": found}
+        return Response(ExplanationSerializer(answer).data)
+
+
+class JobEventsView(generics.ListAPIView[JobEvent]):
+    """What happened to a job, the newest first."""
+
+    queryset = JobEvent.objects.all()
+    serializer_class = JobEventSerializer
+    permission_classes = (ViewsFleet,)
+    filter_backends: list[Any] = []
+    cursor_ordering = ("-at", "-id")
+
+    def get_queryset(self) -> QuerySet[JobEvent]:
+        """The events of a job that the user may see."""
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return JobEvent.objects.none()
+        visible = Job.objects.visible_to(_user(self.request))
+        job = get_object_or_404(visible, name=self.kwargs["name"])
+        return job.events.all()
+
+
+def _dry_run(prepared: actions.Prepared) -> dict[str, Any]:
+    spec, pairs = prepared.spec, zip(prepared.spec.phases, prepared.requests, strict=True)
+    job = Job(spec=reading.as_json(spec), job_class=spec.job_class, priority=spec.priority)
+    answer = {
+        "dry_run": True,
+        "project": prepared.project.name,
+        "job_class": prepared.job_class.name,
+        "at": timezone.now(),
+        "phases": [answers.dry_run(job, phase, live.dry_run(request)) for phase, request in pairs],
+    }
+    return dict(DryRunAnswerSerializer(answer).data)
+
+
+def _explained(key: str, phase: Phase) -> dict[str, Any] | None:
+    try:
+        return answers.explained(phase, live.explain(key))
+    except KeyError:  # it has begun, or came after the last look at the queue
+        return None
+
+
+class QueueView(APIView):
+    """What waits, in order."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("first", OpenApiTypes.INT, description="Position, from 1"),
+            OpenApiParameter("count", OpenApiTypes.INT, description="At most 1000; 100 by default"),
+        ],
+        responses=QueueSerializer,
+        operation_id="queue_retrieve",
+    )  # fmt: skip
+    def get(self, request: Request) -> Response:
+        """Show the queue as the last cycle left it. Jobs of other projects have no names."""
+        first, count = _window(request)
+        last = board.read()
+        keys = board.order(first - 1, count)
+        answer = {
+            "at": answers.at(last.at) if last else None,
+            "waiting": last.waiting if last else 0,
+            "running": last.running if last else 0,
+            "counts": last.counts if last else (),
+            "queue": _lines(keys, first, _user(request)),
+        }
+        return Response(QueueSerializer(answer).data)
+
+
+def _window(request: Request) -> tuple[int, int]:
+    found = []
+    for name, usual, most in (("first", 1, 10**9), ("count", 100, _MOST_QUEUED)):
+        text = request.query_params.get(name, str(usual))
+        if not text.isdecimal() or not 1 <= int(text[:12]) <= most:
+            raise serializers.ValidationError({name: f"Give a whole number from 1 to {most}."})
+        found.append(int(text))
+    return found[0], found[1]
+
+
+def _lines(keys: list[str], first: int, user: User) -> list[dict[str, Any]]:
+    names = {key.rpartition("/")[0] for key in keys}
+    rows = Phase.objects.pending().filter(job__name__in=names).select_related("job__project")
+    by_key = {row.key: row for row in rows}
+    named = set(Job.objects.visible_to(user).filter(name__in=names).values_list("name", flat=True))
+    standings = board.standings(keys)
+    return [
+        answers.queued(position, row, standings.get(key), is_named=row.job.name in named)
+        for position, key in enumerate(keys, first)
+        if (row := by_key.get(key)) is not None
+    ]
+
+
+class ProjectViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Project]
+):
+    """Projects: who they are, their quota and share, and what they hold."""
+
+    queryset = Project.objects.prefetch_related("members")
+    serializer_class = ProjectSerializer
+    permission_classes = (ViewsFleetOrEditsPolicies,)
+    lookup_field = "name"
+    lookup_value_regex = _SLUG
+    cursor_ordering = ("name",)
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """With what each project holds: one query, when it is first asked for."""
+        return {**super().get_serializer_context(), "uses": _Uses()}
+
+    @extend_schema(responses={201: ProjectSerializer})
+    def create(self, request: Request) -> Response:
+        """Add a project."""
+        body = self._checked(request)
+        project = projects.create(_user(request), **body)
+        return Response(self.get_serializer(project).data, status=status.HTTP_201_CREATED)
+
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Change quota, share, members or description."""
+        project = self.get_object()
+        body = self._checked(request, instance=project, partial=True)
+        projects.update(_user(request), project, **body)
+        return self.retrieve(request)
+
+    def _checked(self, request: Request, **given: Any) -> dict[str, Any]:
+        body = self.get_serializer(data=request.data, **given)
+        body.is_valid(raise_exception=True)
+        found: dict[str, Any] = body.validated_data
+        found.pop("name", None) if given else None
+        return found
+
+
+class _Uses:
+    def __init__(self) -> None:
+        self._found: dict[int, Use] | None = None
+
+    def __call__(self, project_id: int) -> Use:
+        if self._found is None:
+            self._found = projects.uses(Project.objects.values_list("pk", flat=True))
+        return self._found.get(project_id, Use())
+
+
+class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):
+    """The scheduling classes in force."""
+
+    queryset = ClassVersion.objects.all()
+    serializer_class = SchedulingClassSerializer
+    permission_classes = (ViewsFleetOrEditsPolicies,)
+    lookup_field = "name"
+    lookup_value_regex = _SLUG
+    pagination_class = None
+    filter_backends: list[Any] = []
+
+    @extend_schema(responses=SchedulingClassSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List all classes."""
+        return Response(SchedulingClassSerializer(_classes(), many=True).data)
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """Show a class, with its text."""
+        for each in _classes():
+            if each["name"] == name:
+                return Response(SchedulingClassSerializer(each).data)
+        raise Http404
+
+    @extend_schema(request=ClassTextSerializer, responses=SchedulingClassSerializer)
+    def update(self, request: Request, name: str) -> Response:
+        """Put a new version in force, also for jobs of the class that wait."""
+        text = _checked(ClassTextSerializer, request)["text"]
+        try:
+            catalog.write(_user(request), name, text, now=timezone.now())
+        except SpecError as error:
+            return refusal(error)
+        return self.retrieve(request, name)
+
+
+def _classes() -> list[dict[str, Any]]:
+    versions = {row.name: row for row in catalog.newest_versions()}
+    names = [*classes.built_in(), *sorted(set(versions) - set(classes.built_in()))]
+    return [_class(name, versions.get(name)) for name in names]
+
+
+def _class(name: str, version: ClassVersion | None) -> dict[str, Any]:
+    text = version.text if version else classes.built_in_text(name)
+    found: SchedulingClass = classes.parse(text)
+    return {
+        **catalog.as_json(found),
+        "text": text,
+        "number": version.number if version else 0,
+        "author": version.author if version else "",
+        "created_at": version.created_at if version else None,
+    }
+
+
+class JobSpecSchemaView(APIView):
+    """The JSON schema of a job specification."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(responses=OpenApiTypes.OBJECT, operation_id="job_spec_schema_retrieve")
+    def get(self, request: Request) -> Response:
+        """Return it, in JSON Schema 2020-12."""
+        return Response(job_spec_schema(), content_type="application/schema+json")
+
+
+def _checked(kind: type[serializers.BaseSerializer[Any]], request: Request) -> dict[str, Any]:
+    body = kind(data=request.data)
+    body.is_valid(raise_exception=True)
+    given: dict[str, Any] = body.validated_data
+    return given
+
+
+def _user(request: Request) -> User:
+    # The permission class let nobody else through.
+    return cast("User", request.user)

@@ -1,0 +1,133 @@
+"""What only the server can say against a specification: its class, and names of the inventory."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.terms import may_move, may_restart, terms_of
+from fleet.snapshot import COOLING_KINDS, FleetArrays
+from headroom.contracts import FieldError
+from headroom.jobs.spec import CrossSite, JobSpec, PhaseSpec
+
+__all__ = ["problems_of", "unknown"]
+
+
+def problems_of(
+    spec: JobSpec, job_class: SchedulingClass, fleet: FleetArrays, *, is_operator: bool
+) -> list[FieldError]:
+    """Return all that keeps ``spec`` from being a job of ``job_class`` on ``fleet``."""
+    found = list(_priority(spec, is_operator=is_operator))
+    for index, phase in enumerate(spec.phases):
+        terms, path = terms_of(phase, job_class), f"phases[{index}]"
+        found += _names(phase, fleet, path)
+        found += _limits(phase, job_class, path)
+        found += _inputs(terms, job_class, path)
+        found += _checkpoints(terms, path)
+    return found
+
+
+def _priority(spec: JobSpec, *, is_operator: bool) -> Iterator[FieldError]:
+    if spec.priority > 0 and not is_operator:
+        yield FieldError(
+            code="not_allowed",
+            message="a priority above 0 passes over other projects: only operators give it",
+            field="priority",
+            hint="take 0, and a lower one for what may wait",
+        )
+
+
+def unknown(
+    kind: str, name: str, known: Iterable[str], field: str, *, hint: str = ""
+) -> FieldError:
+    """Return the error for a name that is not among ``known``, with those that are close to it."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    some = ", ".join(sorted(names)[:10]) or "none yet"
+    return FieldError(
+        code=f"unknown_{kind.replace(' ', '_')}",
+        message=f"there is no {kind} {name!r}",
+        field=field,
+        hint=f"do you mean {close[0]!r}?" if close else hint or f"there are: {some}",
+    )
+
+
+def _names(phase: PhaseSpec, fleet: FleetArrays, path: str) -> Iterator[FieldError]:
+    locality = phase.locality
+    sites = fleet.sites.index_by_name
+    asked: list[tuple[str, Sequence[str], Iterable[str], str]] = [
+        ("hardware model", phase.gang.models, fleet.models.index_by_name, "gang.models[{}]"),
+        ("kind of cooling", phase.thermal.cooling or [], COOLING_KINDS, "thermal.cooling[{}]"),
+        ("site", locality.sites, sites, "locality.sites[{}]"),
+        ("site", [locality.data_site], sites, "locality.data_site"),
+        (
+            "storage endpoint",
+            [locality.storage],
+            fleet.storage.index_by_path,
+            "locality.storage",
+        ),
+    ]
+    for kind, names, known, field in asked:
+        for place, name in enumerate(names):
+            if name and name not in known:
+                yield unknown(kind, name, known, f"{path}.{field.format(place)}")
+
+
+def _limits(phase: PhaseSpec, job_class: SchedulingClass, path: str) -> Iterator[FieldError]:
+    fewest = phase.gang.min_gpus or phase.gang.gpus
+    if job_class.max_gpus is not None and fewest > job_class.max_gpus:
+        yield FieldError(
+            code="above_class",
+            message=f"{fewest} GPUs; all jobs of {job_class.name} together"
+            f" have {job_class.max_gpus}",
+            field=f"{path}.gang.gpus",
+            hint="ask for fewer, or take another class",
+        )
+    if job_class.max_walltime_s is not None and phase.walltime_s > job_class.max_walltime_s:
+        yield FieldError(
+            code="above_class",
+            message=f"{phase.walltime_s:g} s; {job_class.name} takes at most"
+            f" {job_class.max_walltime_s:g} s",
+            field=f"{path}.walltime_s",
+            hint="ask for less, or take another class",
+        )
+
+
+def _inputs(terms: PhaseSpec, job_class: SchedulingClass, path: str) -> Iterator[FieldError]:
+    """What may be started again has to come out the same: each of its inputs is pinned."""
+    why = _why_pinned(terms, job_class)
+    if not why:
+        return
+    ways = {
+        "image": "give the image by its digest",
+        "code_revision": "give the whole id of the commit",
+        "data": "give the checksum of each data set, or {} where it reads none",
+    }
+    for name, way in ways.items():
+        if getattr(terms.artifacts, name) is None:
+            yield FieldError(
+                code="not_pinned",
+                message=f"{name} is missing, and {why}",
+                field=f"{path}.artifacts.{name}",
+                hint=f"{way}; or take a class whose jobs never restart or move",
+            )
+
+
+def _why_pinned(terms: PhaseSpec, job_class: SchedulingClass) -> str:
+    if job_class.preemptible:
+        return f"jobs of {job_class.name} may be stopped and started again"
+    if may_restart(terms, job_class):
+        return "the phase may be started again (restart.tolerance)"
+    return "the phase may move (throttling.responses)" if may_move(terms) else ""
+
+
+def _checkpoints(terms: PhaseSpec, path: str) -> Iterator[FieldError]:
+    checkpoint = terms.checkpoint
+    if checkpoint.cross_site is CrossSite.REQUIRED and checkpoint.interval_s is None:
+        yield FieldError(
+            code="required",
+            message="checkpoints are to be copied to another site, and none are written",
+            field=f"{path}.checkpoint.interval_s",
+            hint="say how often they are written",
+        )

@@ -1,0 +1,341 @@
+"""Projects, scheduling classes in versions, and jobs with their phases, attempts and history."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import User
+from accounts.roles import Capability
+
+__all__ = ["Attempt", "ClassVersion", "Job", "JobEvent", "JobRevision", "Phase", "Project"]
+
+
+class ProjectQuerySet(models.QuerySet["Project"]):
+    def open_to(self, user: User) -> ProjectQuerySet:
+        """Those that ``user`` may submit to, and whose jobs ``user`` may change."""
+        if user.can(Capability.EDIT_POLICIES):
+            return self
+        return self.filter(members=user) if user.can(Capability.SUBMIT_JOBS) else self.none()
+
+
+class Project(models.Model):
+    """Who jobs are run for: a share of the fleet, and at most so much of it."""
+
+    name = models.CharField(max_length=60, unique=True)
+    description = models.CharField(max_length=500, blank=True)
+    weight = models.FloatField(default=1.0, help_text="Of its fair share, against the others'")
+    gpu_quota = models.PositiveIntegerField(
+        null=True, blank=True, help_text="GPUs that its jobs hold at once; null: no limit"
+    )
+    power_quota_w = models.FloatField(
+        null=True, blank=True, help_text="W that its jobs reserve at once; null: no limit"
+    )
+    members = models.ManyToManyField(User, related_name="projects", blank=True)
+    #: GPU seconds, decayed; what they were at ``used_at``
+    used_gpu_s = models.FloatField(default=0.0, editable=False)
+    used_at = models.DateTimeField(null=True, editable=False)
+
+    objects = ProjectQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(weight__gt=0), name="project_weight_above_zero"),
+            models.CheckConstraint(
+                condition=Q(power_quota_w__isnull=True) | Q(power_quota_w__gte=0),
+                name="project_power_quota",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ClassVersion(models.Model):
+    """A scheduling class as somebody wrote it. The newest takes the place of the built-in one."""
+
+    name = models.CharField(max_length=60)
+    number = models.PositiveIntegerField()
+    text = models.TextField(help_text="YAML")
+    author = models.CharField(max_length=200)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name", "-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["name", "number"], name="class_version"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.number}"
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def open(self) -> JobQuerySet:
+        """Those that are not over."""
+        return self.filter(state__in=Job.OPEN)
+
+    def whole_for(self, user: User) -> JobQuerySet:
+        """Those whose command and environment ``user`` may see: of the own projects alone."""
+        if not user.can(Capability.SUBMIT_JOBS):
+            return self.none()
+        return self.filter(project__in=user.projects.all())
+
+    def changeable_by(self, user: User) -> JobQuerySet:
+        """Those that ``user`` may cancel, hold and amend."""
+        return self.filter(project__in=Project.objects.open_to(user))
+
+    def visible_to(self, user: User) -> JobQuerySet:
+        """Those that ``user`` may see by name.
+
+        Who watches the fleet sees all; who only submits jobs, those of the own projects.
+        """
+        if user.can(Capability.EDIT_POLICIES) or not user.can(Capability.SUBMIT_JOBS):
+            return self if user.can(Capability.VIEW_FLEET) else self.none()
+        return self.filter(project__in=user.projects.all())
+
+
+class Job(models.Model):
+    """A pipeline run, as it was asked for, and how far it is."""
+
+    class State(models.TextChoices):
+        #: none of its phases has been let go yet
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    class Fallback(models.TextChoices):
+        PRIMARY_SITE = "primary-site", "Primary site"
+        REGIONAL = "regional-fallback", "Regional fallback"
+        LOCAL_ONLY = "local-only", "Local only"
+        HELD_FOR_REVIEW = "held-for-review", "Held for review"
+
+    OPEN = (State.QUEUED, State.RUNNING)
+
+    name = models.CharField(max_length=200, unique=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs")
+    job_class = models.CharField(max_length=60)
+    priority = models.IntegerField(help_text="Larger is more urgent; its class adds its own")
+    spec = models.JSONField(help_text="As it is in force; what it was before is in revisions")
+    spec_version = models.PositiveIntegerField(help_text="Of the format")
+    revision = models.PositiveIntegerField(default=1, help_text="Grows as the spec is amended")
+    submitted_by = models.CharField(max_length=200)
+    submitted_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED)
+    fallback_state = models.CharField(
+        max_length=20, choices=Fallback.choices, default=Fallback.PRIMARY_SITE
+    )
+    labels = models.JSONField(default=dict)
+    idempotency_key = models.CharField(max_length=200, blank=True)
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-submitted_at", "-id"]
+        constraints = [
+            # Who sends the same submission twice gets the same job.
+            models.UniqueConstraint(
+                fields=["submitted_by", "idempotency_key"],
+                condition=~Q(idempotency_key=""),
+                name="job_idempotency",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-submitted_at", "-id"], name="job_submitted"),
+            models.Index(fields=["state", "-submitted_at"], name="job_state"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PhaseQuerySet(models.QuerySet["Phase"]):
+    def open(self) -> PhaseQuerySet:
+        """Those that are not over."""
+        return self.filter(state__in=Phase.OPEN)
+
+    def pending(self) -> PhaseQuerySet:
+        """Those that want to begin, or will."""
+        return self.filter(state__in=Phase.PENDING)
+
+    def with_key(self, key: str) -> PhaseQuerySet:
+        """The one of "job/phase"."""
+        job, _, name = key.rpartition("/")
+        return self.filter(job__name=job, name=name)
+
+
+class Phase(models.Model):
+    """One step of a job, with constraints and a placement of its own: what is scheduled."""
+
+    class State(models.TextChoices):
+        #: a phase before it has not succeeded yet
+        WAITING = "waiting", "Waiting"
+        QUEUED = "queued", "Queued"
+        #: let go; its executor has not begun it everywhere yet
+        STARTING = "starting", "Starting"
+        RUNNING = "running", "Running"
+        #: writes a checkpoint, then stops
+        PAUSING = "pausing", "Pausing"
+        PAUSED = "paused", "Paused"
+        #: told to end
+        STOPPING = "stopping", "Stopping"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    PENDING = (State.WAITING, State.QUEUED)
+    #: in these an attempt may hold GPUs
+    ACTIVE = (State.STARTING, State.RUNNING, State.PAUSING, State.PAUSED, State.STOPPING)
+    OPEN = (*PENDING, *ACTIVE)
+    OVER = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="phases")
+    name = models.CharField(max_length=60)
+    index = models.PositiveIntegerField(help_text="Its place in the specification")
+    needs = models.JSONField(default=list, help_text="Names of the phases before it")
+    state = models.CharField(max_length=10, choices=State.choices)
+    request = models.JSONField(help_text="What the solver is asked, its class's defaults applied")
+    gpus = models.PositiveIntegerField(help_text="That it asks for")
+    held_by = models.CharField(max_length=200, blank=True)
+    hold_reason = models.CharField(max_length=500, blank=True)
+    not_before = models.DateTimeField(null=True, blank=True, help_text="It waits to restart")
+    queued_at = models.DateTimeField(null=True, blank=True, help_text="Since when it may begin")
+    started_at = models.DateTimeField(null=True, blank=True, help_text="Its first attempt")
+    ended_at = models.DateTimeField(null=True, blank=True)
+    expected_end_at = models.DateTimeField(null=True, blank=True)
+    restarts = models.PositiveIntegerField(default=0)
+    reason = models.CharField(
+        max_length=30, blank=True, help_text="Token of the dominant one, of the last cycle"
+    )
+    reason_since = models.DateTimeField(null=True, blank=True)
+
+    objects = PhaseQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["job_id", "index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "name"], name="phase_of_job"),
+            models.UniqueConstraint(fields=["job", "index"], name="phase_index"),
+        ]
+        indexes = [
+            # Most phases are over; the cycle and the pages ask for the others.
+            models.Index(
+                fields=["state", "reason"],
+                condition=~Q(state__in=["succeeded", "failed", "cancelled"]),
+                name="phase_open",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+    @property
+    def key(self) -> str:
+        """What the solver calls it."""
+        return f"{self.job.name}/{self.name}"
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def open(self) -> AttemptQuerySet:
+        """Those that hold, or may hold, GPUs."""
+        return self.filter(state__in=Attempt.OPEN)
+
+
+class Attempt(models.Model):
+    """One time that a phase was let go. It is run at most once."""
+
+    class State(models.TextChoices):
+        RELEASED = "released", "Released"
+        RUNNING = "running", "Running"
+        ENDED = "ended", "Ended"
+
+    class Outcome(models.TextChoices):
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+        #: stopped so that others can run, or that a budget holds
+        PREEMPTED = "preempted", "Preempted"
+        #: its gang did not come together in time
+        WITHDRAWN = "withdrawn", "Withdrawn"
+        #: a node, or all trace of it, is gone
+        LOST = "lost", "Lost"
+
+    OPEN = (State.RELEASED, State.RUNNING)
+
+    phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField(help_text="1 for the first")
+    key = models.CharField(max_length=300, unique=True, help_text="job/phase/number")
+    executor = models.CharField(max_length=20)
+    placement = models.JSONField(
+        help_text="nodes, gpus by node, power_cap_w, peak_w by node, sites, racks, "
+        "switch_domains, storage"
+    )
+    state = models.CharField(max_length=10, choices=State.choices, default=State.RELEASED)
+    outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
+    why = models.CharField(max_length=500, blank=True, help_text="Why it ended")
+    exit_code = models.IntegerField(null=True, blank=True)
+    released_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    checkpoint_at = models.DateTimeField(null=True, blank=True, help_text="The last one")
+    lost_gpu_s = models.FloatField(default=0.0, help_text="Work done since, thrown away")
+
+    objects = AttemptQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["phase_id", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["phase", "number"], name="attempt_of_phase"),
+            # Two cycles that see the same phase let it go once.
+            models.UniqueConstraint(
+                fields=["phase"],
+                condition=Q(state__in=["released", "running"]),
+                name="attempt_one_open",
+            ),
+        ]
+        indexes = [models.Index(fields=["ended_at"], name="attempt_ended")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class JobRevision(models.Model):
+    """What a job's specification was before it was amended."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="revisions")
+    number = models.PositiveIntegerField()
+    spec = models.JSONField()
+    replaced_at = models.DateTimeField()
+    replaced_by = models.CharField(max_length=200)
+    change = models.CharField(max_length=500, help_text="What was changed, in words")
+
+    class Meta:
+        ordering = ["job_id", "-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="job_revision"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job} revision {self.number}"
+
+
+class JobEvent(models.Model):
+    """One thing that happened to a job. Rows are added and never changed."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    phase = models.CharField(max_length=60, blank=True, help_text="Empty: the whole job")
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=30, help_text="A stable token, such as submitted")
+    text = models.CharField(max_length=1000, help_text="In words")
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["at", "id"]
+        indexes = [models.Index(fields=["job", "at", "id"], name="job_event_of")]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.kind} {self.text}"

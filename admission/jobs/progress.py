@@ -1,0 +1,90 @@
+"""Phases begin and end: what that does to their jobs, and to the phases after them.
+
+Call these within the transaction that writes the attempt. Rows of jobs are locked first, then
+those of their phases: who does so too never waits in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from admission.jobs import history
+from admission.jobs.graph import Step, following, job_state
+from admission.jobs.models import Job, JobEvent, Phase
+
+__all__ = ["lock", "phase_ended", "phases_began", "settle"]
+
+
+def lock(job_id: int) -> Job:
+    """Return a job that nobody else changes until the transaction ends."""
+    return Job.objects.select_for_update().get(pk=job_id)
+
+
+def phases_began(phases: Iterable[Phase]) -> None:
+    """Mark the jobs of phases that were let go as running. One query."""
+    ids = {phase.job_id for phase in phases}
+    Job.objects.filter(pk__in=ids, state=Job.State.QUEUED).update(state=Job.State.RUNNING)
+
+
+def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") -> None:
+    """Write down that a phase is over, and what follows from it. Its attempts are the caller's.
+
+    A phase that is over already stays as it ended.
+    """
+    job = lock(phase.job_id)
+    over = {"state": state, "ended_at": now, "reason": "", "reason_since": None}
+    rows = Phase.objects.open().filter(pk=phase.pk)
+    if not rows.update(**over):
+        return
+    for name, value in over.items():
+        setattr(phase, name, value)
+    text = f"{phase.name} {state.label.lower()}" + (f": {why}" if why else "")
+    told = history.event(job.pk, history.ENDED, text, now, phase=phase.name, state=state.value)
+    told.save()
+    settle(job, now)
+
+
+def settle(job: Job, now: datetime) -> None:
+    """Bring a locked job, and its phases that wait for others, to what follows from the rest."""
+    rows = {row.name: row for row in job.phases.all()}
+    events = [
+        _moved(job, rows[name], state, now) for name, state in following(_steps(rows)).items()
+    ]
+    state = job_state(_steps(rows))
+    if state != job.state:
+        events += _job_moved(job, state, now)
+    JobEvent.objects.bulk_create(events)
+
+
+def _steps(rows: dict[str, Phase]) -> list[Step]:
+    return [
+        Step(row.name, tuple(row.needs), row.state, has_begun=row.started_at is not None)
+        for row in rows.values()
+    ]
+
+
+def _moved(job: Job, row: Phase, state: str, now: datetime) -> JobEvent:
+    row.state = state
+    if state == Phase.State.QUEUED:
+        row.queued_at = now
+        kind, text = history.UNLOCKED, f"{row.name} may begin: all that it needs has succeeded"
+    else:
+        row.ended_at = now
+        kind, text = history.ENDED, f"{row.name} cancelled: what it needs did not succeed"
+    row.reason, row.reason_since = "", None
+    row.save(update_fields=["state", "queued_at", "ended_at", "reason", "reason_since"])
+    return history.event(job.pk, kind, text, now, phase=row.name, state=state)
+
+
+def _job_moved(job: Job, state: str, now: datetime) -> list[JobEvent]:
+    job.state = Job.State(state)
+    if state in Job.OPEN:
+        job.save(update_fields=["state"])
+        return []
+    job.ended_at = now
+    job.save(update_fields=["state", "ended_at"])
+    text = f"The job has {job.get_state_display().lower()}" if state != "cancelled" else (
+        "The job is cancelled"
+    )  # fmt: skip
+    return [history.event(job.pk, history.ENDED, text, now, state=state)]

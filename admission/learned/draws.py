@@ -1,0 +1,140 @@
+"""What running attempts draw, read over and over; what a project's image drew, once they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from admission import holdings
+from admission.core import reserve
+from admission.core.reserve import BIN_EDGES_W, Floats
+from admission.holdings import RULES, Holdings, Open
+from admission.jobs.models import Attempt
+from admission.learned import profiles
+from admission.learned.models import Draw
+from fleet import snapshot
+from fleet.locks import only_one
+from fleet.snapshot import FleetArrays
+from policies import present
+from policies.headroom import live
+
+__all__ = ["EVERY_S", "observe"]
+
+#: Attempts are looked at so often, s.
+EVERY_S = 20.0
+#: Of a longer silence no more is known than this, s.
+_MOST_S = 60.0
+_LOCK = 0x44524157
+_AT_ONCE = 2_000
+_BINS = len(BIN_EDGES_W)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is known of an attempt. ``labels`` are project, image and model."""
+
+    labels: tuple[int, str, str]
+    seconds: Floats
+    seen_at: float
+
+
+def observe(now: float) -> int:
+    """Note what attempts draw at ``now`` (Unix s), and learn from those that have ended.
+
+    Returns how many attempts were looked at. Of two calls at once one does nothing.
+    """
+    with only_one(_LOCK) as mine:
+        if not mine:
+            return 0
+        fleet = snapshot.current()
+        held = holdings.fresh(fleet)
+        noted = _note(held, now)
+        profiles.learn(datetime.fromtimestamp(now, UTC))
+        return noted
+
+
+def _note(held: Holdings, now: float) -> int:
+    """Three queries, and one for each two thousand attempts."""
+    measured = live.measured(now, limits=present.limits(now))
+    # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
+    rows_of = {each.id: rows for each, rows in held.each() if each.is_running}
+    begun = [each for each in held.attempts if each.id in rows_of]
+    if measured.fleet is not held.fleet or not begun:
+        return 0
+    kept = _kept(begun, held.fleet, now)
+    before, for_s = np.zeros((len(held.held), _BINS)), np.zeros(len(held.held))
+    for each in begun:
+        if (known := kept.get(each.id)) is not None:
+            mine = rows_of[each.id]
+            before[mine] = known.seconds[each.drawn]
+            for_s[mine] = min(max(now - known.seen_at, 0.0), _MOST_S)
+    seen = reserve.drawn(held.held, held.fleet, measured.summary)
+    per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
+    after = reserve.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, RULES)
+    at = datetime.fromtimestamp(now, UTC)
+    rows = [_row(each, kept[each.id], after[rows_of[each.id]], at) for each in begun
+            if each.id in kept]  # fmt: skip
+    Draw.objects.bulk_create(
+        rows,
+        batch_size=_AT_ONCE,
+        update_conflicts=True,
+        unique_fields=["attempt"],
+        update_fields=["seconds", "p99_w", "read_s", "seen_at"],
+    )
+    return len(rows)
+
+
+def _kept(attempts: Sequence[Open], fleet: FleetArrays, now: float) -> dict[int, _Kept]:
+    """Return what is known of attempts: of new ones that they begin to be read."""
+    rows = Draw.objects.filter(attempt__in=[each.id for each in attempts]).values_list(
+        "attempt", "project", "image", "model", "seconds", "seen_at"
+    )
+    found = {
+        pk: _Kept((project, image, model), profiles.unpacked(seconds), at.timestamp())
+        for pk, project, image, model, seconds, at in rows
+    }
+    new = [each for each in attempts if each.id not in found]
+    images = _images([each.id for each in new])
+    for each in new:
+        if each.id in images:
+            labels = (each.project_id, images[each.id], _model(each, fleet))
+            blank = np.zeros((each.drawn_of, _BINS))
+            found[each.id] = _Kept(labels, blank, now - EVERY_S)
+    return found
+
+
+def _images(ids: Sequence[int]) -> dict[int, str]:
+    if not ids:
+        return {}
+    rows = Attempt.objects.filter(pk__in=ids).values_list("pk", "phase__index", "phase__job__spec")
+    return {pk: _image(spec["phases"][index]) for pk, index, spec in rows}
+
+
+def _image(phase: Mapping[str, Any]) -> str:
+    return str((phase.get("artifacts") or {}).get("image") or "")[:200]
+
+
+def _model(attempt: Open, fleet: FleetArrays) -> str:
+    gpus = attempt.placement.gpus
+    return str(fleet.models.names[fleet.gpus.model[gpus[0]]]) if gpus else ""
+
+
+def _row(attempt: Open, kept: _Kept, after: Floats, at: datetime) -> Draw:
+    # A node that is gone from the inventory keeps what was read of it.
+    seconds = kept.seconds.copy()
+    seconds[attempt.drawn] = after
+    project, image, model = kept.labels
+    return Draw(
+        attempt_id=attempt.id,
+        project_id=project,
+        image=image,
+        model=model,
+        seconds=profiles.packed(seconds),
+        p99_w=reserve.quantile_w(seconds, RULES.quantile).tolist(),
+        read_s=reserve.read_for_s(seconds).tolist(),
+        seen_at=at,
+    )

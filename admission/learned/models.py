@@ -1,0 +1,127 @@
+"""What cycles learned: what attempts draw, what images of projects drew, how estimates came out."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import User
+from accounts.roles import Capability
+from admission.jobs.models import Attempt, Phase, Project
+
+__all__ = ["Cycle", "Draw", "DrawProfile", "StartCalibration", "StartForecast"]
+
+
+class Cycle(models.Model):
+    """One row: the number of the last cycle.
+
+    A cycle commits what it admits only if no other has done so since it looked at the fleet.
+    """
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    number = models.BigIntegerField(default=0)
+    at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="learned_cycle_one_row")]
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+
+class Draw(models.Model):
+    """What an attempt was read to draw on each of its nodes, in the order of its placement.
+
+    ``seconds`` are float32, nodes by bins: how long it drew how much, as ``admission.core.reserve``
+    counts it. ``p99_w`` and ``read_s`` are made of them, for all who only read.
+    """
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="draw")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    image = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    seconds = models.BinaryField()
+    #: per GPU, hosts included
+    p99_w = ArrayField(models.FloatField())
+    read_s = ArrayField(models.FloatField())
+    seen_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return str(self.attempt)
+
+
+class DrawProfileQuerySet(models.QuerySet["DrawProfile"]):
+    def visible_to(self, user: User) -> DrawProfileQuerySet:
+        """All, to who watches the fleet; to who only submits jobs, those of the own projects."""
+        if user.can(Capability.EDIT_POLICIES) or not user.can(Capability.SUBMIT_JOBS):
+            return self
+        return self.filter(project__in=user.projects.all())
+
+
+class DrawProfile(models.Model):
+    """What the ended attempts of a project with one image drew on one model of GPU.
+
+    ``seconds`` are as in :class:`Draw`, in one row; ``run_shares`` are the shares of their walltime
+    that the last of them ran for.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="draw_profiles")
+    image = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    attempts = models.PositiveIntegerField(default=0)
+    seconds = models.BinaryField()
+    run_shares = ArrayField(models.FloatField(), default=list)
+    updated_at = models.DateTimeField()
+
+    objects = DrawProfileQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["project__name", "image", "model"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "image", "model"], name="draw_profile"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.project} {self.image or 'no image'} on {self.model}"
+
+
+class StartForecast(models.Model):
+    """When a phase was first estimated to begin, and when it did: seconds from ``made_at``."""
+
+    phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="start_forecasts")
+    made_at = models.DateTimeField()
+    forecast_s = models.FloatField()
+    p10_s = models.FloatField()
+    p50_s = models.FloatField()
+    p90_s = models.FloatField()
+    #: null: it has not begun yet
+    began_s = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [
+            # The first estimate of a wait counts: a later one knows more.
+            models.UniqueConstraint(
+                fields=["phase"], condition=Q(began_s=None), name="forecast_one_open"
+            ),
+        ]
+        indexes = [models.Index(fields=["-made_at"], name="forecast_made")]
+
+    def __str__(self) -> str:
+        return f"{self.phase} in {self.p10_s:.0f} to {self.p90_s:.0f} s"
+
+
+class StartCalibration(models.Model):
+    """One row: how far such estimates were off (``admission.core.estimates.Calibration``)."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    document = models.JSONField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="start_calibration_one_row"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.document['within']} of {self.document['starts']}"

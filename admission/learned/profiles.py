@@ -1,0 +1,105 @@
+"""What the images of projects drew, and for which share of their walltime they ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+from django.db import transaction
+
+from admission.core import reserve
+from admission.core.reserve import BIN_EDGES_W, Floats
+from admission.jobs.models import Attempt
+from admission.learned.models import Draw, DrawProfile
+
+__all__ = ["learn", "middle", "packed", "quantile_w", "run_shares", "unpacked"]
+
+#: What a profile knew before counts so much less for each attempt that comes to it.
+_KEEPS = 0.9
+#: Attempts whose length a profile remembers.
+_MOST_SHARES = 50
+#: Ended attempts that one call learns from; the next one goes on.
+_AT_ONCE = 500
+_BINS = len(BIN_EDGES_W)
+
+
+def packed(seconds: Floats) -> bytes:
+    """Return seconds by bin as the database keeps them."""
+    return seconds.astype(np.float32).tobytes()
+
+
+def unpacked(seconds: bytes | memoryview) -> Floats:
+    """Return what :func:`packed` has packed: rows by bins."""
+    return np.frombuffer(seconds, dtype=np.float32).reshape(-1, _BINS).astype(np.float64)
+
+
+@transaction.atomic
+def learn(at: datetime) -> int:
+    """Add the draws of attempts that have ended to the profiles, once; return how many."""
+    over = Draw.objects.filter(attempt__state=Attempt.State.ENDED).select_related("attempt__phase")
+    ended = list(over.select_for_update(of=("self",), skip_locked=True)[:_AT_ONCE])
+    if not ended:
+        return 0
+    by_key: dict[tuple[int, str, str], list[Draw]] = {}
+    for draw in ended:
+        by_key.setdefault((draw.project_id, draw.image, draw.model), []).append(draw)
+    for key in sorted(by_key):
+        _add(key, by_key[key], at)
+    Draw.objects.filter(pk__in=[draw.pk for draw in ended]).delete()
+    return len(ended)
+
+
+def _add(key: tuple[int, str, str], draws: Sequence[Draw], at: datetime) -> None:
+    project, image, model = key
+    profile, _ = DrawProfile.objects.select_for_update().get_or_create(
+        project_id=project,
+        image=image,
+        model=model,
+        defaults={"seconds": packed(np.zeros((1, _BINS))), "updated_at": at},
+    )
+    seconds = unpacked(profile.seconds)
+    for draw in draws:
+        seconds = _KEEPS * seconds + unpacked(draw.seconds).sum(axis=0, keepdims=True)
+    shares = [share for draw in draws if (share := _run_share(draw.attempt)) is not None]
+    profile.seconds = packed(seconds)
+    profile.run_shares = [*profile.run_shares, *shares][-_MOST_SHARES:]
+    profile.attempts += len(draws)
+    profile.updated_at = at
+    profile.save()
+
+
+def _run_share(attempt: Attempt) -> float | None:
+    """Return for which share of its walltime an attempt ran; None: it did not come to its end."""
+    if attempt.outcome != Attempt.Outcome.SUCCEEDED or not (
+        attempt.started_at and attempt.ended_at
+    ):
+        return None
+    ran_s = (attempt.ended_at - attempt.started_at).total_seconds()
+    return max(ran_s, 0.0) / float(attempt.phase.request["walltime_s"])
+
+
+def quantile_w(profile: DrawProfile, share: float) -> float | None:
+    """Return what attempts drew at most for ``share`` of the time, W for each GPU.
+
+    None: nothing was read, or it is over all bounds.
+    """
+    found = float(reserve.quantile_w(unpacked(profile.seconds), share)[0])
+    return found if np.isfinite(found) else None
+
+
+def middle(shares: Sequence[float]) -> float | None:
+    """Return the median; None where nothing is known."""
+    return float(np.median(shares)) if shares else None
+
+
+def run_shares() -> dict[str, float]:
+    """Return for each project the share of its walltime that half of its attempts run for.
+
+    One query. Projects of which nothing is known are left out.
+    """
+    found: dict[str, list[float]] = {}
+    rows = DrawProfile.objects.exclude(run_shares=[]).order_by()
+    for project, shares in rows.values_list("project__name", "run_shares"):
+        found.setdefault(project, []).extend(shares)
+    return {project: float(np.median(shares)) for project, shares in found.items()}

@@ -1,0 +1,125 @@
+"""Objectives in JSON. What no event tells is null."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rest_framework import serializers
+
+from admission.slos.budget import SPANS_S, State
+from admission.slos.document import Measure
+from admission.slos.measuring import Standing
+from admission.slos.models import SloJudgment
+
+#: A document is refused by itself where it is longer than the reader takes.
+_MOST_TEXT = 100_000
+STATES = [(each.value, each.value) for each in State]
+MEASURES = [(each.value, each.value) for each in Measure]
+
+
+class SloTextSerializer(serializers.Serializer[Any]):
+    text = serializers.CharField(
+        max_length=_MOST_TEXT, trim_whitespace=False, help_text="The objective, as YAML"
+    )
+
+
+class SloProblemSerializer(serializers.Serializer[Any]):
+    message = serializers.CharField()
+    line = serializers.IntegerField(help_text="From 1; 0: none")
+    column = serializers.IntegerField()
+    field = serializers.CharField()
+    hint = serializers.CharField()
+
+
+class SloCheckedSerializer(serializers.Serializer[Any]):
+    problems = SloProblemSerializer(many=True, help_text="None where the text is an objective")
+    sentence = serializers.CharField(help_text="What it promises; empty where it has faults")
+
+
+class SloBurnRatesSerializer(serializers.Serializer[Any]):
+    """By span; 1 uses up the budget in the objective's window."""
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return a field for each span."""
+        return {name: serializers.FloatField(allow_null=True) for name in SPANS_S}
+
+
+class SloSerializer(serializers.Serializer[Any]):
+    """An objective and how it stands."""
+
+    name = serializers.CharField()
+    sentence = serializers.CharField(help_text="What it promises")
+    description = serializers.CharField()
+    state = serializers.ChoiceField(STATES)
+    measure = serializers.ChoiceField(MEASURES)
+    target = serializers.FloatField(help_text="Share of events that is to be good")
+    within_s = serializers.FloatField(
+        allow_null=True, help_text="null: one checkpoint interval of each"
+    )
+    when = serializers.CharField(help_text="Time counts only while it holds; empty: always")
+    window_s = serializers.FloatField()
+    events = serializers.IntegerField(help_text="Judged in the window")
+    bad = serializers.IntegerField()
+    good_share = serializers.FloatField(allow_null=True)
+    budget_left = serializers.FloatField(
+        allow_null=True, help_text="Share of the error budget; below 0: overdrawn"
+    )
+    burn_rates = SloBurnRatesSerializer()
+    lasts_s = serializers.FloatField(
+        allow_null=True, help_text="Until the budget is used up at the rate of the last six hours"
+    )
+    version = serializers.IntegerField()
+    author = serializers.CharField()
+    changed_at = serializers.DateTimeField()
+    judged_at = serializers.DateTimeField(allow_null=True, help_text="Up to when events are judged")
+    text = serializers.CharField(help_text="YAML")
+
+
+class SloJudgmentSerializer(serializers.ModelSerializer[SloJudgment]):
+    class Meta:
+        model = SloJudgment
+        fields = (
+            "event",
+            "is_good",
+            "at",
+            "clock_s",
+            "limit_s",
+            "job",
+            "phase",
+            "job_class",
+            "project",
+        )
+        read_only_fields = fields
+
+
+def shown(standing: Standing) -> dict[str, Any]:
+    """Return a standing as :class:`SloSerializer` has it."""
+    slo, objective, health = standing.slo, standing.objective, standing.health
+    body = {
+        "name": slo.name,
+        "sentence": objective.sentence,
+        "description": objective.description,
+        "state": health.state,
+        "measure": objective.measure,
+        "target": objective.target,
+        "within_s": objective.within_s,
+        "when": objective.when.expression.strip() if objective.when else "",
+        "window_s": objective.window_s,
+        "events": health.tally.events,
+        "bad": health.tally.bad,
+        "good_share": _known(health.good_share),
+        "budget_left": _known(health.budget_left),
+        "burn_rates": {name: _known(rate) for name, rate in health.burn_rates.items()},
+        "lasts_s": _known(health.lasts_s),
+        "version": slo.version,
+        "author": slo.author,
+        "changed_at": slo.changed_at,
+        "judged_at": slo.judged_at,
+        "text": slo.text,
+    }
+    return dict(SloSerializer(body).data)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

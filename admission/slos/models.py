@@ -1,0 +1,102 @@
+"""Objectives, what was judged by them, and the conditions of each minute."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from accounts.models import User
+from admission.jobs.models import Job
+
+__all__ = ["ConditionSample", "Slo", "SloJudgment"]
+
+
+class SloQuerySet(models.QuerySet["Slo"]):
+    """Queries of objectives."""
+
+    def in_use(self) -> SloQuerySet:
+        """Those that are not retired."""
+        return self.filter(retired_at=None)
+
+
+class SloJudgmentQuerySet(models.QuerySet["SloJudgment"]):
+    """Queries of judgments."""
+
+    def visible_to(self, user: User) -> SloJudgmentQuerySet:
+        """Those of jobs that ``user`` may see by name. They all count."""
+        return self.filter(job__in=Job.objects.visible_to(user).values("name"))
+
+
+class Slo(models.Model):
+    """A service level objective, as it was written last."""
+
+    name = models.CharField(max_length=100, unique=True)
+    text = models.TextField(help_text="YAML")
+    #: grows each time that the text changes; events are judged anew then
+    version = models.PositiveIntegerField(default=1)
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    retired_at = models.DateTimeField(null=True, blank=True)
+    #: up to when events were judged; null: none was
+    judged_at = models.DateTimeField(null=True, blank=True)
+
+    objects = SloQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SloJudgment(models.Model):
+    """One event that was good or bad by an objective."""
+
+    slo = models.ForeignKey(Slo, on_delete=models.CASCADE, related_name="judgments")
+    #: what was judged: "job/phase", with "/attempt" where it is a resume
+    event = models.CharField(max_length=300)
+    is_good = models.BooleanField()
+    at = models.DateTimeField(help_text="When it was decided")
+    clock_s = models.FloatField(help_text="Time that counted until then, s")
+    limit_s = models.FloatField()
+    job = models.CharField(max_length=200)
+    phase = models.CharField(max_length=60)
+    job_class = models.CharField(max_length=60)
+    project = models.CharField(max_length=60)
+
+    objects = SloJudgmentQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-at", "-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["slo", "event"], name="slo_judges_once"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["slo", "at"], name="slo_judgment_at"),
+            models.Index(fields=["at"], name="slo_judgment_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} {'good' if self.is_good else 'bad'}"
+
+
+class ConditionSample(models.Model):
+    """The facts of one site in one minute; null: not known. Columns are those of ``FACTS``."""
+
+    at = models.DateTimeField(help_text="Start of the minute")
+    site = models.CharField(max_length=200)
+    power_headroom = models.FloatField(null=True)
+    cooling_headroom = models.FloatField(null=True)
+    uplink_use = models.FloatField(null=True)
+    stale_share = models.FloatField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["at", "site"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["at", "site"], name="slo_sample_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.site} at {self.at:%Y-%m-%d %H:%M}"

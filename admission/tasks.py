@@ -1,0 +1,29 @@
+"""Celery tasks of admission."""
+
+from __future__ import annotations
+
+import time
+
+from celery import shared_task
+from django.utils import timezone
+
+from admission import loop
+from admission.learned import draws, forecasts
+
+
+@shared_task
+def cycle() -> None:
+    """Do one cycle."""
+    loop.cycle_once(time.time())
+
+
+@shared_task
+def observe() -> None:
+    """Read what running attempts draw."""
+    draws.observe(time.time())
+
+
+@shared_task
+def forget() -> None:
+    """Drop estimates that were made long ago."""
+    forecasts.forget(timezone.now())

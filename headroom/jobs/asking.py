@@ -1,0 +1,105 @@
+"""What the command line asks of the server about jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from headroom.client import Client, Unavailable
+from headroom.jobs.reading import JSON, YAML
+
+__all__ = ["Jobs"]
+
+Answer = dict[str, Any]
+
+_OVER = ("succeeded", "failed", "cancelled")
+
+
+class Jobs:
+    """Jobs on one server, under one token."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def submit(self, body: bytes, *, is_yaml: bool, key: str) -> Answer:
+        """Submit a specification. With the same ``key`` again it answers with the same job."""
+        headers = {"Idempotency-Key": key} if key else {}
+        return self._sent(body, is_yaml=is_yaml, headers=headers)
+
+    def dry_run(self, body: bytes, *, is_yaml: bool) -> Answer:
+        """Return what would become of a specification; nothing is submitted."""
+        return self._sent(body, is_yaml=is_yaml, params={"dry_run": "1"})
+
+    def _sent(
+        self,
+        body: bytes,
+        *,
+        is_yaml: bool,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        kind = YAML if is_yaml else JSON
+        found: Answer = self._client.post_body("/api/v1/jobs", body, kind, params, headers)
+        return found
+
+    def queue(self, count: int) -> Answer:
+        """Return the first phases that wait."""
+        found: Answer = self._client.get("/api/v1/queue", {"count": str(count)})
+        return found
+
+    def job(self, name: str) -> Answer:
+        """Return a job with its phases and attempts."""
+        found: Answer = self._client.get(_path(name))
+        return found
+
+    def explain(self, name: str) -> Answer:
+        """Return why a job does not run."""
+        found: Answer = self._client.get(_path(name, "explain"))
+        return found
+
+    def act(self, name: str, verb: str, why: str = "") -> Answer:
+        """Cancel, hold or release a job; return it."""
+        found: Answer = self._client.post(_path(name, verb), {"why": why} if why else {})
+        return found
+
+    def events(self, name: str, count: int) -> list[Answer]:
+        """Return the newest things that happened to a job, the oldest of them first."""
+        found = self._client.get(_path(name, "events"), {"page_size": str(count)})
+        return list(reversed(found["results"]))
+
+    def watch(
+        self,
+        name: str,
+        *,
+        every_s: float,
+        sleep: Callable[[float], None],
+        complain: Callable[[str], None],
+    ) -> Iterator[Answer]:
+        """Yield what happens to a job, from its beginning, until it is over.
+
+        While the server is away it waits, after it has complained once.
+        """
+        last = 0
+        is_away = False
+        while True:
+            try:
+                # The state first: what happened before it has to be among the events then.
+                state = self.job(name)["state"]
+                found = [each for each in self.events(name, 1000) if each["id"] > last]
+            except Unavailable as exc:
+                if not is_away:
+                    complain(str(exc))
+                is_away = True
+                sleep(max(every_s, exc.retry_after_s or 0.0))
+                continue
+            is_away = False
+            yield from found
+            last = found[-1]["id"] if found else last
+            if state in _OVER:
+                return
+            sleep(every_s)
+
+
+def _path(name: str, part: str = "") -> str:
+    return f"/api/v1/jobs/{quote(name, safe='')}" + (f"/{part}" if part else "")

@@ -1,0 +1,207 @@
+"""Reading a job specification, from JSON or YAML.
+
+Whatever arrives, one of two things comes of it: a :class:`JobSpec` that keeps to all that can be
+told without a fleet, or a :class:`SpecError` that says where, why, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from headroom.contracts import FieldError
+from headroom.errors import HeadroomError
+from headroom.jobs import rules, spec, yaml_values
+from headroom.jobs.spec import JobSpec
+
+__all__ = [
+    "JSON",
+    "MOST_BYTES",
+    "YAML",
+    "SpecError",
+    "as_json",
+    "convert",
+    "read",
+    "refused_by_decoder",
+]
+
+#: The largest specification that is read, bytes.
+MOST_BYTES = 256 * 1024
+
+JSON = "application/json"
+YAML = "application/yaml"
+_YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
+
+_DOCUMENT = "see docs/reference/job-spec.md"
+#: The field that a message of the decoder names, besides the path.
+_NAMED = re.compile(r"(?:unknown|required) field `(\w+)`")
+#: What a pattern asks for, in words.
+_IN_WORDS = {
+    spec.SLUG: "small letters, digits, '.', '_' and '-', a letter or digit first and last",
+    spec.PATH: 'the form "site/name"',
+    spec.IMAGE: "a digest, such as registry/name@sha256:… with 64 hex digits",
+    spec.REVISION: "the whole id of a commit: 40 or 64 hex digits",
+    spec.CHECKSUM: "sha256: and 64 hex digits",
+    spec.VARIABLE: "letters, digits and '_', no digit first",
+    spec.NO_NUL: "no NUL character",
+}
+_PATTERN = re.compile(r"Expected `str` matching regex (.*)")
+
+
+class SpecError(HeadroomError, ValueError):
+    """A job specification breaks the contract. ``problems`` says where and why: at least one."""
+
+    def __init__(self, problems: list[FieldError]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(map(_told, problems)))
+
+
+def _told(problem: FieldError) -> str:
+    place = f"{problem.field}: " if problem.field else ""
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{place}{problem.message}{hint}"
+
+
+def read(body: bytes, content_type: str = JSON) -> JobSpec:
+    """Return the specification in ``body``. Raises :class:`SpecError`."""
+    if len(body) > MOST_BYTES:
+        raise _error(
+            "too_large",
+            f"it has more than {MOST_BYTES} bytes",
+            "keep data out of the specification: put it where the command can read it",
+        )
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in _YAML_TYPES:
+        return _from_yaml(body)
+    return convert(_from_json(body))
+
+
+def convert(values: Any) -> JobSpec:
+    """Return the specification that plain values are. Raises :class:`SpecError`."""
+    try:
+        found = msgspec.convert(values, JobSpec)
+    except msgspec.ValidationError as error:
+        raise refused_by_decoder(error) from error
+    problems = rules.problems_of(found)
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def as_json(given: JobSpec) -> dict[str, Any]:
+    """Return ``given`` as plain values, without what is as by default."""
+    values: dict[str, Any] = msgspec.to_builtins(given)
+    return {"version": given.version, **values}
+
+
+def _from_json(body: bytes) -> Any:
+    try:
+        values = json.loads(
+            body,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
+        if b"\\u" in body:
+            # Half of a pair of surrogates is no character, and cannot be stored.
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
+    except RecursionError as error:
+        raise _error("malformed_body", "it is nested too deeply", _DOCUMENT) from error
+    except UnicodeError as error:
+        raise _error("malformed_body", "it is not UTF-8", "send UTF-8") from error
+    except ValueError as error:
+        hint = "send YAML as application/yaml" if _looks_like_yaml(body) else _DOCUMENT
+        raise _error("malformed_body", f"this is not JSON: {error}", hint) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r:.80} is given twice")
+    return found
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text:.40} is too large a number")
+    return value
+
+
+def _looks_like_yaml(body: bytes) -> bool:
+    return bool(re.match(rb"\s*[\w-]+\s*:|\s*#|---", body))
+
+
+def _from_yaml(body: bytes) -> JobSpec:
+    try:
+        values, places = yaml_values.read(body.decode())
+    except UnicodeDecodeError as error:
+        raise _error("malformed_body", "it is not UTF-8", "send UTF-8") from error
+    except yaml_values.YamlError as error:
+        message = f"line {error.place[0]}, column {error.place[1]}: {error}"
+        raise _error("malformed_body", message, error.hint or _DOCUMENT, error.path) from error
+    try:
+        return convert(values)
+    except SpecError as error:
+        raise SpecError([_placed(each, places) for each in error.problems]) from error
+
+
+def _placed(problem: FieldError, places: dict[str, yaml_values.Place]) -> FieldError:
+    """Return ``problem`` with the line of its field, or of what it should stand in."""
+    path = problem.field
+    while path and path not in places:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    line, _ = places.get(path, (1, 1))
+    return msgspec.structs.replace(problem, message=f"line {line}: {problem.message}")
+
+
+def refused_by_decoder(error: msgspec.ValidationError) -> SpecError:
+    """Return what the decoder found, with the path of the field."""
+    message, _, place = str(error).partition(" - at ")
+    path = place.rpartition("`$")[2].strip("`").lstrip(".")
+    named = _NAMED.search(message)
+    if named:
+        path = f"{path}.{named[1]}".lstrip(".")
+    pattern = _PATTERN.fullmatch(message)
+    if pattern:
+        message = f"has to be {_IN_WORDS.get(_unquoted(pattern[1]), pattern[1])}"
+    return _error("invalid_field", message, _hint(message, named), path)
+
+
+def _unquoted(text: str) -> str:
+    """Return the pattern that the decoder shows as Python would write it."""
+    return text[1:-1].replace("\\\\", "\\")
+
+
+def _hint(message: str, named: re.Match[str] | None) -> str:
+    if named and "unknown" in message:
+        close = difflib.get_close_matches(named[1], _FIELDS, n=1)
+        return f"do you mean `{close[0]}`?" if close else _DOCUMENT
+    if message.startswith("Expected `str`, got"):
+        return "put it in quotes"
+    return _DOCUMENT
+
+
+_FIELDS = sorted(
+    {
+        name
+        for each in vars(spec).values()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct)
+        for name in each.__struct_encode_fields__
+    }
+)
+
+
+def _error(code: str, message: str, hint: str, field: str = "") -> SpecError:
+    return SpecError([FieldError(code=code, message=message, field=field, hint=hint)])

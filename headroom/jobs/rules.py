@@ -1,0 +1,152 @@
+"""What a specification keeps to beyond its types, as far as that can be told without a fleet."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headroom.contracts import FieldError
+from headroom.jobs.spec import JobSpec, Level, PhaseSpec
+
+__all__ = ["LEVELS", "problems_of", "problems_of_phase"]
+
+#: The closest first.
+LEVELS: list[Level] = list(Level)
+#: Set by the executor: a job that set them could reach for GPUs of others.
+_RESERVED = ("HEADROOM_", "CUDA_VISIBLE_DEVICES")
+
+
+def problems_of(spec: JobSpec) -> list[FieldError]:
+    """Return all that is wrong with ``spec``, each with its path."""
+    found = [*_names(spec), *_needs(spec)]
+    if not found:
+        found += _cycles(spec)
+    for index, phase in enumerate(spec.phases):
+        found += problems_of_phase(phase, f"phases[{index}]")
+    return found
+
+
+def problems_of_phase(phase: PhaseSpec, path: str) -> list[FieldError]:
+    """Return what is wrong within one phase that stands at ``path``."""
+    return [problem for check in _CHECKS for problem in check(phase, path)]
+
+
+def _names(spec: JobSpec) -> Iterator[FieldError]:
+    first: dict[str, int] = {}
+    for index, phase in enumerate(spec.phases):
+        if first.setdefault(phase.name, index) != index:
+            yield FieldError(
+                code="duplicate",
+                message=f"phases[{first[phase.name]}] has the name {phase.name!r} already",
+                field=f"phases[{index}].name",
+                hint="give each phase a name of its own",
+            )
+
+
+def _needs(spec: JobSpec) -> Iterator[FieldError]:
+    names = {phase.name for phase in spec.phases}
+    for index, phase in enumerate(spec.phases):
+        for place, need in enumerate(phase.needs):
+            if need not in names:
+                yield FieldError(
+                    code="unknown_phase",
+                    message=f"there is no phase {need!r}",
+                    field=f"phases[{index}].needs[{place}]",
+                    hint=f"name one of {', '.join(sorted(names - {phase.name})) or 'none'}",
+                )
+
+
+def _cycles(spec: JobSpec) -> Iterator[FieldError]:
+    graph = {phase.name: phase.needs for phase in spec.phases}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        circle: list[str] = error.args[1]
+        index = [phase.name for phase in spec.phases].index(circle[-1])
+        yield FieldError(
+            code="cycle",
+            message=f"these phases wait for each other: {' → '.join(circle)}",
+            field=f"phases[{index}].needs",
+            hint="take one of them out of `needs`",
+        )
+
+
+# --- Within a phase -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _AtMost:
+    """That one field is not above another, where both are given."""
+
+    low: str
+    high: str
+    hint: str
+
+    def __call__(self, phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+        low, high = _value(phase, self.low), _value(phase, self.high)
+        if low is not None and high is not None and low > high:
+            yield FieldError(
+                code="out_of_order",
+                message=f"{_short(low)} is above {self.high}, {_short(high)}",
+                field=f"{path}.{self.low}",
+                hint=self.hint,
+            )
+
+
+def _value(phase: PhaseSpec, path: str) -> float | None:
+    section, _, name = path.partition(".")
+    value: float | None = getattr(getattr(phase, section), name)
+    return value
+
+
+def _short(value: float) -> str:
+    return f"{value:g}" if abs(value) < 1e6 else f"{value:,.0f}"
+
+
+def _whole_nodes(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    each = phase.gang.gpus_per_node
+    for name in ("gpus", "min_gpus", "max_gpus"):
+        gpus = getattr(phase.gang, name)
+        if each is not None and gpus is not None and gpus % each:
+            below = gpus - gpus % each
+            yield FieldError(
+                code="not_a_multiple",
+                message=f"{gpus} GPUs do not fill nodes of {each}",
+                field=f"{path}.gang.{name}",
+                hint=f"ask for {f'{below} or ' if below else ''}{below + each}",
+            )
+
+
+def _preferred_level(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    required, preferred = phase.locality.required, phase.locality.preferred
+    if required and preferred and LEVELS.index(preferred) > LEVELS.index(required):
+        yield FieldError(
+            code="out_of_order",
+            message=f"{preferred} is looser than what is required, {required}",
+            field=f"{path}.locality.preferred",
+            hint=f"prefer {required} or closer",
+        )
+
+
+def _environment(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    for name in phase.env:
+        if name.startswith(_RESERVED):
+            yield FieldError(
+                code="reserved",
+                message=f"{name} is set by the executor",
+                field=f"{path}.env.{name}",
+                hint="leave it out",
+            )
+
+
+_CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
+    _AtMost("gang.min_gpus", "gang.gpus", "ask for more, or lower min_gpus"),
+    _AtMost("gang.gpus", "gang.max_gpus", "raise max_gpus, or ask for fewer"),
+    _AtMost("gang.gpus_per_node", "gang.gpus", "lower it"),
+    _AtMost("power.lowest_cap_w", "power.expected_peak_w", "a cap above its peak caps nothing"),
+    _AtMost("throttling.pause_below", "throttling.shrink_below", "it shrinks before it pauses"),
+    _whole_nodes,
+    _preferred_level,
+    _environment,
+]

@@ -1,0 +1,290 @@
+"""The job specification: a pipeline run of phases, each with constraints of its own.
+
+What a phase leaves out is taken from its scheduling class, field by field. Quantities are of one
+GPU where a name or a description says so, and in the unit that the name ends in.
+
+What the types below cannot see is in :mod:`headroom.jobs.reading`; what only the server knows
+(projects, classes, hardware models, sites) is checked when a job is submitted.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+__all__ = [
+    "MOST_GPUS",
+    "MOST_PHASES",
+    "SPEC_VERSION",
+    "Artifacts",
+    "Checkpoint",
+    "CrossSite",
+    "Gang",
+    "JobSpec",
+    "Level",
+    "LocalitySpec",
+    "Network",
+    "PhaseSpec",
+    "Power",
+    "Response",
+    "Restart",
+    "Sensitivity",
+    "Thermal",
+    "Throttling",
+    "Tolerance",
+]
+
+#: Of the format. A field that comes to mean something else makes a new one.
+SPEC_VERSION = 1
+
+MOST_GPUS = 100_000
+MOST_PHASES = 50
+
+#: Postgres' text, and an environment, have no NUL. ("$" alone would let a line feed follow.)
+NO_NUL = r"^[^\x00]*$"
+#: What Slurm, Kubernetes and a file system all take; "/" parts the words of a key.
+SLUG = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$(?!\n)"
+PATH = r"^([^/\x00]+/[^\x00]+)?$"
+IMAGE = r"^([^\s@\x00]+@)?sha256:[0-9a-f]{64}$(?!\n)"
+REVISION = r"^([0-9a-f]{40}|[0-9a-f]{64})$(?!\n)"
+CHECKSUM = r"^sha256:[0-9a-f]{64}$(?!\n)"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
+
+JobName: TypeAlias = Annotated[str, Meta(max_length=200, pattern=SLUG)]
+PhaseName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
+ProjectName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
+ClassName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
+#: Of the inventory.
+_Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]
+_Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=NO_NUL)]
+_Path: TypeAlias = Annotated[str, Meta(max_length=300, pattern=PATH)]
+_Text: TypeAlias = Annotated[str, Meta(max_length=4000, pattern=NO_NUL)]
+_Argument: TypeAlias = Annotated[str, Meta(max_length=32_768, pattern=NO_NUL)]
+_Variable: TypeAlias = Annotated[str, Meta(max_length=200, pattern=VARIABLE)]
+_Image: TypeAlias = Annotated[str, Meta(max_length=500, pattern=IMAGE)]
+_Revision: TypeAlias = Annotated[str, Meta(pattern=REVISION)]
+_Checksum: TypeAlias = Annotated[str, Meta(pattern=CHECKSUM)]
+_Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_GPUS)]
+_PerNode: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
+_Urgency: TypeAlias = Annotated[int, Meta(ge=-100, le=100)]
+_Watts: TypeAlias = Annotated[float, Meta(gt=0, le=1e5)]
+_Kelvin: TypeAlias = Annotated[float, Meta(ge=0, le=60)]
+_Rate: TypeAlias = Annotated[float, Meta(ge=0, le=1e15)]
+_Bytes: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]
+_Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=3.2e7)]
+_Wait: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
+_Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+_PositiveShare: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+
+
+def _says(text: str) -> Meta:
+    """Return the description of a field in the JSON schema."""
+    return Meta(description=text)
+
+
+class Level(enum.StrEnum):
+    """How close together a gang stands, the closest first."""
+
+    NODE = "node"
+    RACK = "rack"
+    SWITCH_DOMAIN = "switch_domain"
+    ZONE = "zone"
+    SITE = "site"
+    FLEET = "fleet"
+
+
+class Sensitivity(enum.StrEnum):
+    """How much heat hurts: a low one takes any GPU that is below its slowdown temperature."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+class CrossSite(enum.StrEnum):
+    """Whether checkpoints are copied to another site."""
+
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    NONE = "none"
+
+
+class Tolerance(enum.StrEnum):
+    """After what a phase may be started again."""
+
+    #: nothing: it fails
+    NONE = "none"
+    #: what is not its own fault: a lost node, a preemption, a shed load
+    DISRUPTION = "disruption"
+    #: also an exit code other than 0
+    FAILURE = "failure"
+
+
+class Response(enum.StrEnum):
+    """What a running phase can do where power, heat or links run short."""
+
+    #: run slower, under a cap
+    CONTINUE = "continue"
+    SHRINK_BATCH = "shrink-batch"
+    PAUSE = "pause"
+    MIGRATE = "migrate"
+
+
+class _Section(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, frozen=True):
+    """A part of a specification. None: as the scheduling class has it."""
+
+
+class Gang(_Section, frozen=True):
+    """The GPUs of a phase: all at once, or none."""
+
+    gpus: Annotated[_Gpus, _says("GPUs that it asks for")]
+    min_gpus: Annotated[_Gpus | None, _says("The fewest it runs with; null: all of them")] = None
+    max_gpus: Annotated[_Gpus | None, _says("The most that it can grow to; null: no more")] = None
+    gpus_per_node: Annotated[_PerNode | None, _says("On each node; null: as it comes")] = None
+    models: Annotated[
+        list[_Name], Meta(max_length=20, description="Hardware models that it takes; empty: any")
+    ] = []
+
+
+class Power(_Section, frozen=True):
+    """What each of its GPUs draws, and may be cut to."""
+
+    expected_peak_w: Annotated[
+        _Watts | None, _says("Of each GPU, W; null: what its model is rated for")
+    ] = None
+    lowest_cap_w: Annotated[
+        _Watts | None, _says("The lowest power cap that it accepts, W per GPU; null: none")
+    ] = None
+    burst_allowed: Annotated[
+        bool | None, _says("May draw more for seconds: what its model is rated for is kept for it")
+    ] = None
+
+
+class Thermal(_Section, frozen=True):
+    """What it asks of the cooling."""
+
+    sensitivity: Annotated[Sensitivity | None, _says("How much heat hurts it")] = None
+    margin_c: Annotated[
+        _Kelvin | None, _says("°C below slowdown that each GPU keeps; null: by its sensitivity")
+    ] = None
+    cooling: Annotated[list[_Name] | None, _says("Kinds of cooling that it takes; empty: any")] = (
+        None
+    )
+
+
+class LocalitySpec(_Section, frozen=True):
+    """Where it stands, and how close together."""
+
+    required: Annotated[Level | None, _says("It never stands farther apart")] = None
+    preferred: Annotated[Level | None, _says("Tried first")] = None
+    balanced: Annotated[bool | None, _says("Spread evenly over the parts it stands on")] = None
+    sites: Annotated[
+        list[_Name], Meta(max_length=100, description="Where it may run; empty: anywhere")
+    ] = []
+    data_site: Annotated[_Word, _says("Where its data is; empty: everywhere")] = ""
+    storage: Annotated[_Path, _says('Storage endpoint that it uses, as "site/name"')] = ""
+    storage_bytes_per_s: Annotated[_Rate | None, _says("Of that endpoint, byte/s")] = None
+
+
+class Network(_Section, frozen=True):
+    """What it moves."""
+
+    cross_site_bits_per_s: Annotated[
+        _Rate | None, _says("Over the WAN where it is not at its data, bit/s")
+    ] = None
+    collective_bytes_per_step: Annotated[
+        _Bytes | None, _says("That each GPU exchanges with the others in a step")
+    ] = None
+    step_s: Annotated[_Seconds | None, _says("What a step computes for, s")] = None
+
+
+class Checkpoint(_Section, frozen=True):
+    """What it keeps to go on from."""
+
+    interval_s: Annotated[_Seconds | None, _says("Between two, s; null: it writes none")] = None
+    size_bytes: Annotated[_Bytes | None, _says("Of one")] = None
+    cross_site: Annotated[CrossSite | None, _says("Whether they are copied to another site")] = None
+
+
+class Restart(_Section, frozen=True):
+    """Whether it is started again."""
+
+    tolerance: Annotated[Tolerance | None, _says("After what it may be started again")] = None
+    max_restarts: Annotated[_Count | None, _says("After so many it fails")] = None
+    backoff_s: Annotated[
+        _Wait | None, _says("Before the first restart, s; doubles each time, up to an hour")
+    ] = None
+
+
+class Throttling(_Section, frozen=True):
+    """What it does where power, heat or links run short while it runs."""
+
+    responses: Annotated[list[Response] | None, _says("What it can do")] = None
+    shrink_below: Annotated[
+        _Share | None, _says("A: share of headroom left below which it shrinks its batch")
+    ] = None
+    pause_below: Annotated[
+        _Share | None, _says("B: share of headroom left below which it pauses")
+    ] = None
+    min_batch_scale: Annotated[_PositiveShare | None, _says("Of its batch, at least")] = None
+    max_slowdown: Annotated[
+        _Share | None, _says("Share of its speed that it gives up to caps at most")
+    ] = None
+
+
+class Artifacts(_Section, frozen=True):
+    """What a phase is made of, so that it comes out the same wherever it is started again."""
+
+    image: Annotated[_Image | None, _says("By digest: [name@]sha256:…")] = None
+    code_revision: Annotated[_Revision | None, _says("The whole id of a commit")] = None
+    data: Annotated[
+        dict[_Name, _Checksum] | None, _says("Checksum of each data set; {}: it reads none")
+    ] = None
+
+
+class PhaseSpec(_Section, frozen=True):
+    """One step of a job, which is placed by itself."""
+
+    name: PhaseName
+    gang: Gang
+    walltime_s: Annotated[_Seconds, _says("After that long it is stopped, s")]
+    needs: Annotated[
+        list[PhaseName],
+        Meta(max_length=MOST_PHASES, description="Phases that succeed before it begins"),
+    ] = []
+    power: Power = Power()
+    thermal: Thermal = Thermal()
+    locality: LocalitySpec = LocalitySpec()
+    network: Network = Network()
+    checkpoint: Checkpoint = Checkpoint()
+    restart: Restart = Restart()
+    throttling: Throttling = Throttling()
+    artifacts: Artifacts = Artifacts()
+    command: Annotated[
+        list[_Argument], Meta(max_length=1000, description="What each node runs, without a shell")
+    ] = []
+    env: Annotated[
+        dict[_Variable, _Argument], Meta(max_length=500, description="Environment of the command")
+    ] = {}
+
+
+class JobSpec(_Section, frozen=True, rename={"job_class": "class"}):
+    """A pipeline run, as it is submitted."""
+
+    project: ProjectName
+    job_class: Annotated[ClassName, _says("Its scheduling class")]
+    phases: Annotated[list[PhaseSpec], Meta(min_length=1, max_length=MOST_PHASES)]
+    version: Annotated[int, Meta(ge=1, le=SPEC_VERSION, description="Of this format")] = (
+        SPEC_VERSION
+    )
+    name: Annotated[JobName | None, _says("Unique; null: the server gives one")] = None
+    priority: Annotated[_Urgency, _says("Larger is more urgent; its class adds its own")] = 0
+    begin_by: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None, _says("When it should have begun")
+    ] = None
+    labels: Annotated[dict[_Word, _Word], Meta(max_length=50)] = {}
+    description: _Text = ""

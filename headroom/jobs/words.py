@@ -1,0 +1,233 @@
+"""Jobs and reasons in plain words, from the API's answers. Pure: the clock is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+__all__ = ["dry_run", "event", "explained", "lasting", "queue", "state", "submitted"]
+
+Answer = Mapping[str, Any]
+
+_OVER = ("succeeded", "failed", "cancelled")
+#: In the table of the queue, characters.
+_LONGEST_WHY = 120
+
+
+def lasting(seconds: float) -> str:
+    """Return a length of time: ``8 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def since(at: str | None, now: float) -> float:
+    """Return how long ago ``at`` was, s; 0 for none."""
+    return 0.0 if at is None else max(0.0, now - datetime.fromisoformat(at).timestamp())
+
+
+def counted(amount: int, one: str) -> str:
+    return f"{amount:,} {one}{'' if amount == 1 else 's'}"
+
+
+# --- What waits ----------------------------------------------------------------------------------
+
+
+def estimated(estimate: Answer | None) -> str:
+    """Return when something is likely to begin, as a range; empty where nobody can say."""
+    if not estimate or estimate["p10_s"] is None or estimate["p90_s"] is None:
+        return ""
+    first, last = lasting(estimate["p10_s"]), lasting(estimate["p90_s"])
+    number, _, unit = first.partition(" ")
+    if first == last:
+        return first
+    if " " not in unit and last.endswith(f" {unit}") and last.count(" ") == 1:
+        return f"{number}\N{EN DASH}{last}"
+    return f"{first} to {last}"
+
+
+def queue(answer: Answer, now: float) -> Iterator[str]:
+    """Yield the queue as lines of a table, with what it comes to on top."""
+    yield _queue_head(answer, now)
+    rows = [_queued(row, now) for row in answer["queue"]]
+    if not rows:
+        return
+    header = ("", "phase", "class", "GPUs", "waits", "starts in", "why")
+    yield ""
+    yield from table([header, *rows], right={0, 3, 4})
+    left = answer["waiting"] - len(rows)
+    if left > 0:
+        yield f"… and {left:,} more: --count {min(answer['waiting'], 1000)}"
+
+
+def _queue_head(answer: Answer, now: float) -> str:
+    if answer["at"] is None:
+        return "No cycle has decided yet: is the worker running?"
+    if not answer["waiting"]:
+        return f"Nothing waits; {counted(answer['running'], 'phase')} run."
+    reasons: dict[str, int] = {}
+    for each in answer["counts"]:
+        reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["count"]
+    ordered = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    why = ", ".join(f"{count} {reason}" for reason, count in ordered)
+    oldest = lasting(max(each["oldest_s"] for each in answer["counts"]))
+    age_s = since(answer["at"], now)
+    old = f" As of {lasting(age_s)} ago." if age_s > 15 else ""
+    return f"{answer['waiting']:,} wait, {answer['running']:,} run; oldest {oldest}: {why}.{old}"
+
+
+def _queued(row: Answer, now: float) -> tuple[str, ...]:
+    return (
+        str(row["position"]),
+        row["what"],
+        row["job_class"],
+        f"{row['gpus']:,}",
+        lasting(since(row["queued_at"], now)) if row["queued_at"] else "",
+        estimated(row["estimate"]),
+        _clipped(f"{row['reason']}: {row['sentence']}" if row["sentence"] else row["reason"]),
+    )
+
+
+def _clipped(text: str) -> str:
+    """Return a text that a line has room for; ``explain`` has the whole."""
+    return (
+        text if len(text) <= _LONGEST_WHY else text[: _LONGEST_WHY - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
+def table(rows: Sequence[Sequence[str]], *, right: set[int]) -> Iterator[str]:
+    """Yield rows as lines with columns below each other; those in ``right`` end together."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+# --- Why -----------------------------------------------------------------------------------------
+
+
+def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
+    """Yield why a job does not run, phase by phase, and what would start it."""
+    if answer["state"] in _OVER:
+        yield f"{answer['job']} is over: {answer['state']}."
+        return
+    waiting = {phase["phase"] for phase in answer["phases"]}
+    for phase in job["phases"]:
+        if phase["name"] not in waiting:
+            yield f"{answer['job']}/{phase['name']} {_standing(phase, now)}"
+    for phase in answer["phases"]:
+        row = next(each for each in job["phases"] if each["name"] == phase["phase"])
+        yield from _phase_explained(answer["job"], phase, since(row["queued_at"], now))
+
+
+def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
+    name = f"{job}/{phase['phase']}"
+    if not phase["reasons"]:
+        yield f"{name} begins with the next cycle."
+        return
+    first, *others = phase["reasons"]
+    yield f"{name} waits, for {lasting(waited_s)} now: {first['sentence']} ({first['token']})."
+    for reason in others:
+        yield f"  also: {reason['sentence']} ({reason['token']})"
+    fixes = phase["counterfactuals"]
+    yield from _fixes(fixes)
+    when = estimated(phase.get("estimate"))
+    if when:
+        yield f"  {'otherwise' if fixes else 'likely to begin'} in {when}"
+    yield f"  position {phase['position']:,} in the queue"
+
+
+def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:
+    """Yield what would start a phase now, each way below the other."""
+    for place, fix in enumerate(fixes):
+        how = fix["sentence"].removeprefix("starts now ")
+        yield f"  {'starts now' if place == 0 else '        or'} {how}"
+
+
+def _standing(phase: Answer, now: float) -> str:
+    if phase["state"] in _OVER:
+        return f"has {'been ' if phase['state'] == 'cancelled' else ''}{phase['state']}."
+    if phase["state"] in ("running", "paused", "pausing"):
+        return f"is {phase['state']}, begun {lasting(since(phase['started_at'], now))} ago."
+    return f"is {phase['state']}."
+
+
+# --- What was asked for --------------------------------------------------------------------------
+
+
+def submitted(job: Answer) -> str:
+    """Say what was taken."""
+    gpus = max((phase["gpus"] for phase in job["phases"]), default=0)
+    return (
+        f"{job['name']} is queued: {counted(len(job['phases']), 'phase')}, "
+        f"{counted(gpus, 'GPU')} at most. Follow it: headroom watch {job['name']}"
+    )
+
+
+def dry_run(answer: Answer) -> Iterator[str]:
+    """Yield what would become of each phase."""
+    yield f"In project {answer['project']}, class {answer['job_class']}; nothing was submitted."
+    for phase in answer["phases"]:
+        yield from _phase_tried(phase)
+
+
+def _phase_tried(phase: Answer) -> Iterator[str]:
+    after = f" once {' and '.join(phase['after'])} has succeeded" if phase["after"] else ""
+    if phase["starts"]:
+        yield f"{phase['phase']} would begin at once{after}: {_where(phase['placement'])}"
+        for warning in phase["placement"]["warnings"]:
+            yield f"  note: {warning}"
+        return
+    sentences = "; ".join(f"{each['sentence']} ({each['token']})" for each in phase["reasons"])
+    place = f" at position {phase['position']:,}" if phase["position"] else ""
+    yield f"{phase['phase']} would wait{place}{after}: {sentences}"
+    yield from _fixes(phase["counterfactuals"])
+
+
+def _where(placement: Answer) -> str:
+    parts = [
+        f"{counted(placement['gpus'], 'GPU')} on {counted(placement['nodes'], 'node')} "
+        f"in {', '.join(placement['racks'])}",
+        f"{placement['total_w'] / 1000:,.1f} kW",
+    ]
+    if placement["power_cap_w"] is not None:
+        slower = f", about {placement['slowdown']:.0%} slower" if placement["slowdown"] else ""
+        parts.append(f"capped at {placement['power_cap_w']:,.0f} W per GPU{slower}")
+    return ", ".join(parts)
+
+
+# --- While it goes on ----------------------------------------------------------------------------
+
+
+def event(told: Answer) -> str:
+    """Return one thing that happened, with its time."""
+    at = datetime.fromisoformat(told["at"]).astimezone()
+    phase = f"{told['phase']}: " if told["phase"] else ""
+    return f"{at:%H:%M:%S}  {phase}{told['text']}"
+
+
+def state(job: Answer, now: float) -> str:
+    """Return how a job stands, in a line."""
+    phases = ", ".join(
+        f"{phase['name']} {phase['state']}" + (f" ({phase['reason']})" if phase["reason"] else "")
+        for phase in job["phases"]
+    )
+    took = ""
+    if job["ended_at"] is not None:
+        ended = datetime.fromisoformat(job["ended_at"]).timestamp()
+        took = f" after {lasting(since(job['submitted_at'], ended))}"
+    else:
+        took = f", submitted {lasting(since(job['submitted_at'], now))} ago"
+    return f"{job['name']} {job['state']}{took}: {phases}"

@@ -1,0 +1,190 @@
+"""What a machine that runs jobs and the server say to each other.
+
+The machine asks ``GET /api/v1/work`` while it has nothing to say, and else sends all that it holds
+to ``POST /api/v1/work``; both answer with :class:`WorkOrders`. An order says what is wanted *now*
+of one attempt on one node, so that an answer that is lost, doubled or late does no harm: what a
+machine has once refused, ended or been told to stop it never starts.
+
+Times are Unix seconds, UTC.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from headroom.contracts import Name, Timestamp
+
+__all__ = [
+    "MAX_ORDERS",
+    "SIGNAL_KINDS",
+    "AttemptKey",
+    "Order",
+    "SignalKind",
+    "SignalOrder",
+    "Task",
+    "Wanted",
+    "WorkOrders",
+    "WorkOutcome",
+    "WorkReport",
+    "WorkReports",
+    "WorkState",
+]
+
+#: As many orders as an answer has, and reports as a request may have.
+MAX_ORDERS = 2000
+
+_NO_NUL = r"^[^\x00]*$"
+#: "job/phase/number".
+AttemptKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300, pattern=_NO_NUL)]
+_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class Wanted(enum.StrEnum):
+    """What is wanted of one attempt on one node."""
+
+    #: Write down, durably, that it is yours, and start nothing yet.
+    CLAIM = "claim"
+    #: All nodes of the gang have claimed it: start it, unless it was started before.
+    RUN = "run"
+    #: End it; where it was not started yet, never start it.
+    STOP = "stop"
+    #: The server has written its end down: its files may go.
+    FORGET = "forget"
+
+
+class SignalKind(enum.StrEnum):
+    """What a running job may be told."""
+
+    CHECKPOINT = "checkpoint"
+    #: Stop computing and keep the GPUs: SIGSTOP.
+    PAUSE = "pause"
+    RESUME = "resume"
+    #: Work on ``value`` of its batch, as a share.
+    SET_BATCH_SCALE = "set_batch_scale"
+    #: Draw at most ``value`` W on each GPU.
+    SET_POWER_CAP = "set_power_cap"
+    STOP = "stop"
+
+
+SIGNAL_KINDS = frozenset(SignalKind)
+
+
+class SignalOrder(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One signal. ``seq`` counts up from 1 within the attempt."""
+
+    seq: _Count
+    kind: SignalKind
+    value: float | None = None
+
+
+class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What is to be run on one node, as part of a gang.
+
+    ``nodes`` are those of the gang in the order of their ranks. ``gpus`` are the indices of the
+    gang's GPUs on this node, of ``gpus_of_node`` that it has. ``walltime_s`` is how long it may
+    compute at most, pauses left out; ``grace_s`` is the time between SIGTERM and SIGKILL.
+    """
+
+    job: str
+    phase: str
+    number: int
+    command: Annotated[list[str], Meta(min_length=1)]
+    env: dict[str, str] = {}
+    rank: int
+    nodes: list[str]
+    gpus: list[int]
+    gpus_of_node: int
+    power_cap_w: float | None = None
+    walltime_s: float | None = None
+    grace_s: float = 30.0
+
+
+class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What is wanted of ``attempt`` on ``node``.
+
+    ``task`` comes with :attr:`Wanted.CLAIM` alone. ``signals`` are those that the machine has not
+    said it has seen, oldest first. ``why`` is for people, with :attr:`Wanted.STOP`.
+    """
+
+    attempt: AttemptKey
+    node: Name
+    wanted: Wanted
+    task: Task | None = None
+    signals: list[SignalOrder] = []
+    why: str = ""
+
+
+class WorkOrders(Struct, kw_only=True):
+    """The answer: what is wanted of this machine.
+
+    ``poll_s`` is when to ask again; ``report_s`` is how often at least to report, so that the
+    server takes the machine for alive.
+    """
+
+    now: Timestamp
+    orders: list[Order]
+    poll_s: float
+    report_s: float
+
+
+class WorkState(enum.StrEnum):
+    """How far an attempt is on one node."""
+
+    #: Durably written down, and not started.
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    PAUSED = "paused"
+    #: It is over, or never was: see ``outcome``.
+    ENDED = "ended"
+
+
+class WorkOutcome(enum.StrEnum):
+    """How an attempt ended on one node."""
+
+    #: By itself: see ``exit_code``.
+    EXITED = "exited"
+    #: Since it was told to.
+    STOPPED = "stopped"
+    #: Its walltime was up.
+    TIMED_OUT = "timed_out"
+    #: It was not started, and never will be: it cannot be, or was told to stop before.
+    NEVER_STARTED = "never_started"
+    #: It was started, and what became of it is not known: nothing of it runs any more.
+    LOST = "lost"
+
+
+class WorkReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """How one attempt is on one node. ``signals_seen`` and ``signals_done`` are seqs.
+
+    A signal is seen when it was passed on to the job, and done when the job says so.
+    ``exit_code`` is that of the command; 128 more than the signal that ended it.
+    """
+
+    attempt: AttemptKey
+    node: Name
+    state: WorkState
+    outcome: WorkOutcome | None = None
+    exit_code: Annotated[int, Meta(ge=0, le=255)] | None = None
+    started_at: Timestamp | None = None
+    ended_at: Timestamp | None = None
+    checkpoint_at: Timestamp | None = None
+    signals_seen: _Count = 0
+    signals_done: _Count = 0
+    text: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
+    log_tail: Annotated[str, Meta(max_length=8192, pattern=_NO_NUL)] = ""
+
+
+class WorkReports(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """All that a machine holds: the body of ``POST /api/v1/work``.
+
+    ``store`` names the store in which it writes its claims down: with another one it is another
+    machine, although it has the same name. ``nodes`` are those that it runs jobs for.
+    """
+
+    store: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
+    nodes: Annotated[list[Name], Meta(min_length=1, max_length=20_000)]
+    reports: Annotated[list[WorkReport], Meta(max_length=MAX_ORDERS)] = []
+    version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""

@@ -1,0 +1,49 @@
+"""The environment that a job finds."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+from headroom.work.contract import Task
+from headroom.work.folder import Folder
+
+__all__ = ["environment_of", "port_of"]
+
+#: What a job gets of the agent's own environment. The agent's token is not for jobs.
+_INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_FIRST_PORT, _PORTS = 20_000, 10_000
+
+
+def environment_of(
+    attempt: str, task: Task, folder: Folder, own: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of a task; ``own`` is the agent's. What is placed cannot be set."""
+    inherited = {name: own[name] for name in _INHERITED if name in own}
+    gpus = ",".join(str(gpu) for gpu in sorted(task.gpus))
+    return {
+        "PATH": _DEFAULT_PATH,
+        **inherited,
+        **task.env,
+        "HEADROOM_JOB": task.job,
+        "HEADROOM_PHASE": task.phase,
+        "HEADROOM_ATTEMPT": str(task.number),
+        "HEADROOM_ATTEMPT_KEY": attempt,
+        "HEADROOM_NODES": ",".join(task.nodes),
+        "HEADROOM_RANK": str(task.rank),
+        "HEADROOM_GPUS": gpus,
+        "HEADROOM_DIRECTIVES": str(folder.directives),
+        "HEADROOM_STATUS": str(folder.status),
+        "MASTER_ADDR": task.nodes[0],
+        "MASTER_PORT": str(port_of(attempt)),
+        # The order in which the inventory counts them.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": gpus,
+        **({} if task.power_cap_w is None else {"HEADROOM_POWER_CAP_W": f"{task.power_cap_w:g}"}),
+    }
+
+
+def port_of(attempt: str) -> int:
+    """Return a port for the gang to meet at: the same on all of its nodes."""
+    return _FIRST_PORT + zlib.crc32(attempt.encode()) % _PORTS

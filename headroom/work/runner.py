@@ -1,0 +1,340 @@
+"""The loop of a machine that runs jobs: look at what is held, say so, do what is wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from headroom import __version__
+from headroom.agent.delivery import Backoff
+from headroom.errors import HeadroomError, Unavailable
+from headroom.work.book import Book, BookError, Claim, ClaimState
+from headroom.work.cgroups import Cgroups
+from headroom.work.contract import (
+    MAX_ORDERS,
+    Order,
+    SignalKind,
+    SignalOrder,
+    Wanted,
+    WorkOrders,
+    WorkOutcome,
+    WorkReport,
+    WorkReports,
+    WorkState,
+)
+from headroom.work.folder import Folder, Marks
+from headroom.work.judging import Step, report_of, step_of
+from headroom.work.launch import Launcher
+
+__all__ = ["Runner", "RunnerSettings", "WorkServer"]
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_S = 10.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 15.0
+#: How soon to say what has just been done, s.
+_AT_ONCE_S = 0.02
+#: Folders of attempts that are over, kept for their logs.
+_KEPT_FOLDERS = 50
+
+
+class WorkServer(Protocol):
+    """What the runner needs of :class:`headroom.client.Client`."""
+
+    def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders: ...
+
+    def report_work(
+        self, reports: WorkReports, *, timeout_s: float | None = None
+    ) -> WorkOrders: ...
+
+
+@dataclass(frozen=True)
+class RunnerSettings:
+    """Whose jobs are run, and where they are kept. ``log_bytes``: of one attempt, at most."""
+
+    node: str
+    folder: Path
+    log_bytes: int = 8 * 1024 * 1024
+    limits: bool = True
+
+
+class Runner:
+    """Runs jobs for one node, for as long as the context lasts. What runs then runs on."""
+
+    def __init__(
+        self,
+        settings: RunnerSettings,
+        server: WorkServer,
+        *,
+        launcher: Launcher | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Take the folder. Raises :class:`BookError` where another runner has it."""
+        self._settings = settings
+        self._server = server
+        self._clock = clock
+        self._monotonic = monotonic
+        self._draw = draw
+        self._lock = _only_one(settings.folder)
+        self._book = Book(settings.folder / "book.sqlite")
+        self._launcher = launcher or Launcher(
+            cgroups=Cgroups() if settings.limits else None, log_bytes=settings.log_bytes
+        )
+        self._backoff = Backoff(first_s=_FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S, draw=draw)
+        self._complaint = ""
+        self._report_at = -float("inf")
+        #: What was offered again after it had been forgotten.
+        self._declined: dict[str, WorkReport] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.run, name="work", daemon=True)
+
+    def __enter__(self) -> Runner:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._thread.join(2 * _TIMEOUT_S)
+        self.close()
+
+    def stop(self) -> None:
+        """Ask the loop to end. Jobs run on, and are found again by the next life."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._book.close()
+        os.close(self._lock)
+
+    def run(self) -> None:
+        """Go round until :meth:`stop`."""
+        logger.info("runs jobs", extra={"node": self._settings.node, "store": self._book.store})
+        while not self._stop.wait(self._safe_round()):
+            pass
+
+    def _safe_round(self) -> float:
+        """Do a round; what fails on this machine (a full disk) is tried again."""
+        try:
+            return self.round()
+        except (OSError, BookError) as exc:
+            self._complain("work is held up", exc)
+        except Exception:
+            # The loop is all that minds what runs here.
+            logger.exception("round of work failed")
+        return _LONGEST_WAIT_S
+
+    def held(self) -> list[Claim]:
+        """Return the attempts that the server has not let go of."""
+        return self._book.held()
+
+    def round(self) -> float:
+        """Look, report and obey once; return how long to wait until the next time, s."""
+        reports = [self._look(claim) for claim in self.held()[:MAX_ORDERS]]
+        try:
+            answer = self._ask(reports)
+        except HeadroomError as exc:
+            self._complain("work is not reported", exc)
+            return self._backoff.fail(exc.retry_after_s if isinstance(exc, Unavailable) else None)
+        self._complaint = ""
+        self._backoff.succeed()
+        has_changed = [self._obey(order) for order in answer.orders]
+        # A fleet that was started as one should not ask as one.
+        return _AT_ONCE_S if any(has_changed) else answer.poll_s * (0.9 + 0.2 * self._draw())
+
+    def _ask(self, reports: Sequence[WorkReport]) -> WorkOrders:
+        now = self._monotonic()
+        said = [*reports, *self._declined.values()]
+        if not said and now < self._report_at:
+            return self._server.work(self._settings.node, self._book.store, timeout_s=_TIMEOUT_S)
+        message = WorkReports(
+            store=self._book.store,
+            nodes=[self._settings.node],
+            reports=said,
+            version=__version__,
+        )
+        answer = self._server.report_work(message, timeout_s=_TIMEOUT_S)
+        self._report_at = now + answer.report_s
+        self._declined = {}
+        return answer
+
+    # --- What is held -----------------------------------------------------------------------------
+
+    def _look(self, claim: Claim) -> WorkReport:
+        """Do what is next for an attempt, and return how it is."""
+        folder = self._folder(claim)
+        if claim.report is not None:
+            return claim.report
+        marks = folder.marks()
+        match step_of(claim, marks, is_starting=self._launcher.is_starting(folder)):
+            case Step.LAUNCH:
+                self._launch(claim, folder)
+            case Step.END:
+                return self._end(claim, folder, marks)
+            case Step.GIVE_UP:
+                return self._give_up(claim, folder, marks)
+            case Step.NOTHING:
+                pass
+        return report_of(claim, self._settings.node, marks, folder.job_status())
+
+    def _launch(self, claim: Claim, folder: Folder) -> None:
+        if claim.task is not None:  # it is dropped when all is over
+            self._launcher.launch(claim.attempt, claim.task, folder)
+            logger.info("job started", extra={"attempt": claim.attempt, "folder": folder.path})
+
+    def _end(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
+        node, status = self._settings.node, folder.job_status()
+        report = report_of(claim, node, marks, status, folder.log_tail())
+        self._book.end(report)
+        self._launcher.dismiss(folder)
+        logger.info("job ended", extra={"attempt": claim.attempt, "how": report.text})
+        return report
+
+    def _give_up(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
+        killed = self._launcher.kill_leftovers(folder)
+        report = WorkReport(
+            attempt=claim.attempt,
+            node=self._settings.node,
+            state=WorkState.ENDED,
+            outcome=WorkOutcome.LOST,
+            started_at=marks.started_at,
+            ended_at=self._clock(),
+            text="what watched it is gone, and with it how it ended",
+            log_tail=folder.log_tail(),
+        )
+        self._book.end(report)
+        self._launcher.dismiss(folder)
+        logger.warning("job lost", extra={"attempt": claim.attempt, "killed": killed})
+        return report
+
+    # --- What is wanted ---------------------------------------------------------------------------
+
+    def _obey(self, order: Order) -> bool:
+        """Do what is wanted; return whether there is something new to tell."""
+        if order.node != self._settings.node:
+            return False
+        claim = self._book.get(order.attempt)
+        match order.wanted:
+            case Wanted.CLAIM:
+                return self._claim(order, claim)
+            case Wanted.RUN:
+                return self._run(order, claim)
+            case Wanted.STOP:
+                return self._stop_one(order, claim)
+            case Wanted.FORGET:
+                return self._forget(claim)
+
+    def _claim(self, order: Order, claim: Claim | None) -> bool:
+        if claim is not None and claim.state == ClaimState.FORGOTTEN:
+            self._declined[order.attempt] = self._never(order, "it was here before")
+            return True
+        if claim is not None or order.task is None:
+            return False
+        return self._book.claim(order.attempt, order.task, self._clock())
+
+    def _run(self, order: Order, claim: Claim | None) -> bool:
+        if claim is None:
+            self._book.refuse(self._never(order, "it was not claimed here"), self._clock())
+            return True
+        if claim.state == ClaimState.CLAIMED:
+            return self._book.start(order.attempt)
+        if claim.state == ClaimState.STARTING:
+            return self._pass_on(claim, order.signals)
+        return False
+
+    def _stop_one(self, order: Order, claim: Claim | None) -> bool:
+        if claim is None or claim.state == ClaimState.CLAIMED:
+            self._book.refuse(self._never(order, order.why), self._clock())
+            return True
+        if claim.state == ClaimState.STARTING:
+            self._folder(claim).tell("stop")
+        return False
+
+    def _forget(self, claim: Claim | None) -> bool:
+        if claim is None or claim.state != ClaimState.ENDED:
+            return False
+        self._folder(claim).clear()
+        self._book.forget(claim.attempt)
+        self._sweep()
+        return False
+
+    def _pass_on(self, claim: Claim, signals: Sequence[SignalOrder]) -> bool:
+        new = [signal for signal in signals if signal.seq > claim.signals]
+        folder = self._folder(claim)
+        if not new or not folder.marks().is_watched:
+            return False
+        directives = folder.read_directives()
+        for signal in new:
+            _tell(folder, signal)
+            directives.seq = signal.seq
+            if signal.kind == SignalKind.CHECKPOINT:
+                directives.checkpoint = signal.seq
+            elif signal.kind == SignalKind.SET_BATCH_SCALE:
+                directives.batch_scale = signal.value
+            elif signal.kind == SignalKind.SET_POWER_CAP:
+                directives.power_cap_w = signal.value
+        folder.write_directives(directives)
+        folder.tell("notify")
+        self._book.signaled(claim.attempt, new[-1].seq)
+        return True
+
+    def _never(self, order: Order, why: str) -> WorkReport:
+        return WorkReport(
+            attempt=order.attempt,
+            node=order.node,
+            state=WorkState.ENDED,
+            outcome=WorkOutcome.NEVER_STARTED,
+            ended_at=self._clock(),
+            text=why,
+        )
+
+    def _folder(self, claim: Claim) -> Folder:
+        return Folder(self._settings.folder / "attempts" / f"{claim.id:08d}")
+
+    def _sweep(self) -> None:
+        """Remove the oldest folders of attempts that are over."""
+        held = {self._folder(claim).path for claim in self.held()}
+        with contextlib.suppress(FileNotFoundError):
+            found = sorted((self._settings.folder / "attempts").iterdir())
+            over = [path for path in found if path not in held]
+            for path in over[:-_KEPT_FOLDERS]:
+                Folder(path).remove()
+
+    def _complain(self, what: str, exc: Exception) -> None:
+        if str(exc) != self._complaint:
+            logger.warning(what, extra={"cause": exc})
+        self._complaint = str(exc)
+
+
+def _tell(folder: Folder, signal: SignalOrder) -> None:
+    if signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
+        folder.tell(signal.kind.value)
+
+
+def _only_one(folder: Path) -> int:
+    """Lock the folder, which no two may use. Raises :class:`BookError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        raise BookError(f"another process runs jobs from {folder}: stop it first") from exc
+    except OSError as exc:
+        raise BookError(f"the folder of jobs {folder} cannot be used: {exc}") from exc
+    return fd

@@ -1,0 +1,266 @@
+"""What executors say becomes what we think: begun, ended, lost, queued again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+
+from admission.executors import handing
+from admission.executors.models import Gang, Runner
+from admission.executors.protocol import SignalKind
+from admission.executors.registry import executor_of
+from admission.jobs import progress
+from admission.jobs.models import Attempt, JobEvent, Phase
+from tests.integration.admission.executors.conftest import NODES, Scene
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_start_is_written_down_when_all_nodes_run_it(scene: Scene) -> None:
+    attempt = scene.released()
+    first, second = scene.machines
+    for _ in range(2):
+        first.obey()
+        second.obey()
+    first.obey()
+    first.orders()
+    assert scene.reconcile().began == 0
+    second.obey()
+    second.orders()
+    assert scene.reconcile().began == 1
+    attempt.refresh_from_db()
+    assert attempt.state == "running"
+    assert scene.phase(attempt).state == "running"
+    event = JobEvent.objects.get(kind="started")
+    assert event.text == f"train runs on {NODES[0]}, {NODES[1]} (attempt 1)"
+    assert scene.reconcile().began == 0
+
+
+def test_a_phase_ends_as_its_command_does(scene: Scene) -> None:
+    attempt = scene.running()
+    scene.end(attempt, outcome="exited", exit_code=0)
+    assert (attempt.state, attempt.outcome, attempt.exit_code) == ("ended", "succeeded", 0)
+    phase = scene.phase(attempt)
+    assert phase.state == "succeeded"
+    phase.job.refresh_from_db()
+    assert phase.job.state == "succeeded"
+    for machine in scene.machines:
+        assert machine.holds == {}
+
+
+def test_a_failure_fails_its_phase_and_says_why(scene: Scene) -> None:
+    attempt = scene.running()
+    scene.end(attempt, outcome="exited", exit_code=137, text="exit code 137")
+    assert (attempt.outcome, attempt.exit_code) == ("failed", 137)
+    assert "exit code 137" in attempt.why
+    assert attempt.lost_gpu_s >= 0
+    assert scene.phase(attempt).state == "failed"
+
+
+def test_a_tolerated_failure_is_queued_again_with_a_wait_that_doubles(scene: Scene) -> None:
+    restart = {"tolerance": "failure", "max_restarts": 2, "backoff_s": 10.0}
+    waits = []
+    for number in (1, 2, 3):
+        attempt = scene.running(restart=restart)
+        assert attempt.number == number
+        scene.end(attempt, outcome="exited", exit_code=1)
+        phase = scene.phase(attempt)
+        if phase.not_before is not None and phase.state == "queued":
+            assert attempt.ended_at is not None
+            waits.append((phase.not_before - scene.at).total_seconds())
+    assert waits == [pytest.approx(10, abs=0.1), pytest.approx(20, abs=0.1)]
+    assert phase.state == "failed"
+    assert phase.restarts == 2
+
+
+def test_a_crash_between_admission_and_executor_is_made_good_once(scene: Scene) -> None:
+    attempt = scene.attempt()
+    assert scene.reconcile().handed_over == 1
+    assert scene.gang(attempt).state == "offered"
+    assert scene.gang(attempt).orders.count() == 2
+    assert scene.reconcile().handed_over == 0
+    handing.hand_over([attempt], scene.now)
+    assert scene.gang(attempt).orders.count() == 2
+
+
+def test_a_crash_between_submit_and_release_is_made_good(scene: Scene) -> None:
+    attempt = scene.attempt()
+    executor_of("local").submit([handing.work_of(attempt)], scene.now)
+    assert scene.gang(attempt).state == "held"
+    scene.reconcile()
+    assert scene.gang(attempt).state == "offered"
+
+
+def test_a_gang_that_does_not_come_together_is_withdrawn_and_placed_again(
+    scene: Scene, settings: LazySettings
+) -> None:
+    attempt = scene.released()
+    scene.machines[0].obey()
+    scene.machines[0].orders()
+    done = scene.reconcile(settings.WORK_GATHER_S + 1)
+    assert (done.ended, done.requeued) == (1, 1)
+    attempt.refresh_from_db()
+    assert (attempt.outcome, attempt.started_at) == ("withdrawn", None)
+    assert attempt.why == f"{NODES[1]} did not take it within 30 s"
+    phase = scene.phase(attempt)
+    assert (phase.state, phase.restarts) == ("queued", 0)
+    # Who had claimed it never starts it.
+    assert scene.machines[0].wanted() == {attempt.key: "stop"}
+
+
+def test_a_machine_that_falls_silent_is_given_up_and_the_gang_queued_again(
+    scene: Scene, settings: LazySettings
+) -> None:
+    settings.WORK_LEASE_S = 60
+    attempt = scene.running(restart={"tolerance": "disruption"})
+    Runner.objects.filter(node=NODES[1]).update(seen_at=scene.at - timedelta(days=1))
+    gangs = Gang.objects.filter(key=attempt.key)
+    gangs.get().orders.update(claimed_at=scene.at - timedelta(days=1))
+    # Somebody is heard all the while, so it is not our ears.
+    step_s = settings.WORK_LEASE_S / 4
+    for _ in range(5):
+        next_at = scene.at + timedelta(seconds=step_s)
+        Runner.objects.filter(node=NODES[0]).update(seen_at=next_at)
+        scene.reconcile(step_s)
+    assert gangs.get().state == "stopping"
+    assert scene.machines[0].wanted() == {attempt.key: "stop"}
+    scene.machines[0].obey()
+    scene.machines[0].obey()
+    scene.reconcile()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.outcome) == ("ended", "lost")
+    assert "not heard for 60 s" in attempt.why
+    assert (scene.phase(attempt).state, scene.phase(attempt).restarts) == ("queued", 1)
+    # Heard again, it is told to end what has its successor by now.
+    assert scene.machines[1].wanted() == {attempt.key: "stop"}
+
+
+def test_silence_of_everybody_is_not_taken_for_their_end(
+    scene: Scene, settings: LazySettings
+) -> None:
+    settings.WORK_LEASE_S = 60
+    attempt = scene.running()
+    for _ in range(8):
+        scene.reconcile(settings.WORK_LEASE_S / 4)
+    assert scene.gang(attempt).state == "go"
+
+
+def test_a_server_that_was_away_gives_machines_time_to_be_heard(
+    scene: Scene, settings: LazySettings
+) -> None:
+    attempt = scene.running()
+    scene.reconcile(10 * settings.WORK_LEASE_S)
+    Runner.objects.filter(node=NODES[0]).update(seen_at=scene.at)
+    scene.reconcile(1.0)
+    assert scene.gang(attempt).state == "go"
+
+
+def test_work_that_its_executor_has_lost_is_found(scene: Scene) -> None:
+    attempt = scene.running(restart={"tolerance": "disruption"})
+    Gang.objects.all().delete()
+    done = scene.reconcile(31)
+    assert done.ended == 1
+    attempt.refresh_from_db()
+    assert attempt.outcome == "lost"
+    assert scene.phase(attempt).state == "queued"
+    assert not Gang.objects.filter(key=attempt.key).exists()
+
+
+def test_work_that_ended_long_ago_is_dropped_and_its_attempt_stays(scene: Scene) -> None:
+    attempt = scene.running()
+    scene.end(attempt, outcome="exited", exit_code=0)
+    scene.reconcile(6 * 86_400)
+    assert Gang.objects.exists()
+    scene.reconcile(2 * 86_400)
+    assert not Gang.objects.exists()
+    assert not Runner.objects.exists()
+    attempt.refresh_from_db()
+    assert attempt.exit_code == 0
+
+
+def test_work_that_no_attempt_asks_for_is_stopped(scene: Scene) -> None:
+    attempt = scene.running()
+    Attempt.objects.filter(pk=attempt.pk).delete()
+    assert scene.reconcile(31).orphans == 1
+    assert scene.machines[0].wanted() == {attempt.key: "stop"}
+
+
+def test_a_canceled_attempt_ends_as_canceled(scene: Scene) -> None:
+    attempt = scene.running()
+    Attempt.objects.filter(pk=attempt.pk).update(outcome="cancelled", why="Cancelled by ada")
+    scene.phase(attempt).job.phases.update(state="stopping")
+    scene.reconcile(31)
+    assert scene.gang(attempt).state == "stopping"
+    for _ in range(2):
+        scene.go_round()
+    scene.reconcile()
+    attempt.refresh_from_db()
+    assert (attempt.outcome, attempt.why) == ("cancelled", "Cancelled by ada")
+    assert scene.phase(attempt).state == "cancelled"
+
+
+def test_an_attempt_that_was_canceled_before_it_was_handed_over_is_never_started(
+    scene: Scene,
+) -> None:
+    attempt = scene.attempt(outcome="cancelled", why="Cancelled by ada")
+    scene.reconcile()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.outcome) == ("ended", "cancelled")
+    assert not Gang.objects.exists()
+
+
+def test_a_preempted_attempt_waits_again_at_once_and_it_is_no_restart(scene: Scene) -> None:
+    attempt = scene.running()
+    Attempt.objects.filter(pk=attempt.pk).update(outcome="preempted", why="for bigger/train")
+    executor_of("local").signal(attempt.key, SignalKind.STOP, scene.now)
+    for _ in range(2):
+        scene.go_round()
+    scene.reconcile()
+    attempt.refresh_from_db()
+    phase = scene.phase(attempt)
+    assert (attempt.outcome, phase.state, phase.restarts) == ("preempted", "queued", 0)
+    assert phase.not_before is None
+
+
+def test_a_pause_and_a_checkpoint_are_seen(scene: Scene) -> None:
+    attempt = scene.running(nodes=NODES[:1])
+    machine = scene.machines[0]
+    saved_at = scene.at - timedelta(seconds=5)
+    machine.hold(attempt.key, "paused", checkpoint_at=saved_at.timestamp())
+    machine.orders()
+    scene.reconcile()
+    attempt.refresh_from_db()
+    assert scene.phase(attempt).state == "paused"
+    assert attempt.checkpoint_at == saved_at
+    machine.hold(attempt.key, "running")
+    machine.orders()
+    scene.reconcile()
+    assert scene.phase(attempt).state == "running"
+
+
+def test_one_attempt_that_cannot_be_closed_does_not_hold_up_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = scene.running("bad", nodes=NODES[:1])
+    good = scene.running("good", nodes=NODES[1:])
+    real = progress.phase_ended
+
+    def broken(phase: Phase, *given: Any) -> None:
+        if phase.job.name == "bad":
+            raise RuntimeError("odd")
+        real(phase, *given)
+
+    for machine, attempt in zip(scene.machines, (bad, good), strict=True):
+        machine.hold(attempt.key, "ended", outcome="exited", exit_code=0)
+        machine.orders()
+    with monkeypatch.context() as patched:
+        patched.setattr(progress, "phase_ended", broken)
+        assert scene.reconcile().failed == [bad.key]
+    assert scene.phase(good).state == "succeeded"
+    assert scene.phase(bad).state == "running"
+    # What was not written down is told again.
+    assert scene.reconcile().ended == 1
+    assert scene.phase(bad).state == "succeeded"

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fleet import snapshot
+from policies import present
+from telemetry import stream
+from telemetry.directory import forget_scopes
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty Redis, and a process that does not remember the last test's database."""
+    stream.connection().flushall()
+    forget_scopes()
+    snapshot.expire()
+    present.forget()
+    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    yield
+    snapshot.expire()
+    present.forget()

@@ -1,0 +1,100 @@
+"""Jobs of the published Philly trace on a fleet that is short of power.
+
+Every job that waits has a dominant reason in every cycle. Every change that is told of starts the
+job. Starts fall into the ranges that were told when the job was queued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from admission.core.cycle import Decisions, decide
+from admission.core.estimates import Calibration, Estimate, estimates
+from admission.core.reasons import ReasonToken
+from admission.core.snapshot import ClassRules
+from admission.core.whatif import explain
+from tests.builders.queue_world import World, philly, philly_fleet
+from tests.data_sets import data_set
+
+CLASSES = {
+    "training": ClassRules("training", priority=10),
+    "experiment": ClassRules("experiment"),
+}
+POWER = {
+    ReasonToken.RACK_POWER,
+    ReasonToken.FEED_POWER,
+    ReasonToken.FEED_REDUNDANCY,
+    ReasonToken.COOLING_CAPACITY,
+}
+
+
+@dataclass
+class Played:
+    """What was seen of a trace."""
+
+    calibration: Calibration = field(default_factory=Calibration)
+    reasons: dict[ReasonToken, int] = field(default_factory=dict)
+    changes: int = 0
+    false_changes: list[str] = field(default_factory=list)
+    told: dict[str, tuple[float, Estimate]] = field(default_factory=dict)
+
+    def look(self, world: World, decisions: Decisions) -> None:
+        assert set(decisions.waiting) == set(world.pending)
+        for waiting in decisions.waiting.values():
+            assert waiting.dominant in waiting.reasons
+            token = waiting.dominant.token
+            self.reasons[token] = self.reasons.get(token, 0) + 1
+        for each in decisions.admitted:
+            if each.request.key in self.told:
+                at, given = self.told.pop(each.request.key)
+                self.calibration = self.calibration.learn(given, world.now - at)
+        new = [key for key in decisions.waiting if key not in self.told]
+        if new:
+            found = estimates(decisions, self.calibration)
+            self.told |= {key: (world.now, found[key]) for key in new if key in found}
+
+    def try_changes(self, world: World, decisions: Decisions, *, of: int) -> None:
+        """Apply every change that is told of ``of`` of the jobs that wait, and decide anew."""
+        snapshot = world.snapshot()
+        keys = list(decisions.waiting)
+        for key in keys[:: max(len(keys) // of, 1)]:
+            for each in explain(decisions, key).counterfactuals:
+                self.changes += 1
+                request = each.change.apply(world.pending[key].request, CLASSES)
+                queue = {**world.pending, key: replace(world.pending[key], request=request)}
+                again = decide(replace(snapshot, pending=tuple(queue.values())))
+                started = {one.request.key: one.placement for one in again.admitted}
+                if started.get(key) != each.placement:
+                    self.false_changes.append(f"{key} at {world.now}: {each.sentence}")
+
+
+def _play(
+    *, first_day: float, days: float, racks: int, cycle_s: float, look_each: int, of: int
+) -> Played:
+    arrivals = philly(data_set("philly-jobs"), first_day=first_day, days=days)
+    world, played = World(philly_fleet(racks=racks), classes=CLASSES), Played()
+    for number, decisions in enumerate(world.play(arrivals, cycle_s=cycle_s)):
+        played.look(world, decisions)
+        if number % look_each == 0:
+            played.try_changes(world, decisions, of=of)
+    return played
+
+
+def test_a_burst_of_the_trace_is_told_the_truth() -> None:
+    played = _play(first_day=46.27, days=0.05, racks=6, cycle_s=120.0, look_each=3, of=4)
+    assert played.changes > 10
+    assert played.false_changes == []
+    assert played.reasons.keys() & POWER
+
+
+@pytest.mark.slow
+def test_days_of_the_trace_are_told_the_truth_and_when_they_start() -> None:
+    played = _play(first_day=44.0, days=6.0, racks=16, cycle_s=300.0, look_each=40, of=5)
+    assert played.changes > 100
+    assert played.false_changes == []
+    assert played.reasons.keys() & POWER
+    assert played.calibration.starts > 1000
+    assert played.calibration.coverage is not None
+    assert 0.7 <= played.calibration.coverage <= 0.9

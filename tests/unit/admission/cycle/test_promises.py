@@ -1,0 +1,192 @@
+"""What a queue promises under any order of events.
+
+Every job that waits has a dominant reason. Every change that is told of is true: the job starts
+with the next cycle once it is applied. When nothing happens nothing more starts. A gang is whole.
+And whoever fits an empty fleet, and may, starts in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from admission.core.cycle import Decisions, decide
+from admission.core.placement import fits_empty
+from admission.core.reasons import ReasonToken, dominant
+from admission.core.request import Locality, Refusal
+from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare, Tuning
+from admission.core.whatif import explain
+from policies.scopes import Scope, ScopeKind
+from tests.builders.arrays import make_arrays
+from tests.builders.queue_world import World, make_request
+
+CLASSES = {
+    "training": ClassRules("training"),
+    "urgent": ClassRules("urgent", priority=20, preempts=True, max_running=3),
+    "small": ClassRules("small", priority=-5, max_gpus=12),
+}
+PROJECTS = {
+    "vision": ProjectShare("vision", gpu_quota=16, power_quota_w=14_000.0),
+    "speech": ProjectShare("speech", weight=3.0),
+}
+CAP = ConcurrencyCap(Scope(ScopeKind.RACK, "s1/A01"), 2, restriction_id=3, reason="hot")
+
+jobs = st.fixed_dictionaries(
+    {
+        "gpus": st.sampled_from([1, 1, 2, 4, 8, 12, 16]),
+        "project": st.sampled_from(sorted(PROJECTS)),
+        "job_class": st.sampled_from(sorted(CLASSES)),
+        "walltime_s": st.sampled_from([300.0, 1800.0, 7200.0, 1e5]),
+        "gpu_peak_w": st.sampled_from([350.0, 500.0, 700.0]),
+        "required": st.sampled_from(Locality),
+        "sites": st.sampled_from([(), ("s1",)]),
+        "preemptible": st.booleans(),
+        "is_elastic": st.booleans(),
+        "is_capped": st.booleans(),
+    }
+)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """A fleet that is short of power, with a queue, on a clock."""
+
+    world: World
+
+    @initialize(
+        sites=st.sampled_from([1, 2]),
+        racks=st.sampled_from([2, 4]),
+        budget_w=st.sampled_from([9_000.0, 13_000.0, 44_000.0]),
+        zone_w=st.sampled_from([30_000.0, 176_000.0]),
+        capped=st.booleans(),
+        reservations=st.sampled_from([1, 4]),
+        stagger_above=st.sampled_from([0.3, 0.8, 2.0]),
+    )
+    def begin(self, **values: Any) -> None:
+        fleet = make_arrays(
+            sites=values["sites"],
+            racks=values["racks"],
+            nodes=1,
+            budget_w=values["budget_w"],
+            zone_w=values["zone_w"],
+        )
+        self.world = World(
+            fleet,
+            classes=CLASSES,
+            projects=PROJECTS,
+            caps=(CAP,) if values["capped"] else (),
+            tuning=Tuning(
+                reservations=values["reservations"], stagger_above=values["stagger_above"]
+            ),
+        )
+        self.jobs = 0
+
+    @rule(some=st.lists(jobs, min_size=1, max_size=4))
+    def submit(self, some: list[dict[str, Any]]) -> None:
+        for one in some:
+            self.jobs += 1
+            is_elastic, is_capped = one["is_elastic"], one["is_capped"]
+            values = {k: v for k, v in one.items() if k not in ("is_elastic", "is_capped")}
+            self.world.submit(
+                make_request(
+                    f"j{self.jobs}/train",
+                    submitted_at=self.world.now,
+                    priority=CLASSES[one["job_class"]].priority,
+                    min_gpus=max(one["gpus"] // 2, 1) if is_elastic else one["gpus"],
+                    lowest_cap_w=0.8 * one["gpu_peak_w"] if is_capped else None,
+                    max_slowdown=0.1 if is_capped else 0.0,
+                    **values,
+                )
+            )
+
+    @precondition(lambda self: self.world.pending)
+    @rule(pick=st.integers(0, 99), is_held=st.booleans())
+    def hold(self, pick: int, is_held: bool) -> None:
+        key = sorted(self.world.pending)[pick % len(self.world.pending)]
+        held_by = "operator ann" if is_held else ""
+        self.world.pending[key] = replace(self.world.pending[key], held_by=held_by)
+
+    @precondition(lambda self: self.world.running)
+    @rule(pick=st.integers(0, 99))
+    def fail(self, pick: int) -> None:
+        self.world.end(sorted(self.world.running)[pick % len(self.world.running)])
+
+    @rule(seconds=st.sampled_from([2.0, 60.0, 600.0, 4000.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.now += seconds
+        self.world.end_due()
+
+    @rule()
+    def cycle(self) -> None:
+        decisions = self.world.cycle()
+        assert set(decisions.waiting) == set(self.world.pending)
+        for each in decisions.admitted:
+            gpus = len(each.placement.gpus)
+            assert each.request.min_gpus <= gpus <= each.request.gpus
+        for waiting in decisions.waiting.values():
+            assert waiting.dominant == dominant(list(waiting.reasons))
+            assert waiting.dominant.sentence
+            assert not waiting.trace[-1].passed or _is_next(waiting.dominant.token)
+        if not any(_is_next(each.dominant.token) for each in decisions.waiting.values()):
+            again = decide(self.world.snapshot())
+            assert again.admitted == ()
+            assert again.preempt == ()
+            self._every_change_is_true(decisions)
+
+    def _every_change_is_true(self, decisions: Decisions) -> None:
+        snapshot = self.world.snapshot()
+        for key in decisions.waiting:
+            for each in explain(decisions, key).counterfactuals:
+                changed = each.change.apply(self.world.pending[key].request, CLASSES)
+                queue = {
+                    **self.world.pending,
+                    key: replace(self.world.pending[key], request=changed),
+                }
+                found = decide(replace(snapshot, pending=tuple(queue.values())))
+                started = {one.request.key: one.placement for one in found.admitted}
+                assert started.get(key) == each.placement, (key, each)
+
+    def teardown(self) -> None:
+        """Let nothing more come: all that can ever start does."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for _ in range(10 * (self.jobs + 1)):
+            is_soon = bool(world.cycle().after.staggered) or not world.running
+            world.now = world.now + 61.0 if is_soon else max(world.next_end, world.now)
+            world.end_due()
+        for each in world.pending.values():
+            ever = fits_empty(world.cluster, each.request)
+            over_quota = not isinstance(ever, Refusal) and (
+                (each.request.project == "vision" and ever.total_w > 14_000.0)
+                or (each.request.job_class == "small" and len(ever.gpus) > 12)
+            )
+            assert each.held_by or isinstance(ever, Refusal) or over_quota, each
+
+
+def _is_next(token: ReasonToken) -> bool:
+    """Whether a job was found to fit in the last round, and starts with the next cycle."""
+    return token is ReasonToken.BEHIND_HIGHER_PRIORITY
+
+
+_SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+QueueMachine.TestCase.settings = settings(_SETTINGS, max_examples=8, stateful_step_count=8)
+TestQueue = QueueMachine.TestCase
+
+
+@pytest.mark.slow
+def test_promises_hold_for_longer() -> None:
+    run_state_machine_as_test(
+        QueueMachine, settings=settings(_SETTINGS, max_examples=150, stateful_step_count=20)
+    )

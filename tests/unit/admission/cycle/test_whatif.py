@@ -1,0 +1,202 @@
+"""Why a job waits, and what would start it: every change that is told of is true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.core.cycle import Admission, Waiting, decide
+from admission.core.reasons import ReasonToken
+from admission.core.request import Locality
+from admission.core.snapshot import ClassRules, Pending, ProjectShare, Tuning
+from admission.core.whatif import Change, Counterfactual, Explanation, dry_run, explain
+from tests.builders.arrays import make_arrays
+from tests.builders.queue_world import World, make_request
+
+CALM = Tuning(stagger_above=2.0)
+
+
+def _world(*, racks: int = 1, nodes: int = 1, sites: int = 1, **values: Any) -> World:
+    fleet = {name: values.pop(name) for name in ("budget_w", "zone_w", "pdu_w") if name in values}
+    return World(make_arrays(sites=sites, racks=racks, nodes=nodes, **fleet), tuning=CALM, **values)
+
+
+def _explained(world: World, job: str = "a") -> Explanation:
+    """Explain a job, and hold each change to what it promises."""
+    found = explain(world.cycle(), f"{job}/train")
+    for each in found.counterfactuals:
+        assert starts(world, f"{job}/train", each), each
+    return found
+
+
+def starts(world: World, key: str, change: Counterfactual) -> bool:
+    """Whether a job starts with the next cycle once the change is applied."""
+    request = change.change.apply(world.pending[key].request, world.classes)
+    pending = {**world.pending, key: replace(world.pending[key], request=request)}
+    decisions = decide(replace(world.snapshot(), pending=tuple(pending.values())))
+    started = {each.request.key: each.placement for each in decisions.admitted}
+    return started.get(key) == change.placement
+
+
+def _changes(found: Explanation) -> list[dict[str, Any]]:
+    return [each.change.as_json() for each in found.counterfactuals]
+
+
+def test_a_job_over_its_power_starts_under_a_cap_and_is_told_how_much_slower() -> None:
+    world = _world(budget_w=8_000.0)
+    world.submit(make_request("a/train", gpus=8, lowest_cap_w=690.0))
+    found = _explained(world)
+    assert found.dominant.token is ReasonToken.RACK_POWER
+    [change] = [each for each in found.counterfactuals if each.change.gpus is None]
+    assert change.change.lowest_cap_w is not None
+    assert change.change.lowest_cap_w % 5.0 == 0.0
+    assert 0.0 < change.slowdown <= (change.change.max_slowdown or 0.0)
+    assert change.sentence.startswith("starts now at ")
+    assert "W per GPU (" in change.sentence
+
+
+def test_a_job_starts_with_fewer_gpus() -> None:
+    world = _world()
+    world.submit(make_request("b/train", gpus=3, walltime_s=60.0))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=8))
+    found = _explained(world)
+    assert {"gpus": 5} in _changes(found)
+    [change] = found.counterfactuals
+    assert change.slowdown == pytest.approx(3 / 8)
+    assert change.sentence == "starts now with 5 of its 8 GPUs (38 % slower)"
+
+
+def test_gpus_by_the_node_stay_so() -> None:
+    world = _world(racks=4)
+    world.submit(make_request("b/train", gpus=3, walltime_s=60.0))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=32, gpus_per_node=8))
+    assert {"gpus": 24} in _changes(_explained(world))
+
+
+def test_a_job_starts_at_another_site() -> None:
+    world = _world(sites=2)
+    world.submit(make_request("b/train", gpus=8, sites=("s1",)))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=8, sites=("s1",)))
+    found = _explained(world)
+    assert {"sites": ["s1", "s2"]} in _changes(found)
+    assert "starts now at site s2" in [each.sentence for each in found.counterfactuals]
+
+
+def test_a_job_starts_further_apart() -> None:
+    world = _world(racks=2)
+    for name in "bc":
+        world.submit(make_request(f"{name}/train", gpus=5, required=Locality.NODE))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=6, required=Locality.NODE))
+    found = _explained(world)
+    assert any("locality" in each for each in _changes(found))
+
+
+def test_a_job_starts_in_a_class_that_has_a_place_free() -> None:
+    classes = {
+        "training": ClassRules("training", priority=5, max_running=1),
+        "other": ClassRules("other", priority=2),
+    }
+    world = _world(classes=classes)
+    world.submit(make_request("b/train", priority=5))
+    world.cycle()
+    world.submit(make_request("a/train", priority=5))
+    found = _explained(world)
+    assert found.dominant.token is ReasonToken.CONCURRENCY_CAP
+    assert _changes(found) == [{"job_class": "other"}]
+
+
+def test_where_one_change_is_not_enough_two_are_tried() -> None:
+    world = _world(racks=2, budget_w=5_000.0)
+    world.submit(make_request("b/train", gpus=2, required=Locality.NODE, walltime_s=60.0))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=16))
+    found = _explained(world)
+    assert found.counterfactuals
+
+
+def test_a_job_over_its_quota_starts_with_what_is_left_of_it() -> None:
+    world = _world(projects={"vision": ProjectShare("vision", gpu_quota=6)})
+    world.submit(make_request("a/train", gpus=8))
+    found = _explained(world)
+    assert found.dominant.token is ReasonToken.QUOTA_EXCEEDED
+    assert {"gpus": 6} in _changes(found)
+
+
+def test_a_held_job_is_told_of_nothing_that_does_not_help() -> None:
+    world = _world()
+    world.submit(make_request("a/train"), held_by="operator ann")
+    assert _explained(world).counterfactuals == ()
+
+
+def test_all_reasons_are_told_by_precedence_each_once() -> None:
+    world = _world(projects={"vision": ProjectShare("vision", gpu_quota=6)}, budget_w=8_000.0)
+    world.submit(make_request("b/train", gpus=4))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=8))
+    found = _explained(world)
+    tokens = [each.token for each in found.reasons]
+    assert tokens[0] is found.dominant.token is ReasonToken.QUOTA_EXCEEDED
+    assert ReasonToken.GPU_SHORTAGE in tokens
+    assert len(tokens) == len(set(tokens))
+
+
+def test_what_others_took_in_the_same_cycle_is_said() -> None:
+    world = _world()
+    world.submit(make_request("b/train", gpus=8, priority=5))
+    world.submit(make_request("a/train", gpus=8))
+    tokens = {each.token for each in _explained(world).reasons}
+    assert tokens >= {ReasonToken.GPU_SHORTAGE, ReasonToken.BEHIND_HIGHER_PRIORITY}
+
+
+def test_nobody_waits_whom_nobody_knows() -> None:
+    with pytest.raises(KeyError):
+        explain(_world().cycle(), "nobody/train")
+
+
+def test_a_change_says_what_it_changes_and_nothing_else() -> None:
+    request = make_request("a/train", gpus=8, required=Locality.NODE, preferred=Locality.NODE)
+    changed = Change(locality=Locality.SWITCH_DOMAIN).apply(request, {})
+    assert replace(changed, required=Locality.NODE, preferred=Locality.NODE) == request
+    assert Change(locality=Locality.SWITCH_DOMAIN).as_json() == {"locality": "switch-domain"}
+
+
+def test_a_class_that_is_not_there_is_refused() -> None:
+    with pytest.raises(KeyError):
+        Change(job_class="gone").apply(make_request(), {})
+
+
+# --- Dry run --------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_where_a_job_would_stand() -> None:
+    world = _world()
+    pending = Pending(make_request("new/train", gpus=8))
+    found = dry_run(world.cycle(), pending).outcome
+    assert isinstance(found, Admission)
+    world.submit(pending.request)
+    assert world.cycle().admitted[0].placement == found.placement
+
+
+def test_a_dry_run_says_what_would_be_in_the_way_and_what_would_help() -> None:
+    world = _world()
+    world.submit(make_request("runs/train", gpus=4, walltime_s=60.0))
+    world.submit(make_request("first/train", gpus=8, walltime_s=60.0, priority=-1))
+    decisions = world.cycle()
+    found = dry_run(decisions, Pending(make_request("new/train", gpus=8, walltime_s=50.0)))
+    assert isinstance(found.outcome, Waiting)
+    assert found.outcome.position == 1
+    assert found.outcome.trace[0].sentence.startswith("1 of 2 by points")
+    assert [each.change.gpus for each in found.counterfactuals] == [4]
+
+
+def test_a_dry_run_tells_a_specification_that_is_wrong_by_now() -> None:
+    world = _world()
+    found = dry_run(world.cycle(), Pending(make_request(), spec_error="its class is gone")).outcome
+    assert isinstance(found, Waiting)
+    assert found.dominant.token is ReasonToken.SPEC_INVALID

@@ -1,0 +1,123 @@
+"""The mailbox without its tables: the same decisions over rows that are never saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from admission.executors.exchange import take, told
+from admission.executors.gangs import GangView, PartView, settle
+from admission.executors.mailbox import moment
+from admission.executors.models import Gang, NodeOrder
+from admission.executors.protocol import WorkOutcomeKind
+from headroom.work.contract import WorkOrders, WorkOutcome, WorkReport, WorkReports
+
+GATHER_S = 30.0
+
+
+@dataclass
+class PureMailbox:
+    """What the server holds, and what it answers to each machine."""
+
+    now: float = 1_000_000.0
+    gangs: dict[str, Gang] = field(default_factory=dict)
+    orders: dict[str, list[NodeOrder]] = field(default_factory=dict)
+
+    def release(self, key: str, nodes: Sequence[str]) -> None:
+        job, phase, number = key.split("/")
+        work = {
+            "job": job, "phase": phase, "number": int(number), "command": ["true"], "env": {},
+            "walltime_s": None, "grace_s": 1.0,
+        }  # fmt: skip
+        gang = Gang(
+            pk=len(self.gangs) + 1, key=key, executor="local", work=work,
+            state=Gang.State.OFFERED, offered_at=moment(self.now),
+        )  # fmt: skip
+        self.gangs[key] = gang
+        self.orders[key] = [
+            NodeOrder(gang=gang, node_id=rank, node=node, rank=rank, gpus=[0], gpus_of_node=1)
+            for rank, node in enumerate(nodes)
+        ]
+
+    def stop(self, key: str) -> None:
+        gang = self.gangs[key]
+        if gang.state != Gang.State.ENDED:
+            gang.outcome = gang.outcome or WorkOutcomeKind.STOPPED
+            self.settle(key)
+
+    def give_up(self, key: str, node: str) -> None:
+        """Take a machine's part for lost, as after its lease."""
+        if self.gangs[key].state not in (Gang.State.GO, Gang.State.STOPPING):
+            return
+        for order in self.orders[key]:
+            if order.node == node and order.state != NodeOrder.State.ENDED:
+                order.state, order.outcome = NodeOrder.State.ENDED, WorkOutcome.LOST
+        self.settle(key)
+
+    def settle(self, key: str) -> None:
+        gang = self.gangs[key]
+        view = GangView(
+            gang.state, gang.outcome, gang.why,
+            gang.offered_at.timestamp() if gang.offered_at else None,
+        )  # fmt: skip
+        parts = [
+            PartView(order.node, order.state, order.outcome, order.exit_code)
+            for order in self.orders[key]
+        ]
+        verdict = settle(view, parts, self.now, GATHER_S)
+        if verdict.state == Gang.State.GO and gang.go_at is None:
+            gang.go_at = moment(self.now)
+        gang.state, gang.outcome, gang.why = verdict.state, verdict.outcome, verdict.why
+        if verdict.never_started:
+            for order in self.orders[key]:
+                order.state = NodeOrder.State.ENDED
+
+    def exchange(self, node: str, store: str, reports: Sequence[WorkReport]) -> WorkOrders:
+        by_key = {(report.attempt, report.node): report for report in reports}
+        for (key, _), report in by_key.items():
+            for order in self.orders.get(key, []):
+                if order.node == node:
+                    state = self.gangs[key].state
+                    take(order, state, report, store, moment(self.now))
+            if key in self.gangs:
+                self.settle(key)
+        rows = [
+            order
+            for orders in self.orders.values()
+            for order in orders
+            if order.node == node
+            and (order.state != NodeOrder.State.ENDED or (order.gang.key, node) in by_key)
+        ]
+        orders = list(told(rows, by_key, store, self._nodes()))
+        return WorkOrders(now=self.now, orders=orders, poll_s=2.0, report_s=30.0)
+
+    def _nodes(self) -> Mapping[str, list[str]]:
+        return {key: [order.node for order in orders] for key, orders in self.orders.items()}
+
+
+@dataclass
+class Line:
+    """What a machine's runner talks to: the mailbox over a network that loses and delays."""
+
+    mailbox: PureMailbox
+    node: str
+    #: "ok", "request lost", "answer lost" or "stale": an answer of before, in place of the new one
+    mood: str = "ok"
+    heard: list[WorkOrders] = field(default_factory=list)
+
+    def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders:
+        return self._answer(store, [])
+
+    def report_work(self, reports: WorkReports, *, timeout_s: float | None = None) -> WorkOrders:
+        return self._answer(reports.store, reports.reports)
+
+    def _answer(self, store: str, reports: Sequence[WorkReport]) -> WorkOrders:
+        from headroom.errors import Unavailable
+
+        if self.mood == "request lost":
+            raise Unavailable("lost")
+        answer = self.mailbox.exchange(self.node, store, reports)
+        self.heard.append(answer)
+        if self.mood == "answer lost":
+            raise Unavailable("lost")
+        return self.heard[len(self.heard) // 2] if self.mood == "stale" else answer

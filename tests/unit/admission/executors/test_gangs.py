@@ -1,0 +1,111 @@
+"""When a gang goes, when it is withdrawn, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.executors.gangs import GangView, PartView, Verdict, settle
+from admission.executors.models import Gang, NodeOrder
+
+S, P = Gang.State, NodeOrder.State
+OFFERED = GangView(S.OFFERED, offered_at=100.0)
+GO = GangView(S.GO, offered_at=100.0)
+
+
+def ended(
+    node: str = "n1",
+    outcome: str = "exited",
+    code: int | None = 0,
+    *,
+    at: float = 1.0,
+    text: str = "",
+) -> PartView:
+    return PartView(node, P.ENDED, outcome, code, text, at)
+
+
+def parts(*states: str) -> list[PartView]:
+    return [PartView(f"n{i + 1}", state) for i, state in enumerate(states)]
+
+
+def judged(gang: GangView, found: list[PartView], now: float = 110.0) -> Verdict:
+    verdict = settle(gang, found, now, gather_s=30.0)
+    if not verdict.never_started:
+        again = GangView(verdict.state, verdict.outcome, verdict.why, gang.offered_at)
+        assert settle(again, found, now, gather_s=30.0) == verdict
+    return verdict
+
+
+def test_a_gang_goes_when_all_of_its_nodes_have_claimed_it() -> None:
+    assert judged(OFFERED, parts(P.CLAIMED, P.OFFERED)).state == S.OFFERED
+    assert judged(OFFERED, parts(P.CLAIMED, P.CLAIMED)).state == S.GO
+
+
+def test_a_gang_that_does_not_come_together_in_time_is_withdrawn_from_all() -> None:
+    verdict = judged(OFFERED, parts(P.CLAIMED, P.OFFERED), now=130.1)
+    assert (verdict.state, verdict.outcome, verdict.never_started) == (S.ENDED, "withdrawn", True)
+    assert verdict.why == "n2 did not take it within 30 s"
+
+
+def test_many_that_are_late_are_told_in_short() -> None:
+    verdict = judged(OFFERED, parts(*[P.OFFERED] * 5), now=131.0)
+    assert verdict.why == "n1, n2, n3 and 2 more did not take it within 30 s"
+
+
+def test_all_that_have_claimed_it_at_the_last_moment_go() -> None:
+    assert judged(OFFERED, parts(P.CLAIMED, P.CLAIMED), now=500.0).state == S.GO
+
+
+def test_one_that_refuses_ends_it_for_all_before_it_began() -> None:
+    verdict = judged(OFFERED, [ended(outcome="never_started", text="it was here before"),
+                               PartView("n2", P.CLAIMED)])  # fmt: skip
+    assert (verdict.outcome, verdict.never_started) == ("withdrawn", True)
+    assert verdict.why == "n1: it was here before"
+
+
+@pytest.mark.parametrize("state", [S.HELD, S.OFFERED])
+def test_what_is_told_to_stop_before_it_goes_ends_at_once(state: str) -> None:
+    verdict = judged(GangView(state, "stopped", "cancelled by ada", 100.0), parts(P.CLAIMED))
+    assert verdict == Verdict(S.ENDED, "stopped", "cancelled by ada", never_started=True)
+
+
+def test_what_is_told_to_stop_while_it_runs_ends_when_all_have() -> None:
+    told = GangView(S.GO, "stopped", "cancelled by ada", 100.0)
+    assert judged(told, parts(P.RUNNING, P.RUNNING)).state == S.STOPPING
+    stopping = GangView(S.STOPPING, "stopped", "cancelled by ada", 100.0)
+    one_left = [ended(outcome="stopped"), PartView("n2", P.RUNNING)]
+    assert judged(stopping, one_left).state == S.STOPPING
+    both = [ended("n1", "stopped", 143), ended("n2", "stopped", 143)]
+    assert judged(stopping, both) == Verdict(S.ENDED, "stopped", "cancelled by ada")
+
+
+def test_one_node_that_is_done_does_not_end_the_others() -> None:
+    assert judged(GO, [ended(), PartView("n2", P.RUNNING)]).state == S.GO
+    assert judged(GO, [ended(), ended("n2")]) == Verdict(S.ENDED, "succeeded", "")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "expected"),
+    [
+        ("exited", 1, "failed"),
+        ("timed_out", 143, "timed_out"),
+        ("lost", None, "lost"),
+        ("stopped", 143, "stopped"),
+        ("never_started", None, "lost"),
+    ],
+)
+def test_one_node_that_fails_takes_the_others_along(
+    outcome: str, code: int | None, expected: str
+) -> None:
+    verdict = judged(GO, [ended("n1", outcome, code), PartView("n2", P.RUNNING)])
+    assert (verdict.state, verdict.outcome) == (S.STOPPING, expected)
+    assert verdict.why.startswith("n1: ")
+
+
+def test_the_first_failure_counts_and_not_what_it_brought_about() -> None:
+    found = [ended("n1", code=134, at=12.0), ended("n2", code=1, at=11.0)]
+    assert judged(GO, found) == Verdict(S.ENDED, "failed", "n2: exit code 1")
+
+
+def test_what_was_done_before_it_heard_of_a_stop_has_succeeded() -> None:
+    stopping = GangView(S.STOPPING, "stopped", "cancelled", 100.0)
+    assert judged(stopping, [ended(), ended("n2")]).outcome == "succeeded"

@@ -1,0 +1,116 @@
+"""Answers of the server about jobs, as its API gives them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+NOW = 1_790_000_000.0
+
+
+def at(ago_s: float) -> str:
+    return datetime.fromtimestamp(NOW - ago_s, UTC).isoformat()
+
+
+def make_reason(token: str = "FeedPowerHeadroom", **given: Any) -> dict[str, Any]:
+    fields = {
+        "token": token, "need": 41_200.0, "have": 36_800.0, "short": 4_400.0, "unit": "W",
+        "scope_kind": "power_domain", "scope_name": "oslo/feed-b2", "evidence": {},
+        "sentence": "needs 41.2 kW on feed b2, which has 36.8 kW: short 4.4 kW",
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_placement(**given: Any) -> dict[str, Any]:
+    fields = {
+        "gpus": 64, "nodes": 8, "sites": ["oslo"], "racks": ["oslo/A01", "oslo/A02"],
+        "power_cap_w": 550.0, "total_w": 52_400.0, "slowdown": 0.04, "locality": "site",
+        "comm_ratio": None, "comm_model": "", "warnings": [],
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_fix(sentence: str = "starts now at 550 W per GPU (4 % slower)") -> dict[str, Any]:
+    change = {"lowest_cap_w": 550.0}
+    placement = make_placement()
+    return {"change": change, "sentence": sentence, "slowdown": 0.04, "placement": placement}
+
+
+def make_phase(name: str = "train", **given: Any) -> dict[str, Any]:
+    fields = {
+        "name": name, "needs": [], "state": "queued", "gpus": 64, "held_by": "",
+        "hold_reason": "", "not_before": None, "queued_at": at(38 * 60), "started_at": None,
+        "ended_at": None, "expected_end_at": None, "restarts": 0, "reason": "FeedPowerHeadroom",
+        "reason_since": at(60), "attempts": [],
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_job(name: str = "llama-ft-12", **given: Any) -> dict[str, Any]:
+    fields = {
+        "name": name, "project": "vision", "job_class": "high-density-training", "priority": 0,
+        "state": "queued", "fallback_state": "primary-site", "revision": 1,
+        "submitted_by": "ada", "submitted_at": at(38 * 60), "ended_at": None, "labels": {},
+        "phases": [make_phase()],
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_estimate(p10_s: float | None = 1080.0, p90_s: float | None = 2100.0) -> dict[str, Any]:
+    return {"p10_s": p10_s, "p50_s": p10_s, "p90_s": p90_s, "basis": ""}
+
+
+def make_explained(phase: str = "train", **given: Any) -> dict[str, Any]:
+    fields = {
+        "phase": phase, "reasons": [make_reason()], "position": 3, "trace": [],
+        "counterfactuals": [make_fix()], "estimate": make_estimate(),
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_explanation(*phases: dict[str, Any], **given: Any) -> dict[str, Any]:
+    found = list(phases) or [make_explained()]
+    return {"job": "llama-ft-12", "state": "queued", "at": at(0), "phases": found, **given}
+
+
+def make_queued(position: int = 1, **given: Any) -> dict[str, Any]:
+    fields = {
+        "position": position, "job": "llama-ft-12", "phase": "train", "project": "vision",
+        "what": "llama-ft-12/train", "job_class": "high-density-training", "gpus": 64,
+        "queued_at": at(38 * 60), "reason": "FeedPowerHeadroom",
+        "sentence": "needs 41.2 kW on feed b2, which has 36.8 kW: short 4.4 kW",
+        "estimate": make_estimate(),
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_queue(*rows: dict[str, Any], **given: Any) -> dict[str, Any]:
+    counts = [
+        {"job_class": "high-density-training", "reason": "FeedPowerHeadroom", "count": 2,
+         "oldest_s": 2280.0},
+        {"job_class": "checkpoint-heavy", "reason": "GpuShortage", "count": 1, "oldest_s": 60.0},
+        {"job_class": "checkpoint-heavy", "reason": "FeedPowerHeadroom", "count": 1,
+         "oldest_s": 90.0},
+    ]  # fmt: skip
+    fields = {"at": at(2), "waiting": 4, "running": 9, "counts": counts, "queue": list(rows)}
+    return {**fields, **given}
+
+
+def make_tried(phase: str = "train", **given: Any) -> dict[str, Any]:
+    fields = {
+        "phase": phase, "starts": True, "after": [], "placement": make_placement(),
+        "reasons": [], "position": None, "trace": [], "counterfactuals": [],
+    }  # fmt: skip
+    return {**fields, **given}
+
+
+def make_dry_run(*phases: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "dry_run": True, "project": "vision", "job_class": "high-density-training", "at": at(0),
+        "phases": list(phases) or [make_tried()],
+    }  # fmt: skip
+
+
+def make_event(number: int, text: str, *, phase: str = "", kind: str = "reason") -> dict[str, Any]:
+    return {"id": number, "at": at(60 - number), "phase": phase, "kind": kind, "text": text,
+            "data": {}}  # fmt: skip

@@ -1,0 +1,258 @@
+"""The commands about jobs, against a stand-in for the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from headroom.cli import main
+from headroom.client import Client
+from headroom.jobs import commands
+from headroom.jobs.asking import Jobs
+from tests.unit.headroom.fake_server import LOST, Answer, FakeServer, Request
+from tests.unit.headroom.jobs.answers import (
+    make_dry_run,
+    make_event,
+    make_explanation,
+    make_job,
+    make_phase,
+    make_queue,
+    make_queued,
+    make_reason,
+    make_tried,
+)
+
+SPEC = """\
+name: llama-ft-12
+project: vision
+class: high-density-training
+phases:
+  - name: train
+    gang: {gpus: 64}
+    walltime_s: 3600
+    command: [python, train.py]
+"""
+JOB = "/api/v1/jobs/llama-ft-12"
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("HEADROOM_TOKEN", "hru_secret")
+    monkeypatch.setattr(commands, "_WATCH_EVERY_S", 0.0)
+
+    def invoke(*args: str, **given: Any) -> Result:
+        return CliRunner().invoke(main, [*args, "--server", server.url], **given)
+
+    return invoke
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def asked(server: FakeServer, path: str) -> Request:
+    return next(each for each in server.requests if each.path == path)
+
+
+def test_a_job_is_submitted_as_it_was_written(server: FakeServer, run: Run, spec: str) -> None:
+    server.answers["POST", "/api/v1/jobs"] = make_job()
+    result = run("submit", spec, "--key", "run-7")
+    assert result.exit_code == 0, result.output
+    assert "llama-ft-12 is queued: 1 phase, 64 GPUs at most." in result.output
+    request = asked(server, "/api/v1/jobs")
+    assert request.body.decode() == SPEC
+    assert request.headers["Content-Type"] == "application/yaml"
+    assert request.headers["Idempotency-Key"] == "run-7"
+    assert request.headers["Authorization"] == "Bearer hru_secret"
+
+
+def test_json_and_standard_input_are_taken(
+    server: FakeServer, run: Run, spec: str, tmp_path: Path
+) -> None:
+    server.answers["POST", "/api/v1/jobs"] = make_job()
+    assert run("submit", "-", input=SPEC).exit_code == 0
+    path = tmp_path / "job.json"
+    phase = {"name": "train", "gang": {"gpus": 8}, "walltime_s": 60}
+    path.write_text(
+        json.dumps({"project": "vision", "class": "checkpoint-heavy", "phases": [phase]})
+    )
+    assert run("submit", str(path)).exit_code == 0
+    assert [each.headers["Content-Type"] for each in server.requests] == [
+        "application/yaml", "application/json",
+    ]  # fmt: skip
+
+
+def test_a_bad_specification_is_not_sent(server: FakeServer, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        SPEC.replace("gpus: 64", "gpus: 64, min_gpus: 128").replace("project", "projet")
+    )
+    result = run("submit", str(path))
+    assert result.exit_code == 1
+    assert "projet" in result.output
+    assert "nothing was submitted" in result.output
+    assert server.requests == []
+    assert run("submit", str(tmp_path / "none.yaml")).exit_code == 1
+
+
+def test_all_that_the_server_finds_wrong_is_told(server: FakeServer, run: Run, spec: str) -> None:
+    errors = [
+        {"code": "unknown_project", "message": "there is no project 'vision'", "field": "project",
+         "hint": "do you mean 'visions'?"},
+        {"code": "unknown_class", "message": "there is no class", "field": "class", "hint": ""},
+    ]  # fmt: skip
+    body = msgspec.json.encode({"error": errors[0], "errors": errors})
+    server.answers["POST", "/api/v1/jobs"] = Answer(400, body)
+    result = run("submit", spec)
+    assert result.exit_code == 1
+    assert "unknown_project at project: there is no project 'vision' (do you mean" in result.output
+    assert "unknown_class at class: there is no class" in result.output
+
+
+def test_a_dry_run_submits_nothing_and_says_by_its_status_whether_it_would_wait(
+    server: FakeServer, run: Run, spec: str
+) -> None:
+    server.answers["POST", "/api/v1/jobs"] = make_dry_run()
+    result = run("submit", spec, "--dry-run")
+    assert result.exit_code == 0
+    assert "train would begin at once" in result.output
+    assert asked(server, "/api/v1/jobs").query == {"dry_run": "1"}
+    waits = make_tried(starts=False, placement=None, reasons=[make_reason()], position=4)
+    server.answers["POST", "/api/v1/jobs"] = make_dry_run(waits)
+    result = run("submit", spec, "--dry-run")
+    assert result.exit_code == 3
+    assert "would wait at position 4" in result.output
+
+
+def test_the_queue_is_shown(server: FakeServer, run: Run) -> None:
+    server.answers["GET", "/api/v1/queue"] = make_queue(make_queued())
+    result = run("queue", "--count", "1")
+    assert result.exit_code == 0
+    assert result.output.startswith("4 wait, 9 run")
+    assert asked(server, "/api/v1/queue").query == {"count": "1"}
+    assert json.loads(run("queue", "--json").output) == make_queue(make_queued())
+
+
+def test_a_job_is_explained(server: FakeServer, run: Run) -> None:
+    server.answers["GET", f"{JOB}/explain"] = make_explanation()
+    server.answers["GET", JOB] = make_job()
+    result = run("explain", "llama-ft-12")
+    assert result.exit_code == 0
+    assert "needs 41.2 kW on feed b2" in result.output
+    assert "starts now at 550 W per GPU" in result.output
+    assert json.loads(run("explain", "llama-ft-12", "--json").output) == make_explanation()
+
+
+@pytest.mark.parametrize("verb", ["cancel", "hold", "release"])
+def test_jobs_are_acted_on_one_after_the_other(server: FakeServer, run: Run, verb: str) -> None:
+    for name in ("a", "b"):
+        server.answers["POST", f"/api/v1/jobs/{name}/{verb}"] = make_job(name)
+    why = ["--why", "too hot"] if verb != "release" else []
+    result = run(verb, "a", "b", *why)
+    assert result.exit_code == 0, result.output
+    assert [line.split()[0] for line in result.output.splitlines()] == ["a", "b"]
+    body = {"why": "too hot"} if why else {}
+    assert json.loads(asked(server, f"/api/v1/jobs/a/{verb}").body) == body
+
+
+def test_a_name_is_quoted(server: FakeServer, run: Run) -> None:
+    run("cancel", "a/../b")
+    assert server.requests[0].path == "/api/v1/jobs/a%2F..%2Fb/cancel"
+
+
+def test_an_unknown_job_is_an_error_in_one_line(run: Run) -> None:
+    result = run("explain", "nobody")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: 404")
+    assert len(result.output.splitlines()) == 1
+
+
+# --- watch ---------------------------------------------------------------------------------------
+
+
+class Course:
+    """A job that goes on each time that it is looked at."""
+
+    def __init__(self, server: FakeServer, *states: str) -> None:
+        self._states = list(states)
+        self._server = server
+        self._looks = 0
+        self._told: list[dict[str, Any]] = []
+        self._usual = server.answer
+        server.answer = self.answer  # type: ignore[method-assign]
+
+    def answer(self, request: Request) -> Answer:
+        if request.path == JOB:
+            state = self._states[min(self._looks, len(self._states) - 1)]
+            self._looks += 1
+            if state == "lost":
+                return LOST
+            number = len(self._told) + 1
+            if self._looks <= len(self._states):
+                self._told.insert(0, make_event(number, f"is {state} now", phase="train"))
+            phases = [make_phase(state=state, reason="")]
+            return Answer(200, msgspec.json.encode(make_job(state=state, phases=phases)))
+        if request.path == f"{JOB}/events":
+            page = {"next": None, "previous": None, "results": self._told}
+            return Answer(200, msgspec.json.encode(page))
+        return self._usual(request)
+
+
+@pytest.mark.parametrize(("end", "status"), [("succeeded", 0), ("failed", 4), ("cancelled", 5)])
+def test_a_job_is_followed_until_it_is_over(
+    server: FakeServer, run: Run, end: str, status: int
+) -> None:
+    Course(server, "queued", "running", end)
+    result = run("watch", "llama-ft-12")
+    assert result.exit_code == status
+    lines = result.output.splitlines()
+    assert [line.partition("  ")[2] for line in lines[:3]] == [
+        "train: is queued now", "train: is running now", f"train: is {end} now",
+    ]  # fmt: skip
+    assert f"llama-ft-12 {end}" in lines[3]
+
+
+def test_a_server_that_is_away_is_waited_for(server: FakeServer) -> None:
+    Course(server, "queued", "lost", "lost", "succeeded")
+    complaints: list[str] = []
+    with Client(server.url, "hru_secret", timeout_s=5) as client:
+        told = list(
+            Jobs(client).watch(
+                "llama-ft-12", every_s=0.0, sleep=lambda seconds: None, complain=complaints.append
+            )
+        )
+    assert [each["text"] for each in told] == ["is queued now", "is succeeded now"]
+    assert len(complaints) == 1
+
+
+def test_ctrl_c_ends_the_command_and_not_the_job(
+    server: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any, **also: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Jobs, "watch", interrupted)
+    result = run("watch", "llama-ft-12")
+    assert result.exit_code == 130
+    assert "goes on; to end it: headroom cancel llama-ft-12" in result.output
+    assert not any("cancel" in each.path for each in server.requests)
+
+
+def test_submitting_and_following_are_one_command(server: FakeServer, run: Run, spec: str) -> None:
+    server.answers["POST", "/api/v1/jobs"] = make_job()
+    Course(server, "running", "failed")
+    result = run("submit", spec, "--watch")
+    assert result.exit_code == 4
+    assert "is running now" in result.output
+    assert run("submit", spec, "--watch", "--json").exit_code == 2

@@ -1,0 +1,160 @@
+"""What the command line says of jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from headroom.jobs import words
+from tests.unit.headroom.jobs.answers import (
+    NOW,
+    at,
+    make_dry_run,
+    make_estimate,
+    make_explained,
+    make_explanation,
+    make_fix,
+    make_job,
+    make_phase,
+    make_placement,
+    make_queue,
+    make_queued,
+    make_reason,
+    make_tried,
+)
+
+
+@pytest.mark.parametrize(
+    ("p10_s", "p90_s", "said"),
+    [
+        (1080.0, 2100.0, "18\N{EN DASH}35 min"),
+        (30.0, 45.0, "30\N{EN DASH}45 s"),
+        (45.0, 600.0, "45 s to 10 min"),
+        (600.0, 10_000.0, "10 min to 2 h 47 min"),
+        (600.0, 610.0, "10 min"),
+        (3 * 3600.0, 5 * 3600.0, "3\N{EN DASH}5 h"),
+        (3 * 3600.0, 3.5 * 3600.0, "3 h to 3 h 30 min"),
+        (None, None, ""),
+    ],
+)
+def test_estimates_are_ranges(p10_s: float | None, p90_s: float | None, said: str) -> None:
+    assert words.estimated(make_estimate(p10_s, p90_s)) == said
+
+
+def test_why_a_job_waits_and_what_would_start_it() -> None:
+    phase = make_explained(
+        reasons=[
+            make_reason(),
+            make_reason("GpuShortage", sentence="needs 64 GPUs, and 8 are free"),
+        ],
+        counterfactuals=[make_fix(), make_fix("starts now at site bergen")],
+    )
+    assert list(words.explained(make_explanation(phase), make_job(), NOW)) == [
+        "llama-ft-12/train waits, for 38 min now: needs 41.2 kW on feed b2, which has 36.8 kW: "
+        "short 4.4 kW (FeedPowerHeadroom).",
+        "  also: needs 64 GPUs, and 8 are free (GpuShortage)",
+        "  starts now at 550 W per GPU (4 % slower)",
+        "          or at site bergen",
+        "  otherwise in 18\N{EN DASH}35 min",
+        "  position 3 in the queue",
+    ]
+
+
+def test_without_a_way_the_estimate_stands_alone() -> None:
+    phase = make_explained(counterfactuals=[], estimate=make_estimate())
+    lines = list(words.explained(make_explanation(phase), make_job(), NOW))
+    assert lines[1] == "  likely to begin in 18\N{EN DASH}35 min"
+    unknown = make_explained(counterfactuals=[], estimate=None)
+    assert len(list(words.explained(make_explanation(unknown), make_job(), NOW))) == 2
+
+
+def test_phases_that_do_not_wait_are_told_as_they_are() -> None:
+    done = make_phase("prepare", state="succeeded")
+    runs = make_phase("train", state="running", started_at=at(300))
+    lines = list(words.explained(make_explanation(phases=[]), make_job(phases=[done, runs]), NOW))
+    assert lines == [
+        "llama-ft-12/prepare has succeeded.",
+        "llama-ft-12/train is running, begun 5 min ago.",
+    ]
+    over = make_explanation(state="cancelled", phases=[])
+    assert list(words.explained(over, make_job(), NOW)) == ["llama-ft-12 is over: cancelled."]
+
+
+def test_the_queue_says_first_what_it_comes_to() -> None:
+    head, _, header, first, last = words.queue(make_queue(make_queued()), NOW)
+    assert head == "4 wait, 9 run; oldest 38 min: 3 FeedPowerHeadroom, 1 GpuShortage."
+    assert header.split() == ["phase", "class", "GPUs", "waits", "starts", "in", "why"]
+    assert first.split("  ")[:2] == ["1", "llama-ft-12/train"]
+    assert "FeedPowerHeadroom: needs 41.2 kW" in first
+    assert last == "\N{HORIZONTAL ELLIPSIS} and 3 more: --count 4"
+
+
+def test_columns_stand_below_each_other() -> None:
+    rows = [make_queued(1), make_queued(2, what="x/y", gpus=1024, estimate=None)]
+    _, _, header, first, second = list(words.queue(make_queue(*rows, waiting=2), NOW))
+    assert header.index("class") == first.index("high-") == second.index("high-")
+    assert first.index(" 64 ") + 3 == second.index("1,024 ") + 5
+    assert first.index("FeedPower") == second.index("FeedPower") == header.index("why")
+
+
+def test_a_long_reason_is_cut_in_the_table() -> None:
+    row = make_queued(sentence="x" * 300)
+    line = list(words.queue(make_queue(row), NOW))[3]
+    assert line.endswith("x\N{HORIZONTAL ELLIPSIS}")
+    assert len(line) < 220
+
+
+def test_a_queue_that_is_empty_old_or_unknown() -> None:
+    assert list(words.queue(make_queue(waiting=0, counts=[]), NOW)) == [
+        "Nothing waits; 9 phases run."
+    ]
+    (old,) = words.queue(make_queue(at=at(90)), NOW)
+    assert old.endswith("As of 90 s ago.")
+    (none,) = words.queue(make_queue(at=None), NOW)
+    assert none == "No cycle has decided yet: is the worker running?"
+
+
+def test_a_dry_run_says_where_each_phase_would_begin() -> None:
+    warned = make_placement(warnings=["it spends more time on talking than on computing"])
+    plain = make_placement(power_cap_w=None, slowdown=0.0, racks=["oslo/A01"], gpus=8, nodes=1)
+    head, *lines = words.dry_run(
+        make_dry_run(
+            make_tried("prepare", placement=plain), make_tried(after=["prepare"], placement=warned)
+        )
+    )
+    assert head == "In project vision, class high-density-training; nothing was submitted."
+    assert lines == [
+        "prepare would begin at once: 8 GPUs on 1 node in oslo/A01, 52.4 kW",
+        "train would begin at once once prepare has succeeded: 64 GPUs on 8 nodes in "
+        "oslo/A01, oslo/A02, 52.4 kW, capped at 550 W per GPU, about 4% slower",
+        "  note: it spends more time on talking than on computing",
+    ]
+
+
+def test_a_dry_run_says_why_a_phase_would_wait() -> None:
+    waits = make_tried(
+        starts=False, placement=None, reasons=[make_reason()], position=4,
+        counterfactuals=[make_fix()],
+    )  # fmt: skip
+    _, why, fix = words.dry_run(make_dry_run(waits))
+    assert why == (
+        "train would wait at position 4: needs 41.2 kW on feed b2, which has 36.8 kW: "
+        "short 4.4 kW (FeedPowerHeadroom)"
+    )
+    assert fix == "  starts now at 550 W per GPU (4 % slower)"
+
+
+def test_how_a_job_stands() -> None:
+    assert words.state(make_job(), NOW) == (
+        "llama-ft-12 queued, submitted 38 min ago: train queued (FeedPowerHeadroom)"
+    )
+    over = make_job(
+        state="succeeded", ended_at=at(0), phases=[make_phase(state="succeeded", reason="")]
+    )
+    assert words.state(over, NOW) == "llama-ft-12 succeeded after 38 min: train succeeded"
+
+
+def test_what_was_taken() -> None:
+    job = make_job(phases=[make_phase("a", gpus=8), make_phase("b", gpus=64)])
+    assert words.submitted(job) == (
+        "llama-ft-12 is queued: 2 phases, 64 GPUs at most. Follow it: headroom watch llama-ft-12"
+    )

@@ -1,0 +1,310 @@
+"""The runner with real shepherds and commands, against a server that says what a test wants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headroom.errors import Unavailable
+from headroom.work.book import Book, BookError, ClaimState
+from headroom.work.contract import (
+    Order,
+    SignalKind,
+    SignalOrder,
+    Task,
+    Wanted,
+    WorkOrders,
+    WorkReport,
+    WorkReports,
+)
+from headroom.work.runner import Runner, RunnerSettings
+
+KEY = "llama/train/1"
+_LIMIT_S = 10.0
+
+
+class Server:
+    """Wants what ``orders`` says, until that is changed."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.reports: dict[str, WorkReport] = {}
+        self.looks = 0
+        self.posts = 0
+        self.is_away = False
+
+    def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders:
+        self.looks += 1
+        return self._answer()
+
+    def report_work(self, reports: WorkReports, *, timeout_s: float | None = None) -> WorkOrders:
+        self.posts += 1
+        answer = self._answer()
+        self.reports = {report.attempt: report for report in reports.reports}
+        return answer
+
+    def _answer(self) -> WorkOrders:
+        if self.is_away:
+            raise Unavailable("away", retry_after_s=1.0)
+        return WorkOrders(now=time.time(), orders=self.orders, poll_s=2.0, report_s=30.0)
+
+    def wants(self, wanted: Wanted, **given: Any) -> None:
+        self.orders = [Order(attempt=KEY, node="n1", wanted=wanted, **given)]
+
+
+def task(script: str, **given: Any) -> Task:
+    fields: dict[str, Any] = {
+        "job": "llama", "phase": "train", "number": 1, "command": ["/bin/sh", "-c", script],
+        "rank": 0, "nodes": ["n1", "n2"], "gpus": [2, 0], "gpus_of_node": 8, "grace_s": 2.0,
+    }  # fmt: skip
+    return Task(**{**fields, **given})
+
+
+class Machine:
+    def __init__(self, folder: Path) -> None:
+        self.server = Server()
+        self.folder = folder / "jobs"
+        self.runner = self._open()
+
+    def _open(self) -> Runner:
+        settings = RunnerSettings(node="n1", folder=self.folder, limits=False)
+        return Runner(settings, self.server, draw=lambda: 0.5)
+
+    def restart(self) -> None:
+        self.runner.close()
+        self.runner = self._open()
+
+    def start(self, script: str, **given: Any) -> None:
+        self.server.wants(Wanted.CLAIM, task=task(script, **given))
+        self.runner.round()
+        self.server.wants(Wanted.RUN)
+        self.runner.round()
+
+    def until(self, state: str) -> WorkReport:
+        end = time.monotonic() + _LIMIT_S
+        while True:
+            self.runner.round()
+            report = self.server.reports.get(KEY)
+            if report is not None and report.state == state:
+                return report
+            assert time.monotonic() < end, report
+            time.sleep(0.02)
+
+    def file(self, name: str) -> Path:
+        return self.folder / "attempts" / "00000001" / name
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    made.server.wants(Wanted.STOP)
+    for claim in made.runner.held():
+        if claim.state is ClaimState.STARTING:
+            made.until("ended")
+    made.runner.close()
+
+
+def test_a_claim_is_on_disk_before_it_is_told_and_starts_nothing(machine: Machine) -> None:
+    machine.server.wants(Wanted.CLAIM, task=task("touch ../started-it"))
+    assert machine.runner.round() < 1  # to say so at once
+    assert [claim.state for claim in machine.runner.held()] == [ClaimState.CLAIMED]
+    assert machine.server.reports == {}
+    machine.runner.round()
+    assert machine.server.reports[KEY].state == "claimed"
+    assert not machine.file("started").exists()
+
+
+def test_a_job_runs_and_its_end_is_told_until_it_is_known(machine: Machine) -> None:
+    machine.start("echo $HEADROOM_RANK of $HEADROOM_NODES; exit 3")
+    report = machine.until("ended")
+    assert (report.outcome, report.exit_code) == ("exited", 3)
+    assert report.log_tail == "0 of n1,n2\n"
+    machine.runner.round()
+    assert machine.server.reports[KEY] == report
+    machine.server.wants(Wanted.FORGET)
+    machine.runner.round()
+    assert machine.runner.held() == []
+    assert not machine.file("work").exists()
+    assert machine.file("log").exists()
+
+
+def test_what_was_here_once_is_never_taken_again(machine: Machine) -> None:
+    machine.start("exit 0")
+    machine.until("ended")
+    machine.server.wants(Wanted.FORGET)
+    machine.runner.round()
+    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.runner.round()
+    machine.runner.round()
+    report = machine.server.reports[KEY]
+    assert (report.state, report.outcome) == ("ended", "never_started")
+    machine.server.wants(Wanted.RUN)
+    machine.runner.round()
+    assert machine.runner.held() == []
+
+
+def test_what_is_to_run_and_was_not_claimed_is_refused_for_good(machine: Machine) -> None:
+    machine.server.wants(Wanted.RUN)
+    machine.runner.round()
+    machine.runner.round()
+    assert machine.server.reports[KEY].outcome == "never_started"
+    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.runner.round()
+    assert [claim.state for claim in machine.runner.held()] == [ClaimState.ENDED]
+
+
+def test_a_claim_that_is_stopped_before_it_starts_never_starts(machine: Machine) -> None:
+    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.runner.round()
+    machine.server.wants(Wanted.STOP, why="withdrawn")
+    machine.runner.round()
+    machine.server.wants(Wanted.RUN)
+    machine.runner.round()
+    machine.runner.round()
+    report = machine.server.reports[KEY]
+    assert (report.outcome, report.text) == ("never_started", "withdrawn")
+    assert not machine.file("started").exists()
+
+
+def test_a_job_outlives_its_runner_and_its_exit_code_too(machine: Machine) -> None:
+    machine.start("echo up; while [ ! -e go ]; do sleep 0.02; done; exit 7")
+    machine.until("running")
+    machine.restart()
+    assert machine.until("running").started_at is not None
+    machine.runner.close()
+    machine.file("work/go").touch()
+    end = time.monotonic() + _LIMIT_S
+    while not machine.file("exit.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    machine.runner = machine._open()
+    assert machine.until("ended").exit_code == 7
+
+
+def test_a_runner_that_was_killed_before_it_could_start_a_job_starts_it_in_its_next_life(
+    machine: Machine,
+) -> None:
+    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.runner.round()
+    machine.runner.close()
+    book = Book(machine.folder / "book.sqlite")
+    assert book.start(KEY)
+    book.close()
+    machine.runner = machine._open()
+    machine.server.wants(Wanted.RUN)
+    assert machine.until("ended").exit_code == 0
+
+
+def test_a_job_whose_shepherd_is_killed_is_lost_and_leaves_nothing(machine: Machine) -> None:
+    machine.start("setsid sleep 60 & echo $! > pids; echo $PPID >> pids; exec sleep 60")
+    machine.until("running")
+    end = time.monotonic() + _LIMIT_S
+    while not machine.file("work/pids").exists() or len(pids(machine)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    left, shepherd = pids(machine)
+    os.kill(shepherd, signal.SIGKILL)
+    report = machine.until("ended")
+    assert (report.outcome, report.exit_code) == ("lost", None)
+    assert not is_alive(left)
+
+
+def pids(machine: Machine) -> list[int]:
+    return [int(word) for word in machine.file("work/pids").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    end = time.monotonic() + 2.0
+    while time.monotonic() < end:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except FileNotFoundError:
+            return False
+        if stat.rpartition(")")[2].split()[0] == "Z":
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_stop_ends_a_job_in_peace(machine: Machine) -> None:
+    machine.start("trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done")
+    machine.until("running")
+    machine.server.wants(Wanted.STOP)
+    assert machine.until("ended").outcome == "stopped"
+
+
+def test_directives_reach_the_job_and_what_it_says_of_them_the_server(machine: Machine) -> None:
+    answer = '{\\"checkpoint_at\\": 1000.5, \\"done\\": 2}'
+    machine.start(
+        f'trap \'cp "$HEADROOM_DIRECTIVES" seen; echo "{answer}" > "$HEADROOM_STATUS"\' USR1;'
+        " touch ready; while :; do sleep 0.02; done"
+    )
+    machine.until("running")
+    end = time.monotonic() + _LIMIT_S
+    while not machine.file("work/ready").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    signals = [
+        SignalOrder(seq=1, kind=SignalKind.CHECKPOINT),
+        SignalOrder(seq=2, kind=SignalKind.SET_BATCH_SCALE, value=0.5),
+    ]
+    machine.server.wants(Wanted.RUN, signals=signals)
+    machine.runner.round()
+    while machine.server.reports[KEY].signals_done < 2:
+        assert time.monotonic() < end
+        machine.runner.round()
+        time.sleep(0.02)
+    report = machine.server.reports[KEY]
+    assert (report.signals_seen, report.checkpoint_at) == (2, 1000.5)
+    seen = machine.file("work/seen").read_text()
+    assert seen == '{"seq":2,"checkpoint":1,"batch_scale":0.5,"power_cap_w":null}'
+
+
+def test_a_pause_holds_over_a_restart_of_the_runner(machine: Machine) -> None:
+    machine.start("while :; do sleep 0.02; done")
+    machine.until("running")
+    machine.server.wants(Wanted.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)])
+    machine.until("paused")
+    machine.restart()
+    machine.until("paused")
+    machine.server.wants(Wanted.RUN, signals=[SignalOrder(seq=2, kind=SignalKind.RESUME)])
+    machine.until("running")
+
+
+def test_an_idle_machine_looks_and_reports_only_now_and_then(machine: Machine) -> None:
+    for _ in range(5):
+        machine.runner.round()
+    assert (machine.server.posts, machine.server.looks) == (1, 4)
+
+
+def test_while_the_server_is_away_jobs_run_on_and_their_ends_are_kept(machine: Machine) -> None:
+    machine.start("exit 5")
+    machine.runner.round()
+    machine.server.is_away = True
+    end = time.monotonic() + _LIMIT_S
+    while machine.runner.held()[0].state is not ClaimState.ENDED:
+        assert time.monotonic() < end
+        assert machine.runner.round() >= 1.0
+        time.sleep(0.02)
+    machine.server.is_away = False
+    assert machine.until("ended").exit_code == 5
+
+
+def test_an_order_for_another_node_is_not_obeyed(machine: Machine) -> None:
+    machine.server.orders = [
+        Order(attempt=KEY, node="n2", wanted=Wanted.CLAIM, task=task("exit 0"))
+    ]
+    machine.runner.round()
+    assert machine.runner.held() == []
+
+
+def test_two_runners_do_not_share_a_folder(machine: Machine) -> None:
+    with pytest.raises(BookError, match="another process runs jobs"):
+        machine._open()
