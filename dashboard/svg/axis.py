@@ -89,6 +89,41 @@ def line(
     """
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    drawn = _path(axis, times, values, low, high, is_step=is_step)
+    path = format_html('<path class="act-line" d="{}"/>', drawn)
+    return _drawing(_LINE_HEIGHT, label, [path])
+
+
+def lines(
+    axis: Axis,
+    times: Sequence[float],
+    given: Sequence[tuple[str, Sequence[float | None]]],
+    label: str,
+) -> SafeString:
+    """Return a row with several lines on one scale: pairs of look and values.
+
+    What never changes is half-way up: it is neither least nor greatest.
+    """
+    known = [value for _, values in given for value in values if value is not None]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    if low == high:
+        low, high = low - 1.0, high + 1.0
+    paths = [
+        format_html('<path class="act-{}" d="{}"/>', look, _path(axis, times, values, low, high))
+        for look, values in given
+    ]
+    return _drawing(_LINE_HEIGHT, label, paths)
+
+
+def _path(
+    axis: Axis,
+    times: Sequence[float],
+    values: Sequence[float | None],
+    low: float,
+    high: float,
+    *,
+    is_step: bool = False,
+) -> str:
     size = high - low or 1.0
     parts: list[str] = []
     is_new = True
@@ -101,8 +136,7 @@ def line(
             parts.append(f"H{x:.1f}")
         parts.append(f"{'M' if is_new else 'L'}{x:.1f} {y:.1f}")
         is_new = False
-    path = format_html('<path class="act-line" d="{}"/>', " ".join(parts))
-    return _drawing(_LINE_HEIGHT, label, [path])
+    return " ".join(parts)
 
 
 def _drawing(height: int, label: str, shapes: Iterable[SafeString]) -> SafeString:

@@ -1,10 +1,11 @@
-"""Search by name: racks, nodes, GPUs, sites and links."""
+"""Search by name: racks, nodes, GPUs, jobs, sites and links."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 from urllib.parse import urlencode
 
 from django.db.models import Case, Model, QuerySet, When
@@ -14,7 +15,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
+from accounts.models import User
 from accounts.roles import Capability
+from admission.jobs.models import Job
 from fleet.models import Gpu, Link, Node, Rack, Site
 
 __all__ = ["page"]
@@ -48,7 +51,8 @@ def page(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").replace("\x00", "").strip()[:_LONGEST]
     if not query:
         return render(request, "dashboard/search.html", {"query": "", "groups": []})
-    groups = [group for group in _groups(query) if group.hits]
+    user = cast(User, request.user)
+    groups = [group for group in _groups(query, user) if group.hits]
     exact = [hit for group in groups for hit in group.hits if hit.name.lower() == query.lower()]
     if len(exact) == 1:
         return redirect(exact[0].url)
@@ -56,7 +60,7 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/search.html", context)
 
 
-def _groups(query: str) -> list[Group]:
+def _groups(query: str, user: User) -> list[Group]:
     left = _MOST
     groups = []
     for name, find in (
@@ -64,6 +68,7 @@ def _groups(query: str) -> list[Group]:
         ("Racks", _racks),
         ("Nodes", _nodes),
         ("GPUs", _gpus),
+        ("Jobs", partial(_jobs, user)),
         ("Links", _links),
     ):
         hits = find(query, left + 1) if left > 0 else []
@@ -110,6 +115,14 @@ def _gpus(query: str, most: int) -> list[Hit]:
             f"rack {gpu.node.rack}",
         )
         for gpu in gpus[:most]
+    ]
+
+
+def _jobs(user: User, query: str, most: int) -> list[Hit]:
+    jobs = Job.objects.visible_to(user).select_related("project").defer("spec")
+    return [
+        Hit(job.name, reverse("job-page", args=[job.name]), f"{job.state}, {job.project.name}")
+        for job in _named(jobs, query)[:most]
     ]
 
 

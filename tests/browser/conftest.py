@@ -17,6 +17,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from accounts.roles import Role
 from dashboard import moments, state
+from dashboard.views import jobs, queue
 from fleet import snapshot
 from telemetry import stream
 from telemetry.directory import forget_scopes
@@ -72,6 +73,8 @@ def clean_stores(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Ite
         snapshot.expire()
         state.forget()
         moments.forget()
+        queue.shared.forget()
+        jobs.shared.forget()
 
     forget()
     yield

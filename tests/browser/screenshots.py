@@ -21,6 +21,11 @@ _PAGES = {
     "restrictions": "/restrictions/",
     "restrictions-new": "/restrictions/new/",
     "incidents": "/incidents/",
+    "queue": "/queue/",
+    "queue-running": "/queue/?state=running",
+    "classes": "/classes/",
+    "slos": "/slos/",
+    "slo": "/slos/training-begins/",
     "rules": "/rules/",
     "rule": "/rules/gpu-heat/",
     "rule-edit": "/rules/gpu-heat/edit/",
@@ -37,6 +42,8 @@ _BEHIND = {"rack": ("/", "#heatmap a.cell"), "node": ("rack", "a[href^='/nodes/'
            "gpu": ("rack", "a[href^='/gpus/']"),
            "conditions-site": ("conditions", "#site-1"),
            "incident": ("incidents", "#incidents-panel th a"),
+           "job": ("queue", "#queue-panel th a"),
+           "job-running": ("queue-running", "#queue-panel th a"),
            "restriction": ("restrictions", "#restrictions-panel th a")}  # fmt: skip
 
 

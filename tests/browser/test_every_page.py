@@ -27,6 +27,7 @@ from telemetry.throttle.rules import Severity
 from tests.browser.chromium import DESKTOP, PHONE
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.jobs import make_lively_queue
 from tests.builders.policies import (
     make_episode,
     make_playbook,
@@ -37,11 +38,14 @@ from tests.builders.policies import (
     rule_text,
     set_standing,
 )
+from tests.builders.slos import make_judged, make_sampled, make_slo
 
 PAGES = [
     "fleet", "heat", "conditions", "conditions-site", "restrictions", "restrictions-history",
     "restrictions-new", "restriction",
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
+    "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
+    "slos", "slo",
     "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
 ]  # fmt: skip
 
@@ -68,6 +72,15 @@ def path_of(name: str, small: SmallFleet) -> str:
         "rule-edit": "/rules/rack-hot/edit/",
         "playbooks": "/playbooks/",
         "playbook": "/playbooks/cool-down/?kind=rack&scope=oslo/A01",
+        "queue": "/queue/",
+        "queue-running": "/queue/?state=running",
+        "queue-ended": "/queue/?state=ended",
+        "job": "/jobs/llama-ft-12/",
+        "job-running": "/jobs/vit-sweep-3/",
+        "job-later": "/jobs/vit-sweep-3/?phase=promote",
+        "classes": "/classes/",
+        "slos": "/slos/",
+        "slo": "/slos/training-begins/",
         "throttle": "/throttle/",
         "lemons": "/lemons/",
         "agents": "/agents/",
@@ -92,6 +105,8 @@ def make_lively() -> SmallFleet:
     make_failing(small.gpu("oslo-a01-n1"))
     make_restricted()
     make_ruled()
+    make_lively_queue()
+    make_promised()
     return small
 
 
@@ -128,6 +143,13 @@ def make_ruled() -> None:
         matchers=['rule="rack-power"', f'site=~"{"z" * 180}"'], author="w" * 150, reason="v" * 400,
         created_at=now, starts_at=now, expires_at=now + timedelta(hours=2),
     )  # fmt: skip
+
+
+def make_promised() -> None:
+    """Have a promise be kept, and one be broken of jobs with long names."""
+    make_judged(make_slo(), good=30, bad=1)
+    make_judged(make_slo("s" * 100), good=2, bad=60, project="p" * 60)
+    make_sampled(30, oslo=0.5, bergen=0.1)
 
 
 def newest_restriction() -> int:
@@ -224,6 +246,7 @@ _KEYS = {
     "c": "/conditions/",
     "s": "/restrictions/",
     "r": "/rules/",
+    "q": "/queue/",
     "f": "/",
 }
 

@@ -7,6 +7,7 @@ from django.test import Client
 
 from accounts.roles import Role
 from dashboard import moments, state
+from dashboard.views import jobs, queue
 from fleet import snapshot
 from telemetry import stream
 from tests.builders.accounts import make_user
@@ -16,14 +17,18 @@ from tests.builders.fleet import SmallFleet, small_fleet
 @pytest.fixture(autouse=True)
 def clean_stores(db: None) -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
+
+    def forget() -> None:
+        snapshot.expire()
+        state.forget()
+        moments.forget()
+        queue.shared.forget()
+        jobs.shared.forget()
+
     stream.connection().flushall()
-    snapshot.expire()
-    state.forget()
-    moments.forget()
+    forget()
     yield
-    snapshot.expire()
-    state.forget()
-    moments.forget()
+    forget()
 
 
 @pytest.fixture

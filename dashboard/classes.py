@@ -1,0 +1,257 @@
+"""Scheduling classes and projects: what each gives and may have, and what of that is in use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from django.db.models import Count, Min, Sum
+
+from accounts.models import User
+from accounts.roles import Capability
+from admission import holdings
+from admission.jobs import catalog
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.models import ClassVersion, Phase, Project, ProjectQuerySet
+from admission.learned import shares
+from dashboard import units
+from dashboard.templatetags.telemetry_words import lasted
+from fleet.snapshot import FleetArrays
+from policies.headroom.binding import quantity
+
+State = Phase.State
+
+
+# --- In use --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Use:
+    """What phases of one class, or of one project, do now. GPUs and W are those that are held."""
+
+    queued: int = 0
+    behind: int = 0
+    running: int = 0
+    gpus: int = 0
+    power_w: float = 0.0
+    asked_gpus: int = 0
+    oldest: datetime | None = None
+    #: why most of them wait, and how many do
+    reason: str = ""
+    reason_count: int = 0
+
+
+def in_use(by: str, fleet: FleetArrays) -> dict[str, Use]:
+    """Return what goes on by "job__job_class" or "job__project__name". One query, and holdings."""
+    found: dict[str, Use] = {}
+    rows = (
+        Phase.objects.open()
+        .order_by()
+        .values_list(by, "state", "reason")
+        .annotate(count=Count("pk"), asked=Sum("gpus"), oldest=Min("queued_at"))
+    )
+    for name, state, reason, count, asked, oldest in rows:
+        use = found.setdefault(name, Use())
+        if state == State.QUEUED:
+            _add_queued(use, reason, count, asked, oldest)
+        elif state == State.WAITING:
+            use.behind += count
+        else:
+            use.running += count
+    is_class = by == "job__job_class"
+    for each in holdings.current(fleet).attempts:
+        name = each.request.job_class if is_class else each.request.project
+        use = found.setdefault(name, Use())
+        use.gpus += len(each.placement.gpus)
+        use.power_w += each.placement.total_w
+    return found
+
+
+def _add_queued(use: Use, reason: str, count: int, asked: int, oldest: datetime | None) -> None:
+    use.queued += count
+    use.asked_gpus += asked
+    if reason and count > use.reason_count:
+        use.reason, use.reason_count = reason, count
+    if oldest is not None:
+        use.oldest = min(oldest, use.oldest or oldest)
+
+
+# --- Classes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCard:
+    """One class. ``version`` is None for one as it is built in."""
+
+    job_class: SchedulingClass
+    use: Use
+    limits: list[tuple[str, str]]
+    defaults: list[tuple[str, str]]
+    version: ClassVersion | None
+
+    @property
+    def at_cap(self) -> bool:
+        """Whether no more of it may run at once."""
+        most, gpus = self.job_class.max_running, self.job_class.max_gpus
+        is_full = most is not None and self.use.running >= most
+        return is_full or (gpus is not None and self.use.gpus >= gpus)
+
+
+def cards(fleet: FleetArrays) -> list[ClassCard]:
+    """Return the classes in force, the most urgent first. Three queries."""
+    written = {row.name: row for row in catalog.newest_versions()}
+    known = catalog.current()
+    use = in_use("job__job_class", fleet)
+    ordered = sorted(known.values(), key=lambda each: (-each.priority, each.name))
+    return [
+        ClassCard(
+            job_class=each,
+            use=use.get(each.name, Use()),
+            limits=_limits(each),
+            defaults=_defaults(each),
+            version=written.get(each.name),
+        )
+        for each in ordered
+    ]
+
+
+def _limits(job_class: SchedulingClass) -> list[tuple[str, str]]:
+    found = {
+        "phases at once": _whole(job_class.max_running),
+        "GPUs at once": _whole(job_class.max_gpus),
+        "walltime": lasted(job_class.max_walltime_s) if job_class.max_walltime_s else "",
+    }
+    return [(name, value) for name, value in found.items() if value]
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _defaults(job_class: SchedulingClass) -> list[tuple[str, str]]:
+    """Return what a phase of the class has where it says nothing itself, section by section."""
+    values: dict[str, dict[str, object]] = msgspec.to_builtins(job_class.defaults)
+    return [
+        (section, ", ".join(_said(name, value) for name, value in given.items()))
+        for section, given in values.items()
+        if given
+    ]
+
+
+_SHARES = frozenset(("shrink_below", "pause_below", "min_batch_scale", "max_slowdown"))
+
+
+def _said(name: str, value: object) -> str:
+    """Return a field with its value, whose unit its name ends in."""
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    if isinstance(value, list):
+        return f"{words}: {' + '.join(str(each) for each in value) or 'any'}"
+    if not isinstance(value, int | float):
+        return f"{words} {value}"
+    if name in _SHARES:
+        return f"{words} {units.percent(value)}"
+    for ending, say in _ENDINGS.items():
+        if name.endswith(ending):
+            return f"{words.removesuffix(ending.replace('_', ' '))} {say(value)}"
+    return f"{words} {value:,g}"
+
+
+_ENDINGS: dict[str, Callable[[float], str]] = {
+    "_bytes_per_s": lambda value: quantity(value, "byte/s"),
+    "_bits_per_s": lambda value: quantity(value, "bit/s"),
+    "_bytes": lambda value: quantity(value, "byte"),
+    "_s": lasted,
+    "_w": lambda value: f"{units.number(value)} W",
+    "_c": units.celsius,
+}
+
+
+# --- Projects ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectLine:
+    """One project: its share, what of it it has had, and its quota. Shares are of 1."""
+
+    project: Project
+    use: Use
+    due: float
+    had: float
+
+    @property
+    def gpu_share(self) -> float:
+        """Of its quota of GPUs; NaN without one."""
+        return _share(self.use.gpus, self.project.gpu_quota)
+
+    @property
+    def power_share(self) -> float:
+        return _share(self.use.power_w, self.project.power_quota_w)
+
+
+def _share(used: float, quota: float | None) -> float:
+    if quota is None:
+        return math.nan
+    return used / quota if quota > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """The projects that somebody may see by name, and what the others do together."""
+
+    lines: list[ProjectLine]
+    #: None: there are no others
+    others: Use | None
+    others_count: int
+
+    @property
+    def full(self) -> list[ProjectLine]:
+        """Those that hold as much as they may."""
+        return [line for line in self.lines if line.gpu_share >= 1 or line.power_share >= 1]
+
+
+def projects(user: User, fleet: FleetArrays, now: float) -> Projects:
+    """Return projects by name, as far as ``user`` may see them. Four queries."""
+    rows = list(Project.objects.all())
+    seen = set(seen_by(user).values_list("pk", flat=True))
+    use = in_use("job__project__name", fleet)
+    weight = sum(row.weight for row in rows)
+    used = {row.pk: shares.decayed(row, now) for row in rows}
+    total = sum(used.values())
+    lines = [
+        ProjectLine(
+            project=row,
+            use=use.get(row.name, Use()),
+            due=row.weight / weight,
+            had=used[row.pk] / total if total else math.nan,
+        )
+        for row in rows
+        if row.pk in seen
+    ]
+    hidden = [use.get(row.name, Use()) for row in rows if row.pk not in seen]
+    return Projects(lines, _together(hidden), len(hidden))
+
+
+def seen_by(user: User) -> ProjectQuerySet:
+    """Return the projects whose jobs ``user`` sees by name: see JobQuerySet.visible_to."""
+    if user.can(Capability.EDIT_POLICIES) or not user.can(Capability.SUBMIT_JOBS):
+        return Project.objects.all()
+    return Project.objects.filter(members=user)
+
+
+def _together(given: Iterable[Use]) -> Use | None:
+    found = list(given)
+    if not found:
+        return None
+    return Use(
+        queued=sum(each.queued for each in found),
+        behind=sum(each.behind for each in found),
+        running=sum(each.running for each in found),
+        gpus=sum(each.gpus for each in found),
+        power_w=sum(each.power_w for each in found),
+        asked_gpus=sum(each.asked_gpus for each in found),
+    )

@@ -1,0 +1,70 @@
+"""What would start a phase now, for the list: found for the first rows, and kept for a while.
+
+To find one takes the solver, so it is asked for once, apart from the list, and shared by all who
+look. The page of a job asks anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from admission import board, live
+from telemetry import stream
+
+#: Of so many rows of a page.
+ROWS = 12
+#: It is looked for again when it was found so long ago, s. While nobody has, the old one is shown.
+_DUE_S = 30.0
+_KEPT_S = 60
+#: What one look may take, s; the next one goes on.
+_BUDGET_S = 0.4
+#: Where a cycle takes longer, so does every look at what it would decide: it is no part of a page.
+_SLOW_S = 1.0
+_KEY = "dashboard:fix:"
+
+
+def is_slow(cycle: board.Board | None) -> bool:
+    """Say whether to look for fixes takes longer than people wait for a page."""
+    return cycle is not None and cycle.took_s > _SLOW_S
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A fix as the list says it. ``sentence`` is empty where there was none at ``at`` (Unix s)."""
+
+    sentence: str
+    at: float
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be looked for again."""
+        return time.time() - self.at >= _DUE_S
+
+
+def known(keys: Sequence[str]) -> dict[str, Found]:
+    """Return what has been found for ``keys`` of late."""
+    if not keys:
+        return {}
+    found = cast(list[bytes | None], stream.connection().mget([_KEY + key for key in keys]))
+    return {key: _read(value) for key, value in zip(keys, found, strict=True) if value is not None}
+
+
+def _read(value: bytes) -> Found:
+    at, _, sentence = value.decode().partition(" ")
+    return Found(sentence, float(at))
+
+
+def find(keys: Sequence[str]) -> None:
+    """Look for a fix of each of ``keys`` that is due, as far as one gets in a short time."""
+    before, end = known(keys), time.monotonic() + _BUDGET_S
+    for key in keys:
+        if time.monotonic() >= end:
+            return
+        if key not in before or before[key].is_due:
+            # One at a time: what was not come to is not known to have none.
+            fix = live.fixes([key], _BUDGET_S).get(key)
+            sentence = fix.sentence.removeprefix("starts now ") if fix else ""
+            stream.connection().set(_KEY + key, f"{time.time():.3f} {sentence}", ex=_KEPT_S)

@@ -1,0 +1,397 @@
+"""What the page of one job shows: its phases, why the chosen one waits, and where it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import yaml
+from django.db.models import Count, F, Q
+from django.utils.safestring import SafeString
+
+from accounts.models import User
+from admission import board
+from admission.core import reserve
+from admission.core.request import Locality, Request
+from admission.core.whatif import Counterfactual
+from admission.directives.models import Directive
+from admission.jobs.models import Attempt, Job, JobEvent, JobQuerySet, Phase
+from admission.learned.models import Draw, DrawProfile, StartForecast
+from dashboard import reasons, units
+from dashboard.queue import href
+from dashboard.reasons import Line
+from dashboard.svg import graph
+from dashboard.svg.graph import Box
+from dashboard.templatetags.telemetry_words import lasted
+from fleet.snapshot import FleetArrays
+
+State = Phase.State
+
+#: Mark and look of each state of a phase; the word stands beside them.
+STATES: dict[str, tuple[str, str]] = {
+    State.WAITING: ("◌", "later"),
+    State.QUEUED: ("…", "queued"),
+    State.STARTING: ("▷", "running"),
+    State.RUNNING: ("▶", "running"),
+    State.PAUSING: ("‖", "paused"),
+    State.PAUSED: ("‖", "paused"),
+    State.STOPPING: ("□", "paused"),
+    State.SUCCEEDED: ("✓", "done"),
+    State.FAILED: ("✕", "failed"),
+    State.CANCELLED: (units.DASH, "cancelled"),
+}
+
+#: Of a job's history the page shows so many entries.
+EVENTS_SHOWN = 100
+REASONS_SHOWN = 30
+DIRECTIVES_SHOWN = 50
+#: Kinds of events that are no change of reason: those are a list of their own.
+REASON = "reason"
+_AHEAD = 10
+
+
+# --- Phases --------------------------------------------------------------------------------------
+
+#: Which phase a page opens with: what runs, else what could, else what came last.
+_FIRST = (
+    *(State.RUNNING, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING),
+    *(State.QUEUED, State.FAILED, State.WAITING),
+)
+
+
+def chosen(phases: Sequence[Phase], name: str) -> Phase | None:
+    """Return the phase that the URL names, or the one that matters most. None: there is no such."""
+    if name:
+        return next((phase for phase in phases if phase.name == name), None)
+    ranked = [phase for state in _FIRST for phase in phases if phase.state == state]
+    return next(iter(ranked), phases[-1])
+
+
+def drawing(phases: Sequence[Phase], shown: Phase, now: datetime) -> SafeString:
+    """Return the phases as a graph, each a link to its page."""
+    boxes = [_box(phase, phase is shown, now) for phase in phases]
+    return graph.graph(boxes, f"{units.count(len(phases), 'phase')}, from first to last")
+
+
+def _box(phase: Phase, is_chosen: bool, now: datetime) -> Box:
+    mark, look = STATES.get(phase.state, ("", "later"))
+    size = units.count(phase.gpus, "GPU")
+    words = _how_long(phase, now)
+    first = f"{phase.state} {words}".strip()
+    second = f"{size} · {phase.reason}" if phase.state == State.QUEUED and phase.reason else size
+    return Box(
+        name=phase.name,
+        needs=tuple(phase.needs),
+        href=f"?{urlencode({'phase': phase.name})}",
+        mark=mark,
+        look=look,
+        lines=(first, second),
+        title=f"phase {phase.name}: {first}, {second}",
+        chosen=is_chosen,
+    )
+
+
+def _how_long(phase: Phase, now: datetime) -> str:
+    if phase.state == State.QUEUED and phase.queued_at:
+        return lasted((now - phase.queued_at).total_seconds())
+    if phase.started_at is None or phase.state == State.WAITING:
+        return ""
+    return lasted(((phase.ended_at or now) - phase.started_at).total_seconds())
+
+
+# --- Why it waits --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A phase before it in the queue. Without a name it is a job of another project."""
+
+    position: int
+    name: str
+    href: str
+    token: str
+    p10_s: float | None
+    p90_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a phase waits: all reasons, and each step of the last decision."""
+
+    position: int | None
+    waiting: int
+    dominant: Line | None
+    lines: list[Line]
+    trace: tuple[board.TraceLine, ...]
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    basis: str
+    ahead: list[Ahead] = field(default_factory=list)
+
+
+def why(phase: Phase, user: User, fleet: FleetArrays, cycle: board.Board | None) -> Why:
+    """Return why ``phase`` waits, as the last cycle saw it. One query, three round trips."""
+    standing = board.standings([phase.key]).get(phase.key)
+    lines = reasons.lines_of(standing.reasons, fleet) if standing else []
+    return Why(
+        position=standing.position if standing else None,
+        waiting=cycle.waiting if cycle else 0,
+        dominant=lines[0] if lines else None,
+        lines=lines,
+        trace=standing.trace if standing else (),
+        p10_s=standing.p10_s if standing else None,
+        p50_s=standing.p50_s if standing else None,
+        p90_s=standing.p90_s if standing else None,
+        basis=standing.basis if standing else "",
+        ahead=_ahead(standing.position, user) if standing else [],
+    )
+
+
+def _ahead(position: int, user: User) -> list[Ahead]:
+    """Return those right before a position, the nearest last."""
+    first = max(position - 1 - _AHEAD, 0)
+    keys = board.order(first, position - 1 - first)
+    standings = board.standings(keys)
+    seen = _phases_with(Job.objects.visible_to(user), keys)
+    found = []
+    for place, key in enumerate(keys, first + 1):
+        standing = standings.get(key)
+        is_seen = key in seen
+        found.append(
+            Ahead(
+                position=place,
+                name=key if is_seen else "",
+                href=seen.get(key, ""),
+                token=standing.reasons[0].token if standing and standing.reasons else "",
+                p10_s=standing.p10_s if standing else None,
+                p90_s=standing.p90_s if standing else None,
+            )
+        )
+    return found
+
+
+def _phases_with(jobs: JobQuerySet, keys: Sequence[str]) -> Mapping[str, str]:
+    """Return the page of each of ``keys`` whose job is among ``jobs``."""
+    names = {key.rpartition("/")[0] for key in keys}
+    found = Phase.objects.filter(job__in=jobs.filter(name__in=names)).select_related("job")
+    return {phase.key: href(phase) for phase in found.defer("job__spec", "request")}
+
+
+# --- History -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonSpan:
+    """A dominant reason and for how long it was that. ``lasted_s`` NaN: it still is."""
+
+    token: str
+    meaning: str
+    text: str
+    since: datetime
+    lasted_s: float
+
+
+def reason_spans(phase: Phase) -> list[ReasonSpan]:
+    """Return the dominant reasons that a phase has had, the newest first. One query."""
+    found = phase.job.events.filter(phase=phase.name, kind__in=(REASON, "released"))
+    events = list(found.order_by("-at", "-id")[: REASONS_SHOWN + 1])
+    spans = []
+    after: JobEvent | None = None
+    for event in events:
+        if event.kind == REASON:
+            token = str(event.data.get("token", ""))
+            spans.append(
+                ReasonSpan(
+                    token=token,
+                    meaning=reasons.meaning(token),
+                    text=event.text,
+                    since=event.at,
+                    lasted_s=(after.at - event.at).total_seconds() if after else math.nan,
+                )
+            )
+        after = event
+    return spans[:REASONS_SHOWN]
+
+
+def ledger(attempts: Sequence[Attempt]) -> list[Directive]:
+    """Return what the job was told, the newest first, each with its lines. Two queries."""
+    found = Directive.objects.filter(attempt__in=attempts).select_related("attempt")
+    lines = found.prefetch_related("events").order_by("-issued_at", "-pk")
+    return list(lines[:DIRECTIVES_SHOWN])
+
+
+def asked(row: Directive) -> str:
+    """Say in words what a directive asks."""
+    if row.kind == Directive.Kind.SET_BATCH_SCALE:
+        return f"{units.percent(row.value)} of the batch"
+    if row.kind == Directive.Kind.SET_POWER_CAP:
+        return f"cap {units.number(row.value)} W/GPU"
+    site = row.arguments.get("site", "")
+    return f"{row.get_kind_display().lower()} {site}".strip()
+
+
+# --- What it asks for ----------------------------------------------------------------------------
+
+
+def wants(request: Request) -> list[tuple[str, str]]:
+    """Return what the solver is asked for, as pairs of what and how much."""
+    size = f"{request.gpus:,}" + (
+        f", at least {request.min_gpus:,}" if request.min_gpus < request.gpus else ""
+    )
+    per_node = f", {request.gpus_per_node} on each node" if request.gpus_per_node else ""
+    peak = f"{units.number(request.gpu_peak_w)} W per GPU" if request.gpu_peak_w else "as rated"
+    cap = _cap(request) if request.lowest_cap_w else "none"
+    margin = f"{request.thermal_margin_c:g} °C" if request.thermal_margin_c else ""
+    near = _level(request.required)
+    if request.preferred < request.required:
+        near += f", preferably {_level(request.preferred)}"
+    every_s = request.checkpoint_interval_s
+    found = {
+        "GPUs": f"{size}{per_node}",
+        "models": ", ".join(request.models) or "any",
+        "peak": peak,
+        "cap": cap,
+        "margin to slowdown": margin,
+        "cooling": ", ".join(request.cooling),
+        "together in": near,
+        "sites": ", ".join(request.sites) or "any",
+        "data at": request.data_site,
+        "storage": request.storage,
+        "walltime": lasted(request.walltime_s),
+        "checkpoints": f"every {lasted(every_s)}" if every_s else "none",
+        "gives way": "yes" if request.preemptible else "no",
+    }
+    return [(name, value) for name, value in found.items() if value]
+
+
+def _cap(request: Request) -> str:
+    lowest = f"down to {units.number(request.lowest_cap_w)} W per GPU"
+    return f"{lowest}, at most {units.percent(request.max_slowdown)} slower"
+
+
+def _level(level: Locality) -> str:
+    return f"one {level.name.lower().replace('_', ' ')}" if level < Locality.FLEET else "any sites"
+
+
+# --- What would start it -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change under which it begins now. ``change`` is what is sent to apply it."""
+
+    key: str
+    change: str
+    sentence: str
+    where: str
+
+
+def fix_of(found: Counterfactual) -> Fix:
+    """Return a fix as the page offers it; the same change has the same ``key``."""
+    change = json.dumps(found.change.as_json(), sort_keys=True)
+    placement = found.placement
+    size = units.count(len(placement.gpus), "GPU")
+    racks = units.count(len(placement.racks), "rack")
+    return Fix(
+        key=blake2b(change.encode(), digest_size=6).hexdigest(),
+        change=change,
+        sentence=found.sentence.removeprefix("starts now "),
+        where=f"{size} on {racks} at {', '.join(placement.sites)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many estimates of the last week came true: that it begins between p10 and p90."""
+
+    made: int
+    held: int
+
+    @property
+    def share(self) -> float:
+        return self.held / self.made if self.made else math.nan
+
+
+def calibration(now: datetime) -> Calibration:
+    """Count the estimates of the last week whose phase has begun. One query."""
+    found = StartForecast.objects.filter(
+        made_at__gte=now - timedelta(days=7), began_s__isnull=False
+    ).aggregate(
+        made=Count("pk"),
+        held=Count("pk", filter=Q(began_s__gte=F("p10_s"), began_s__lte=F("p90_s"))),
+    )
+    return Calibration(found["made"], found["held"])
+
+
+# --- What it is made of --------------------------------------------------------------------------
+
+
+def artifacts(spec: Mapping[str, Any], phase: Phase) -> list[tuple[str, str]]:
+    """Return image, code and data of a phase, as pairs of what and which."""
+    given = _phase_spec(spec, phase).get("artifacts", {})
+    found = [("image", given.get("image", "")), ("code", given.get("code_revision", ""))]
+    found += [(f"data {name}", checksum) for name, checksum in (given.get("data") or {}).items()]
+    return [(name, value) for name, value in found if value]
+
+
+def _phase_spec(spec: Mapping[str, Any], phase: Phase) -> Mapping[str, Any]:
+    phases = spec.get("phases", [])
+    found: Mapping[str, Any] = phases[phase.index] if phase.index < len(phases) else {}
+    return found
+
+
+def spec_text(job: Job) -> str:
+    """Return the specification as YAML, for who may see the whole of it: to submit it once more."""
+    return yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True)
+
+
+# --- What it draws -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What an attempt was read to draw, hosts included: p99, W, and for how long, s."""
+
+    p99_w: float
+    read_s: float
+
+
+def measured(attempt: Attempt) -> Measured | None:
+    """Return what ``attempt`` draws; None where nothing was read. One query."""
+    row = Draw.objects.filter(attempt=attempt).first()
+    if row is None:
+        return None
+    gpus = attempt.placement.get("gpus", {})
+    held = [len(gpus.get(node, ())) for node in attempt.placement.get("nodes", ())]
+    # A node that was never read is NaN: what is known of the others is no sum.
+    p99_w = sum(each * count for each, count in zip(row.p99_w, held, strict=False))
+    read_s = max(row.read_s, default=0.0)
+    return None if read_s <= 0 or math.isnan(p99_w) else Measured(p99_w, read_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What ended attempts of a project with one image drew: p99 of each GPU, W, and how many."""
+
+    p99_w: float
+    attempts: int
+
+
+def learned(job: Job, phase: Phase) -> Learned | None:
+    """Return what runs like this one drew; None where none has ended. One query."""
+    image = _phase_spec(job.spec, phase).get("artifacts", {}).get("image", "")
+    found = DrawProfile.objects.filter(project=job.project, image=image[:200])
+    row = found.order_by("-updated_at").first()
+    if row is None:
+        return None
+    seconds = np.frombuffer(row.seconds, dtype=np.float32).astype(np.float64)
+    (p99_w,) = reserve.quantile_w(seconds[None, :], 0.99).tolist()
+    return None if math.isnan(p99_w) else Learned(p99_w, row.attempts)

@@ -1,0 +1,408 @@
+"""What the queue page shows: filters as the URL says, what waits and why, and what runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
+from django.urls import reverse
+
+from accounts.models import User
+from admission import board
+from admission.core.reasons import ReasonToken
+from admission.jobs.models import Attempt, Job, Phase, PhaseQuerySet
+from dashboard import fixes, reasons, scopes
+from dashboard.fixes import Found
+from dashboard.reasons import scope_of
+from fleet.snapshot import FleetArrays
+
+State = Phase.State
+
+#: A cycle runs every two seconds: a board that is older than this is old, s.
+BOARD_OLD_S = 15.0
+#: What has ended is listed for so long.
+ENDED_SHOWN = timedelta(hours=24)
+
+
+class Tab(StrEnum):
+    """Which phases are listed."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+_STATES: dict[Tab, Sequence[str]] = {
+    Tab.QUEUED: (State.QUEUED,),
+    Tab.WAITING: (State.WAITING,),
+    Tab.RUNNING: Phase.ACTIVE,
+}
+#: A cycle has not looked yet at what has no reason.
+NO_REASON = "none-yet"
+
+
+# --- Filters -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the URL asks for. Empty: all."""
+
+    state: Tab = Tab.QUEUED
+    reason: str = ""
+    job_class: str = ""
+    project: str = ""
+    site: str = ""
+    search: str = ""
+    error: str = ""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The filters as a query string has them, without those that ask for all."""
+        given = {
+            "state": "" if self.state is Tab.QUEUED else self.state.value,
+            "reason": self.reason,
+            "class": self.job_class,
+            "project": self.project,
+            "site": self.site,
+            "search": self.search,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything but the state is filtered."""
+        return bool(self.params.keys() - {"state"})
+
+    @property
+    def names_jobs(self) -> bool:
+        """Whether it asks for something that only those may know who see the job."""
+        return bool(self.project or self.search)
+
+
+def read(params: Mapping[str, str]) -> Filters:
+    """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
+    given = {name: value.replace("\0", "").strip()[:200] for name, value in params.items()}
+    known = {"state": [*Tab], "reason": [*ReasonToken, NO_REASON]}
+    wrong = [
+        f"there is no {name} {given[name][:40]!r}"
+        for name, values in known.items()
+        if given.get(name) and given[name] not in values
+    ]
+    state, reason = given.get("state", ""), given.get("reason", "")
+    return Filters(
+        state=Tab(state) if state in known["state"] else Tab.QUEUED,
+        reason=reason if reason in known["reason"] else "",
+        job_class=given.get("class", ""),
+        project=given.get("project", ""),
+        site=given.get("site", ""),
+        search=given.get("search", ""),
+        error=", ".join(wrong),
+    )
+
+
+def narrowed(filters: Filters, user: User) -> PhaseQuerySet:
+    """Return the open phases that pass all filters but state and reason."""
+    found = Phase.objects.open().order_by()
+    if filters.names_jobs:
+        found = found.filter(job__in=Job.objects.visible_to(user))
+    if filters.job_class:
+        found = found.filter(job__job_class=filters.job_class)
+    if filters.project:
+        found = found.filter(job__project__name=filters.project)
+    if filters.search:
+        found = found.filter(job__name__icontains=filters.search)
+    return found.filter(_at_site(filters.site)) if filters.site else found
+
+
+def _at_site(site: str) -> Q:
+    """Pass what runs at ``site``, and what waits and may go there."""
+    held = Attempt.objects.open().filter(phase=OuterRef("pk"), placement__sites__contains=[site])
+    may_go = ~Q(request__has_key="sites") | Q(request__sites__contains=[site])
+    return (Q(state__in=Phase.PENDING) & may_go) | (Q(state__in=Phase.ACTIVE) & Q(Exists(held)))
+
+
+# --- How many ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """How many phases wait for one dominant reason. ``share``: of the most frequent one's."""
+
+    token: str
+    meaning: str
+    count: int
+    gpus: int
+    oldest: datetime | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """How many there are in the filters, whatever the state and reason that are chosen."""
+
+    by_tab: dict[Tab, int]
+    held: int
+    running_gpus: int
+    queued_gpus: int
+    oldest: datetime | None
+    oldest_reason: str
+    reasons: list[ReasonCount] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_tab.values())
+
+
+def current(filters: Filters, user: User) -> Now:
+    """Count what goes on. One query."""
+    rows = list(
+        narrowed(filters, user)
+        .values_list("state", "reason")
+        .annotate(
+            count=Count("pk"),
+            held=Count("pk", filter=~Q(held_by="")),
+            gpus=Sum("gpus"),
+            oldest=Min("queued_at"),
+        )
+    )
+    by_state, gpus = Counter[str](), Counter[str]()
+    for state, _, count, _, wanted, _ in rows:
+        by_state[state] += count
+        gpus[state] += wanted
+    queued = [row for row in rows if row[0] == State.QUEUED]
+    # What somebody holds does not wait for the fleet.
+    aged = [row for row in queued if row[5] is not None and row[1] != ReasonToken.ON_HOLD]
+    first = min(aged, key=lambda row: row[5], default=None)
+    return Now(
+        by_tab={tab: sum(by_state[state] for state in states) for tab, states in _STATES.items()},
+        held=sum(row[3] for row in rows if row[0] in Phase.PENDING),
+        running_gpus=sum(gpus[state] for state in Phase.ACTIVE),
+        queued_gpus=gpus[State.QUEUED],
+        oldest=first[5] if first else None,
+        oldest_reason=first[1] if first else "",
+        reasons=_counted(queued),
+    )
+
+
+def _counted(rows: Sequence[tuple[str, str, int, int, int, datetime | None]]) -> list[ReasonCount]:
+    most = max((row[2] for row in rows), default=1)
+    found = [
+        ReasonCount(
+            token=reason or NO_REASON,
+            meaning=reasons.meaning(reason) or "A cycle has not looked at it yet",
+            count=count,
+            gpus=gpus,
+            oldest=oldest,
+            share=count / most,
+        )
+        for _, reason, count, _, gpus, oldest in rows
+    ]
+    return sorted(found, key=lambda each: (-each.count, each.token))
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """The queue in a line: how many wait, the longest wait, s, and why that one waits.
+
+    What somebody holds counts, and is not the longest: it does not wait for the fleet.
+    """
+
+    waiting: int
+    oldest_s: float
+    reason: str
+
+
+def brief(now: float) -> Brief | None:
+    """Return the queue as the last cycle saw it (``now`` in Unix s); None: there was none of late.
+
+    What waits for a phase of its own job is left out. One round trip to Redis.
+    """
+    cycle = board.read()
+    if cycle is None:
+        return None
+    waits = [each for each in cycle.counts if each.reason != ReasonToken.DEPENDENCY_PENDING]
+    free = [each for each in waits if each.reason != ReasonToken.ON_HOLD]
+    oldest = max(free, key=lambda each: each.oldest_s, default=None)
+    return Brief(
+        waiting=sum(each.count for each in waits),
+        oldest_s=oldest.oldest_s + max(now - cycle.at, 0.0) if oldest else math.nan,
+        reason=oldest.reason if oldest else "",
+    )
+
+
+def age_s(cycle: board.Board | None, now: float) -> float | None:
+    """Return how long ago the last cycle was, where it is longer than it should be; else None."""
+    since_s = now - cycle.at if cycle else 0.0
+    return since_s if since_s > BOARD_OLD_S else None
+
+
+# --- The list ------------------------------------------------------------------------------------
+
+
+def listed(filters: Filters, user: User) -> list[int]:
+    """Return the ids of the phases that pass ``filters``, in the order of the queue.
+
+    What waits is in the order in which the last cycle tried it, and what came since behind it;
+    what runs begins with what began last.
+    """
+    found = narrowed(filters, user).filter(state__in=_STATES[filters.state])
+    if filters.state is Tab.RUNNING:
+        return list(found.order_by("-started_at", "-pk").values_list("pk", flat=True))
+    if filters.reason:
+        found = found.filter(reason="" if filters.reason == NO_REASON else filters.reason)
+    places = board.positions()
+    rows = list(found.values_list("pk", "job__name", "name"))
+    after = len(places) + 1
+    rows.sort(key=lambda row: (places.get(f"{row[1]}/{row[2]}", after), row[0]))
+    return [row[0] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One phase that waits. Who may not see its job sees no name of it, and leads nowhere."""
+
+    phase: Phase
+    #: empty: not to be seen
+    name: str
+    href: str
+    project: str
+    position: int | None
+    token: str
+    sentence: str
+    where: str
+    where_href: str
+    p10_s: float | None
+    p90_s: float | None
+    #: what would start it now; None: nobody has looked
+    fix: Found | None
+
+    @property
+    def fix_is_due(self) -> bool:
+        """Whether a fix of it is to be looked for."""
+        return bool(self.name) and (self.fix is None or self.fix.is_due)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One phase that holds GPUs, or is about to."""
+
+    phase: Phase
+    name: str
+    href: str
+    project: str
+    attempt: Attempt | None
+    gpus: int
+    nodes: int
+    sites: list[str]
+    peak_w: float
+    power_cap_w: float | None
+
+
+def _fetched(ids: Sequence[int]) -> list[Phase]:
+    by_id = (
+        Phase.objects.filter(pk__in=ids)
+        .select_related("job__project")
+        .defer("job__spec", "request")
+        .in_bulk()
+    )
+    return [by_id[pk] for pk in ids if pk in by_id]
+
+
+def _seen_by(user: User, phases: Iterable[Phase]) -> set[int]:
+    """Return the ids of the jobs of ``phases`` that ``user`` may see by name. One query."""
+    ids = {phase.job_id for phase in phases}
+    return set(Job.objects.visible_to(user).filter(pk__in=ids).values_list("pk", flat=True))
+
+
+def queue_rows(ids: Sequence[int], user: User, fleet: FleetArrays) -> list[QueueRow]:
+    """Return the lines of what waits. Two queries, and two round trips to Redis."""
+    phases = _fetched(ids)
+    seen = _seen_by(user, phases)
+    keys = [phase.key for phase in phases]
+    standings, found = board.standings(keys), fixes.known(keys)
+    return [
+        _queue_row(phase, phase.job_id in seen, standings.get(phase.key), fleet, found)
+        for phase in phases
+    ]
+
+
+def _queue_row(
+    phase: Phase,
+    is_seen: bool,
+    standing: board.Standing | None,
+    fleet: FleetArrays,
+    found: Mapping[str, Found],
+) -> QueueRow:
+    reason = standing.reasons[0] if standing and standing.reasons else None
+    where = scope_of(reason) if reason else None
+    return QueueRow(
+        phase=phase,
+        name=phase.key if is_seen else "",
+        href=href(phase) if is_seen else "",
+        project=phase.job.project.name if is_seen else "",
+        position=standing.position if standing else None,
+        token=reason.token if reason else phase.reason,
+        sentence=reason.sentence if reason and is_seen else "",
+        where=scopes.words(where) if where and is_seen else "",
+        where_href=scopes.href(fleet, where) if where and is_seen else "",
+        p10_s=standing.p10_s if standing else None,
+        p90_s=standing.p90_s if standing else None,
+        fix=found.get(phase.key) if is_seen else None,
+    )
+
+
+def href(phase: Phase) -> str:
+    """Return the page of a phase."""
+    return f"{reverse('job-page', args=[phase.job.name])}?phase={phase.name}"
+
+
+def run_rows(ids: Sequence[int], user: User) -> list[RunRow]:
+    """Return the lines of what holds GPUs. Three queries."""
+    phases = _fetched(ids)
+    seen = _seen_by(user, phases)
+    held: dict[int, Attempt] = {}
+    for attempt in Attempt.objects.open().filter(phase__in=ids):
+        held[attempt.phase_id] = attempt
+    return [_run_row(phase, phase.job_id in seen, held.get(phase.pk)) for phase in phases]
+
+
+def _run_row(phase: Phase, is_seen: bool, attempt: Attempt | None) -> RunRow:
+    placement = attempt.placement if attempt else {}
+    return RunRow(
+        phase=phase,
+        name=phase.key if is_seen else "",
+        href=href(phase) if is_seen else "",
+        project=phase.job.project.name if is_seen else "",
+        attempt=attempt,
+        gpus=sum(len(held) for held in placement.get("gpus", {}).values()) or phase.gpus,
+        nodes=len(placement.get("nodes", ())),
+        sites=list(placement.get("sites", ())),
+        peak_w=float(sum(placement.get("peak_w", {}).values())),
+        power_cap_w=placement.get("power_cap_w"),
+    )
+
+
+# --- What has ended ------------------------------------------------------------------------------
+
+
+def ended(filters: Filters, user: User, now: datetime) -> QuerySet[Attempt]:
+    """Return the attempts that ended of late, of jobs that ``user`` may see, the newest first."""
+    found = Attempt.objects.filter(
+        ended_at__gte=now - ENDED_SHOWN, phase__job__in=Job.objects.visible_to(user)
+    ).select_related("phase__job__project")
+    if filters.job_class:
+        found = found.filter(phase__job__job_class=filters.job_class)
+    if filters.project:
+        found = found.filter(phase__job__project__name=filters.project)
+    if filters.search:
+        found = found.filter(phase__job__name__icontains=filters.search)
+    if filters.site:
+        found = found.filter(placement__sites__contains=[filters.site])
+    return found.defer("phase__job__spec", "phase__request").order_by("-ended_at", "-pk")

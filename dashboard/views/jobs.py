@@ -1,0 +1,357 @@
+"""The page of one job, what keeps it live, and what people do on it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST, require_safe
+
+from accounts.decorators import requires
+from accounts.models import User
+from accounts.roles import Capability
+from admission import board, live
+from admission.jobs import actions, requests
+from admission.jobs.actions import SpecError
+from admission.jobs.models import Attempt, Job, Phase
+from dashboard import fixes, job_timeline, jobs, panels, placement, queue, state
+from dashboard.memo import Memo
+from fleet import snapshot
+from headroom.contracts import FieldError
+
+__all__ = ["act", "fixes_panel", "page", "panel", "shared", "timeline_panel", "why_panel"]
+
+_PANEL = "dashboard/panels/job.html"
+_WHY = "dashboard/panels/job_why.html"
+_FIXES = "dashboard/panels/job_fixes.html"
+_TIMELINE = "dashboard/panels/job_timeline.html"
+_MOST_REASON = 500
+_NOTHING_CHOSEN = FieldError(
+    code="required", message="choose what is to be changed", field="change", hint="then apply it"
+)
+_NO_NUMBER = FieldError(
+    code="malformed", message="give a whole number", field="priority", hint="such as 0"
+)
+
+#: What is counted over a week serves for a minute.
+shared = Memo(serves_s=60.0)
+
+_Drawn = tuple[str, str, dict[str, str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One job as the URL asks for it: a phase of it, and one of that phase's attempts."""
+
+    user: User
+    job: Job
+    phases: list[Phase]
+    phase: Phase
+    attempts: list[Attempt]
+    attempt: Attempt | None
+    #: as far as the URL names them
+    params: dict[str, str]
+    may_change: bool
+    #: command and environment too
+    sees_whole: bool
+
+    @property
+    def waits(self) -> bool:
+        return self.phase.state in Phase.PENDING
+
+    @property
+    def is_queued(self) -> bool:
+        return self.phase.state == Phase.State.QUEUED
+
+
+def _shown(request: HttpRequest, name: str) -> Shown:
+    """Read the job, its phases and attempts. Six queries."""
+    user = cast(User, request.user)
+    found = Job.objects.visible_to(user).select_related("project").filter(name=name).first()
+    if found is None:
+        raise Http404(f"There is no job {name[:200]!r}, or it is of a project that is not yours.")
+    phases = list(found.phases.all())
+    for each in phases:
+        each.job = found
+    phase = jobs.chosen(phases, request.GET.get("phase", ""))
+    if phase is None:
+        raise Http404(f"{name[:200]} has no phase {request.GET['phase'][:60]!r}.")
+    attempts = list(phase.attempts.order_by("-number"))
+    given = request.GET.get("attempt", "")
+    attempt = next((each for each in attempts if str(each.number) == given), None)
+    return Shown(
+        user=user,
+        job=found,
+        phases=phases,
+        phase=phase,
+        attempts=attempts,
+        attempt=attempt or next(iter(attempts), None),
+        params={
+            **({"phase": phase.name} if "phase" in request.GET else {}),
+            **({"attempt": given} if attempt else {}),
+        },
+        may_change=Job.objects.changeable_by(user).filter(pk=found.pk).exists(),
+        sees_whole=Job.objects.whole_for(user).filter(pk=found.pk).exists(),
+    )
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest, name: str) -> HttpResponse:
+    """Why a job waits and what would start it, or how it runs."""
+    return _page(request, _shown(request, name))
+
+
+def _page(
+    request: HttpRequest, shown: Shown, errors: list[str] | None = None, status: int = 200
+) -> HttpResponse:
+    drawn = _main(shown)
+    html, _ = panels.draw(request, *drawn)
+    why_html = panels.draw(request, *_why(shown))[0] if shown.waits else ""
+    fixes_html = ""
+    if shown.is_queued:
+        fixes_html, _ = panels.draw(request, *_fixes(shown, look=False))
+    timeline_html = ""
+    if shown.attempt:
+        timeline_html, _ = panels.draw(request, *_timeline(shown, shown.attempt))
+    held = next((each for each in shown.phases if each.held_by), None)
+    context = {
+        **drawn[-1],
+        "panel": html,
+        "why": why_html,
+        "fixes_panel": fixes_html,
+        "timeline": timeline_html,
+        "errors": errors or [],
+        "spec": jobs.spec_text(shown.job) if shown.sees_whole else "",
+        "may_change": shown.may_change,
+        "may_raise": shown.user.can(Capability.EDIT_POLICIES),
+        "job_is_over": shown.job.state not in Job.OPEN,
+        "any_waits": any(each.state in Phase.PENDING for each in shown.phases),
+        "held": held,
+    }
+    return render(request, "dashboard/job.html", context, status=status)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest, name: str) -> HttpResponse:
+    """The answer, phases, placement, ledger and history, for htmx."""
+    template, url, params, context = _main(_shown(request, name))
+    return panels.answer(request, template, url, params, {**context, "oob": True})
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def why_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """Why the phase waits, for htmx."""
+    shown = _shown(request, name)
+    return panels.answer(request, *_why(shown)) if shown.waits else _it_has_begun()
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def fixes_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """What would start the phase now, for htmx. ``?look=1``: also where that takes long."""
+    shown = _shown(request, name)
+    if not shown.is_queued:
+        return _it_has_begun()
+    return panels.answer(request, *_fixes(shown, look=request.GET.get("look") == "1"))
+
+
+def _it_has_begun() -> HttpResponse:
+    """Have the browser load the page anew: it is another one."""
+    return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def timeline_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """Readings and what was done, on one axis, for htmx."""
+    shown = _shown(request, name)
+    if shown.attempt is None:
+        return HttpResponse(status=204)
+    return panels.answer(request, *_timeline(shown, shown.attempt))
+
+
+# --- Its parts -----------------------------------------------------------------------------------
+
+
+def _main(shown: Shown) -> _Drawn:
+    now, job, phase = timezone.now(), shown.job, shown.phase
+    events = job.events.order_by("-at", "-id")[: jobs.EVENTS_SHOWN]
+    dominant = _dominant(phase) if phase.state == Phase.State.QUEUED else None
+    context = {
+        "job": job,
+        "phase": phase,
+        "phases": shown.phases,
+        "graph": jobs.drawing(shown.phases, phase, now) if len(shown.phases) > 1 else "",
+        "attempt": shown.attempt,
+        "attempts": shown.attempts,
+        "dominant": dominant,
+        "placed": _placed(shown.attempt),
+        "measured": jobs.measured(shown.attempt) if shown.attempt else None,
+        "learned": jobs.learned(job, phase),
+        "facts": jobs.wants(requests.request_of(phase)),
+        "artifacts": jobs.artifacts(job.spec, phase),
+        "directives": jobs.ledger(shown.attempts),
+        "events": list(events),
+        "is_over": phase.state in Phase.OVER,
+        "waits": shown.waits,
+        "now": now,
+        "params": urlencode(shown.params),
+    }
+    return _PANEL, reverse("live-job", args=[job.name]), shown.params, context
+
+
+def _dominant(phase: Phase) -> board.ReasonLine | None:
+    standing = board.standings([phase.key]).get(phase.key)
+    return standing.reasons[0] if standing and standing.reasons else None
+
+
+def _placed(attempt: Attempt | None) -> placement.PlacementMap | None:
+    if attempt is None:
+        return None
+    held = attempt.placement
+    return placement.drawn(state.current(), held.get("gpus", {}), held.get("peak_w", {}))
+
+
+def _why(shown: Shown) -> _Drawn:
+    cycle, fleet = board.read(), snapshot.current()
+    context = {
+        "job": shown.job,
+        "phase": shown.phase,
+        "why": jobs.why(shown.phase, shown.user, fleet, cycle),
+        "calibration": shared.once("calibration", lambda: jobs.calibration(timezone.now())),
+        "spans": jobs.reason_spans(shown.phase),
+        "cycle": cycle,
+        "old_s": queue.age_s(cycle, time.time()),
+    }
+    return _WHY, reverse("live-job-why", args=[shown.job.name]), shown.params, context
+
+
+def _fixes(shown: Shown, *, look: bool) -> _Drawn:
+    cycle = board.read()
+    slow = fixes.is_slow(cycle)
+    context = {
+        "job": shown.job,
+        "phase": shown.phase,
+        "fixes": _found(shown.phase) if look or not slow else None,
+        "slow": slow,
+        "cycle": cycle,
+        "may_change": shown.may_change,
+    }
+    return _FIXES, reverse("live-job-fixes", args=[shown.job.name]), shown.params, context
+
+
+def _found(phase: Phase) -> list[jobs.Fix]:
+    """Return what would start it now, each tried by the solver a moment ago."""
+    try:
+        found = live.explain(phase.key)
+    except KeyError:
+        return []
+    return [jobs.fix_of(each) for each in found.counterfactuals]
+
+
+def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:
+    now = timezone.now()
+    events = shown.job.events.filter(phase__in=("", shown.phase.name)).exclude(kind=jobs.REASON)
+    context = {
+        "chart": job_timeline.chart(
+            attempt, jobs.ledger([attempt]), list(events), snapshot.current(), now
+        ),
+        "attempt": attempt,
+        "live": attempt.ended_at is None,
+    }
+    return _TIMELINE, reverse("live-job-timeline", args=[shown.job.name]), shown.params, context
+
+
+# --- What people do ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who wants something of a job, and what they have filled in."""
+
+    shown: Shown
+    given: Mapping[str, str]
+    now: datetime
+
+
+@require_POST
+@requires(Capability.SUBMIT_JOBS)
+def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
+    """Do one of :data:`_VERBS` with a job, and say what came of it."""
+    shown, do = _shown(request, name), _VERBS.get(verb)
+    if do is None or not shown.may_change:
+        raise Http404(f"{name[:200]} cannot be asked to {verb[:40]}.")
+    # Postgres refuses NUL in text.
+    given = {field: value.replace("\0", "") for field, value in request.POST.dict().items()}
+    try:
+        messages.success(request, do(Asked(shown, given, timezone.now())))
+    except SpecError as error:
+        return _page(request, shown, str(error).split("; "), status=400)
+    except actions.Conflict as error:
+        messages.error(request, f"{error}: {error.hint}" if error.hint else str(error))
+    url = reverse("job-page", args=[shown.job.name])
+    return redirect(f"{url}?{urlencode(shown.params)}" if shown.params else url)
+
+
+def _apply(ask: Asked) -> str:
+    change = _change(ask.given.get("change", ""))
+    actions.amend(ask.shown.job, ask.shown.phase.name, change, ask.shown.user, now=ask.now)
+    return f"{ask.shown.phase.key} is amended: the next cycle tries it as it is now."
+
+
+def _change(text: str) -> dict[str, Any]:
+    try:
+        change = json.loads(text)
+    except ValueError:
+        change = None
+    if not isinstance(change, dict):
+        raise SpecError([_NOTHING_CHOSEN])
+    return change
+
+
+def _hold(ask: Asked) -> str:
+    reason = ask.given.get("reason", "").strip()[:_MOST_REASON]
+    actions.hold(ask.shown.job, ask.shown.user, why=reason, now=ask.now)
+    return f"{ask.shown.job.name} is on hold: what waits of it is not let go."
+
+
+def _release(ask: Asked) -> str:
+    actions.release(ask.shown.job, ask.shown.user, now=ask.now)
+    return f"{ask.shown.job.name} is in the queue again."
+
+
+def _cancel(ask: Asked) -> str:
+    reason = ask.given.get("reason", "").strip()[:_MOST_REASON]
+    actions.cancel(ask.shown.job, ask.shown.user, why=reason, now=ask.now)
+    return f"{ask.shown.job.name} is cancelled: what runs of it is told to end."
+
+
+def _priority(ask: Asked) -> str:
+    try:
+        priority = int(ask.given.get("priority", ""))
+    except ValueError:
+        raise SpecError([_NO_NUMBER]) from None
+    actions.set_priority(ask.shown.job, ask.shown.user, priority, now=ask.now)
+    return f"{ask.shown.job.name} has priority {priority}."
+
+
+_VERBS: dict[str, Callable[[Asked], str]] = {
+    "apply": _apply,
+    "hold": _hold,
+    "release": _release,
+    "cancel": _cancel,
+    "priority": _priority,
+}

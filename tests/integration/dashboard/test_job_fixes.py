@@ -1,0 +1,73 @@
+"""What the page of a job says would start it, with the real solver: applied, the job starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.roles import Role
+from admission import holdings, live
+from admission.jobs import actions
+from admission.jobs.models import Phase
+from headroom.jobs import reading
+from policies import present
+from tests.builders.accounts import make_user
+from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.jobs import make_project
+from tests.integration.admission.loop.scenes import cycle, idle, phase_of
+from tests.integration.dashboard.test_throttle_page import text_of
+from tests.unit.headroom.jobs.specs import make_phase, make_spec
+
+
+@pytest.fixture(autouse=True)
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
+    """Two racks of two nodes of four idle GPUs; every machine runs jobs."""
+    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    forget()
+    made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
+    idle(made)
+    yield made
+    forget()
+
+
+def forget() -> None:
+    present.forget()
+    holdings.forget()
+    live.forget()
+
+
+def changes_of(html: str) -> list[str]:
+    found = re.findall(r'name="change" value="([^"]+)"', html)
+    return [each.replace("&quot;", '"') for each in found]
+
+
+def test_each_fix_that_is_offered_starts_the_job_once_it_is_applied(fleet: SmallFleet) -> None:
+    user = make_user(Role.OPERATOR)
+    make_project("vision")
+    spec = make_spec(make_phase(gang={"gpus": 64}, power={"expected_peak_w": 500.0}), name="large")
+    actions.submit(reading.convert(spec), user, now=timezone.now())
+    cycle()
+    operator = Client()
+    operator.force_login(user)
+    page = operator.get("/jobs/large/").content.decode()
+    assert "Starts now with " in text_of(page)
+    (change, *_) = changes_of(page)
+    assert json.loads(change)["gpus"] < 64
+    listed = fixes_in_the_queue(operator)
+    assert "of its 64 GPUs" in listed
+    answer = operator.post("/jobs/large/apply", {"change": change}, follow=True)
+    assert "large/train is amended" in text_of(answer.content.decode())
+    assert cycle().admitted == 1
+    assert phase_of("large").state == Phase.State.STARTING
+    text = text_of(operator.get("/jobs/large/").content.decode())
+    assert f"large is about to begin on {json.loads(change)['gpus']} GPUs in oslo" in text
+
+
+def fixes_in_the_queue(client: Client) -> str:
+    client.get("/live/queue/fixes")
+    return text_of(client.get("/queue/").content.decode())

@@ -1,0 +1,435 @@
+"""The page of one job: why it waits and what would start it, where it runs, and what people do."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import AuditEntry
+from accounts.roles import Role
+from admission.board import TraceLine
+from admission.core.reasons import ReasonToken
+from admission.jobs.models import Attempt, Job, Phase, Project
+from admission.learned.models import Draw, StartForecast
+from dashboard import jobs
+from headroom.contracts import ThrottleCause
+from telemetry.models import ThrottleEvent
+from tests.builders.accounts import client_of, make_user
+from tests.builders.fleet import SmallFleet
+from tests.builders.jobs import (
+    CAPPED,
+    MOVED,
+    make_attempt,
+    make_directive,
+    make_explanation,
+    make_job,
+    make_reason,
+    make_standing,
+    note,
+    put_up,
+)
+from tests.integration.dashboard.test_throttle_page import text_of
+
+URL = "/jobs/llama-ft-12/"
+HOSTILE = '<script>alert("x")</script>' + "n" * 173
+
+
+@pytest.fixture(autouse=True)
+def fleet(small: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(key: str) -> None:
+        raise KeyError(key)
+
+    monkeypatch.setattr("admission.live.explain", nothing)
+
+
+@pytest.fixture
+def explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cap and another site would start it now."""
+    monkeypatch.setattr("admission.live.explain", lambda key: make_explanation(key, CAPPED, MOVED))
+
+
+@pytest.fixture
+def operator() -> Client:
+    return client_of(Role.OPERATOR)
+
+
+def opened(client: Client, path: str = URL, status: int = 200) -> str:
+    response = client.get(path)
+    assert response.status_code == status
+    return response.content.decode()
+
+
+def do(client: Client, verb: str, query: str = "", **given: Any) -> str:
+    """Ask for something, and return the text of the page that follows."""
+    return text_of(client.post(f"{URL}{verb}{query}", given, follow=True).content.decode())
+
+
+class TestWhoSees:
+    def test_nobody_without_logging_in(self, client: Client) -> None:
+        make_job()
+        for path in (URL, "/live/jobs/llama-ft-12", "/live/jobs/llama-ft-12/why"):
+            assert client.get(path).status_code == 302
+        assert client.post(f"{URL}hold").status_code == 302
+
+    def test_a_job_of_another_project_is_not_there(self) -> None:
+        make_job()
+        opened(client_of(Role.ML_USER), status=404)
+
+    def test_a_job_or_phase_that_is_not_there_is_none(self, viewer: Client) -> None:
+        make_job()
+        opened(viewer, "/jobs/none/", 404)
+        opened(viewer, f"{URL}?phase=none%00", 404)
+
+    def test_the_search_finds_it_for_those_alone(self, viewer: Client) -> None:
+        make_job()
+        assert viewer.get("/search?q=llama-ft-12")["Location"] == URL
+        assert "llama-ft-12</a>" not in opened(client_of(Role.ML_USER), "/search?q=llama")
+        assert "llama-ft-12</a>" in opened(viewer, "/search?q=llama")
+
+    def test_command_and_environment_are_for_the_project_alone(self, operator: Client) -> None:
+        make_job()
+        user = make_user(Role.ML_USER)
+        Project.objects.get().members.add(user)
+        member = Client()
+        member.force_login(user)
+        assert "SECRET_PATH" in opened(member)
+        assert "SECRET_PATH" not in opened(operator)
+        assert "Reproduce this run" not in opened(operator)
+
+    def test_who_may_not_change_it_has_no_forms(self, viewer: Client, explained: None) -> None:
+        make_job()
+        put_up({"llama-ft-12/train": make_standing(1)})
+        html = opened(viewer)
+        assert "at 550 W per GPU" in html
+        assert 'name="change"' not in html
+        assert 'id="do-title"' not in html
+        assert viewer.post(f"{URL}hold", {"reason": "x"}).status_code == 403
+
+
+class TestWaiting:
+    def test_the_answer_is_its_reason_in_numbers(self, viewer: Client) -> None:
+        make_job()
+        put_up({"other/train": make_standing(1), "llama-ft-12/train": make_standing(2)})
+        text = text_of(opened(viewer))
+        assert (
+            "llama-ft-12 is waiting 38 min: needs 41.2 kW on feed oslo/feed-b1, which has 36.8 kW:"
+            " short 4.4 kW" in text
+        )
+        assert "position 2 of 2" in text
+        assert "Otherwise likely in 18\N{EN DASH}35 min (with 80 % confidence)" in text
+
+    def test_what_would_start_it_is_offered_and_applied(
+        self, operator: Client, explained: None
+    ) -> None:
+        job = make_job()
+        put_up({"llama-ft-12/train": make_standing(1)})
+        html = opened(operator)
+        text = text_of(html)
+        assert "Starts now at 550 W per GPU (4 % slower) on 8 GPUs on 1 rack" in text
+        assert "Otherwise likely in 18\N{EN DASH}35 min" in text
+        values = re.findall(r'name="change" value="([^"]+)"', html)
+        changes = [json.loads(value.replace("&quot;", '"')) for value in values]
+        assert changes == [{"lowest_cap_w": 550.0, "max_slowdown": 0.05}, {"sites": ["bergen"]}]
+        text = do(operator, "apply", "?phase=train", change=json.dumps(changes[0]))
+        assert "llama-ft-12/train is amended" in text
+        assert "amended 1 time" in text
+        job.refresh_from_db()
+        assert job.spec["phases"][0]["power"] == {"lowest_cap_w": 550.0}
+        assert job.revisions.get().number == 1
+        assert AuditEntry.objects.filter(action="job.amend", target="llama-ft-12").exists()
+
+    @pytest.mark.parametrize("change", ["", "{", "[]", '{"lowest_cap_w": -5}', '{"gpus": "x"}'])
+    def test_a_change_that_is_none_is_refused(self, operator: Client, change: str) -> None:
+        job = make_job()
+        response = operator.post(f"{URL}apply", {"change": change})
+        assert response.status_code == 400
+        assert "Nothing has been done." in response.content.decode()
+        job.refresh_from_db()
+        assert job.revision == 1
+
+    def test_where_the_solver_takes_long_the_page_comes_first(
+        self, viewer: Client, explained: None
+    ) -> None:
+        make_job()
+        put_up({"llama-ft-12/train": make_standing(1)}, took_s=7.5)
+        html = opened(viewer)
+        assert "are being tried on the whole queue; with 1 waiting" in text_of(html)
+        assert "550 W" not in html
+        (path,) = re.findall(r'hx-get="(/live/jobs/[^"]+/fixes[^"]+)"', html)
+        html = opened(viewer, path.replace("&amp;", "&"))
+        assert "at 550 W per GPU (4 % slower)" in html
+        # It is asked for again by hand alone.
+        assert "hx-trigger" not in html
+        assert 'id="try-again"' in html
+
+    def test_without_a_fix_it_says_so(self, viewer: Client) -> None:
+        make_job(reason="")
+        assert "No cycle has looked at it yet" in text_of(opened(viewer))
+        Phase.objects.update(reason="GpuShortage")
+        put_up({"llama-ft-12/train": make_standing(1)})
+        assert "Nothing that was tried" in text_of(opened(viewer))
+
+    def test_every_constraint_and_each_step_of_the_decision_are_told(self, viewer: Client) -> None:
+        make_job()
+        short = make_reason(
+            ReasonToken.GPU_SHORTAGE, unit="GPUs", need=16, have=4, scope=None, sentence="few GPUs",
+            evidence={"restrictions": [3, 7]},
+        )  # fmt: skip
+        trace = (TraceLine("quota", True, "8 of 64"), TraceLine("placement", False, "no room"))
+        put_up({"llama-ft-12/train": make_standing(1, make_reason(), short, trace=trace)})
+        html = opened(viewer)
+        text = text_of(html)
+        assert "GpuShortage 16 GPUs 4 GPUs 12 GPUs" in text
+        assert "FeedPowerHeadroom 41.2 kW 36.8 kW 4.40 kW power domain oslo/feed-b1" in text
+        assert "restrictions 3, 7" in text
+        # By precedence, not as they came.
+        assert text.index("few GPUs") < text.index("needs 41.2 kW on feed", text.index("Every"))
+        assert re.findall(r'<li class="(passed|stopped)">', html) == ["passed", "stopped"]
+
+    def test_what_is_ahead_of_it_is_told_without_the_names_of_others(self) -> None:
+        make_job("first", project="speech")
+        make_job("second")
+        make_job()
+        user = make_user(Role.ML_USER)
+        Project.objects.get(name="vision").members.add(user)
+        client = Client()
+        client.force_login(user)
+        put_up({f"{n}/train": make_standing(i + 1)
+                for i, n in enumerate(("first", "second", "llama-ft-12"))})  # fmt: skip
+        html = opened(client)
+        assert "1 a job of another project FeedPowerHeadroom" in text_of(html)
+        assert "/jobs/second/?phase=train" in html
+        assert "first/train" not in html
+
+    def test_the_history_of_its_reasons_says_how_long_each_was_it(self, viewer: Client) -> None:
+        job, now = make_job(), timezone.now()
+        for ago_min, token in ((30, "GpuShortage"), (20, "FeedPowerHeadroom")):
+            note(job, "reason", f"because of {token}", phase="train", token=token,
+                 at=now - timedelta(minutes=ago_min))  # fmt: skip
+        text = text_of(opened(viewer))
+        assert re.search(r"10 min GpuShortage because of GpuShortage", text)
+        assert re.search(r"now FeedPowerHeadroom because of FeedPowerHeadroom", text)
+
+    def test_how_many_estimates_came_true_is_told_once_there_are_enough(
+        self, viewer: Client
+    ) -> None:
+        job, now = make_job(), timezone.now()
+        put_up({"llama-ft-12/train": make_standing(1)})
+        StartForecast.objects.bulk_create(
+            StartForecast(phase=job.phases.get(), made_at=now - timedelta(hours=n), p10_s=10.0,
+                          p50_s=20.0, p90_s=30.0, forecast_s=20.0, began_s=15.0 if n < 18 else 99.0)
+            for n in range(20)
+        )  # fmt: skip
+        assert "90 % of 20 such estimates of the last week came true" in text_of(opened(viewer))
+
+    def test_one_that_is_held_says_by_whom_and_why(self, viewer: Client) -> None:
+        make_job()
+        Phase.objects.update(held_by="eva", hold_reason="wrong data")
+        text = text_of(opened(viewer))
+        assert "llama-ft-12 is on hold, waiting 38 min: eva, wrong data" in text
+
+    def test_one_behind_another_leads_there(self, viewer: Client) -> None:
+        make_job(phases={"load": (), "train": ("load",)})
+        html = opened(viewer, f"{URL}?phase=train")
+        assert "phase train waits for load to succeed" in text_of(html)
+        assert 'id="needs-load" href="?phase=load"' in html
+
+    def test_the_page_is_made_anew_once_it_has_begun(self, viewer: Client) -> None:
+        make_job(state="running")
+        for panel in ("why", "fixes"):
+            response = viewer.get(f"/live/jobs/llama-ft-12/{panel}")
+            assert (response.status_code, response["HX-Refresh"]) == (204, "true")
+
+
+class TestRunning:
+    @pytest.fixture
+    def attempt(self, small: SmallFleet) -> Attempt:
+        small.report()
+        job = make_job(state="running", waited=timedelta(minutes=11))
+        held = {"oslo-a01-n1": range(4), "oslo-a02-n1": [0, 2]}
+        warnings = {"warnings": ["communication takes longer than computing (ring over rail)"]}
+        return make_attempt(
+            job.phases.get(), held, racks=["oslo/A01", "oslo/A02"],
+            placement={"slowdown": 0.04, "locality": "ZONE", "comm_ratio": 1.2, **warnings},
+        )  # fmt: skip
+
+    def test_the_answer_is_where_and_under_what_cap(self, viewer: Client, attempt: Attempt) -> None:
+        Phase.objects.update(expected_end_at=timezone.now() + timedelta(hours=2, seconds=9))
+        text = text_of(opened(viewer))
+        assert (
+            "llama-ft-12 runs on 6 GPUs in oslo, capped at 550 W per GPU (4 % slower),"
+            " for 9 min · likely to end in 2 h" in text
+        )
+        assert "communication takes longer than computing" in text
+
+    def test_it_is_drawn_on_the_map_of_racks(self, viewer: Client, attempt: Attempt) -> None:
+        html = opened(viewer)
+        assert re.findall(r"<b>(A\d\d)</b><span>(\d GPUs)</span>", html) == [
+            ("A01", "4 GPUs"),
+            ("A02", "2 GPUs"),
+        ]
+        assert html.count('class="cell away"') == 4
+        text = text_of(html)
+        assert "6 on 2 nodes in 2 racks" in text
+        assert "6.0 kW, hosts included" in text
+        assert "one zone" in text
+        assert 'aria-label="GPUs 0, 2 of oslo-a02-n1"' in html
+
+    def test_what_it_draws_is_set_against_what_it_reserved(
+        self, viewer: Client, attempt: Attempt
+    ) -> None:
+        Draw.objects.create(
+            attempt=attempt, project=attempt.phase.job.project, seconds=b"", seen_at=timezone.now(),
+            p99_w=[450.0, 500.0], read_s=[300.0, 400.0],
+        )  # fmt: skip
+        assert "2.8 kW over 6 min" in text_of(opened(viewer))
+
+    def test_readings_throttling_and_directives_are_on_one_axis(
+        self, viewer: Client, attempt: Attempt, small: SmallFleet
+    ) -> None:
+        now = timezone.now()
+        ThrottleEvent.objects.create(
+            gpu=small.gpu("oslo-a01-n1"), cause=ThrottleCause.SW_POWER_CAP, updated_at=now,
+            opened_at=now - timedelta(minutes=3),
+        )  # fmt: skip
+        make_directive(attempt)
+        html = opened(viewer)
+        rows = re.findall(r'<span class="clip" title="([^"]+)">', html)
+        for row in ("attempt 1", "power of its GPUs", "hottest GPU", "throttling"):
+            assert row in rows
+        assert "set batch scale" in rows
+        assert 'class="act-limit"' in html
+        # Those of other jobs are not its: 6 GPUs at 400 W.
+        assert "2.4 kW, limit 4.2 kW" in html
+
+    def test_the_ledger_tells_each_step_of_what_it_was_told(
+        self, viewer: Client, attempt: Attempt
+    ) -> None:
+        make_directive(attempt)
+        text = text_of(opened(viewer))
+        assert "75 % of the batch holds response" in text
+        assert "issued \N{RIGHTWARDS ARROW} acknowledged +2 s" in text
+        assert "5.8 kW less within 40 s" in text
+
+    def test_an_earlier_attempt_can_be_looked_at(self, viewer: Client, attempt: Attempt) -> None:
+        Attempt.objects.update(
+            state=Attempt.State.ENDED, outcome="lost", why="node is silent",
+            ended_at=timezone.now(),
+        )  # fmt: skip
+        make_attempt(attempt.phase, {"oslo-b01-n1": range(4)}, racks=["oslo/B01"])
+        html = opened(viewer)
+        assert "<b>B01</b>" in html
+        html = opened(viewer, f"{URL}?phase=train&attempt=1")
+        assert "Where attempt 1 stood" in html
+        assert "<b>A01</b>" in html
+
+
+class TestOver:
+    def test_a_failure_is_told_with_its_exit_code(self, viewer: Client) -> None:
+        job = make_job(state="failed")
+        Phase.objects.update(
+            started_at=timezone.now() - timedelta(minutes=9),
+            ended_at=timezone.now() - timedelta(minutes=4),
+        )
+        make_attempt(job.phases.get(), {"oslo-a01-n1": [0]}, state="ended", outcome="failed",
+                     exit_code=137, why="out of memory", ended_at=timezone.now())  # fmt: skip
+        text = text_of(opened(viewer))
+        assert "has failed after 5 min with exit code 137: out of memory" in text
+
+    def test_a_job_that_is_over_cannot_be_changed(self, operator: Client) -> None:
+        make_job(state="succeeded")
+        Job.objects.update(state=Job.State.SUCCEEDED)
+        assert 'id="do-title"' not in opened(operator)
+        assert "the job is over" in do(operator, "cancel", reason="late")
+
+
+class TestPhases:
+    GRAPH = {"load": (), "train": ("load",), "evaluate": ("train",), "ship": ("train", "evaluate")}
+
+    def test_they_are_a_graph_of_links(self, viewer: Client) -> None:
+        make_job(phases=self.GRAPH)
+        html = opened(viewer)
+        found = re.findall(r'<a id="phase-(\w+)" class="phase phase-(\w+)" href="([^"]+)"', html)
+        assert [name for name, _, _ in found] == list(self.GRAPH)
+        assert found[0][1:] == ("queued", "?phase=load")
+        assert found[3][1:] == ("later", "?phase=ship")
+        assert html.count("phase-line") == 4
+
+    def test_it_opens_with_what_runs_then_what_could(self, viewer: Client) -> None:
+        job = make_job(phases=self.GRAPH)
+        assert jobs.chosen(list(job.phases.all()), "").name == "load"  # type: ignore[union-attr]
+        job.phases.filter(name="load").update(state="succeeded")
+        job.phases.filter(name="train").update(state="running")
+        job.phases.filter(name="evaluate").update(state="queued", queued_at=timezone.now())
+        assert jobs.chosen(list(job.phases.all()), "").name == "train"  # type: ignore[union-attr]
+        assert "phase train runs" in text_of(opened(viewer))
+
+    def test_a_job_of_one_phase_has_no_graph(self, viewer: Client) -> None:
+        make_job()
+        assert 'svg class="phases"' not in opened(viewer)
+
+
+class TestWhatPeopleDo:
+    def test_it_is_held_and_let_go_again(self, operator: Client) -> None:
+        job = make_job()
+        assert "llama-ft-12 is on hold" in do(operator, "hold", reason="wrong data")
+        assert job.phases.get().hold_reason == "wrong data"
+        assert "is in the queue again" in do(operator, "release")
+        assert job.phases.get().held_by == ""
+
+    def test_it_is_cancelled_with_a_reason(self, operator: Client) -> None:
+        job = make_job()
+        assert "llama-ft-12 is cancelled" in do(operator, "cancel", reason="not needed")
+        assert job.phases.get().state == "cancelled"
+        assert "not needed" in job.events.get(kind="cancelled").text
+
+    def test_its_priority_is_changed(self, operator: Client) -> None:
+        make_job()
+        assert "has priority 5" in do(operator, "priority", priority="5")
+        assert operator.post(f"{URL}priority", {"priority": "x"}).status_code == 400
+
+    def test_what_cannot_be_done_is_said(self, operator: Client) -> None:
+        make_job()
+        assert "none of its phases is held" in do(operator, "release")
+        assert operator.post(f"{URL}explode").status_code == 404
+        assert operator.get(f"{URL}hold").status_code == 405
+
+    def test_a_member_changes_the_own_jobs_only(self) -> None:
+        job = make_job()
+        user = make_user(Role.ML_USER)
+        client = Client()
+        client.force_login(user)
+        assert client.post(f"{URL}hold", {"reason": "x"}).status_code == 404
+        job.project.members.add(user)
+        assert "is on hold" in do(client, "hold", reason="x")
+
+
+def test_polls_answer_nothing_while_nothing_changed(viewer: Client, explained: None) -> None:
+    job = make_job()
+    put_up({"llama-ft-12/train": make_standing(1)})
+    paths = []
+    for path in re.findall(r'hx-get="(/live/jobs/[^"]+)"', opened(viewer)):
+        (again,) = re.findall(r'hx-get="(/live/jobs/[^"]+)"', opened(viewer, path.split("?")[0]))
+        paths.append(again.replace("&amp;", "&"))
+        assert viewer.get(paths[-1]).status_code == 204
+    assert len(paths) == 3
+    note(job, "amended", "capped at 500 W")
+    (changed,) = [path for path in paths if "llama-ft-12?" in path]
+    html = opened(viewer, changed)
+    assert 'id="job-answer" hx-swap-oob="true"' in html
+
+
+def test_names_are_escaped(viewer: Client) -> None:
+    job = make_job(submitted_by=HOSTILE, project=HOSTILE[:60], labels={HOSTILE: HOSTILE})
+    Phase.objects.update(held_by=HOSTILE, hold_reason=HOSTILE)
+    note(job, "x", HOSTILE)
+    put_up({"llama-ft-12/train": make_standing(1, make_reason(sentence=HOSTILE))})
+    html = opened(viewer)
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert" in html
