@@ -62,11 +62,23 @@ def main() -> None:
     show_default=True,
     help="Seconds of the twin in each second.",
 )
+@click.option(
+    "--teams/--no-teams",
+    default=True,
+    show_default=True,
+    help="Let a quarter of the nodes run what is queued, and ML teams queue jobs for them.",
+)
 def run_demo(
-    server: str, token_file: Path | None, gpus: int, sample_s: float, seed: int, speed: float
+    server: str,
+    token_file: Path | None,
+    gpus: int,
+    sample_s: float,
+    seed: int,
+    speed: float,
+    teams: bool,
 ) -> None:
     """Run the demo fleet until SIGTERM or Ctrl-C."""
-    settings = demo.Settings(gpus=gpus, sample_s=sample_s, seed=seed, speed=speed)
+    settings = demo.Settings(gpus=gpus, sample_s=sample_s, seed=seed, speed=speed, teams=teams)
     stop = _stop_on_signals()
     try:
         made = _server(server, token_file, connections=demo.CONNECTIONS)

@@ -15,12 +15,14 @@ from headroom.contracts import NodeReport
 from sim import enroll
 from sim.delivery import Delivery, Sender
 from sim.enroll import Server
-from sim.fleet import GPUS_PER_NODE, Fleet, inventory_yaml, make_fleet
+from sim.fleet import GPUS_PER_NODE, Fleet, inventory_yaml, make_fleet, queue_nodes
 from sim.limits import LimitPolls, Limits
 from sim.network import Network
 from sim.outbox import Outbox
 from sim.readings import Frame, join, join_reports, xid_columns
 from sim.state import Twin
+from sim.teams import Teams
+from sim.work import Machines, WorkPolls
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +39,8 @@ MAX_CATCH_UP_S = 10.0
 TICK_S = 0.1
 REPORT_S = 60.0
 PUSH_THREADS = 2
-#: One of them for the thread that asks for limits.
-CONNECTIONS = PUSH_THREADS + 1
+#: One of them for the thread that asks for limits, and one for that which asks for work.
+CONNECTIONS = PUSH_THREADS + 2
 #: With more nodes than this, agents stand for several nodes each.
 MAX_NODE_AGENTS = 256
 #: Readings kept while the server is away, over all agents: half an hour of 1,536 GPUs at 5 s.
@@ -50,12 +52,16 @@ ODD_CLOCK_S = -1.6
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line sets. ``speed``: seconds of the twin in each second."""
+    """What the command line sets. ``speed``: seconds of the twin in each second.
+
+    ``teams``: whether some nodes run what is queued, and ML teams queue jobs for them.
+    """
 
     gpus: int = 1536
     sample_s: float = 5.0
     seed: int = 7
     speed: float = 1.0
+    teams: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Source:
     limits: Limits
     nodes: tuple[int, ...] = ()
     site: int | None = None
+    #: the machines of the site that run what is queued
+    machines: Machines | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,8 @@ class Stage:
 def demo_stage(settings: Settings) -> Stage:
     """Return the demo fleet."""
     fleet = make_fleet(gpus=settings.gpus)
-    twin = Twin(fleet, seed=settings.seed)
+    queued = queue_nodes(fleet) if settings.teams else None
+    twin = Twin(fleet, seed=settings.seed, queued=queued)
     return Stage(twin, inventory_yaml(fleet), agent_specs(fleet))
 
 
@@ -123,14 +132,23 @@ class Demo:
         self._enroll()
         self._delivery = Delivery(threads=PUSH_THREADS, stop=self._stop)
         self._push_history()
-        polls = self._limit_polls()
-        polls.start()
+        others: list[LimitPolls | WorkPolls | Teams] = [self._limit_polls(), self._work_polls()]
+        if self._settings.teams:
+            others.append(Teams(self._server.setup, stop=self._stop))
+        for each in others:
+            each.start()
         self._stage.begin()
         try:
             self._loop()
         finally:
             self._delivery.join(timeout_s=2.0)
-            polls.join(timeout_s=2.0)
+            for each in others:
+                each.join(timeout_s=2.0)
+
+    def _work_polls(self) -> WorkPolls:
+        """Have the collector of each site speak for its machines that run what is queued."""
+        agents = [(each.client, each.machines) for each in self.sources if each.machines]
+        return WorkPolls(agents, stop=self._stop)
 
     def _limit_polls(self) -> LimitPolls:
         """Have the agents of nodes ask for limits, but those that say nothing."""
@@ -156,6 +174,9 @@ class Demo:
         self._xids_before = len(self.twin.xid_log)
 
     def _advance(self, dt_s: float) -> None:
+        for source in self.sources:
+            if source.machines is not None:
+                source.machines.step(self.twin, dt_s)
         self.twin.advance(dt_s)
         self.network.advance(dt_s)
 
@@ -191,9 +212,16 @@ class Demo:
                 limits=Limits({name: number[name] for name in spec.nodes}),
                 nodes=tuple(number[name] for name in spec.nodes),
                 site=sites[spec.sites[0]] if spec.sites else None,
+                machines=self._machines(sites[spec.sites[0]]) if spec.sites else None,
             )
             for spec, client, off in zip(specs, clients, off_s, strict=True)
         ]
+
+    def _machines(self, site: int) -> Machines | None:
+        """Return the machines of a site that run what is queued; None: there are none."""
+        here = self.fleet.site_of_rack[self.fleet.rack_of_node] == site
+        numbers = np.flatnonzero(self.twin.queued & here).tolist()
+        return Machines({self.fleet.nodes[i]: i for i in numbers}) if numbers else None
 
     def _push_history(self) -> None:
         """Push the last minutes before now, one batch for each agent.
@@ -283,6 +311,7 @@ class Demo:
             extra={
                 "kw": round(float(self.twin.rack_w.sum()) / 1000, 1),
                 "busy_gpus": int(self.twin.busy.sum()),
+                "queue_gpus": int((self.twin.busy & self.twin.queued.repeat(GPUS_PER_NODE)).sum()),
                 "throttled_gpus": int((self.twin.throttle > 1).sum()),
                 "silent_nodes": int(self.twin.silent.sum()),
                 "stored_batches": sum(box.counts.stored_batches for box in outboxes),

@@ -2,6 +2,8 @@
 
 A pool is the nodes of one site and one row kind. A job takes a gang of nodes of one pool, all at
 once, and its GPUs work in step: compute, then communicate, now and then write a checkpoint.
+
+A *task* is a job that somebody else begins and ends, on GPUs that no pool has.
 """
 
 from __future__ import annotations
@@ -124,15 +126,25 @@ class Load:
 
 
 class Workload:
-    """The jobs on ``node_count`` nodes. Slot 0 stands for "no job"; slots are used again."""
+    """The jobs on ``node_count`` nodes, and ``tasks`` at most beside them.
 
-    def __init__(self, pools: Sequence[Pool], node_count: int, rng: np.random.Generator) -> None:
+    Slot 0 stands for "no job"; slots are used again.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        node_count: int,
+        rng: np.random.Generator,
+        *,
+        tasks: int = 0,
+    ) -> None:
         self._pools = list(pools)
         self._rng = rng
         self.job_of_node = np.zeros(node_count, dtype=np.intp)
-        slots = node_count + 1
+        slots = node_count + tasks + 1
         self.names: list[str | None] = [None] * slots
-        self._free = list(range(node_count, 0, -1))
+        self._free = list(range(slots - 1, 0, -1))
         self._started = 0
         self._start_s = np.zeros(slots)
         self._end_s = np.full(slots, np.inf)
@@ -147,6 +159,12 @@ class Workload:
         #: Whether the gang spans nodes, so that its traffic leaves them.
         self.spans = np.zeros(slots, dtype=np.bool_)
         self._next_launch_s = np.zeros(len(self._pools))
+        #: Of tasks: how much of its batch each works on, 0 while it is paused; until when it saves.
+        self._scale = np.ones(slots)
+        self._saves_until_s = np.full(slots, -np.inf)
+        self._tasks: set[int] = set()
+        #: Tasks that have lost a GPU. Whoever began them is to end them.
+        self.lost: set[int] = set()
 
     def fill(self, now_s: float) -> None:
         """Start jobs of all ages, as if the pools had been in use for long."""
@@ -167,8 +185,44 @@ class Workload:
 
     def fail(self, slot: int, now_s: float) -> None:
         """Let the job in ``slot`` end at the next step: one of its GPUs was lost."""
-        if slot:
+        if slot in self._tasks:
+            self.lost.add(slot)
+        elif slot:
             self._end_s[slot] = now_s
+
+    def begin_task(
+        self, name: str, kind: JobKind, now_s: float, *, nodes: int, activity: float | None = None
+    ) -> int | None:
+        """Begin a task like jobs of ``kind`` and return its slot; None: there is none left.
+
+        It saves, pauses and ends when it is told to. ``activity`` None: drawn, as that of jobs.
+        """
+        if not self._free:
+            return None
+        slot = self._free.pop()
+        self._describe(slot, kind, nodes)
+        self.names[slot] = name
+        self._start_s[slot], self._checkpoint_every_s[slot] = now_s, NEVER_S
+        if activity is not None:
+            self._activity[slot] = activity
+            self._comm_activity[slot] = kind.comm_activity * activity
+        self._tasks.add(slot)
+        return slot
+
+    def end_task(self, slot: int) -> None:
+        """End a task: its slot is free."""
+        self._tasks.discard(slot)
+        self.lost.discard(slot)
+        self._scale[slot], self._saves_until_s[slot] = 1.0, -np.inf
+        self._stop(slot)
+
+    def scale_task(self, slot: int, scale: float) -> None:
+        """Have a task work on this share of its batch; 0: not at all."""
+        self._scale[slot] = scale
+
+    def save_task(self, slot: int, now_s: float) -> None:
+        """Have a task write a checkpoint now."""
+        self._saves_until_s[slot] = now_s + self._checkpoint_s[slot]
 
     def load(self, now_s: float) -> Load:
         """Return what each job does at ``now_s``."""
@@ -182,10 +236,12 @@ class Workload:
             warm
             & (working_s >= self._checkpoint_every_s)
             & (np.mod(working_s, self._checkpoint_every_s) < self._checkpoint_s)
-        )
+        ) | (now_s < self._saves_until_s)
         activity = np.where(communicating, self._comm_activity, self._activity)
         activity = np.where(checkpointing, _CHECKPOINT_ACTIVITY, activity)
         activity = np.where(warm, activity, np.minimum(_WARMUP_ACTIVITY, self._activity))
+        # A smaller batch keeps a GPU less busy, but not by as much.
+        activity = activity * np.where(self._scale > 0, 0.4 + 0.6 * self._scale, 0.0)
         return Load(activity, communicating & ~checkpointing, checkpointing)
 
     def _stop(self, slot: int) -> None:

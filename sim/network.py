@@ -129,7 +129,7 @@ class Network:
         node = (self.gpu_bytes_per_s() * leaves[twin.job_of_gpu]).reshape(-1, GPUS_PER_NODE)
         uplink = np.bincount(fleet.rack_of_node, weights=node.sum(axis=1))
         spine = SPINE_SHARE * np.bincount(fleet.site_of_rack, weights=uplink)
-        writes = twin.load.checkpointing[twin.workload.job_of_node]
+        writes = twin.load.checkpointing[twin.job_of_node]
         site_of_node = fleet.site_of_rack[fleet.rack_of_node]
         wan = WAN_BACKGROUND_BYTES_PER_S + WAN_CHECKPOINT_BYTES_PER_NODE_S * np.bincount(
             site_of_node, weights=writes.astype(np.float64), minlength=len(fleet.sites)

@@ -46,7 +46,7 @@ class Frame:
         self.gpus = _gpu_arrays(twin, network)
         self._xid = twin.xid.copy()
         self._hosts = _host_arrays(twin, network)
-        self._job = [twin.workload.names[slot] for slot in twin.workload.job_of_node]
+        self._job = [twin.workload.names[slot] for slot in twin.job_of_gpu]
         self._site_of_link = network.links.site
         self._link_names = network.links.names
         self._links: dict[str, NDArray[Any]] = {
@@ -70,7 +70,7 @@ class Frame:
             if values[first] == values[first]:
                 setattr(gpus, name, values[part].tolist())
         gpus.xid = [code or None for code in self._xid[part].tolist()]
-        gpus.job = [self._job[node]] * GPUS_PER_NODE
+        gpus.job = self._job[part]
         host = HostColumns(ts=[ts])
         for name, values in self._hosts.items():
             setattr(host, name, [values[node].item()])
@@ -188,7 +188,7 @@ def _host_arrays(twin: Twin, network: Network) -> Mapping[str, NDArray[Any]]:
     """Return the columns of all nodes. ``power_w`` is what the node draws beside its GPUs."""
     by_node = (-1, GPUS_PER_NODE)
     work = twin.activity.reshape(by_node).mean(axis=1).clip(0.0, 1.0)
-    writes = twin.load.checkpointing[twin.workload.job_of_node]
+    writes = twin.load.checkpointing[twin.job_of_node]
     net = network.gpu_bytes_per_s().reshape(by_node).sum(axis=1) + np.where(writes, 4e9, 2e6)
     mem_total = twin.parts.node_cpu_mem_bytes
     return {

@@ -192,21 +192,30 @@ class XidLine(NamedTuple):
 class Twin:
     """The state of a fleet at ``now_s``; :meth:`advance` is its only way forward."""
 
-    def __init__(self, fleet: Fleet, *, seed: int) -> None:
+    def __init__(self, fleet: Fleet, *, seed: int, queued: Bools | None = None) -> None:
+        """``queued`` says of each node whether it is for tasks alone; None: no node is."""
         self._rng = np.random.default_rng(seed)
         self.fleet = fleet
         self.parts = make_parts(fleet, self._rng)
         self.now_s = 0.0
+        gpus, nodes, racks = fleet.gpu_count, len(fleet.nodes), len(fleet.racks)
         self._rack_of_gpu = np.repeat(fleet.rack_of_node, GPUS_PER_NODE)
-        self.workload = Workload(_pools(fleet), len(fleet.nodes), self._rng)
+        self.queued: Bools = np.zeros(nodes, dtype=np.bool_) if queued is None else queued
+        pools = _pools(fleet, ~self.queued)
+        tasks = int(self.queued.sum()) * GPUS_PER_NODE
+        self.workload = Workload(pools, nodes, self._rng, tasks=tasks)
         self.workload.fill(0.0)
+        #: By GPU: the slot of the task that holds it, or 0.
+        self._task_of_gpu: Ints = np.zeros(gpus, dtype=np.int64)
+        #: What tasks hold their GPUs to; +inf: nothing.
+        self._task_cap_w: Array = np.full(gpus, np.inf)
         self._place()
 
-        gpus, nodes, racks = fleet.gpu_count, len(fleet.nodes), len(fleet.racks)
         zones = len(self.parts.zone_supply_c)
         self._noise: Array = np.zeros(gpus)
         self.load = self.workload.load(0.0)
         self.activity: Array = np.zeros(gpus)
+        self._pace: Array = np.ones(len(self.workload.names))
         self.clock: Array = np.ones(gpus)
         self._power_clock: Array = np.ones(gpus)
         self._thermal_clock: Array = np.ones(gpus)
@@ -263,7 +272,7 @@ class Twin:
     @property
     def power_limit_w(self) -> Array:
         """The power limit in force on each GPU."""
-        return np.minimum(self.own_limit_w, self.cap_w)
+        return np.minimum(np.minimum(self.own_limit_w, self.cap_w), self._task_cap_w)
 
     def set_caps(self, gpus: Ints, *, cap_w: Array, cap_mhz: Array) -> None:
         """Hold ``gpus`` to a power and a clock, no lower than drivers take; +inf: let go.
@@ -276,6 +285,27 @@ class Twin:
         self._power_clock[raised] = 1.0
         self.cap_w[gpus] = np.maximum(cap_w, least_w)
         self.cap_mhz[gpus] = np.maximum(cap_mhz, least_mhz)
+
+    def hold(self, gpus: Ints, slot: int) -> None:
+        """Give ``gpus``, which nobody holds, to the task in ``slot``."""
+        self._task_of_gpu[gpus] = slot
+        self._place()
+
+    def let_go(self, slot: int) -> None:
+        """Take the GPUs of a task back."""
+        gpus = self._task_of_gpu == slot
+        self._task_of_gpu[gpus], self._task_cap_w[gpus] = 0, np.inf
+        self._place()
+
+    def cap_task(self, slot: int, cap_w: float) -> None:
+        """Hold the GPUs of a task to a power, no lower than drivers take; +inf: let them go."""
+        gpus = self._task_of_gpu == slot
+        least_w = LEAST_CAP_SHARE * self.parts.power_limit_w[gpus]
+        self._task_cap_w[gpus] = np.maximum(cap_w, least_w)
+
+    def pace(self, slot: int) -> float:
+        """Return the clock of the slowest GPU of a job, as a share: what it makes of its time."""
+        return float(self._pace[slot])
 
     def advance(self, dt_s: float) -> None:
         """Move on by ``dt_s`` seconds, in steps of at most :data:`MAX_SUBSTEP_S`."""
@@ -298,9 +328,12 @@ class Twin:
         self._misfortunes(dt_s)
 
     def _place(self) -> None:
-        self.job_of_gpu = np.repeat(self.workload.job_of_node, GPUS_PER_NODE)
+        of_pools = np.repeat(self.workload.job_of_node, GPUS_PER_NODE)
+        self.job_of_gpu = np.where(self._task_of_gpu > 0, self._task_of_gpu, of_pools)
+        #: Of several tasks on one node, one of them.
+        self.job_of_node = self.job_of_gpu.reshape(-1, GPUS_PER_NODE).max(axis=1)
         self.busy = self.job_of_gpu > 0
-        job, rack = self.workload.job_of_node, self.fleet.rack_of_node
+        job, rack = self.job_of_gpu, self._rack_of_gpu
         first = np.full(len(self.workload.names), len(self.fleet.racks))
         last = np.full(len(self.workload.names), -1)
         np.minimum.at(first, job, rack)
@@ -315,6 +348,7 @@ class Twin:
         pace = np.ones(len(load.activity))
         np.minimum.at(pace, self.job_of_gpu, self.clock)
         pace[0] = 1.0
+        self._pace = pace
         # Those that wait at the barrier spin: they save part of the power, not all of it.
         gang_activity = load.activity * (0.5 + 0.5 * pace)
         self._noise = 0.9 * self._noise + self._rng.normal(0.0, 0.007, len(self._noise))
@@ -467,10 +501,12 @@ def _total(group: NDArray[np.intp], values: Array) -> Array:
     return np.bincount(group, weights=values).astype(np.float64, copy=False)
 
 
-def _pools(fleet: Fleet) -> list[Pool]:
-    """One pool for each site and kind of row."""
+def _pools(fleet: Fleet, pooled: Bools) -> list[Pool]:
+    """One pool for each site and kind of row, of those nodes that are ``pooled``."""
     members: dict[tuple[str, str], list[int]] = {}
     for node, rack in enumerate(fleet.rack_of_node):
+        if not pooled[node]:
+            continue
         key = fleet.racks[rack].site, fleet.racks[rack].kind.name
         members.setdefault(key, []).append(node)
     kinds = {rack.kind.name: rack.kind for rack in fleet.racks}
