@@ -19,6 +19,7 @@ NAMES = (
     "physics",
     "telemetry",
     "policies",
+    "admission",
 )
 
 

@@ -1,0 +1,34 @@
+"""What admission costs: a cycle on a whole fleet, an explanation, and jobs through the service.
+
+Cycles and explanations are computed in this process, on a snapshot that is in memory. The service
+is measured from the API to the release of a job, beside web, worker, Postgres and Valkey.
+"""
+
+from __future__ import annotations
+
+import os
+
+from bench import admission_service, django_in, report
+from bench.admission_service import ENVIRONMENT
+from bench.stack import running
+
+NOTES = {
+    "cycle_1000_100k_s": "median of a cycle: order, placement, reservations, reasons; target 1",
+    "cycle_1000_100k_cpu_s": "of it what this process computed: the rest is other processes'",
+    "cycle_5000_100k_s": "the same with 5,000 that wait; target 3",
+    "explain_p95_ms": "one job of the 1,000: all reasons, changes tried; target 100",
+    "estimates_5000_ms": "ranges of starts of all that wait",
+    "admissions_per_s": "15,000 jobs, API to released, no machine on the far side; target 200",
+}
+
+
+def run() -> None:
+    os.environ.update(ENVIRONMENT)
+    with running() as stack:
+        django_in.set_up(stack)
+        # Imports Django's models, which cannot be before it is set up.
+        from bench import admission_cycle
+
+        figures = {**admission_cycle.measure(), **admission_service.measure(stack)}
+    report.show("admission", figures, NOTES)
+    print(f"kept in {report.keep('admission', figures)}")
