@@ -25,17 +25,27 @@ def pytest_configure() -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
-    """Let the tests' database be emptied after tests that commit.
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Let the tests' database be emptied after tests that commit, and dropped after all.
 
     The audit log's trigger would refuse that TRUNCATE, as it should anywhere else. Here alone it is
-    off; UPDATE and DELETE stay refused.
+    off; UPDATE and DELETE stay refused. At the end sessions may be left of processes that a test
+    has just killed: Postgres takes a moment to notice.
     """
     from django.db import connection
 
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE accounts_auditentry DISABLE TRIGGER audit_is_not_truncated")
+    yield
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(_END_OTHERS)
 
 
 _PARTITIONS = """

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 PUBLIC = {"/login/", "/healthz", "/readyz"}
 YAML_POSTS = {"/api/v1/fleet/plan", "/api/v1/fleet/apply"}
 #: API routes whose POST changes nothing.
-HARMLESS_POSTS = {"/api/v1/fleet/plan", "/api/v1/rule-check"}
+HARMLESS_POSTS = {"/api/v1/fleet/plan", "/api/v1/rule-check", "/api/v1/slo-check"}
 #: Posts of agents: no user's token opens them.
 AGENTS_ONLY = {"/api/v1/telemetry"}
 

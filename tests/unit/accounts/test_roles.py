@@ -37,8 +37,12 @@ def test_an_inactive_admin_may_nothing() -> None:
 
 def test_the_admin_site_knows_a_capability_for_each_of_our_apps() -> None:
     ours = {"accounts", "fleet", "telemetry"}
-    policies = {app.label for app in apps.get_app_configs() if app.name.startswith("policies.")}
-    assert set(MODEL_CAPABILITIES) == ours | policies
+    parts = {
+        app.label
+        for app in apps.get_app_configs()
+        if app.name.startswith(("policies.", "admission."))
+    }
+    assert set(MODEL_CAPABILITIES) == ours | parts
 
 
 def test_the_reference_shows_the_same_table() -> None:

@@ -75,7 +75,7 @@ class Readings:
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
-    shown = Readings({"power_load_w": 9000.0, "power_budget_w": 12000.0, "gpus": 8.0})
+    shown = Readings({"power_drawn_w": 9000.0, "power_budget_w": 12000.0, "gpus": 8.0})
 
     monkeypatch.setattr(live, "current", lambda _now: shown)
     return shown

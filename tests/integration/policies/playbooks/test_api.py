@@ -131,7 +131,7 @@ def test_a_dry_run_says_all_and_writes_nothing(readings: Readings) -> None:
           branch:
             when: power_use > 0.9
             then: [{id: move, migrate: {to: local-only}, on_timeout: undo}]
-            else: [{id: tell, notify: {subject: "{name} draws {power_load_w}"}}]
+            else: [{id: tell, notify: {subject: "{name} draws {power_drawn_w}"}}]
         - {id: ask, approve: {question: Go on, roles: [operator]}}
         - {id: low, restrict: {kind: power_cap_w, value: 10}}
         - {id: cool, wait_until: {condition: thermal_margin_c > 12.0, for: 5m}}
@@ -180,7 +180,7 @@ def test_a_bad_dry_run_names_the_field(body: Any, field: str) -> None:
 @pytest.mark.parametrize("name", ["power-cap", "stale-telemetry", "thermal-throttle"])
 def test_built_in_ones_can_be_planned(name: str, readings: Readings) -> None:
     builtin.load()
-    readings.values |= {"power_use": 1.1, "thermal_margin_c": 1.0, "throttling": 2.0}
+    readings.values |= {"power_drawn_use": 1.1, "thermal_margin_c": 1.0, "throttling": 2.0}
     answer = post(api_client(Role.RESPONDER), f"playbooks/{name}/dry-run", {"scope": ON_RACK})
     assert [step["problem"] for step in answer.json()["steps"]] == [""] * len(
         answer.json()["steps"]

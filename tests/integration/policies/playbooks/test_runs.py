@@ -27,7 +27,7 @@ from tests.integration.policies.playbooks.conftest import (
 
 CAP = """\
     - id: stop
-      restrict: {kind: no_new_launches, until: cool, reason: "hot, with {power_load_w}"}
+      restrict: {kind: no_new_launches, until: cool, reason: "hot, with {power_drawn_w}"}
     - id: cap
       restrict: {kind: power_cap_w, value: 0.5 * power_budget_w / gpus}
     - id: cool
