@@ -15,8 +15,12 @@ from typing import TypeVar, cast
 
 from django.conf import settings
 
+from dashboard import moments
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
+from policies.headroom import power
+from policies.headroom.inputs import Limits
+from policies.scopes import ScopeKind
 from telemetry import frame, summary
 from telemetry.frame import LiveFrame
 from telemetry.summary import FleetSummary
@@ -82,7 +86,7 @@ class _Views:
             return view
         readings = frame.read()
         carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
-        self._view = View(fleet, readings, carried, now)
+        self._view = View(fleet, readings, _with_reserved(fleet, carried), now)
         return self._view
 
     @staticmethod
@@ -96,6 +100,21 @@ class _Views:
     def forget(self) -> None:
         """Make the next call read everything again. For tests."""
         self._view = None
+
+
+def _with_reserved(fleet: FleetArrays, carried: FleetSummary) -> FleetSummary:
+    """Return what is carried with what admitted jobs have reserved and do not draw yet."""
+    headroom = moments.current().headroom
+    if headroom.fleet is not fleet:  # it has changed since: the next view has it
+        return carried
+    powers = power.committed(fleet, carried, headroom.reservations, Limits.none(fleet))
+    return summary.with_loads(
+        carried,
+        nodes_w=powers[ScopeKind.NODE].load_w,
+        racks_w=powers[ScopeKind.RACK].load_w,
+        domains_w=powers[ScopeKind.POWER_DOMAIN].load_w,
+        sites_w=powers[ScopeKind.SITE].load_w,
+    )
 
 
 _views = _Views()

@@ -6,7 +6,7 @@ there, and no less than what was read last. Stale never means free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -171,6 +171,36 @@ def summarize(
     )
 
 
+def with_loads(
+    summary: FleetSummary, *, nodes_w: Floats, racks_w: Floats, domains_w: Floats, sites_w: Floats
+) -> FleetSummary:
+    """Return ``summary`` with other loads, W, and with the margins that these leave."""
+    racks, domains = summary.racks, summary.domains
+    power_margin = _margin(racks_w, racks.budget_w)
+    tightest, dimension = _tightest(power_margin, racks.heat_margin, racks.link_use)
+    return replace(
+        summary,
+        nodes=replace(summary.nodes, load_w=nodes_w),
+        racks=replace(
+            racks,
+            load_w=racks_w,
+            power_margin=power_margin,
+            tightest=tightest,
+            tightest_dimension=dimension,
+        ),
+        domains=replace(domains, load_w=domains_w, headroom_w=domains.usable_w - domains_w),
+        sites=replace(summary.sites, load_w=sites_w),
+    )
+
+
+def _tightest(power_margin: Floats, heat_margin: Floats, link_use: Floats) -> tuple[Floats, Ints]:
+    """Return the least known of the margins of each rack, NaN where none is, and which it is."""
+    margins = np.stack([power_margin, heat_margin, 1.0 - link_use])
+    known = np.where(np.isnan(margins), np.inf, margins)
+    tightest = known.min(axis=0)
+    return np.where(np.isinf(tightest), np.nan, tightest), known.argmin(axis=0)
+
+
 def _gpus(fleet: FleetArrays, gpu: dict[str, Any], now: float, stale_after_s: float) -> GpuSummary:
     fresh = _fresh(gpu["ts"], now, stale_after_s)
     rated_w = np.where(np.isnan(fleet.gpus.rated_w), UNRATED_GPU_W, fleet.gpus.rated_w)
@@ -305,9 +335,7 @@ def _racks(
     heat_margin = np.clip(heat_margin_c / FULL_HEAT_MARGIN_C, -1.0, 1.0)
     power_margin = _margin(load_w, budget_w)
     link_use = _link_use(fleet, frame, count, now, stale_after_s)
-    margins = np.stack([power_margin, heat_margin, 1.0 - link_use])
-    known = np.where(np.isnan(margins), np.inf, margins)
-    tightest = known.min(axis=0) if count else np.zeros(0)
+    tightest, dimension = _tightest(power_margin, heat_margin, link_use)
     weights = np.nan_to_num(nodes.clock_ratio) * nodes.gpus
     clocked = np.where(np.isnan(nodes.clock_ratio), 0, nodes.gpus)
     seen = (_count(nodes.seen, rack, count) > 0) | ~np.isnan(meter_w)
@@ -327,8 +355,8 @@ def _racks(
         age_s=_most(nodes.age_s, rack, count),
         stale=stale,
         seen=seen,
-        tightest=np.where(np.isinf(tightest), np.nan, tightest),
-        tightest_dimension=known.argmin(axis=0) if count else np.zeros(0, dtype=np.int64),
+        tightest=tightest,
+        tightest_dimension=dimension,
     )
 
 

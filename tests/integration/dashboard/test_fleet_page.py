@@ -15,12 +15,14 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.roles import Role
-from dashboard import state
+from admission import holdings
+from dashboard import moments, state
 from fleet.models import Rack
 from telemetry.models import Agent
 from tests.builders.accounts import make_user
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
+from tests.builders.jobs import make_attempt, make_job
 
 PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
 
@@ -324,3 +326,17 @@ def test_many_viewers_cost_no_more_queries(
         viewer.get("/live/fleet")
     with django_assert_max_num_queries(3):
         viewer.get("/live/fleet?metric=heat")
+
+
+def test_a_rack_carries_what_admitted_jobs_have_reserved(viewer: Client, small: SmallFleet) -> None:
+    small.report()
+    rack = Rack.objects.get(site__name="oslo", name="A01")
+    place = list(Rack.objects.order_by("site__name", "row", "position", "name")).index(rack)
+    before_kw = racks(viewer)["load_kw"][place]
+    node = rack.nodes.order_by("name")[0].name
+    phase = make_job(state="running").phases.get()
+    make_attempt(phase, {node: range(4)}, racks=["oslo/A01"], placement={"peak_w": {node: 4500.0}})
+    moments.forget()
+    holdings.forget()
+    # Of two nodes that draw 3 kW each.
+    assert (before_kw, racks(viewer)["load_kw"][place]) == (6.0, 7.5)
