@@ -114,7 +114,7 @@ class _Work:
             )
 
     def _publish(self, look: Look, decisions: Decisions, started: float) -> None:
-        known = estimates(decisions, forecasts.calibration())
+        known = estimates(decisions, forecasts.calibration_at(self.now))
         # With a new reason comes a new wait: what was told at its beginning is measured by.
         changed = [
             key for key in known if look.rows[key].reason != decisions.waiting[key].dominant.token

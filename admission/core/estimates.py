@@ -2,8 +2,8 @@
 
 A forecast plays the queue on: jobs in order take what running ones give back. It knows nothing of
 jobs that come later, of those that end early, and of places. How far off forecasts were, by how
-far ahead they looked, makes a range of each. Ranges are set so that four starts of five fall into
-theirs, and are moved whenever they do not.
+far ahead they looked, makes a range of each: four starts of five are to fall into theirs. Who still
+waits counts with what has passed already, or ranges would follow those who were lucky.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import heapq
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,19 +25,22 @@ __all__ = ["Calibration", "Estimate", "estimate", "estimates", "forecasts"]
 #: Waits shorter than this are alike, s.
 _SHORT_S = 30.0
 #: Forecasts are off by as much as others that looked as far ahead, to a factor of this.
-_FACTOR = 3.0
+_FACTOR = 6.0
 #: Of so many of the last starts errors are kept, for each distance.
-_KEPT = 1024
+_KEPT = 256
+#: Of starts within so long a time, s, so many count for each distance: what nobody could know
+#: puts all of them off alike, and a burst of a thousand says no more than a few of them.
+_TOGETHER_S = 300.0
+_MOST_TOGETHER = 3
 #: Where fewer were seen for a distance, those for all distances count.
 _FEW = 24
-#: Shares of starts that are to come before the low and the high end of their range.
-_LOW, _MIDDLE, _HIGH = 0.1, 0.5, 0.9
-#: By how much a start outside of its range moves the share that is aimed at.
-_GAIN = 0.03
+#: Shares of starts that are to come before the low end, the middle and the high end of a range.
+_SHARES = (0.1, 0.5, 0.9)
 #: Besides what was seen, errors of up to this factor either way are taken to have been seen: …
 _UNKNOWN_FACTOR = 8.0
 #: … so many of them. The first starts of a burst say little of the others of it.
-_UNSEEN = 64
+_UNSEEN = 32
+_ROUNDING = 1e-9
 _PRIOR = tuple(math.log(_UNKNOWN_FACTOR) * (2.0 * n / (_UNSEEN - 1) - 1.0) for n in range(_UNSEEN))
 #: Sets of sites that jobs are queued for, of which the ends are looked at apart.
 _MOST_SITE_POOLS = 24
@@ -69,11 +72,19 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Errors:
-    """Errors of forecasts that looked as far ahead: the last ones, as logarithms of ratios."""
+    """Errors of forecasts that looked as far ahead: the last ones, as logarithms of ratios.
+
+    ``taken`` of them are of the stretch of time, ``stretch``, that the last is of.
+    """
 
     last: tuple[float, ...] = ()
-    low: float = _LOW
-    high: float = _HIGH
+    stretch: int = -1
+    taken: int = 0
+
+    def and_those(self, more: Sequence[float], stretch: int) -> _Errors:
+        taken = self.taken if stretch == self.stretch else 0
+        counted = _spaced(more, _MOST_TOGETHER - taken)
+        return _Errors((*self.last, *counted)[-_KEPT:], stretch, taken + len(counted))
 
 
 @dataclass(frozen=True)
@@ -86,30 +97,37 @@ class _Spread:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far forecasts were off, and how many starts fell into their ranges. A value."""
+    """How far forecasts were off, and how many starts fell into their ranges. A value.
+
+    ``waiting`` are those that have not come true yet: how far they are off at least.
+    """
 
     by_distance: Mapping[int, _Errors] = field(default_factory=dict)
     starts: int = 0
     within: int = 0
+    waiting: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     #: made when first asked for, by distance
     _spreads: dict[int, _Spread] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return what was learned as plain values."""
         errors = {
-            str(key): {"last": [round(each, 4) for each in one.last], "low": one.low,
-                       "high": one.high}
+            str(key): {
+                "last": [round(each, 4) for each in one.last],
+                "stretch": one.stretch,
+                "taken": one.taken,
+            }
             for key, one in self.by_distance.items()
-        }  # fmt: skip
+        }
         return {"starts": self.starts, "within": self.within, "errors": errors}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Calibration:
         """Return what :meth:`as_json` gave."""
         errors = {
-            int(key): _Errors(tuple(one["last"]), one["low"], one["high"])
+            int(key): _Errors(tuple(one["last"]), one["stretch"], one["taken"])
             for key, one in document["errors"].items()
         }
         return Calibration(errors, document["starts"], document["within"])
@@ -119,22 +137,40 @@ class Calibration:
         """The share of starts that fell into their ranges; None before there was one."""
         return self.within / self.starts if self.starts else None
 
-    def learn(self, given: Estimate, waited_s: float) -> Calibration:
-        """Return the calibration after a job started ``waited_s`` after it was told ``given``."""
-        key = _distance(given.forecast_s)
-        errors = self.by_distance.get(key, _Errors())
-        error = math.log((waited_s + _SHORT_S) / (given.forecast_s + _SHORT_S))
-        is_early, is_late = waited_s < given.p10_s, waited_s > given.p90_s
-        learned = _Errors(
-            (*errors.last, error)[-_KEPT:],
-            _clipped(errors.low + _GAIN * (_LOW - is_early), 0.001, 0.4),
-            _clipped(errors.high + _GAIN * (is_late - (1.0 - _HIGH)), 0.6, 0.999),
-        )
+    def learn(self, starts: Sequence[tuple[Estimate, float]], at: float) -> Calibration:
+        """Return the calibration after jobs started at ``at`` (Unix s).
+
+        Of each what it was told, and how many seconds after that it started.
+        """
+        errors: dict[int, list[float]] = {}
+        for given, waited_s in starts:
+            errors.setdefault(_distance(given.forecast_s), []).append(
+                _error(given.forecast_s, waited_s)
+            )
+        stretch = int(at // _TOGETHER_S)
+        learned = {
+            key: self.by_distance.get(key, _Errors()).and_those(more, stretch)
+            for key, more in errors.items()
+        }
+        within = sum(given.p10_s <= waited_s <= given.p90_s for given, waited_s in starts)
         return Calibration(
-            {**self.by_distance, key: learned},
-            self.starts + 1,
-            self.within + (not is_early and not is_late),
+            {**self.by_distance, **learned}, self.starts + len(starts), self.within + within
         )
+
+    def beside(self, waiting: Iterable[tuple[float, float]], at: float) -> Calibration:
+        """Return the calibration that also knows who still waits at ``at`` (Unix s).
+
+        Of each when it was told its range (Unix s), and the forecast of that, s. Without them only
+        those count that have started, and of those who were told the same these are the lucky ones.
+        """
+        together: dict[tuple[int, int], list[float]] = {}
+        for told_at, forecast_s in waiting:
+            key = _distance(forecast_s), int(told_at // _TOGETHER_S)
+            together.setdefault(key, []).append(_error(forecast_s, max(at - told_at, 0.0)))
+        found: dict[int, tuple[float, ...]] = {}
+        for (distance, _), errors in together.items():
+            found[distance] = (*found.get(distance, ()), *_spaced(errors, _MOST_TOGETHER))
+        return Calibration(self.by_distance, self.starts, self.within, found)
 
     def estimate(self, forecast_s: float) -> Estimate:
         """Return the range that a forecast comes to."""
@@ -148,15 +184,26 @@ class Calibration:
         return Estimate(low_s, middle_s, high_s, forecast_s, spread.basis)
 
     def _spread(self, key: int) -> _Spread:
-        errors = self.by_distance.get(key, _Errors())
-        seen = errors.last
+        seen = self.by_distance.get(key, _Errors()).last
+        waiting = self.waiting.get(key, ())
         basis = f"the queue played on, and how far off that was for {len(seen)} starts"
         if len(seen) < _FEW:
             seen = tuple(each for one in self.by_distance.values() for each in one.last)
+            waiting = tuple(each for one in self.waiting.values() for each in one)
             basis = "the queue played on; too few starts were seen to say how far that holds"
-        known = sorted((*seen, *_PRIOR))
-        shares = (errors.low, _MIDDLE, errors.high)
-        return _Spread(tuple(_quantile(known, share) for share in shares), basis)
+        return _Spread(_quantiles((*seen, *_PRIOR), waiting), basis)
+
+
+def _error(forecast_s: float, waited_s: float) -> float:
+    return math.log((waited_s + _SHORT_S) / (forecast_s + _SHORT_S))
+
+
+def _spaced(values: Sequence[float], most: int) -> list[float]:
+    """Return at most so many of ``values``, evenly from the first to the last."""
+    if len(values) <= most:
+        return list(values)
+    step = (len(values) - 1) / max(most - 1, 1)
+    return [values[round(place * step)] for place in range(most)]
 
 
 def _distance(forecast_s: float) -> int:
@@ -167,15 +214,21 @@ def _clipped(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
-def _quantile(ordered: list[float], share: float) -> float:
-    """Return the value below which a ``share`` of a next one is, as conformal prediction has it."""
-    place = share * (len(ordered) + 1) - 1.0
-    below = math.floor(place)
-    if below < 0:
-        return ordered[0]
-    if below + 1 >= len(ordered):
-        return ordered[-1]
-    return ordered[below] + (place - below) * (ordered[below + 1] - ordered[below])
+def _quantiles(known: Sequence[float], at_least: Sequence[float]) -> tuple[float, ...]:
+    """Return below what the shares of ``_SHARES`` of all errors are.
+
+    Of those that still wait it is known that theirs are ``at_least`` so much: the estimator is that
+    of Kaplan and Meier (1958).
+    """
+    ordered = sorted([(each, False) for each in known] + [(each, True) for each in at_least])
+    found: list[float] = []
+    beyond = 1.0
+    for place, (error, still_waits) in enumerate(ordered):
+        if not still_waits:
+            beyond *= 1.0 - 1.0 / (len(ordered) - place)
+        while len(found) < len(_SHARES) and beyond <= 1.0 - _SHARES[len(found)] + _ROUNDING:
+            found.append(error)
+    return (*found, *[ordered[-1][0]] * (len(_SHARES) - len(found)))
 
 
 def estimate(decisions: Decisions, key: str, calibration: Calibration) -> Estimate | None:

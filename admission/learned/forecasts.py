@@ -7,19 +7,30 @@ from datetime import datetime, timedelta
 
 from admission import metrics
 from admission.core.estimates import Calibration, Estimate
+from admission.jobs.models import Phase
 from admission.learned.models import StartCalibration, StartForecast
 
-__all__ = ["KEPT", "began", "calibration", "forget", "note"]
+__all__ = ["KEPT", "began", "calibration", "calibration_at", "forget", "note"]
 
 #: Forecasts are kept for so long, to be looked at.
 KEPT = timedelta(days=30)
 _AT_ONCE = 1_000
+#: Of a longer queue these say enough of how it goes.
+_MOST_WAITING = 5_000
 
 
 def calibration() -> Calibration:
     """Return how far estimates were off so far. One query."""
     row = StartCalibration.objects.filter(pk=1).first()
     return Calibration.from_json(row.document) if row else Calibration()
+
+
+def calibration_at(now: float) -> Calibration:
+    """Return the same with those who still wait at ``now`` (Unix s). Two queries."""
+    open_ = StartForecast.objects.filter(began_s=None, phase__state=Phase.State.QUEUED)
+    newest = open_.order_by("-made_at").values_list("made_at", "forecast_s")[:_MOST_WAITING]
+    told = [(made_at.timestamp(), forecast_s) for made_at, forecast_s in newest]
+    return calibration().beside(told, now)
 
 
 def note(made: Mapping[int, Estimate], at: datetime) -> None:
@@ -49,11 +60,12 @@ def began(phases: Sequence[int], at: datetime) -> None:
         ignore_conflicts=True,
     )
     kept = StartCalibration.objects.select_for_update().get(pk=1)
-    learned = Calibration.from_json(kept.document)
+    starts = []
     for row in rows:
         row.began_s = max((at - row.made_at).total_seconds(), 0.0)
         given = Estimate(row.p10_s, row.p50_s, row.p90_s, row.forecast_s, "")
-        learned = learned.learn(given, row.began_s)
+        starts.append((given, row.began_s))
+    learned = Calibration.from_json(kept.document).learn(starts, at.timestamp())
     StartForecast.objects.bulk_update(rows, ["began_s"], batch_size=_AT_ONCE)
     kept.document, kept.updated_at = learned.as_json(), at
     kept.save()

@@ -9,13 +9,19 @@ import numpy as np
 from admission.core.estimates import Calibration
 
 
+def _after(calibration: Calibration, forecast_s: float, waited_s: float) -> Calibration:
+    """Return what is known after one more start, long after the last one."""
+    given = calibration.estimate(forecast_s)
+    return calibration.learn([(given, waited_s)], 1e4 * calibration.starts)
+
+
 def _share_within(factors: np.ndarray, forecasts_s: np.ndarray, *, from_: int) -> float:
     calibration, within = Calibration(), []
     for factor, forecast_s in zip(factors, forecasts_s, strict=True):
         given = calibration.estimate(forecast_s)
         waited_s = factor * forecast_s
         within.append(given.p10_s <= waited_s <= given.p90_s)
-        calibration = calibration.learn(given, waited_s)
+        calibration = _after(calibration, forecast_s, waited_s)
     assert calibration.starts == len(factors)
     assert calibration.within == sum(within)
     return float(np.mean(within[from_:]))
@@ -46,7 +52,7 @@ def test_ranges_are_narrow_where_forecasts_are_good() -> None:
     rng = np.random.default_rng(3)
     calibration = Calibration()
     for factor in np.exp(rng.normal(0.0, 0.05, 300)):
-        calibration = calibration.learn(calibration.estimate(7200.0), 7200.0 * factor)
+        calibration = _after(calibration, 7200.0, 7200.0 * factor)
     given = calibration.estimate(7200.0)
     assert 6000.0 < given.p10_s <= given.p50_s <= given.p90_s < 8400.0
 
@@ -54,14 +60,14 @@ def test_ranges_are_narrow_where_forecasts_are_good() -> None:
 def test_errors_of_near_starts_say_nothing_of_far_ones() -> None:
     calibration = Calibration()
     for _ in range(100):
-        calibration = calibration.learn(calibration.estimate(60.0), 600.0)
-        calibration = calibration.learn(calibration.estimate(86400.0), 86400.0)
+        calibration = _after(calibration, 60.0, 600.0)
+        calibration = _after(calibration, 86400.0, 86400.0)
     assert calibration.estimate(60.0).p50_s > 300.0
     assert calibration.estimate(86400.0).p50_s < 2 * 86400.0
 
 
 def test_a_start_at_once_is_no_error_without_bound() -> None:
-    calibration = Calibration().learn(Calibration().estimate(3600.0), 0.0)
+    calibration = _after(Calibration(), 3600.0, 0.0)
     given = calibration.estimate(3600.0)
     assert np.isfinite([given.p10_s, given.p50_s, given.p90_s]).all()
 
@@ -69,8 +75,32 @@ def test_a_start_at_once_is_no_error_without_bound() -> None:
 def test_a_calibration_is_kept_as_plain_values() -> None:
     calibration = Calibration()
     for n in range(40):
-        calibration = calibration.learn(calibration.estimate(100.0 + n), 50.0 * n)
+        calibration = _after(calibration, 100.0 + n, 50.0 * n)
     kept = Calibration.from_json(json.loads(json.dumps(calibration.as_json())))
     assert kept.coverage == calibration.coverage
     one, other = kept.estimate(100.0), calibration.estimate(100.0)
     assert abs(one.p90_s - other.p90_s) < 0.1
+
+
+def test_a_burst_counts_as_a_few_starts() -> None:
+    calibration = Calibration()
+    for n in range(60):
+        calibration = _after(calibration, 3600.0, 3600.0 * (0.5 + n / 60))
+    given = calibration.estimate(3600.0)
+    burst = calibration.learn([(given, 36_000.0)] * 1000, 1e9)
+    assert burst.starts == 1060
+    assert burst.estimate(3600.0).p50_s < 1.2 * given.p50_s
+
+
+def test_those_who_still_wait_count_with_what_has_passed() -> None:
+    calibration = Calibration()
+    for _ in range(60):
+        calibration = _after(calibration, 3600.0, 3600.0)
+    told = [(1000.0 * n, 3600.0) for n in range(100)]
+    before, after = (each.estimate(3600.0) for each in (
+        calibration, calibration.beside(told, 200_000.0)
+    ))  # fmt: skip
+    assert after.p90_s > 3.0 * before.p90_s
+    # Those who were told a moment ago say nothing.
+    fresh = calibration.beside([(200_000.0, 3600.0)] * 100, 200_001.0).estimate(3600.0)
+    assert fresh.p90_s == before.p90_s

@@ -46,13 +46,13 @@ class Played:
             assert waiting.dominant in waiting.reasons
             token = waiting.dominant.token
             self.reasons[token] = self.reasons.get(token, 0) + 1
-        for each in decisions.admitted:
-            if each.request.key in self.told:
-                at, given = self.told.pop(each.request.key)
-                self.calibration = self.calibration.learn(given, world.now - at)
+        keys = [each.request.key for each in decisions.admitted if each.request.key in self.told]
+        started = [(given, world.now - at) for at, given in map(self.told.pop, keys)]
+        self.calibration = self.calibration.learn(started, world.now)
         new = [key for key in decisions.waiting if key not in self.told]
         if new:
-            found = estimates(decisions, self.calibration)
+            told = [(at, given.forecast_s) for at, given in self.told.values()]
+            found = estimates(decisions, self.calibration.beside(told, world.now))
             self.told |= {key: (world.now, found[key]) for key in new if key in found}
 
     def try_changes(self, world: World, decisions: Decisions, *, of: int) -> None:
