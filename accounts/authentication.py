@@ -25,7 +25,7 @@ class ApiTokenAuthentication(BaseAuthentication):
         secret = tokens.from_header(request.headers.get("Authorization", ""))
         if not secret or secret.startswith(tokens.AGENT_PREFIX):
             return None
-        token = ApiToken.objects.usable().with_secret(secret).select_related("user").first()
+        token = ApiToken.opened_by(secret)
         if token is None:
             raise AuthenticationFailed("This token is unknown or revoked.", "token_refused")
         return token.user, token

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import connection, models
 from psycopg.types.json import Jsonb
 
-from admission.live import Row
+if TYPE_CHECKING:
+    from admission.live import Row
 
 __all__ = ["add", "lock"]
 
@@ -39,7 +40,7 @@ def add(rows: Sequence[models.Model]) -> None:
     """Insert new rows of one model, and give them their keys. Two statements, in a transaction.
 
     By COPY: to have the ORM write hundreds costs as much as to decide on them. Fields are written
-    as they are: those of models here are of plain types, texts, times and JSON.
+    as they are: those of models here are of plain types, texts, times, lists of numbers and JSON.
     """
     if not rows:
         return

@@ -4,7 +4,8 @@ import os
 import warnings
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, task_prerun
+from django.db import close_old_connections
 from django_structlog.celery.steps import DjangoStructLogInitStep
 
 from config import logs
@@ -15,6 +16,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 setup_logging.connect(logs.configure_celery)
+
+
+@task_prerun.connect
+def let_go_of_dead_connections(**_: object) -> None:
+    """Have a task that finds its connection to the database dead begin with a new one."""
+    close_old_connections()
+
 
 app = Celery("headroom")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -123,6 +123,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.requests.RequestLogMiddleware",
     "telemetry.middleware.IngestMiddleware",
+    "admission.jobs.api.middleware.SubmissionMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -275,6 +276,8 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# Tasks come every other second: a connection for each would cost more than most of them do.
+CELERY_DB_REUSE_MAX = 1000
 # Readings and decisions must not wait behind an hour's roll-up: they have workers of their own. A
 # worker that is told of no queue takes from all.
 CELERY_TASK_QUEUES = [Queue(name) for name in ("readings", "control", "housekeeping")]

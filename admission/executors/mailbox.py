@@ -7,15 +7,15 @@ asks, and in nothing else. Whoever changes a gang holds the lock of its row, so 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, OuterRef, QuerySet
 
+from admission import rows
 from admission.executors import runners
 from admission.executors.gangs import GangView, PartView, Verdict, settle
 from admission.executors.models import Gang, NodeOrder
@@ -40,6 +40,13 @@ _MOST = 1000
 #: Work that is over, with the end of its log, is kept for this long, s.
 _KEPT_S = 7 * 86_400.0
 _FIELDS = ["state", "outcome", "why", "go_at", "ended_at", "version"]
+_SUBMIT = """
+INSERT INTO admission_executors_gang
+    (key, executor, work, state, outcome, why, signals, signal_seq, version, noted)
+SELECT new.key, %s, new.work::jsonb, 'held', '', '', '[]', 0, 1, 0
+FROM unnest(%s::text[], %s::text[]) AS new (key, work)
+ON CONFLICT DO NOTHING
+"""
 _OFFER = """
 UPDATE admission_executors_gang AS gang
 SET state = 'offered', offered_at = %s, power_cap_w = new.cap_w, version = gang.version + 1
@@ -68,19 +75,20 @@ class Mailbox:
 
     def submit(self, works: Sequence[Work], now: float) -> None:
         """Write the work down, held."""
-        gangs = [Gang(key=work.key, executor=self.name, work=_stored(work)) for work in works]
-        Gang.objects.bulk_create(gangs, ignore_conflicts=True, batch_size=_MOST)
+        keys, texts = [work.key for work in works], [_stored(work) for work in works]
+        with connection.cursor() as cursor:
+            cursor.execute(_SUBMIT, [self.name, keys, texts])
 
     def release(self, placements: Mapping[str, WorkPlacement], now: float) -> None:
         """Offer held work to the nodes of its placement."""
         at = moment(now)
         with transaction.atomic():
-            gangs = [gang for gang in locked(placements) if gang.state == _State.HELD]
-            orders = [order for gang in gangs for order in _orders(gang, placements[gang.key])]
-            NodeOrder.objects.bulk_create(orders, batch_size=_MOST)
-            caps = [placements[gang.key].power_cap_w for gang in gangs]
+            held = _locked(placements).filter(state=_State.HELD)
+            gangs = dict(held.values_list("pk", "key"))
+            rows.add([order for pk, key in gangs.items() for order in _orders(pk, placements[key])])
+            caps = [placements[key].power_cap_w for key in gangs.values()]
             with connection.cursor() as cursor:
-                cursor.execute(_OFFER, [at, [gang.pk for gang in gangs], caps])
+                cursor.execute(_OFFER, [at, list(gangs), caps])
 
     def signal(
         self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
@@ -177,7 +185,11 @@ class Mailbox:
 
 def locked(keys: Iterable[str]) -> list[Gang]:
     """Return the gangs of ``keys`` under their locks, taken in one order everywhere."""
-    return list(Gang.objects.select_for_update().filter(key__in=list(keys)).order_by("pk"))
+    return list(_locked(keys))
+
+
+def _locked(keys: Iterable[str]) -> QuerySet[Gang]:
+    return Gang.objects.select_for_update().filter(key__in=list(keys)).order_by("pk")
 
 
 def orders_of(gangs: Sequence[Gang]) -> dict[int, list[NodeOrder]]:
@@ -237,14 +249,14 @@ def _part(order: NodeOrder) -> PartView:
     )
 
 
-def _stored(work: Work) -> dict[str, Any]:
-    return {name: value for name, value in asdict(work).items() if name != "key"}
+def _stored(work: Work) -> str:
+    return json.dumps({name: value for name, value in vars(work).items() if name != "key"})
 
 
-def _orders(gang: Gang, placement: WorkPlacement) -> Iterator[NodeOrder]:
+def _orders(gang_id: int, placement: WorkPlacement) -> Iterator[NodeOrder]:
     for rank, share in enumerate(placement.nodes):
         yield NodeOrder(
-            gang=gang,
+            gang_id=gang_id,
             node_id=share.node_id,
             node=share.node,
             rank=rank,
@@ -256,8 +268,8 @@ def _orders(gang: Gang, placement: WorkPlacement) -> Iterator[NodeOrder]:
 # --- How it is ------------------------------------------------------------------------------------
 
 
-def _statuses(gangs: Iterable[Gang]) -> list[WorkStatus]:
-    found = list(gangs)
+def _statuses(gangs: QuerySet[Gang]) -> list[WorkStatus]:
+    found = list(gangs.defer("work"))
     orders = orders_of(found)
     return [_status(gang, orders[gang.pk]) for gang in found]
 

@@ -102,8 +102,9 @@ def _reconcile(
 
 
 def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
-    """Return the open attempts that there are statuses of. One query."""
-    found = Attempt.objects.open().filter(key__in=statuses).select_related("phase__job")
+    """Return the open attempts that there are statuses of, with their phases. One query."""
+    found = Attempt.objects.open().filter(key__in=statuses).select_related("phase")
+    found = found.defer("phase__request")
     return {row.key: row for row in found}
 
 
