@@ -7,10 +7,11 @@ exact, so whatever is held and released again leaves a cluster exactly as it was
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from policies.scopes import ScopeKind
 from telemetry.summary import UNRATED_GPU_W, UNRATED_HOST_W
 
 __all__ = ["Cluster", "HeatLimit", "Sight", "beside_w"]
+
+T = TypeVar("T")
 
 _STEPS_PER_W = 1024.0
 #: A GPU without an idle rating is taken to draw this share of its rating when it has no work: the
@@ -214,7 +217,7 @@ class Cluster:
     #: the fewest GPUs that had no place since, by where and how they were wanted
     hopeless: dict[object, int] = field(default_factory=dict, repr=False)
     #: what is remembered until something is held or released
-    scratch: dict[object, object] = field(default_factory=dict, repr=False)
+    scratch: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(
@@ -265,15 +268,31 @@ class Cluster:
             scratch={},
         )
 
+    def kept(self, key: object, make: Callable[[], T]) -> T:
+        """Return what ``make`` makes of the cluster as it is, made once until it changes."""
+        found: T | None = self.scratch.get(key)
+        if found is None:
+            found = self.scratch[key] = make()
+        return found
+
+    def endless(self) -> Cluster:
+        """Return the same with limits that are never short. To be asked, not changed."""
+        return self.kept(
+            "endless",
+            lambda: replace(
+                self,
+                room_w=np.full(len(self.room_w), np.inf),
+                admit_w=np.full(len(self.admit_w), np.inf),
+            ),
+        )
+
     def hold(self, placement: Placement, request: Request) -> None:
         """Take what ``placement`` stands on. Raises ValueError where a GPU of it is not free."""
         gpus, nodes = _rows(placement)
         usable = gpus[self.sight.readable[gpus]]
         if not self.gpu_free[usable].all():
             raise ValueError(f"{request.key}: a GPU of its placement is not free")
-        watts = self._watts(placement) + np.where(
-            self.gangs[nodes] == 0, self.sight.gap_w[nodes], 0.0
-        )
+        watts = self._watts(placement) + self.first_w(nodes)
         self.gangs[nodes] += 1
         self._change(nodes, watts, usable, placement, request, taken=True)
 
@@ -288,9 +307,7 @@ class Cluster:
         if self.gpu_free[usable].any():
             raise ValueError(f"{request.key}: a GPU of its placement is free already")
         self.gangs[nodes] -= 1
-        watts = self._watts(placement) + np.where(
-            self.gangs[nodes] == 0, self.sight.gap_w[nodes], 0.0
-        )
+        watts = self._watts(placement) + self.first_w(nodes)
         self._change(nodes, watts, usable, placement, request, taken=False)
         self.refused.clear()
         self.hopeless.clear()
@@ -343,8 +360,15 @@ class Cluster:
     def added_w(self, placement: Placement) -> Floats:
         """Return what to hold ``placement`` would add on each of its nodes, W."""
         nodes = np.asarray(placement.nodes, dtype=np.int64)
-        gap_w = np.where(self.gangs[nodes] == 0, self.sight.gap_w[nodes], 0.0)
-        return self._watts(placement) + gap_w
+        return self._watts(placement) + self.first_w(nodes)
+
+    def first_w(self, nodes: Ints) -> Floats:
+        """Return what the first gang on each of ``nodes`` adds besides its own, W."""
+        return np.where(self.gangs[nodes] == 0, self.sight.gap_w[nodes], 0.0)
+
+    def first_w_of(self, node: int) -> float:
+        """Return the same of one node."""
+        return self.sight.gap_w.item(node) if self.gangs.item(node) == 0 else 0.0
 
     def short_of(self, nodes: Ints, watts: Floats) -> tuple[Ints, Floats]:
         """Return the limits that ``watts`` more on ``nodes`` would break, and what they ask of it.

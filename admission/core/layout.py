@@ -46,6 +46,36 @@ class LimitKind:
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """Racks that a gang is packed into, by ``parts`` of them: a fleet by sites, a site by zones.
+
+    ``racks`` are in order of the parts; where there are none, the racks themselves are the parts.
+    """
+
+    racks: Ints
+    parts: tuple[Part, ...] = ()
+
+    @staticmethod
+    def of(parts: tuple[Part, ...]) -> Part:
+        """Return what consists of ``parts``, none of which is empty."""
+        return Part(np.concatenate([np.zeros(0, np.int64), *(each.racks for each in parts)]), parts)
+
+    @cached_property
+    def _firsts(self) -> Ints:
+        """The place of each part's first rack."""
+        sizes = [len(each.racks) for each in self.parts]
+        return np.cumsum([0, *sizes[:-1]])
+
+    def sizes(self, by_rack: Ints) -> list[int]:
+        """Return what each part comes to, of what each rack of the fleet does."""
+        found = by_rack[self.racks]
+        if self.parts:
+            found = np.add.reduceat(found, self._firsts)
+        sizes: list[int] = found.tolist()
+        return sizes
+
+
+@dataclass(frozen=True, eq=False)
 class Layout:
     """What the solver knows of an inventory. ``fleet`` is what it was made of."""
 
@@ -166,6 +196,36 @@ class Layout:
             bounds = np.searchsorted(group[order], np.arange(self.group_count[level] + 1))
             found[level] = (order.astype(np.int64), bounds.astype(np.int64))
         return found
+
+    def nodes_of(self, level: Locality, group: int) -> Ints:
+        """Return the nodes of a group, in order."""
+        if level is Locality.NODE:
+            return np.array([group])
+        order, bounds = self.nodes_by_group[level]
+        return order[bounds[group] : bounds[group + 1]]
+
+    def part(self, level: Locality, group: int) -> Part:
+        """Return a group as gangs are packed into it; racks without nodes are left out."""
+        found = self._parts.get((level, group))
+        if found is None:
+            found = self._parts[level, group] = self._part(level, group)
+        return found
+
+    @cached_property
+    def _parts(self) -> dict[tuple[Locality, int], Part]:
+        return {}
+
+    def _part(self, level: Locality, group: int) -> Part:
+        if level is Locality.RACK:
+            return Part(np.array([group]))
+        if level is Locality.FLEET:
+            sites = np.unique(self.groups[Locality.SITE]).tolist()
+            return Part.of(tuple(self.part(Locality.SITE, site) for site in sites))
+        racks = np.unique(self.fleet.nodes.rack[self.nodes_of(level, group)])
+        if level is not Locality.SITE:
+            return Part(racks)
+        zone = self.rack_groups[Locality.ZONE][racks]
+        return Part.of(tuple(Part(racks[zone == each]) for each in np.unique(zone)))
 
     @cached_property
     def wan_paths(self) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -73,7 +73,7 @@ def fits_empty(cluster: Cluster, request: Request) -> Placement | Refusal:
 def _search(terrain: Terrain) -> Choice | Refusal:
     wanting = storage_reasons(terrain)
     if not wanting:
-        for nodes, widest in terrain.grounds():
+        for nodes, widest in terrain.grounds:
             found = _full(terrain, nodes, widest) or _less(terrain, nodes, widest)
             if found is not None and not terrain.congested(found.picks.by_node):
                 return _preferred(terrain, nodes, widest, found)
@@ -122,22 +122,9 @@ def _preferred(terrain: Terrain, nodes: Bools, widest: Locality, found: Choice) 
 
 
 def _ground_at(terrain: Terrain, nodes: Bools) -> Callable[[Draw, float], Ground]:
-    """Return how to get the ground at a draw; what was made of a cluster as it is, is kept."""
+    """Return how to get the ground at a draw."""
     cluster, request = terrain.cluster, terrain.request
-    mask = cluster.sight.memo.setdefault(("mask", nodes.tobytes()), nodes)
-
-    def ground_at(draw: Draw, gpu_w: float) -> Ground:
-        key = (
-            id(mask), draw.kind, gpu_w, request.thermal_margin_c, request.gpus_per_node,
-            request.balanced,
-        )  # fmt: skip
-        found = cluster.scratch.get(key)
-        if not isinstance(found, Ground):
-            found = Ground.of(cluster, request, draw.kind, gpu_w, nodes, key)
-            cluster.scratch[key] = found
-        return found
-
-    return ground_at
+    return lambda draw, gpu_w: Ground.of(cluster, request, draw.kind, gpu_w, nodes)
 
 
 # --- The placement --------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ watts: whoever holds those GPUs will leave the watts with them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from admission.core.cluster import Cluster
 from admission.core.elastic import Choice, Draw
-from admission.core.ground import Ground, Picks
+from admission.core.ground import Ground
 from admission.core.layout import Bools, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
@@ -110,8 +110,7 @@ def why_not(terrain: Terrain, wanting: list[Reason]) -> Choice | list[Reason]:
     never = _never(terrain)
     if never:
         return never
-    most = max(terrain.draws, key=lambda draw: _total(terrain, draw, terrain.open))
-    lack = _Lack(terrain, most)
+    lack = _Lack(terrain, _inventory(terrain).most_open)
     found = lack.gpus()
     if not found:
         missed = lack.watts()
@@ -125,20 +124,50 @@ def why_not(terrain: Terrain, wanting: list[Reason]) -> Choice | list[Reason]:
     return sorted([*found, *wanting], key=lambda each: PRECEDENCE[each.token])
 
 
+@dataclass(frozen=True)
+class _Inventory:
+    """What a fleet has for a request, free or not: depends on nothing that comes and goes."""
+
+    is_named: bool
+    is_cooled: bool
+    #: GPUs of one model in the group that has most of them
+    best: int
+    #: the draw on the model of which most are where jobs begin
+    most_open: Draw
+
+
+def _inventory(terrain: Terrain) -> _Inventory:
+    """Return what the fleet has for a request, made once for all that want it alike."""
+    request, draws = terrain.request, terrain.draws
+    memo, key = terrain.cluster.sight.memo, (
+        "inventory", terrain.key, draws, request.gpus_per_node, request.required,
+    )  # fmt: skip
+    found = memo.get(key)
+    if not isinstance(found, _Inventory):
+        cooled = [_all(terrain, draw, terrain.cooled) for draw in draws]
+        found = memo[key] = _Inventory(
+            any(_total(terrain, draw, terrain.named) for draw in draws),
+            any(gpus.any() for gpus in cooled),
+            max(_best(terrain, gpus)[0] for gpus in cooled),
+            max(draws, key=lambda draw: _total(terrain, draw, terrain.open)),
+        )
+    return found
+
+
 def _never(terrain: Terrain) -> list[Reason]:
     """Return why not even an empty fleet would do."""
     request = terrain.request
     models = ", ".join(request.models) or "any model"
     need = float(request.min_gpus)
-    if not any(_total(terrain, draw, terrain.named) for draw in terrain.draws):
+    if not terrain.draws or not _inventory(terrain).is_named:
         where = _where(request)
         sentence = f"needs {request.min_gpus} GPUs of {models}; there are none{where}"
         return [Reason(ReasonToken.HARDWARE_MISMATCH, need, 0.0, "GPUs", None, sentence)]
-    if not any(_total(terrain, draw, terrain.cooled) for draw in terrain.draws):
+    if not _inventory(terrain).is_cooled:
         wanted = " or ".join(request.cooling)
         sentence = f"needs {wanted} cooling; no GPU of {models} has it{_where(request)}"
         return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, "GPUs", None, sentence)]
-    best = max(_best(terrain, _all(terrain, draw, terrain.cooled))[0] for draw in terrain.draws)
+    best = _inventory(terrain).best
     if best < _least(request):
         within = _WITHIN[request.required]
         sentence = f"needs {_least(request)} GPUs {within}; the most there are is {best}"
@@ -190,6 +219,7 @@ class _Lack:
     def __init__(self, terrain: Terrain, draw: Draw) -> None:
         self._terrain, self._cluster = terrain, terrain.cluster
         self._draw, self._need = draw, _least(terrain.request)
+        self._nodes, _ = terrain.grounds[-1]
         self._within = _WITHIN[terrain.request.required]
         self._evidence: dict[str, Any] = {
             "at": self._cluster.now,
@@ -204,8 +234,11 @@ class _Lack:
 
     def gpus(self) -> list[Reason]:
         """Return why there are not enough GPUs close enough together, cool enough and open."""
-        terrain, free = self._terrain, self._cluster.node_free[self._draw.kind]
-        now = free * terrain.grounds()[-1][0]
+        terrain, level = self._terrain, self._terrain.request.required
+        if self._ground().supply.best(level)[0] >= self._need:
+            return []
+        free = self._cluster.node_free[self._draw.kind]
+        now = free * self._nodes
         stale = self._stale(now)
         found = [*self._closed(free), *stale, *self._unreached(free, now)]
         best, _ = self._best(now)
@@ -215,12 +248,10 @@ class _Lack:
             if found and (stale or self._best(everywhere)[0] >= self._need):
                 return found
             return [*found, self._too_few(everywhere if found else now)]
-        capped = self._ground(_ANY_MARGIN_C).usable
+        capped = self._ground(_ANY_MARGIN_C).supply.usable
         if self._best(capped)[0] < self._need:
             return [*found, self._capped(now, capped)]
-        if self._best(self._ground().usable)[0] < self._need:
-            return [*found, *self._too_hot(capped)]
-        return []
+        return [*found, *self._too_hot(capped)]
 
     def _best(self, gpus: Ints) -> tuple[int, int]:
         return _best(self._terrain, gpus)
@@ -300,6 +331,9 @@ class _Lack:
             free * (terrain.open & ~terrain.reached),
             len(self._cluster.fleet.sites),
         )
+        # Short of sites that are kept to themselves it may be, and not of a link.
+        if not by_site.any():
+            return []
         return [self._link(str(self._cluster.fleet.sites.names[int(by_site.argmax())]))]
 
     def _link(self, site: str) -> Reason:
@@ -387,14 +421,19 @@ class _Lack:
         """Return the limits that are short on a ground, or the place where none is."""
         ground = ground or self._ground()
         group = self._closest_group(ground)
-        picks = self._regardless(ground, self._in_group(ground.usable, group))
+        picks = ground.without_limits(
+            self._need,
+            self._terrain.closest(self._draw, self._need),
+            self._terrain.request.required,
+            group,
+        )
         if picks is None:
-            return [self._uneven(ground.usable)]
+            return [self._uneven(ground.supply.usable)]
         nodes, count, gpus = ground.rows(picks)
         sight, cluster = self._cluster.sight, self._cluster
         place = np.searchsorted(nodes, cluster.fleet.gpus.node[gpus])
         more_w = count * ground.gpu_w - np.bincount(place, sight.base_w[gpus], len(nodes))
-        added_w = sight.factor[nodes] * np.maximum(more_w, 0.0) + ground.first_w[nodes]
+        added_w = sight.factor[nodes] * np.maximum(more_w, 0.0) + cluster.first_w(nodes)
         # Half of what rounding up may add: so a placement that is found is also held.
         rows, need_w = cluster.short_of(nodes, added_w + 1.0 / 1024.0)
         if not len(rows):
@@ -409,26 +448,12 @@ class _Lack:
         if widest is Locality.FLEET:
             return 0
         if widest is Locality.NODE:
-            count = ground.usable
-            fit = np.clip(self._cluster.admit_w[fleet.nodes.rack], -1.0, 1e9).astype(np.int64)
-        else:
-            group = self._cluster.layout.groups[widest]
-            count, fit = np.bincount(group, ground.usable), ground.group_fit(widest)
-        return int(np.where(count >= self._need, fit, -2).argmax())
-
-    def _regardless(self, ground: Ground, nodes: Bools) -> Picks | None:
-        """Return where the gang would stand if no limit were short."""
-        cluster = self._cluster
-        endless = replace(
-            cluster,
-            room_w=np.full(len(cluster.room_w), np.inf),
-            admit_w=np.full(len(cluster.admit_w), np.inf),
-        )
-        return replace(ground, cluster=endless, nodes=ground.nodes & nodes).find(
-            self._need,
-            self._terrain.closest(self._draw, self._need),
-            self._terrain.request.required,
-        )
+            nodes = ground.supply.nodes
+            fit = np.clip(self._cluster.admit_w[fleet.nodes.rack[nodes]], -1.0, 1e9)
+            enough = ground.supply.usable[nodes] >= self._need
+            return int(nodes[np.where(enough, fit.astype(np.int64), -2).argmax()])
+        enough = ground.supply.by_group(widest) >= self._need
+        return int(np.where(enough, ground.group_fit(widest), -2).argmax())
 
     def _uneven(self, usable: Ints) -> Reason:
         """Say that GPUs are there, and not in parts of one size."""
@@ -451,7 +476,7 @@ class _Lack:
             if token not in worst or short > worst[token][0]:
                 worst[token] = (short, row, need)
         found = [self._limit(token, row, need) for token, (_, row, need) in worst.items()]
-        return sorted(found, key=lambda each: list(ReasonToken).index(each.token))
+        return sorted(found, key=lambda each: PRECEDENCE[each.token])
 
     def _limit(self, token: ReasonToken, row: int, need_w: float) -> Reason:
         layout, fleet = self._cluster.layout, self._cluster.fleet
@@ -469,12 +494,10 @@ class _Lack:
         return Reason(token, need_w, have_w, "W", scope, sentence, self._evidence)
 
     def _ground(self, margin_c: float | None = None) -> Ground:
-        terrain = self._terrain
-        request = terrain.request
+        request = self._terrain.request
         if margin_c is not None:
             request = replace(request, thermal_margin_c=margin_c)
-        nodes, _ = terrain.grounds()[-1]
-        return Ground.of(self._cluster, request, self._draw.kind, self._draw.lowest_w, nodes)
+        return Ground.of(self._cluster, request, self._draw.kind, self._draw.lowest_w, self._nodes)
 
 
 def _link_reason(terrain: Terrain, row: int, bits_per_s: float) -> Reason:

@@ -110,16 +110,16 @@ class Terrain:
     @cached_property
     def open(self) -> Bools:
         """Those of them where jobs begin without anybody's doing."""
-        return self._kept("open", lambda: self.launching & ~self.cluster.sight.review)
+        return self._kept("open", lambda: self._same(self.launching & ~self.cluster.sight.review))
 
-    @property
+    @cached_property
     def reached(self) -> Bools:
         """Those of them that its data reaches now."""
         if not self.carries:
             return self.open
         sites = self.cluster.fleet.sites.names.tolist()
         good = np.array([self._reaches(site) for site in sites], dtype=bool)
-        return np.asarray(self.open & good[self.cluster.layout.node_site])
+        return self._same(self.open & good[self.cluster.layout.node_site])
 
     def congested(self, nodes: Iterable[int]) -> dict[int, float]:
         """Return the WAN links that its data would overfill on its way to all of ``nodes``.
@@ -146,6 +146,7 @@ class Terrain:
         row = self.cluster.fleet.sites.index_by_name.get(self.request.data_site, -1)
         return np.asarray(self.cluster.layout.node_site == row)
 
+    @cached_property
     def grounds(self) -> list[tuple[Bools, Locality]]:
         """Return masks of nodes, and how far apart a gang may stand on each of them.
 
@@ -155,7 +156,7 @@ class Terrain:
         if self.request.required is not Locality.FLEET or not local_only.any():
             return [(reached, self.request.required)]
         apart = local_only[self.cluster.layout.node_site]
-        return [(reached, Locality.SITE), (reached & ~apart, Locality.FLEET)]
+        return [(reached, Locality.SITE), (self._same(reached & ~apart), Locality.FLEET)]
 
     def better(self, nodes: Bools) -> list[Bools]:
         """Return parts of ``nodes`` that are to be preferred, the best first."""
@@ -168,13 +169,18 @@ class Terrain:
         for each in (kept & near, kept, nodes & near):
             count = int(each.sum())
             if 0 < count < int(nodes.sum()) and all(count != int(one.sum()) for one in found):
-                found.append(each)
+                found.append(self._same(each))
         return found
 
     def closest(self, draw: Draw, gpus: int) -> Locality:
         """Return the closest locality of which some group has so many GPUs at all."""
         most = self.cluster.layout.most_of_group(draw.kind)
         return next((level for level in Locality if most[level] >= gpus), Locality.FLEET)
+
+    def _same(self, mask: Bools) -> Bools:
+        """Return the one array that the sight keeps of those equal: grounds go by identity."""
+        found = self.cluster.sight.memo.setdefault(("mask", mask.tobytes()), mask)
+        return found if isinstance(found, np.ndarray) else mask
 
     def _kept(self, name: str, make: Callable[[], Bools]) -> Bools:
         memo, key = self.cluster.sight.memo, (name, self.key)
