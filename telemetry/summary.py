@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet.groups import most_by, ratio, sum_by, sum_of_known_by
 from fleet.snapshot import METER_KINDS, METER_TARGETS, FleetArrays
 from telemetry.frame import LiveFrame
 from telemetry.throttle import THROTTLE_BITS
@@ -235,8 +236,8 @@ def _nodes(
     gpu_fresh, gpu_read, rated_w = each.fresh, each.read, each.rated_w
     limit_w = np.where(np.isnan(gpu["power_limit_w"]), rated_w, gpu["power_limit_w"])
     host_rated_w = _host_rated(fleet)
-    gpus_w = _sum(each.load_w, node, count)
-    host_w = _host_load(fleet, host, host_fresh, gpus_w, _sum(rated_w, node, count), hosts)
+    gpus_w = sum_by(each.load_w, node, count)
+    host_w = _host_load(fleet, host, host_fresh, gpus_w, sum_by(rated_w, node, count), hosts)
 
     meter = _metered(fleet, frame, _ON_NODE, count, now, stale_after_s)
     meter_w, metered = meter.now_w, ~np.isnan(meter.now_w)
@@ -255,11 +256,11 @@ def _nodes(
     return NodeSummary(
         load_w=load_w,
         measured_w=measured_w,
-        enforced_w=_sum(limit_w, node, count) + host_rated_w,
+        enforced_w=sum_by(limit_w, node, count) + host_rated_w,
         hottest_c=_most(np.where(gpu_fresh, gpu["temp_c"], np.nan), node, count),
         heat_margin_c=-_most(-margin_c, node, count),
         clock_ratio=_mean(
-            np.where(gpu_fresh, _ratio(gpu["sm_mhz"], fleet.gpus.sm_max_mhz), np.nan), node, count
+            np.where(gpu_fresh, ratio(gpu["sm_mhz"], fleet.gpus.sm_max_mhz), np.nan), node, count
         ),
         throttling=_count(each.throttling, node, count),
         gpus=gpus,
@@ -275,7 +276,7 @@ def _measured(
     """The sum of what a node's GPUs and its host read now; NaN where none of them reads."""
     count = len(host_fresh)
     host_read = host_fresh & ~np.isnan(host["power_w"])
-    gpus_w = _sum(np.where(gpu_read, gpu["power_w"], 0.0), node, count)
+    gpus_w = sum_by(np.where(gpu_read, gpu["power_w"], 0.0), node, count)
     any_read = host_read | (_count(gpu_read, node, count) > 0)
     return np.where(any_read, gpus_w + np.where(host_read, host["power_w"], 0.0), np.nan)
 
@@ -324,12 +325,12 @@ def _racks(
     count, rack = len(fleet.racks), fleet.nodes.rack
     meter = _metered(fleet, frame, _ON_RACK, count, now, stale_after_s)
     meter_w = meter.now_w
-    nodes_w = _sum(nodes.load_w, rack, count)
+    nodes_w = sum_by(nodes.load_w, rack, count)
     stale = _count(nodes.stale, rack, count) > 0
     # A fresh rack meter is the truth of what is drawn, yet a silent node may start to draw again
     # at any moment: the larger of the two stands.
     load_w = np.where(np.isnan(meter_w) | stale, np.fmax(nodes_w, meter.last_w), meter_w)
-    nodes_measured_w = _sum_of_known(nodes.measured_w, rack, count)
+    nodes_measured_w = sum_of_known_by(nodes.measured_w, rack, count)
     budget_w = fleet.racks.budget_w
     heat_margin_c = -_most(-nodes.heat_margin_c, rack, count)
     heat_margin = np.clip(heat_margin_c / FULL_HEAT_MARGIN_C, -1.0, 1.0)
@@ -342,15 +343,15 @@ def _racks(
     return RackSummary(
         load_w=load_w,
         measured_w=np.where(np.isnan(meter_w), nodes_measured_w, meter_w),
-        enforced_w=_sum(nodes.enforced_w, rack, count),
+        enforced_w=sum_by(nodes.enforced_w, rack, count),
         budget_w=budget_w,
         power_margin=power_margin,
         hottest_c=_most(nodes.hottest_c, rack, count),
         heat_margin_c=heat_margin_c,
         heat_margin=heat_margin,
-        clock_ratio=_ratio(_sum(weights, rack, count), _sum(clocked, rack, count)),
-        throttling=_sum(nodes.throttling, rack, count).astype(np.int64),
-        gpus=_sum(nodes.gpus, rack, count).astype(np.int64),
+        clock_ratio=ratio(sum_by(weights, rack, count), sum_by(clocked, rack, count)),
+        throttling=sum_by(nodes.throttling, rack, count).astype(np.int64),
+        gpus=sum_by(nodes.gpus, rack, count).astype(np.int64),
         link_use=link_use,
         age_s=_most(nodes.age_s, rack, count),
         stale=stale,
@@ -368,7 +369,7 @@ def _link_use(
     record = frame.fields("link", links.ids, "ts", "tx_bytes_per_s", "rx_bytes_per_s")
     fresh = _fresh(record["ts"], now, stale_after_s)
     busiest = np.fmax(record["tx_bytes_per_s"], record["rx_bytes_per_s"]) * 8.0
-    use = np.where(fresh, _ratio(busiest, links.capacity_bits_per_s), np.nan)
+    use = np.where(fresh, ratio(busiest, links.capacity_bits_per_s), np.nan)
     here = links.rack >= 0
     return _most(use[here], links.rack[here], racks)
 
@@ -378,16 +379,16 @@ def _sites(fleet: FleetArrays, nodes: NodeSummary, racks: RackSummary) -> SiteSu
     node_site = site[fleet.nodes.rack]
     domains = fleet.domains
     is_root = domains.parent < 0
-    roots_w = _sum((domains.capacity_w * domains.derating)[is_root], domains.site[is_root], count)
-    racks_w = _sum(racks.budget_w, site, count)
+    roots_w = sum_by((domains.capacity_w * domains.derating)[is_root], domains.site[is_root], count)
+    racks_w = sum_by(racks.budget_w, site, count)
     by_tree_w = np.where(roots_w > 0, roots_w, racks_w)
     return SiteSummary(
-        load_w=_sum(racks.load_w, site, count),
-        measured_w=_sum_of_known(racks.measured_w, site, count),
-        enforced_w=_sum(racks.enforced_w, site, count),
+        load_w=sum_by(racks.load_w, site, count),
+        measured_w=sum_of_known_by(racks.measured_w, site, count),
+        enforced_w=sum_by(racks.enforced_w, site, count),
         budget_w=np.where(np.isnan(fleet.sites.budget_w), by_tree_w, fleet.sites.budget_w),
         hottest_rack=_row_of_most(racks.hottest_c, site, count),
-        throttling=_sum(racks.throttling, site, count).astype(np.int64),
+        throttling=sum_by(racks.throttling, site, count).astype(np.int64),
         throttling_racks=_count(racks.throttling > 0, site, count),
         stale_nodes=_count(nodes.stale & nodes.seen, node_site, count),
         racks=_count(np.ones(len(site), dtype=bool), site, count),
@@ -455,7 +456,7 @@ def _metered(
     record = frame.fields("meter", meters.ids[here], "ts", "power_w")
     good = record["power_w"] > 0
     target = meters.target[here]
-    last_w = _sum_of_known(np.where(good, record["power_w"], np.nan), target, count)
+    last_w = sum_of_known_by(np.where(good, record["power_w"], np.nan), target, count)
     lost = ~(good & _fresh(record["ts"], now, stale_s))
     return _Metered(np.where(_count(lost, target, count) > 0, np.nan, last_w), last_w)
 
@@ -473,25 +474,7 @@ def _fresh(ts: Floats, now: float, stale_after_s: float) -> Bools:
 
 
 def _margin(load: Floats, budget: Floats) -> Floats:
-    return 1.0 - _ratio(load, budget)
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Return part / whole; NaN where there is no whole."""
-    out: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    return out
-
-
-def _sum(values: Any, group: Ints, groups: int) -> Floats:
-    out: Floats = np.bincount(group, weights=values, minlength=groups)[:groups].astype(np.float64)
-    return out
-
-
-def _sum_of_known(values: Floats, group: Ints, groups: int) -> Floats:
-    """Return the sum of each group's known values; NaN where none is known."""
-    known = ~np.isnan(values)
-    total = _sum(np.nan_to_num(values), group, groups)
-    return np.where(_count(known, group, groups) > 0, total, np.nan)
+    return 1.0 - ratio(load, budget)
 
 
 def _count(flags: Bools, group: Ints, groups: int) -> Ints:
@@ -500,23 +483,16 @@ def _count(flags: Bools, group: Ints, groups: int) -> Ints:
 
 def _mean(values: Floats, group: Ints, groups: int) -> Floats:
     known = ~np.isnan(values)
-    return _ratio(
-        _sum(np.nan_to_num(values), group, groups), _sum(known, group, groups).astype(np.float64)
+    return ratio(
+        sum_by(np.nan_to_num(values), group, groups),
+        sum_by(known, group, groups).astype(np.float64),
     )
 
 
 def _most(values: Floats, group: Ints, groups: int, empty: float = np.nan) -> Floats:
     """Return the largest known value of each group, or ``empty``."""
-    out = np.full(groups, empty)
-    if not len(values):
-        return out
-    if (group[1:] < group[:-1]).any():
-        order = np.argsort(group, kind="stable")
-        values, group = values[order], group[order]
-    firsts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    most = np.fmax.reduceat(values, firsts)
-    out[group[firsts]] = np.where(np.isnan(most), empty, most)
-    return out
+    found = most_by(values, group, groups)
+    return np.where(np.isnan(found), empty, found)
 
 
 def _row_of_most(values: Floats, group: Ints, groups: int) -> Ints:

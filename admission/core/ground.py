@@ -16,7 +16,7 @@ import numpy as np
 from admission.core.cluster import Cluster
 from admission.core.layout import Bools, Floats, Ints, Layout, Part
 from admission.core.request import Locality, Request
-from policies.headroom.groups import sum_by
+from fleet.groups import sum_by
 
 __all__ = ["Ground", "Picks", "Supply"]
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
+from fleet.groups import above
 from fleet.snapshot import LINK_KINDS, FleetArrays, Texts
-from policies.headroom.groups import above
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Layout", "LimitKind", "layout_of"]

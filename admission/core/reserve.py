@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fleet.groups import sum_by
 from fleet.snapshot import FleetArrays
-from policies.headroom.groups import sum_by
 from policies.headroom.inputs import Reservations, Steps
 from telemetry.summary import FleetSummary
 

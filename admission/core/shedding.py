@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fleet.groups import above, sum_by
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
-from policies.headroom.groups import above, sum_by
 from policies.headroom.power import Power, failover
 from policies.scopes import Scope, ScopeKind
 

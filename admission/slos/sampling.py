@@ -8,10 +8,10 @@ import numpy as np
 
 from admission.slos.facts import FACTS, Floats, Samples
 from admission.slos.models import ConditionSample
+from fleet.groups import ratio
 from fleet.snapshot import DOMAIN_KINDS
 from policies.headroom.constraints import site_cooling_w
 from policies.headroom.evaluate import Headroom
-from policies.headroom.groups import ratio
 from policies.scopes import ScopeKind
 
 __all__ = ["facts_of", "keep", "load"]

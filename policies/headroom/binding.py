@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fleet.groups import at
 from policies.headroom.columns import Bools, Floats, Ints, Texts
-from policies.headroom.groups import at
 from policies.scopes import Scope, ScopeKind
 from telemetry.summary import FULL_HEAT_MARGIN_C
 

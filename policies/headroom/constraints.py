@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fleet.groups import above, at, least_by, ratio, sum_by
 from policies.headroom.binding import (
     Constraint,
     Tightest,
@@ -15,7 +16,6 @@ from policies.headroom.binding import (
     tightest,
 )
 from policies.headroom.columns import Floats, Ints
-from policies.headroom.groups import above, at, least_by, ratio, sum_by
 from policies.scopes import ScopeKind
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from fleet.groups import ratio, sum_by
 from fleet.snapshot import FleetArrays
 from policies.headroom import binding, constraints, network, power, storage, tables, thermal
 from policies.headroom.binding import Binding, Tightest, Token
 from policies.headroom.columns import HORIZONS, Bools, Floats, Ints, Table
-from policies.headroom.groups import ratio, sum_by
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.power import Failover, Power
 from policies.headroom.thermal import GpuTemperatures, Heat, Inlets, Parts

@@ -12,13 +12,13 @@ import numpy as np
 from django.db.models import F
 
 from fleet import snapshot
+from fleet.groups import count_by, sum_by
 from fleet.models import Gpu
 from physics.errors import UnfittableError
 from physics.power import fit_host
 from physics.thermal import fit_rc_many
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom
-from policies.headroom.groups import count_by, sum_by
 from policies.headroom.models import HostFit, ThermalFit
 from telemetry import samples, stream
 from telemetry.store.columns import US, Columns, Window

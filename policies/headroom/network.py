@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fleet.groups import ratio
 from fleet.snapshot import LINK_KINDS, FleetArrays
 from policies.headroom.columns import Bools, Floats
-from policies.headroom.groups import ratio
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.trend import exhausted_in_s
 from policies.scopes import ScopeKind

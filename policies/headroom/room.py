@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fleet.groups import sum_by
 from physics.thermal import power_at_temperature_w, time_to_throttle_s
 from policies.headroom.binding import Token
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
-from policies.headroom.groups import sum_by
 from policies.headroom.power import Power, failover
 from policies.headroom.tables import names_of
 from policies.scopes import Scope, ScopeKind

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fleet.groups import count_by, least_by, ratio
 from fleet.snapshot import FleetArrays
 from policies.headroom.columns import Floats, Ints
-from policies.headroom.groups import count_by, least_by, ratio
 from policies.headroom.inputs import Past, Reservations
 from telemetry.frame import LiveFrame
 

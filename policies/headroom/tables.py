@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fleet.groups import above, count_by, most_by, ratio, sum_by
 from fleet.snapshot import FleetArrays
 from policies.headroom import power, thermal
 from policies.headroom.columns import HORIZONS, Bools, Floats, Ints, Table, Texts
-from policies.headroom.groups import above, count_by, most_by, ratio, sum_by
 from policies.headroom.trend import exhausted_in_s, extrapolated
 from policies.scopes import ScopeKind
 from telemetry.summary import carried_w

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from fleet.groups import at, least_by, most_by, ratio, sum_by
 from fleet.snapshot import METER_KINDS, METER_TARGETS, FleetArrays
 from physics.thermal import steady_state_c, time_to_throttle_s
 from policies.headroom.columns import Bools, Floats, Ints
-from policies.headroom.groups import at, least_by, most_by, ratio, sum_by
 from policies.headroom.inputs import Past, still_enough
 from policies.scopes import ScopeKind
 from telemetry.frame import LiveFrame

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fleet.groups import above
 from policies.headroom.binding import Token, quantity
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
-from policies.headroom.groups import above
 from policies.headroom.room import Room, fits, sensible_cap, throttling_gpus
 from policies.scopes import ScopeKind
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.groups import above
 from fleet.snapshot import METER_KINDS, METER_TARGETS, FleetArrays, MeterTable
 from policies.headroom.evaluate import Headroom
-from policies.headroom.groups import above
 from policies.headroom.inputs import Past, Reservations
 from policies.scopes import ScopeKind
 from telemetry.frame import LiveFrame, never_seen

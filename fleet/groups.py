@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays
-from policies.headroom.columns import Bools, Floats, Ints
+from fleet.snapshot import FleetArrays, Floats, Ints
+
+Bools: TypeAlias = NDArray[np.bool_]
 
 
 def sum_by(values: Any, group: Ints, groups: int) -> Floats:
