@@ -19,7 +19,7 @@ test: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
 	@sh bench/ensure-peers.sh prometheus
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile $(ARGS)
 
 test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
