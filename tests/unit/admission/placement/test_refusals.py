@@ -309,6 +309,13 @@ def test_a_wan_link_that_is_closed_to_jobs() -> None:
     assert list(found) == [ReasonToken.RESTRICTED]
 
 
+def test_short_of_a_site_that_is_kept_to_itself_is_short_of_no_link() -> None:
+    fleet = make_arrays(sites=2, racks=4, nodes=2, gpus=8)
+    cluster = make_cluster(fleet, standing=[make_standing("local_only", "site s1")])
+    wants: dict[str, Any] = {"data_site": "s1", "cross_site_bits_per_s": 1.0, "gpus": 72}
+    assert ReasonToken.LINK not in refused(place(cluster, make_request(**wants)))
+
+
 def test_no_link_leads_there() -> None:
     fleet = make_arrays(sites=2, racks=4, nodes=2, gpus=8)
     none = replace(fleet, links=replace(fleet.links, peer_site=np.full(len(fleet.links), -1)))
