@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
 
+import numpy as np
 from django.conf import settings
 
 from dashboard import moments
@@ -108,10 +109,13 @@ def _with_reserved(fleet: FleetArrays, carried: FleetSummary) -> FleetSummary:
     if headroom.fleet is not fleet:  # it has changed since: the next view has it
         return carried
     powers = power.committed(fleet, carried, headroom.reservations, Limits.none(fleet))
+    # A rack's meter and its nodes are read seconds apart: while power rises, a part of it counts as
+    # drawn and as still to come. What is reserved never is over a budget; what is drawn may be.
+    committed_w = np.fmin(powers[ScopeKind.RACK].load_w, carried.racks.budget_w)
     return summary.with_loads(
         carried,
         nodes_w=powers[ScopeKind.NODE].load_w,
-        racks_w=powers[ScopeKind.RACK].load_w,
+        racks_w=np.maximum(carried.racks.load_w, committed_w),
         domains_w=powers[ScopeKind.POWER_DOMAIN].load_w,
         sites_w=powers[ScopeKind.SITE].load_w,
     )

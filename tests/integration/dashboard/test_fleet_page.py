@@ -340,3 +340,17 @@ def test_a_rack_carries_what_admitted_jobs_have_reserved(viewer: Client, small: 
     holdings.forget()
     # Of two nodes that draw 3 kW each.
     assert (before_kw, racks(viewer)["load_kw"][place]) == (6.0, 7.5)
+
+
+def test_a_rack_is_over_its_budget_by_what_it_draws_alone(
+    viewer: Client, small: SmallFleet
+) -> None:
+    small.report()
+    rack = Rack.objects.get(site__name="oslo", name="A01")
+    place = list(Rack.objects.order_by("site__name", "row", "position", "name")).index(rack)
+    node = rack.nodes.order_by("name")[0].name
+    phase = make_job(state="running").phases.get()
+    make_attempt(phase, {node: range(4)}, racks=["oslo/A01"], placement={"peak_w": {node: 9500.0}})
+    moments.forget()
+    holdings.forget()
+    assert racks(viewer)["load_kw"][place] == 12.0
