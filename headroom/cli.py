@@ -13,9 +13,8 @@ import click
 from headroom import __version__
 from headroom.errors import HeadroomError
 from headroom.jobs.commands import COMMANDS
-from headroom.options import FILE, server_option, token_file_option
+from headroom.options import FILE, machine_options, server_option, token_file_option
 from headroom.plan.groups import WrongUse
-from headroom.settings import DEFAULT_SERVER
 
 __all__ = ["main"]
 
@@ -81,23 +80,7 @@ def version() -> None:
 
 
 @main.command()
-@click.option(
-    "--config",
-    "config_file",
-    type=FILE,
-    envvar="HEADROOM_AGENT_CONFIG",
-    show_envvar=True,
-    help="Configuration file. [default: /etc/headroom/agent.toml, where there is one]",
-)
-@click.option(
-    "--server",
-    metavar="URL",
-    envvar="HEADROOM_URL",
-    show_envvar=True,
-    help=f"The Headroom server. [default: {DEFAULT_SERVER}]",
-)
-@token_file_option
-@click.option("--node", help="This machine's name in the inventory. [default: its host name]")
+@machine_options
 @click.option("--agent", "agent_name", help="The agent's name on the server. [default: the node's]")
 @click.option("--spool", type=FILE, help="Where batches wait. [default: in the state folder]")
 @click.option(
@@ -178,23 +161,7 @@ def agent(
 
 
 @main.command()
-@click.option(
-    "--config",
-    "config_file",
-    type=FILE,
-    envvar="HEADROOM_AGENT_CONFIG",
-    show_envvar=True,
-    help="Configuration file. [default: /etc/headroom/agent.toml, where there is one]",
-)
-@click.option(
-    "--server",
-    metavar="URL",
-    envvar="HEADROOM_URL",
-    show_envvar=True,
-    help=f"The Headroom server. [default: {DEFAULT_SERVER}]",
-)
-@token_file_option
-@click.option("--node", help="This machine's name in the inventory. [default: its host name]")
+@machine_options
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),

@@ -9,14 +9,15 @@ differences and makes them good. And what fails in one part holds up no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
-from django.db import connection, transaction
+from django.db import transaction
 
+from fleet import locks
 from policies import present
 from policies.firings import Firing, Severity
 from policies.headroom.evaluate import Headroom
@@ -59,21 +60,9 @@ def evaluate_once(now: float) -> Round | None:
         return _round(now) if held else None
 
 
-@contextmanager
-def only_one() -> Iterator[bool]:
-    """Hold the loop's lock; the value is False where another process holds it.
-
-    The lock belongs to the database session, and so ends with a process that is killed.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        held = bool(cursor.fetchone()[0])
-    try:
-        yield held
-    finally:
-        if held:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+def only_one() -> AbstractContextManager[bool]:
+    """Hold the loop's lock; the value is False where another process holds it."""
+    return locks.only_one(_LOCK)
 
 
 def _round(now: float) -> Round:

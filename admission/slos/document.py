@@ -7,7 +7,6 @@ out.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
@@ -34,8 +33,6 @@ LEAST_WINDOW_S = 86_400.0
 #: Conditions and jobs of the past are looked at no further back.
 LONGEST_WINDOW_S = 30 * 86_400.0
 LONGEST_WITHIN_S = 7 * 86_400.0
-
-_UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 
 
 class Measure(enum.StrEnum):
@@ -141,19 +138,8 @@ def _percent(share: float) -> str:
 def read(text: str) -> Objective:
     """Read, check and compile an objective. Raises :class:`RuleError` with all faults found."""
     marked = yaml_marks.parse(text)
-    return _Reader(marked, _converted(marked)).objective()
-
-
-def _converted(marked: Marked) -> _Document:
-    try:
-        return msgspec.convert(marked.value, _Document)
-    except msgspec.ValidationError as error:
-        message, _, rest = str(error).partition(" - at `$")
-        path = rest.rstrip("`").lstrip(".").replace("[...]", "")
-        unknown = _UNKNOWN_FIELD.search(message)
-        place = marked.place_of_key(path, unknown[1]) if unknown else marked.place(path)
-        hint = "docs/reference/slos.md lists every field"
-        raise RuleError([Problem(message, *place, field=path, hint=hint)]) from error
+    given = marked.converted(_Document, "docs/reference/slos.md lists every field")
+    return _Reader(marked, given).objective()
 
 
 class _Reader:
@@ -211,11 +197,7 @@ class _Reader:
         try:
             return cel.compile(expression, fields)
         except CelError as error:
-            for problem in error.problems:
-                lines = expression.split("\n")
-                offset = sum(len(each) + 1 for each in lines[: problem.line - 1])
-                place = self._marked.place_inside(path, offset + problem.column - 1)
-                self._problems.append(Problem(problem.message, *place, path, problem.hint))
+            self._problems += self._marked.problems_of(path, expression, error)
             return None
 
     def _fault(self, path: str, message: str, hint: str = "") -> None:

@@ -7,7 +7,6 @@ placeholders, and that the rule has some hysteresis. Every fault is told with li
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -237,22 +236,8 @@ class Rule:
 def read(text: str) -> Rule:
     """Read, check and compile a rule. Raises :class:`RuleError` with all faults found."""
     marked = yaml_marks.parse(text)
-    return _Reader(marked, _converted(marked)).rule()
-
-
-_UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
-
-
-def _converted(marked: Marked) -> _Document:
-    try:
-        return msgspec.convert(marked.value, _Document)
-    except msgspec.ValidationError as error:
-        message, _, rest = str(error).partition(" - at `$")
-        path = rest.rstrip("`").lstrip(".").replace("[...]", "")
-        unknown = _UNKNOWN_FIELD.search(message)
-        place = marked.place_of_key(path, unknown[1]) if unknown else marked.place(path)
-        hint = "docs/reference/rules.md lists every field"
-        raise RuleError([Problem(message, *place, field=path, hint=hint)]) from error
+    given = marked.converted(_Document, "docs/reference/rules.md lists every field")
+    return _Reader(marked, given).rule()
 
 
 class _Reader:
@@ -307,10 +292,7 @@ class _Reader:
         try:
             return compiler(expression, self._fields)
         except CelError as error:
-            for problem in error.problems:
-                offset = _offset(expression, problem.line, problem.column)
-                place = self._marked.place_inside(path, offset)
-                self._problems.append(Problem(problem.message, *place, path, problem.hint))
+            self._problems += self._marked.problems_of(path, expression, error)
             return None
 
     def _seconds(self, path: str, given: _Duration, least: float = 0.0) -> float:
@@ -424,12 +406,6 @@ def target_kind(kind: ScopeKind, related: Related) -> ScopeKind:
     if related is Related.SELF:
         return kind
     return ScopeKind.SITE if related is Related.PEER_SITE else ScopeKind(related.value)
-
-
-def _offset(expression: str, line: int, column: int) -> int:
-    """Return the place in ``expression`` of a line and a column, both from 1."""
-    lines = expression.split("\n")
-    return sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
 
 
 def _spaced(kind: ScopeKind) -> str:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import yaml
 
-from policies.rules.errors import Problem, RuleError
+from policies.rules.errors import CelError, Problem, RuleError
+
+T = TypeVar("T")
 
 #: A document that is larger is refused unread, characters.
 MOST_CHARACTERS = 65_536
@@ -20,6 +23,7 @@ MOST_CHARACTERS = 65_536
 #: libyaml's where PyYAML has it: it is ten times as fast.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null")}
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|^([^.\[\]]+)")
 
 
@@ -62,6 +66,27 @@ class Marked:
             at += 1
         before = self.text[:at]
         return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+    def problems_of(self, path: str, expression: str, error: CelError) -> list[Problem]:
+        """Return what is wrong with the expression at ``path``, with its places in the text."""
+        lines = expression.split("\n")
+        found = []
+        for problem in error.problems:
+            offset = sum(len(each) + 1 for each in lines[: problem.line - 1]) + problem.column - 1
+            place = self.place_inside(path, offset)
+            found.append(Problem(problem.message, *place, path, problem.hint))
+        return found
+
+    def converted(self, kind: type[T], hint: str) -> T:
+        """Return the values as ``kind``. Raises RuleError, with ``hint`` as the way out."""
+        try:
+            return msgspec.convert(self.value, kind)
+        except msgspec.ValidationError as error:
+            message, _, rest = str(error).partition(" - at `$")
+            path = rest.rstrip("`").lstrip(".").replace("[...]", "")
+            unknown = _UNKNOWN_FIELD.search(message)
+            place = self.place_of_key(path, unknown[1]) if unknown else self.place(path)
+            raise RuleError([Problem(message, *place, field=path, hint=hint)]) from error
 
     def _find(self, path: str) -> list[yaml.Node]:
         """Return the nodes on the way to ``path``, as far as they are there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import django_filters
 from django.conf import settings
@@ -18,12 +18,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import ViewsFleetOrManagesAgents
+from fleet.api.actors import actor_of
 from telemetry import enrollment
 from telemetry.enrollment import Enrolled, Enrollment, EnrollmentError, NameTaken
 from telemetry.models import Agent, AgentState
 
 if TYPE_CHECKING:
-    from accounts.models import User
+    pass
 
 #: The most agents that one request may enroll.
 MAX_ENROLLED_AT_ONCE = 1000
@@ -170,7 +171,7 @@ class AgentViewSet(
         if rotate not in ("0", "1"):
             raise ValidationError({"rotate": "Give 0 or 1."})
         try:
-            return enrollment.enroll(_user(request), wanted, rotate=rotate == "1")
+            return enrollment.enroll(actor_of(request), wanted, rotate=rotate == "1")
         except EnrollmentError as error:
             raise _api_error(error, many) from error
 
@@ -180,7 +181,7 @@ class AgentViewSet(
         """Give the agent a new token, shown this once. The old one ends after the grace."""
         grace = _grace(request)
         agent = self.get_object()
-        token = enrollment.rotate(_user(request), agent, grace=grace)
+        token = enrollment.rotate(actor_of(request), agent, grace=grace)
         return Response(EnrolledSerializer(Enrolled(agent, token, created=False)).data)
 
     @extend_schema(request=None, responses=AgentSerializer)
@@ -188,13 +189,8 @@ class AgentViewSet(
     def revoke(self, request: Request, pk: str) -> Response:
         """End the agent's token. Doing so twice does no harm."""
         agent = self.get_object()
-        enrollment.revoke(_user(request), agent)
+        enrollment.revoke(actor_of(request), agent)
         return Response(self.get_serializer(agent).data)
-
-
-def _user(request: Request) -> User:
-    # The permission class let nobody else through.
-    return cast("User", request.user)
 
 
 def _grace(request: Request) -> timedelta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
 from django.http import Http404
@@ -32,9 +32,10 @@ from admission.directives.api.serializers import (
 from admission.directives.models import Directive
 from admission.jobs import catalog
 from admission.jobs.models import Job
+from fleet.api.actors import actor_of
 
 if TYPE_CHECKING:
-    from accounts.models import User
+    pass
 
 #: The newest of a job.
 _MOST = 200
@@ -48,7 +49,7 @@ class JobDirectivesView(APIView):
     @extend_schema(responses=JobDirectiveSerializer(many=True), operation_id="job_directives_list")
     def get(self, request: Request, name: str) -> Response:
         """List what a job was told, the newest first, each with its ledger. At most 200."""
-        job = get_object_or_404(Job.objects.visible_to(_user(request)), name=name)
+        job = get_object_or_404(Job.objects.visible_to(actor_of(request)), name=name)
         return Response(JobDirectiveSerializer(_of(job)[:_MOST], many=True).data)
 
     @extend_schema(
@@ -62,7 +63,7 @@ class JobDirectivesView(APIView):
         body, now = _checked(JobDirectiveGiveSerializer, request), timezone.now()
         until = now + timedelta(seconds=body.pop("for_s"))
         try:
-            given = actions.give(job, _user(request), until=until, now=now, **body)
+            given = actions.give(job, actor_of(request), until=until, now=now, **body)
         except BadDirective as error:
             raise _refusal(error) from error
         rows = _of(job).filter(pk__in=[row.pk for row in given])
@@ -91,7 +92,7 @@ class DirectiveWithdrawView(APIView):
         job = _changeable(request, row.attempt.phase.job.name)
         body = _checked(JobDirectiveWithdrawSerializer, request)
         try:
-            actions.withdraw(row.pk, _user(request), why=body["reason"], now=timezone.now())
+            actions.withdraw(row.pk, actor_of(request), why=body["reason"], now=timezone.now())
         except BadDirective as error:
             raise _refusal(error) from error
         return Response(JobDirectiveSerializer(_of(job).get(pk=pk)).data)
@@ -114,7 +115,7 @@ class JobFallbackView(APIView):
         if job.state not in Job.OPEN:
             raise ValidationError({"state": [ErrorDetail("The job is over.", "over")]})
         falling_back.set_state(
-            job, Fallback(body["state"]), _user(request), why=body["reason"], now=timezone.now()
+            job, Fallback(body["state"]), actor_of(request), why=body["reason"], now=timezone.now()
         )
         return Response({"state": job.fallback_state, "reason": body["reason"]})
 
@@ -127,7 +128,7 @@ class JobAdviceView(APIView):
     @extend_schema(responses=AdviceSerializer(many=True), operation_id="job_advice_list")
     def get(self, request: Request, name: str) -> Response:
         """Say of each running phase which way to scale, what each would do, and why."""
-        job = get_object_or_404(Job.objects.visible_to(_user(request)), name=name)
+        job = get_object_or_404(Job.objects.visible_to(actor_of(request)), name=name)
         return Response(AdviceSerializer(advising.advice_for_job(job), many=True).data)
 
 
@@ -142,7 +143,7 @@ class ClassAdviceView(APIView):
         if name not in catalog.current():
             raise Http404
         visible = set(
-            Job.objects.visible_to(_user(request)).open().filter(job_class=name)
+            Job.objects.visible_to(actor_of(request)).open().filter(job_class=name)
             .values_list("name", flat=True)
         )  # fmt: skip
         found = advising.advice_for_class(name)
@@ -153,7 +154,7 @@ class ClassAdviceView(APIView):
 
 def _changeable(request: Request, name: str) -> Job:
     """Return a job that the user may change. 404 where it is not even seen, as elsewhere."""
-    return get_object_or_404(Job.objects.changeable_by(_user(request)), name=name)
+    return get_object_or_404(Job.objects.changeable_by(actor_of(request)), name=name)
 
 
 def _checked(kind: type[serializers.BaseSerializer[Any]], request: Request) -> dict[str, Any]:
@@ -161,11 +162,6 @@ def _checked(kind: type[serializers.BaseSerializer[Any]], request: Request) -> d
     body.is_valid(raise_exception=True)
     given: dict[str, Any] = body.validated_data
     return given
-
-
-def _user(request: Request) -> User:
-    # The permission class let nobody else through.
-    return cast("User", request.user)
 
 
 def _refusal(error: BadDirective) -> ValidationError:

@@ -47,6 +47,7 @@ from admission.jobs.api.serializers import (
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project
 from admission.jobs.projects import Use
+from fleet.api.actors import actor_of
 from headroom.jobs import reading
 from headroom.jobs.reading import SpecError
 from headroom.jobs.schema import job_spec_schema
@@ -103,7 +104,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         """The jobs that the user may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return Job.objects.none()
-        rows = Job.objects.visible_to(_user(self.request))
+        rows = Job.objects.visible_to(actor_of(self.request))
         return rows.select_related("project").prefetch_related("phases")
 
     def get_parsers(self) -> list[Any]:
@@ -133,7 +134,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         # No parser is asked where there is no body.
         sent = cast(RawBody, request.data or {"body": b"", "content_type": reading.JSON})
         spec = reading.read(sent["body"], sent["content_type"])
-        now, user = timezone.now(), _user(request)
+        now, user = timezone.now(), actor_of(request)
         if request.query_params.get("dry_run", "") not in ("", "0"):
             return Response(_dry_run(actions.prepare(spec, user, now)))
         key = request.headers.get("Idempotency-Key", "")[:200]
@@ -149,7 +150,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
     def _shown(self, job: Job) -> Response:
         rows = Job.objects.select_related("project").prefetch_related("phases__attempts")
-        is_whole = Job.objects.whole_for(_user(self.request)).filter(pk=job.pk).exists()
+        is_whole = Job.objects.whole_for(actor_of(self.request)).filter(pk=job.pk).exists()
         found = rows.get(pk=job.pk)
         return Response(JobDetailSerializer(found, context={"is_whole": is_whole}).data)
 
@@ -188,7 +189,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         return self._done(actions.amend, name, phase=phase, change=change)
 
     def _done(self, act: Callable[..., Job], name: str, **given: Any) -> Response:
-        user = _user(self.request)
+        user = actor_of(self.request)
         visible = Job.objects.visible_to(user).filter(name=name)
         job = (visible & Job.objects.changeable_by(user)).first()
         if job is None:
@@ -229,7 +230,7 @@ class JobEventsView(generics.ListAPIView[JobEvent]):
         """The events of a job that the user may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return JobEvent.objects.none()
-        visible = Job.objects.visible_to(_user(self.request))
+        visible = Job.objects.visible_to(actor_of(self.request))
         job = get_object_or_404(visible, name=self.kwargs["name"])
         return job.events.all()
 
@@ -277,7 +278,7 @@ class QueueView(APIView):
             "waiting": last.waiting if last else 0,
             "running": last.running if last else 0,
             "counts": last.counts if last else (),
-            "queue": _lines(keys, first, _user(request)),
+            "queue": _lines(keys, first, actor_of(request)),
         }
         return Response(QueueSerializer(answer).data)
 
@@ -325,14 +326,14 @@ class ProjectViewSet(
     def create(self, request: Request) -> Response:
         """Add a project."""
         body = self._checked(request)
-        project = projects.create(_user(request), **body)
+        project = projects.create(actor_of(request), **body)
         return Response(self.get_serializer(project).data, status=status.HTTP_201_CREATED)
 
     def partial_update(self, request: Request, name: str) -> Response:
         """Change quota, share, members or description."""
         project = self.get_object()
         body = self._checked(request, instance=project, partial=True)
-        projects.update(_user(request), project, **body)
+        projects.update(actor_of(request), project, **body)
         return self.retrieve(request)
 
     def _checked(self, request: Request, **given: Any) -> dict[str, Any]:
@@ -381,7 +382,7 @@ class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):
         """Put a new version in force, also for jobs of the class that wait."""
         text = _checked(ClassTextSerializer, request)["text"]
         try:
-            catalog.write(_user(request), name, text, now=timezone.now())
+            catalog.write(actor_of(request), name, text, now=timezone.now())
         except SpecError as error:
             return refusal(error)
         return self.retrieve(request, name)
@@ -421,8 +422,3 @@ def _checked(kind: type[serializers.BaseSerializer[Any]], request: Request) -> d
     body.is_valid(raise_exception=True)
     given: dict[str, Any] = body.validated_data
     return given
-
-
-def _user(request: Request) -> User:
-    # The permission class let nobody else through.
-    return cast("User", request.user)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import django_filters
 from django.db.models import QuerySet
@@ -26,11 +26,13 @@ from admission.slos.api.serializers import (
     shown,
 )
 from admission.slos.models import Slo, SloJudgment
+from fleet.api.actors import actor_of
 from policies.rules.api.parsers import YamlParser
-from policies.rules.errors import Problem, RuleError
+from policies.rules.api.refusals import refused
+from policies.rules.errors import RuleError
 
 if TYPE_CHECKING:
-    from accounts.models import User
+    pass
 
 
 class SlosView(APIView):
@@ -50,9 +52,9 @@ class SlosView(APIView):
         is about is judged anew.
         """
         try:
-            slo = actions.declare(_user(request), _text(request))
+            slo = actions.declare(actor_of(request), _text(request))
         except RuleError as error:
-            return _refused(error)
+            return refused(error, "invalid_slo")
         return Response(_shown(slo), status=status.HTTP_201_CREATED)
 
 
@@ -84,7 +86,7 @@ class SloView(APIView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Measure an objective no more."""
-        actions.retire(_user(request), _in_use(name))
+        actions.retire(actor_of(request), _in_use(name))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -117,11 +119,7 @@ class SloJudgmentsView(generics.ListAPIView[SloJudgment]):
     def get_queryset(self) -> QuerySet[SloJudgment]:
         """Return the judgments of the objective that the path names."""
         slo = _in_use(self.kwargs["name"])
-        return SloJudgment.objects.filter(slo=slo).visible_to(_user(self.request))
-
-
-def _user(request: Request) -> User:
-    return cast("User", request.user)
+        return SloJudgment.objects.filter(slo=slo).visible_to(actor_of(self.request))
 
 
 def _text(request: Request) -> str:
@@ -137,23 +135,3 @@ def _in_use(name: str) -> Slo:
 def _shown(slo: Slo) -> dict[str, Any]:
     (standing,) = measuring.standings(timezone.now(), [slo])
     return shown(standing)
-
-
-def _refused(error: RuleError) -> Response:
-    """Answer with every fault of a text, with line and column."""
-    errors = [_error(problem) for problem in error.problems]
-    body: dict[str, Any] = {"error": errors[0]}
-    if len(errors) > 1:
-        body["errors"] = errors
-    return Response(body, status=status.HTTP_400_BAD_REQUEST)
-
-
-def _error(problem: Problem) -> dict[str, Any]:
-    return {
-        "code": "invalid_slo",
-        "message": str(problem),
-        "field": problem.field or "text",
-        "hint": problem.hint,
-        "line": problem.line,
-        "column": problem.column,
-    }

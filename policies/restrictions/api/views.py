@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import django_filters
 from django.db.models import QuerySet
@@ -21,6 +21,7 @@ from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from fleet import snapshot
+from fleet.api.actors import actor_of
 from policies.restrictions import actions, store
 from policies.restrictions.api.serializers import (
     KIND_CHOICES,
@@ -97,9 +98,9 @@ class RestrictionViewSet(
         """Issue a restriction as a person: it is in force at once, and ends by itself."""
         body = _checked(RestrictionIssueSerializer, request)
         now = timezone.now()
-        wanted = _wanted(body, _user(request), now)
+        wanted = _wanted(body, actor_of(request), now)
         try:
-            row = actions.issue(_user(request), wanted, now=now)
+            row = actions.issue(actor_of(request), wanted, now=now)
         except (BadRestriction, actions.Conflict) as exc:
             raise _api_error(exc) from exc
         return Response(self.get_serializer(row).data, status=status.HTTP_201_CREATED)
@@ -142,7 +143,7 @@ class RestrictionViewSet(
 
     def _done(self, act: Any, request: Request, pk: str, **given: Any) -> Response:
         try:
-            row = act(_user(request), int(pk), now=timezone.now(), **given)
+            row = act(actor_of(request), int(pk), now=timezone.now(), **given)
         except Restriction.DoesNotExist as exc:
             raise Http404 from exc
         except (BadRestriction, actions.Conflict) as exc:
@@ -217,7 +218,7 @@ class FleetBreakerView(APIView):
         """Open or close it."""
         body = _checked(FleetBreakerSerializer, request)
         breaker = actions.throw_breaker(
-            _user(request), is_open=body["is_open"], reason=body["reason"], now=timezone.now()
+            actor_of(request), is_open=body["is_open"], reason=body["reason"], now=timezone.now()
         )
         return Response(FleetBreakerSerializer(breaker).data)
 
@@ -256,11 +257,6 @@ def _scope(params: Any) -> Scope:
     if not params.get("scope"):
         raise ValidationError({"scope": "Give the name of a scope."})
     return Scope(kind, params["scope"])
-
-
-def _user(request: Request) -> User:
-    # The permission class let nobody else through.
-    return cast("User", request.user)
 
 
 def _api_error(exc: BadRestriction | actions.Conflict) -> APIException:

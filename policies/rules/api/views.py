@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import django_filters
 from django.db.models import Count, Prefetch, Q, QuerySet
@@ -20,8 +20,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
+from fleet.api.actors import actor_of
 from policies.rules import actions, diff, document, tasks
 from policies.rules.api.parsers import YamlParser
+from policies.rules.api.refusals import refused
 from policies.rules.api.serializers import (
     AskForReplaySerializer,
     CheckedSerializer,
@@ -36,12 +38,12 @@ from policies.rules.api.serializers import (
     VersionSerializer,
     VersionSummarySerializer,
 )
-from policies.rules.errors import Problem, RuleError
+from policies.rules.errors import RuleError
 from policies.rules.machine import Phase
 from policies.rules.models import Rule, RuleEpisode, RuleProgress, RuleReplay, RuleVersion
 
 if TYPE_CHECKING:
-    from accounts.models import User
+    pass
 
 _NAME = "[a-z0-9-]{1,100}"
 
@@ -70,9 +72,9 @@ class RuleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gen
         """
         body = _checked(DraftSerializer, request)
         try:
-            version = actions.create_draft(_user(request), body["text"], note=body["note"])
+            version = actions.create_draft(actor_of(request), body["text"], note=body["note"])
         except RuleError as error:
-            return _refused(error)
+            return refused(error, "invalid_rule")
         return Response(VersionSerializer(version).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(responses=VersionSummarySerializer(many=True), filters=False)
@@ -147,7 +149,7 @@ class PromoteView(APIView):
         body = _checked(PromoteSerializer, request)
         try:
             version = actions.promote(
-                _user(request), _version(name, number), body["to"], share=body["share"]
+                actor_of(request), _version(name, number), body["to"], share=body["share"]
             )
         except actions.Refused as error:
             raise _api_error(error) from error
@@ -162,7 +164,7 @@ class RetireView(APIView):
         """Take a version out of use."""
         body = _checked(RetireSerializer, request)
         try:
-            version = actions.retire(_user(request), _version(name, number), why=body["why"])
+            version = actions.retire(actor_of(request), _version(name, number), why=body["why"])
         except actions.Refused as error:
             raise _api_error(error) from error
         return Response(VersionSerializer(version).data)
@@ -177,7 +179,7 @@ class AskForReplayView(APIView):
         body = _checked(AskForReplaySerializer, request)
         try:
             replay = actions.ask_for_replay(
-                _user(request),
+                actor_of(request),
                 _version(name, number),
                 body["start"].timestamp(),
                 body["end"].timestamp(),
@@ -232,10 +234,6 @@ class EpisodeViewSet(viewsets.ReadOnlyModelViewSet[RuleEpisode]):
 # --- Shared --------------------------------------------------------------------------------------
 
 
-def _user(request: Request) -> User:
-    return cast("User", request.user)
-
-
 def _checked(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
     given = kind(data=request.data)
     given.is_valid(raise_exception=True)
@@ -262,26 +260,6 @@ def _api_error(error: actions.Refused) -> ValidationError:
     message = f"{error.message}." + (f" The way out: {error.hint}." if error.hint else "")
     detail = ErrorDetail(message, code="refused")
     return ValidationError({error.field or "version": [detail]})
-
-
-def _refused(error: RuleError) -> Response:
-    """Answer with every fault of a text, with line and column."""
-    errors = [_error(problem) for problem in error.problems]
-    body: dict[str, Any] = {"error": errors[0]}
-    if len(errors) > 1:
-        body["errors"] = errors
-    return Response(body, status=status.HTTP_400_BAD_REQUEST)
-
-
-def _error(problem: Problem) -> dict[str, Any]:
-    return {
-        "code": "invalid_rule",
-        "message": str(problem),
-        "field": problem.field or "text",
-        "hint": problem.hint,
-        "line": problem.line,
-        "column": problem.column,
-    }
 
 
 def _standings(row: RuleProgress) -> list[dict[str, Any]]:
