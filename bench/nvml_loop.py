@@ -23,6 +23,14 @@ FIELDS = [
 ]
 
 
+def fan_speed(gpu: Any) -> int | None:
+    """Read the fan; boards without one, as in most servers, refuse."""
+    try:
+        return int(nvml.nvmlDeviceGetFanSpeed(gpu))
+    except nvml.NVMLError_NotSupported:
+        return None
+
+
 def read(gpu: Any) -> list[Any]:
     """Read what the agent reads of one GPU, and keep none of it."""
     return [
@@ -33,13 +41,13 @@ def read(gpu: Any) -> list[Any]:
         nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
         nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
         nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-        nvml.nvmlDeviceGetFanSpeed(gpu),
+        fan_speed(gpu),
         nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu),
         nvml.nvmlDeviceGetTotalEccErrors(
             gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         ),
         nvml.nvmlDeviceGetMigMode(gpu)[0],
-        nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+        nvml.nvmlDeviceGetMemoryInfo(gpu, nvml.nvmlMemory_v2).used,
         nvml.nvmlDeviceGetFieldValues(gpu, FIELDS),
     ]
 

@@ -182,13 +182,16 @@ class NvmlGpu:
 
     def _memory(self) -> dict[str, Value]:
         """Read the memory in use: in MIG mode, of all instances, since only root sees the whole."""
-        nvml = self._nvml
-        handles = self._instances or [self.handle]
         name = "mem_used of instances" if self._instances else "mem_used"
-        used: int | None = self._try(
-            name, lambda: sum(nvml.nvmlDeviceGetMemoryInfo(handle).used for handle in handles)
-        )
+        used = self._memory_used(name, self._nvml.nvmlMemory_v2)
+        if name in self._unsupported:
+            # Drivers before 510 have but the first version, which counts what they keep themselves.
+            used = self._memory_used(f"{name} or reserved", None)
         return {"mem_used": used}
+
+    def _memory_used(self, name: str, version: int | None) -> int | None:
+        read, handles = self._nvml.nvmlDeviceGetMemoryInfo, self._instances or [self.handle]
+        return self._try(name, lambda: sum(read(each, version).used for each in handles))
 
     def _try(self, name: str, reader: Callable[[], T]) -> T | None:
         if name in self._unsupported:

@@ -274,6 +274,21 @@ def test_a_fan_over_its_rating_is_at_its_most(machine: StandIn, source: NvmlSour
     assert first(source)["fan"] == 100
 
 
+def test_memory_that_the_driver_keeps_for_itself_is_not_in_use(
+    machine: StandIn, source: NvmlSource
+) -> None:
+    machine.gpu(memory_used=77, memory_reserved=GIB)
+    assert first(source)["mem_used"] == 77
+
+
+def test_an_old_driver_counts_what_it_keeps_for_itself_as_in_use(
+    machine: StandIn, source: NvmlSource
+) -> None:
+    machine.gpu(memory_used=77, memory_reserved=GIB, status="nvmlDeviceGetMemoryInfo_v2:13")
+    assert [first(source)["mem_used"], first(source)["mem_used"]] == [GIB + 77] * 2
+    assert source.errors == 0
+
+
 # --- MIG ------------------------------------------------------------------------------------------
 
 

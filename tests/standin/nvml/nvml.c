@@ -46,6 +46,11 @@ struct memory {
     unsigned long long total, free, used;
 };
 
+struct memory_v2 {
+    unsigned int version;
+    unsigned long long total, reserved, free, used;
+};
+
 struct utilization {
     unsigned int gpu, memory;
 };
@@ -99,7 +104,7 @@ struct gpu_control {
     long long temperature, temperature_limit, margin, slowdown_tlimit, memory_temperature;
     long long power_mw, energy_mj, limit_min_mw, limit_max_mw, limit_default_mw;
     long long sm_mhz, max_sm_mhz, mem_mhz, throttle, util, fan, ecc;
-    long long memory_total, memory_used;
+    long long memory_total, memory_used, memory_reserved;
     long long nvlink_tx_kib, nvlink_rx_kib, nvlink_tx_bytes, nvlink_rx_bytes, pcie_tx, pcie_rx;
     long long sw_power_cap_ns, sync_boost_ns, sw_thermal_ns, hw_thermal_ns, hw_power_brake_ns;
     long long lost, slow_ms, may_set, may_see_mig_parent, mig;
@@ -128,7 +133,7 @@ static const struct {
     NUMBER(memory_temperature), NUMBER(power_mw), NUMBER(energy_mj), NUMBER(limit_min_mw),
     NUMBER(limit_max_mw), NUMBER(limit_default_mw), NUMBER(sm_mhz), NUMBER(max_sm_mhz),
     NUMBER(mem_mhz), NUMBER(throttle), NUMBER(util), NUMBER(fan), NUMBER(ecc),
-    NUMBER(memory_total), NUMBER(memory_used), NUMBER(nvlink_tx_kib), NUMBER(nvlink_rx_kib),
+    NUMBER(memory_total), NUMBER(memory_used), NUMBER(memory_reserved), NUMBER(nvlink_tx_kib), NUMBER(nvlink_rx_kib),
     NUMBER(nvlink_tx_bytes), NUMBER(nvlink_rx_bytes), NUMBER(pcie_tx), NUMBER(pcie_rx),
     NUMBER(sw_power_cap_ns), NUMBER(sync_boost_ns), NUMBER(sw_thermal_ns), NUMBER(hw_thermal_ns),
     NUMBER(hw_power_brake_ns), NUMBER(lost), NUMBER(slow_ms), NUMBER(may_set),
@@ -208,7 +213,8 @@ static void set_defaults(struct control *made) {
             .memory_temperature = 50, .power_mw = 350000, .energy_mj = ABSENT,
             .limit_min_mw = 200000, .limit_max_mw = 700000, .limit_default_mw = 700000,
             .sm_mhz = 1980, .max_sm_mhz = 1980, .mem_mhz = 2619, .util = 90, .fan = ABSENT,
-            .memory_total = 85520809984, .memory_used = 1073741824, .may_set = 1,
+            .memory_total = 85520809984, .memory_used = 1073741824, .memory_reserved = 644939776,
+            .may_set = 1,
         };
         snprintf(gpu->uuid, sizeof gpu->uuid, "GPU-00000000-0000-0000-0000-%012d", i);
         snprintf(gpu->pci, sizeof gpu->pci, "00000000:%02X:00.0", 0x10 + i);
@@ -632,7 +638,21 @@ API int nvmlDeviceGetMemoryInfo(struct device *device, struct memory *memory) {
     ENTER(device);
     unsigned long long total = (unsigned long long)GPU(device)->memory_total, used;
     int result = memory_used(device, &used);
+    /* What the driver keeps for itself counts as in use here, and apart in the second version. */
+    used += (unsigned long long)GPU(device)->memory_reserved;
     if (result == OK) *memory = (struct memory){total, total - used, used};
+    return leave(result);
+}
+
+API int nvmlDeviceGetMemoryInfo_v2(struct device *device, struct memory_v2 *memory) {
+    ENTER(device);
+    unsigned int version = (unsigned int)sizeof(struct memory_v2) | 2u << 24;
+    if (memory->version != version) return leave(VERSION_MISMATCH);
+    unsigned long long total = (unsigned long long)GPU(device)->memory_total, used;
+    unsigned long long reserved = (unsigned long long)GPU(device)->memory_reserved;
+    int result = memory_used(device, &used);
+    if (result == OK)
+        *memory = (struct memory_v2){version, total, reserved, total - reserved - used, used};
     return leave(result);
 }
 
