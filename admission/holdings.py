@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import msgspec
 import numpy as np
 from django.db import connection
 
-from admission.core import reserve
-from admission.core.layout import layout_of
+from admission.core.holding import Holdings, Open, Place, holdings_of, place_of
 from admission.core.request import Locality, Placement, Request
-from admission.core.reserve import Bools, Floats, Held, Ints, Reserved, Rules, Traffic
+from admission.core.reserve import Floats
 from admission.jobs.models import Attempt, Phase
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
 
 __all__ = [
-    "RULES",
-    "Holdings",
-    "Open",
     "as_json",
     "current",
     "expire",
@@ -36,91 +29,9 @@ __all__ = [
     "reserved_in",
 ]
 
-RULES = Rules()
 #: Pages and rules see what is held as it was at most so long ago, s.
 _SERVES_S = 2.0
 _MOVING = frozenset({Phase.State.PAUSING, Phase.State.STOPPING})
-
-
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """What does not change of an attempt, in rows of one inventory. Arrays are by node."""
-
-    request: Request
-    placement: Placement
-    gpus: Ints
-    gpu: Ints
-    #: for each GPU the place of its node in the placement
-    gpu_node: Ints
-    #: the places that its nodes have in the arrays of its draw, and how many there are
-    drawn: Ints
-    drawn_of: int
-    links: tuple[tuple[int, float], ...]
-    storage: int
-
-
-@dataclass(frozen=True, eq=False)
-class Open:
-    """An open attempt. ``p99_w`` and ``read_s`` are by node (``admission.core.reserve.Held``)."""
-
-    id: int
-    key: str
-    phase_id: int
-    project_id: int
-    request: Request
-    placement: Placement
-    released_at: float
-    started_at: float | None
-    checkpoint_at: float | None
-    expected_end_at: float
-    #: told to end or to pause, and about to
-    is_leaving: bool
-    #: neither about to begin nor paused: what it draws is what it does
-    is_running: bool
-    #: the places that its nodes have in the arrays of its draw, and how many there are
-    drawn: Ints
-    drawn_of: int
-    p99_w: Floats
-    read_s: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class Holdings:
-    """All open attempts on one inventory, and their holdings as arrays.
-
-    The holdings of attempt ``i`` are the rows from ``firsts[i]`` on, one for each of its nodes.
-    """
-
-    fleet: FleetArrays
-    attempts: tuple[Open, ...]
-    firsts: tuple[int, ...]
-    held: Held
-
-    def each(self) -> Iterator[tuple[Open, slice]]:
-        """Yield attempts with the rows of their holdings."""
-        for attempt, first in zip(self.attempts, self.firsts, strict=True):
-            yield attempt, slice(first, first + len(attempt.placement.nodes))
-
-    @cached_property
-    def gpus(self) -> Bools:
-        """Say of each GPU whether an attempt holds it."""
-        mine = np.zeros(len(self.fleet.gpus), dtype=bool)
-        mine[self.held.gpu] = True
-        return mine
-
-    def reserved(self, headroom: Headroom) -> Reserved:
-        """Return what attempts reserve. ``headroom`` is of the same inventory."""
-        return reserve.reserve(
-            self.held, self.fleet, headroom.summary, now=headroom.at, rules=RULES
-        )
-
-    def by_project(self) -> dict[int, int]:
-        """Return the GPUs that each project holds, by its id."""
-        found: dict[int, int] = {}
-        for each in self.attempts:
-            count = len(each.placement.gpus)
-            found[each.project_id] = found.get(each.project_id, 0) + count
-        return found
 
 
 def as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
@@ -199,7 +110,7 @@ class _Store:
         self._lock = threading.Lock()
         self._of: FleetArrays | None = None
         #: by attempt
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, Place] = {}
         self._open: dict[int, tuple[tuple[Any, ...], Open]] = {}
         self._found: Holdings | None = None
         self._read_at = -np.inf
@@ -236,7 +147,7 @@ class _Store:
         is_same = last is not None and last.fleet is fleet and not changed
         if last is not None and is_same and len(known) == len(last.attempts):
             return last
-        return _holdings(fleet, [(known[pk][1], places[pk]) for pk in versions if pk in known])
+        return holdings_of(fleet, [(known[pk][1], places[pk]) for pk in versions if pk in known])
 
     def expire(self) -> None:
         self._read_at = -np.inf
@@ -271,7 +182,7 @@ def _rows(ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
     return Attempt.objects.filter(pk__in=ids).order_by().values_list(*_FIELDS) if ids else ()
 
 
-def _places(ids: Sequence[int], fleet: FleetArrays) -> dict[int, _Place]:
+def _places(ids: Sequence[int], fleet: FleetArrays) -> dict[int, Place]:
     """Read what does not change of attempts. One query."""
     if not ids:
         return {}
@@ -279,47 +190,14 @@ def _places(ids: Sequence[int], fleet: FleetArrays) -> dict[int, _Place]:
     return {key: _place(document, request, fleet) for key, document, request in rows}
 
 
-def _place(document: dict[str, Any], asked: dict[str, Any], fleet: FleetArrays) -> _Place:
+def _place(document: dict[str, Any], asked: dict[str, Any], fleet: FleetArrays) -> Place:
     request, placement = msgspec.convert(asked, Request), from_json(document, fleet)
-    gpu, node = np.array(placement.gpus, dtype=np.int64), np.array(placement.nodes, dtype=np.int64)
-    of = np.searchsorted(node, fleet.gpus.node[gpu]).astype(np.int64)
     place = {name: at for at, name in enumerate(document["nodes"])}
-    return _Place(
-        request=request,
-        placement=placement,
-        gpus=np.bincount(of, minlength=len(node)).astype(np.int64),
-        gpu=gpu,
-        gpu_node=of,
-        drawn=np.array([place[name] for name in fleet.nodes.names[node]], dtype=np.int64),
-        drawn_of=len(document["nodes"]),
-        links=_links(request, placement, fleet),
-        storage=fleet.storage.index_by_path.get(placement.storage, -1),
-    )
+    drawn = [place[name] for name in fleet.nodes.names[list(placement.nodes)]]
+    return place_of(request, placement, fleet, drawn=drawn, drawn_of=len(place))
 
 
-def _links(
-    request: Request, placement: Placement, fleet: FleetArrays
-) -> tuple[tuple[int, float], ...]:
-    """Return what it puts on which WAN links until readings show it, bit/s."""
-    home = fleet.sites.index_by_name.get(request.data_site)
-    if home is None or not request.cross_site_bits_per_s:
-        return ()
-    found: dict[int, float] = {}
-    for site in placement.sites:
-        row = fleet.sites.index_by_name.get(site, home)
-        for link in layout_of(fleet).wan_paths.get((home, row), ()) if row != home else ():
-            found[link] = found.get(link, 0.0) + request.cross_site_bits_per_s
-    return tuple(found.items())
-
-
-def _holdings(fleet: FleetArrays, found: Sequence[tuple[Open, _Place]]) -> Holdings:
-    attempts = tuple(each for each, _ in found)
-    counts = [len(each.placement.nodes) for each in attempts]
-    firsts = tuple(accumulate(counts, initial=0))[:-1]
-    return Holdings(fleet, attempts, firsts, _held(found, firsts, np.array(counts, dtype=np.int64)))
-
-
-def _open(row: tuple[Any, ...], place: _Place) -> Open:
+def _open(row: tuple[Any, ...], place: Place) -> Open:
     pk, key, phase, project, state, ends, released, started, saved, outcome, p99_w, read_s = row
     begun = _seconds(started) or released.timestamp()
     return Open(
@@ -346,54 +224,7 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def _held(found: Sequence[tuple[Open, _Place]], firsts: Sequence[int], counts: Ints) -> Held:
-    links = [
-        (link, at, rate)
-        for at, (_, place) in zip(firsts, found, strict=True)
-        for link, rate in place.links
-    ]
-    storage = [
-        (place.storage, at, place.request.storage_bytes_per_s)
-        for at, (_, place) in zip(firsts, found, strict=True)
-        if place.storage >= 0
-    ]
-    started = [np.nan if each.started_at is None else each.started_at for each, _ in found]
-    ends = [each.expected_end_at for each, _ in found]
-    return Held(
-        node=_ints(place.placement.nodes for _, place in found),
-        peak_w=_floats(place.placement.peak_w for _, place in found),
-        gpus=_ints(place.gpus for _, place in found),
-        started_at=np.repeat(np.array(started, dtype=np.float64), counts),
-        expected_end_at=np.repeat(np.array(ends, dtype=np.float64), counts),
-        p99_w=_floats(each.p99_w for each, _ in found),
-        read_s=_floats(each.read_s for each, _ in found),
-        gpu=_ints(place.gpu for _, place in found),
-        gpu_holding=_ints(
-            at + place.gpu_node for at, (_, place) in zip(firsts, found, strict=True)
-        ),
-        links=_traffic(links),
-        storage=_traffic(storage),
-    )
-
-
-def _drawn(values: list[float] | None, place: _Place, unknown: float) -> Floats:
+def _drawn(values: list[float] | None, place: Place, unknown: float) -> Floats:
     if values is None:
         return np.full(len(place.drawn), unknown)
     return np.array(values, dtype=np.float64)[place.drawn]
-
-
-def _traffic(rows: Sequence[tuple[int, int, float]]) -> Traffic:
-    on, holding, rate = zip(*rows, strict=True) if rows else ((), (), ())
-    return Traffic(
-        np.array(on, dtype=np.int64), np.array(holding, dtype=np.int64), np.array(rate, dtype=float)
-    )
-
-
-def _ints(parts: Iterable[Any]) -> Ints:
-    found = [np.asarray(part, dtype=np.int64) for part in parts]
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
-
-
-def _floats(parts: Iterable[Any]) -> Floats:
-    found = [np.asarray(part, dtype=np.float64) for part in parts]
-    return np.concatenate(found) if found else np.zeros(0)

@@ -18,6 +18,7 @@ from admission.core import whatif
 from admission.core.cluster import Cluster
 from admission.core.cycle import Decisions, decide
 from admission.core.fallback import Fallback, restricted
+from admission.core.holding import Holdings, busy, running_of
 from admission.core.request import Request
 from admission.core.reserve import Bools, Reserved
 from admission.core.snapshot import (
@@ -25,13 +26,11 @@ from admission.core.snapshot import (
     ConcurrencyCap,
     Pending,
     ProjectShare,
-    Running,
     Snapshot,
 )
 from admission.core.whatif import Counterfactual, DryRun, Explanation
 from admission.directives import falling_back
 from admission.executors.runners import ready_nodes
-from admission.holdings import Holdings, Open
 from admission.jobs import catalog
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
@@ -50,7 +49,6 @@ from policies.restrictions.strictest import InForce
 __all__ = [
     "Look",
     "Row",
-    "busy",
     "decisions",
     "dry_run",
     "explain",
@@ -62,10 +60,6 @@ __all__ = [
 
 #: Decisions that are made to be looked at serve for this long, s.
 _SERVES_S = 5.0
-#: A GPU at or above this share of its time is at work.
-_BUSY_UTIL = 5.0
-#: So is one that draws more than idle by this share of the way to its rating.
-_BUSY_DRAW = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,38 +164,11 @@ def _as_fallen_back(
 # --- The fleet -----------------------------------------------------------------------------------
 
 
-def busy(headroom: Headroom) -> Bools:
-    """Say of each GPU whether it is read to be at work, for whomever."""
-    gpus = headroom.fleet.gpus
-    read = headroom.frame.fields("gpu", gpus.ids, "util", "power_w", "job_id")
-    idle_w = np.nan_to_num(gpus.idle_w)
-    at_work_w = idle_w + _BUSY_DRAW * (np.nan_to_num(gpus.rated_w, nan=np.inf) - idle_w)
-    works = (read["util"] >= _BUSY_UTIL) | (read["power_w"] >= at_work_w) | (read["job_id"] > 0)
-    return np.asarray(headroom.summary.gpus.fresh & works)
-
-
 def _occupied(headroom: Headroom, held: Holdings, now: float) -> Bools:
     """Say of each GPU whether something runs on it, or nobody would run a job there. One query."""
     fleet = headroom.fleet
     ready = np.isin(fleet.nodes.ids, np.fromiter(ready_nodes(now), dtype=np.int64))
     return np.asarray(held.gpus | busy(headroom) | ~ready[fleet.gpus.node])
-
-
-def _running(held: Holdings, reserved: Reserved) -> tuple[Running, ...]:
-    watts = reserved.watts.tolist()
-    return tuple(_as_running(each, watts[rows]) for each, rows in held.each())
-
-
-def _as_running(each: Open, watts: Sequence[float]) -> Running:
-    return Running(
-        request=each.request,
-        # What would be free if it ended is what it reserves now, not what it did at first.
-        placement=replace(each.placement, peak_w=tuple(watts)),
-        started_at=each.started_at or each.released_at,
-        expected_end_at=each.expected_end_at,
-        last_checkpoint_at=each.checkpoint_at,
-        preempting=each.is_leaving,
-    )
 
 
 # --- All of it -----------------------------------------------------------------------------------
@@ -222,7 +189,7 @@ def look(now: float) -> Look:
         now=now,
         cluster=cluster,
         pending=pending,
-        running=_running(held, reserved),
+        running=running_of(held, reserved),
         projects=_projects(now),
         classes=_classes(),
         caps=_caps(in_force),

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.fleet import GPUS_PER_NODE, Fleet, make_load_fleet
-from sim.network import Network
 from sim.readings import Frame
-from sim.state import Twin
+from sim.twin import Twin
+from sim.twin.network import Network
 
 Array = NDArray[Any]
 

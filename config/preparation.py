@@ -202,7 +202,7 @@ def _local_rack(gpus: list[LocalGpu]) -> Rack:
 
 def _add_gpus(node: Node, gpus: list[LocalGpu]) -> None:
     from fleet.models import Gpu, HardwareModel
-    from fleet.models.hardware import HardwareKind
+    from fleet.kinds import HardwareKind
 
     for gpu in gpus:
         model, _ = HardwareModel.objects.get_or_create(

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays, Floats, Ints
+from fleet.tables import FleetArrays, Floats, Ints
 
 Bools: TypeAlias = NDArray[np.bool_]
 

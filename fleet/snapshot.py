@@ -1,49 +1,52 @@
-"""The inventory as arrays, for code that works on the whole fleet at once.
-
-Row *i* of a table is the *i*-th element of each of its arrays. Tables point at each other by row,
-never by database id; -1 is "none", NaN is "unknown".
-
-Order: sites, domains, zones, storage endpoints, links and meters by name (within their site, where
-they have one); racks by site, row, position, name; nodes by rack, position, name; GPUs by node,
-index. So the racks of a site, the nodes of a rack and the GPUs of a node are each one run of rows,
-which the bounds of ``FleetArrays`` give: the nodes of rack ``r`` are the rows from
-``node_bounds[r]`` up to, but not with, ``node_bounds[r + 1]``.
-
-Arrays are read-only and shared by all threads of the process.
-"""
+"""The inventory as it stands in the database, as the arrays of ``fleet.tables``."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from django.db import models
 
 from fleet.models import (
-    CoolingKind,
     CoolingZone,
     Gpu,
     HardwareModel,
     InventoryGeneration,
     Link,
-    LinkKind,
     Meter,
-    MeterKind,
     Node,
     PowerDomain,
-    PowerDomainKind,
     Rack,
-    Side,
     Site,
     StorageEndpoint,
 )
 from fleet.reading import one_view_of_the_database
+from fleet.tables import (
+    COOLING_KINDS,
+    DOMAIN_KINDS,
+    LINK_KINDS,
+    METER_KINDS,
+    METER_TARGETS,
+    SIDES,
+    AnyTable,
+    DomainTable,
+    FleetArrays,
+    Floats,
+    GpuTable,
+    Ints,
+    LinkTable,
+    MeterTable,
+    ModelTable,
+    NodeTable,
+    RackTable,
+    SiteTable,
+    StorageTable,
+    Texts,
+    ZoneTable,
+)
 
 __all__ = [
     "COOLING_KINDS",
@@ -67,243 +70,6 @@ __all__ = [
     "fresh",
     "load",
 ]
-
-#: int64: database ids, rows of another table (-1: none), codes and small counts.
-Ints: TypeAlias = npt.NDArray[np.int64]
-#: float64: quantities (NaN: unknown).
-Floats: TypeAlias = npt.NDArray[np.float64]
-#: object: Python strings.
-Texts: TypeAlias = npt.NDArray[np.object_]
-
-#: What the ``kind`` codes stand for: a code is the place in the list.
-DOMAIN_KINDS: list[str] = list(PowerDomainKind.values)
-COOLING_KINDS: list[str] = list(CoolingKind.values)
-LINK_KINDS: list[str] = list(LinkKind.values)
-METER_KINDS: list[str] = list(MeterKind.values)
-#: What ``MeterTable.target_kind`` stands for.
-METER_TARGETS: list[str] = ["power_domain", "cooling_zone", "rack", "node"]
-_SIDES: list[str] = list(Side.values)
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    ids: Ints
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            getattr(self, field.name).flags.writeable = False
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @cached_property
-    def index_by_id(self) -> dict[int, int]:
-        """Row by database id."""
-        return {key: row for row, key in enumerate(self.ids.tolist())}
-
-
-@dataclass(frozen=True, eq=False)
-class _NamedTable(_Table):
-    names: Texts
-
-    @cached_property
-    def index_by_name(self) -> dict[str, int]:
-        """Row by ``names``."""
-        return {name: row for row, name in enumerate(self.names.tolist())}
-
-
-@dataclass(frozen=True, eq=False)
-class _SiteTable(_NamedTable):
-    """A table whose names are unique within a site only: look up in ``index_by_path``."""
-
-    site: Ints
-    #: "site/name"
-    paths: Texts
-
-    @cached_property
-    def index_by_path(self) -> dict[str, int]:
-        """Row by "site/name"."""
-        return {path: row for row, path in enumerate(self.paths.tolist())}
-
-
-@dataclass(frozen=True, eq=False)
-class ModelTable(_NamedTable):
-    """Hardware models, of GPUs and of nodes."""
-
-    rated_w: Floats
-    idle_w: Floats
-    slowdown_c: Floats
-    slowdown_mem_c: Floats
-    shutdown_c: Floats
-    sm_max_mhz: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class SiteTable(_NamedTable):
-    #: NaN where the site's power domains are its only limit
-    budget_w: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class DomainTable(_SiteTable):
-    """Power domains."""
-
-    #: code in DOMAIN_KINDS
-    kind: Ints
-    #: row in this table, or -1
-    parent: Ints
-    #: rated, before ``derating`` (0 to 1)
-    capacity_w: Floats
-    derating: Floats
-    #: row of the other half of an A/B pair, or -1
-    pair: Ints
-    #: 0 for A, 1 for B, -1 for neither
-    side: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class ZoneTable(_SiteTable):
-    """Cooling zones."""
-
-    #: code in COOLING_KINDS
-    kind: Ints
-    capacity_w: Floats
-    supply_c: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class StorageTable(_SiteTable):
-    """Storage endpoints."""
-
-    #: NaN where it is not stated
-    capacity_bytes_per_s: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class RackTable(_SiteTable):
-    row: Texts
-    position: Ints
-    height_u: Ints
-    budget_w: Floats
-    #: rows of power domains, or -1
-    feed_a: Ints
-    feed_b: Ints
-    #: row of a cooling zone, or -1
-    zone: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class NodeTable(_NamedTable):
-    rack: Ints
-    #: row of a hardware model, or -1
-    model: Ints
-    #: lowest rack unit, from 1; -1 where unknown
-    position_u: Ints
-    height_u: Ints
-    #: all but the GPUs; NaN where the node has no model
-    host_rated_w: Floats
-    host_idle_w: Floats
-    #: row of a storage endpoint, or -1
-    storage: Ints
-    #: name, the same for all nodes of a site behind one leaf switch; empty where it is not stated
-    switch_domain: Texts
-
-
-@dataclass(frozen=True, eq=False)
-class GpuTable(_Table):
-    node: Ints
-    #: index on the node
-    index: Ints
-    #: row of a hardware model
-    model: Ints
-    rated_w: Floats
-    idle_w: Floats
-    slowdown_c: Floats
-    slowdown_mem_c: Floats
-    shutdown_c: Floats
-    sm_max_mhz: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class LinkTable(_NamedTable):
-    #: code in LINK_KINDS
-    kind: Ints
-    site: Ints
-    #: the rack where it starts, also by way of ``node``; or -1
-    rack: Ints
-    #: the node where it starts, or -1
-    node: Ints
-    #: WAN: row of the site at the other end, or -1
-    peer_site: Ints
-    #: for each direction
-    capacity_bits_per_s: Floats
-    latency_s: Floats
-    control_share: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class MeterTable(_NamedTable):
-    #: code in METER_KINDS
-    kind: Ints
-    #: code in METER_TARGETS, which says what table ``target`` is a row of
-    target_kind: Ints
-    target: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class FleetArrays:
-    """The whole inventory as it was at one ``generation``."""
-
-    generation: int
-    models: ModelTable
-    sites: SiteTable
-    domains: DomainTable
-    zones: ZoneTable
-    storage: StorageTable
-    racks: RackTable
-    nodes: NodeTable
-    gpus: GpuTable
-    links: LinkTable
-    meters: MeterTable
-
-    @cached_property
-    def rack_bounds(self) -> Ints:
-        """First row of ``racks`` for each site, and the number of racks."""
-        return _bounds(self.racks.site, len(self.sites))
-
-    @cached_property
-    def node_bounds(self) -> Ints:
-        """First row of ``nodes`` for each rack, and the number of nodes."""
-        return _bounds(self.nodes.rack, len(self.racks))
-
-    @cached_property
-    def gpu_bounds(self) -> Ints:
-        """First row of ``gpus`` for each node, and the number of GPUs."""
-        return _bounds(self.gpus.node, len(self.nodes))
-
-    @cached_property
-    def gpu_index_by_node(self) -> dict[tuple[str, int], int]:
-        """Row of a GPU by node name and index on the node."""
-        names = self.nodes.names[self.gpus.node].tolist()
-        keys = zip(names, self.gpus.index.tolist(), strict=True)
-        return {key: row for row, key in enumerate(keys)}
-
-    @cached_property
-    def gpu_names(self) -> Texts:
-        """The name of each GPU: "node/index"."""
-        names = self.nodes.names[self.gpus.node].tolist()
-        keys = zip(names, self.gpus.index.tolist(), strict=True)
-        return _texts([f"{node}/{index}" for node, index in keys])
-
-    @cached_property
-    def node_labels(self) -> list[dict[str, str]]:
-        """The labels of each node. One query, when they are first asked for.
-
-        Few ask, and they are as large as all the rest. A label that changes makes a new generation,
-        so these are of this one or of one that is about to be read.
-        """
-        found = dict(Node.objects.exclude(labels={}).values_list("pk", "labels"))
-        return [found.get(key, {}) for key in self.nodes.ids.tolist()]
 
 
 def load() -> FleetArrays:
@@ -329,7 +95,12 @@ def load() -> FleetArrays:
             gpus=_gpus(nodes, hardware),
             links=_links(sites, racks, nodes),
             meters=_meters(domains, zones, racks, nodes),
+            read_labels=_labels,
         )
+
+
+def _labels() -> Mapping[int, dict[str, str]]:
+    return dict(Node.objects.exclude(labels={}).values_list("pk", "labels"))
 
 
 def _columns(model: type[models.Model], *names: str, order_by: Sequence[str] = ()) -> list[Any]:
@@ -357,7 +128,7 @@ def _codes(values: Iterable[str], known: list[str]) -> Ints:
     return np.array([code.get(value, -1) for value in values], dtype=np.int64)
 
 
-def _rows(keys: Iterable[int | None], table: _Table) -> Ints:
+def _rows(keys: Iterable[int | None], table: AnyTable) -> Ints:
     """Return the row in ``table`` of each database id, or -1."""
     row = table.index_by_id
     return np.array([-1 if key is None else row[key] for key in keys], dtype=np.int64)
@@ -366,10 +137,6 @@ def _rows(keys: Iterable[int | None], table: _Table) -> Ints:
 def _at(values: Floats, rows: Ints) -> Floats:
     """Return ``values[rows]``, NaN where the row is -1."""
     return np.append(values, np.nan)[rows]
-
-
-def _bounds(parents: Ints, count: int) -> Ints:
-    return np.searchsorted(parents, np.arange(count + 1)).astype(np.int64)
 
 
 def _paths(site: Ints, sites: SiteTable, names: Sequence[str]) -> Texts:
@@ -424,7 +191,7 @@ def _domains(sites: SiteTable) -> DomainTable:
         capacity_w=_floats(capacity_w),
         derating=_floats(derating),
         pair=_other_halves(site_ids, pair),
-        side=_codes(side, _SIDES),
+        side=_codes(side, SIDES),
     )
 
 
@@ -606,7 +373,7 @@ def _meters(
         order_by=["name"],
     )
     # One row for each kind of target, in the order of METER_TARGETS; one of each column is set.
-    tables: list[_Table] = [domains, zones, racks, nodes]
+    tables: list[AnyTable] = [domains, zones, racks, nodes]
     targets = np.vstack([_rows(keys, of) for keys, of in zip(target_ids, tables, strict=True)])
     return MeterTable(
         ids=_ints(ids),

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-import numpy as np
-
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from policies.headroom import live
 from policies.headroom.conditions import SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Limits
+from policies.limiting import limits_in
 from policies.restrictions import store
-from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce, Standing
 
 #: Conditions serve for this long, s: they try ways out.
@@ -63,16 +61,6 @@ def limits(now: float) -> Limits:
 def limits_of(in_force: InForce, fleet: FleetArrays) -> Limits:
     """Return :func:`limits_in`, and the same object while nothing has changed."""
     return _present.limits(in_force, fleet)
-
-
-def limits_in(in_force: InForce, fleet: FleetArrays) -> Limits:
-    """Return what restrictions take of power and of links, as headroom wants it."""
-    share = np.ones(len(fleet.links))
-    for each in in_force.of(RestrictionKind.LINK_SHARE):
-        row = fleet.links.index_by_name.get(each.scope.name)
-        if row is not None and each.value is not None:
-            share[row] = min(share[row], each.value)
-    return Limits(in_force.power_cap_w_by_gpu(fleet), share)
 
 
 def conditions_of(site: str, now: float | None = None) -> SiteConditions:

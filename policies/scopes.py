@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 
 Bools: TypeAlias = NDArray[np.bool_]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet.groups import most_by, ratio, sum_by, sum_of_known_by
-from fleet.snapshot import METER_KINDS, METER_TARGETS, FleetArrays
-from telemetry.frame import LiveFrame
+from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
+from telemetry.live_frame import LiveFrame
 from telemetry.throttle import THROTTLE_BITS
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Request
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.binding import quantity
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in
 

@@ -18,7 +18,7 @@ import numpy as np
 from admission.core.layout import Bools, Floats, Ints, Layout, layout_of
 from admission.core.request import Placement, Refusal, Request
 from fleet.groups import sum_by
-from fleet.snapshot import LINK_KINDS, FleetArrays
+from fleet.tables import LINK_KINDS, FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce, Standing

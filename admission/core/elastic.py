@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from admission.core.ground import Ground, Picks
 from admission.core.request import Locality, Request
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from physics.power import POWER_EXPONENT, cap_for_slowdown_w, throughput_under_cap
 from policies.restrictions.kinds import LEAST_POWER_SHARE
 from telemetry.summary import UNRATED_GPU_W

@@ -11,6 +11,8 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +29,7 @@ __all__ = [
     "Standing",
     "Transition",
     "Way",
+    "built_in",
     "next_state",
     "read_policy",
     "restricted",
@@ -119,6 +122,13 @@ def read_policy(text: str) -> Policy:
     for number, way in enumerate(policy.ways):
         _check(way, f"ways[{number}]")
     return policy
+
+
+@cache
+def built_in() -> Policy:
+    """Return the policy that comes with Headroom."""
+    path = Path(__file__).parents[1] / "directives" / "builtin" / "fallback.yaml"
+    return read_policy(path.read_text(encoding="utf-8"))
 
 
 def _check(way: Way, path: str) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from fleet.groups import above
-from fleet.snapshot import LINK_KINDS, FleetArrays, Texts
+from fleet.tables import LINK_KINDS, FleetArrays, Texts
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Layout", "LimitKind", "layout_of"]

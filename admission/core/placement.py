@@ -21,7 +21,7 @@ from admission.core.ratio import comm_ratio
 from admission.core.refusals import policy_reasons, spec_reasons, storage_reasons, why_not
 from admission.core.request import Locality, Placement, Refusal, Request
 from admission.core.terrain import Terrain
-from fleet.snapshot import Texts
+from fleet.tables import Texts
 
 __all__ = ["fits_empty", "place", "shape_of"]
 

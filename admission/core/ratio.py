@@ -9,7 +9,7 @@ import numpy as np
 
 from admission.core.layout import Ints, Layout
 from admission.core.request import Placement, Request
-from fleet.snapshot import LINK_KINDS
+from fleet.tables import LINK_KINDS
 from physics.comm import communication_ratio, ring_all_reduce_s
 from policies.headroom.binding import quantity
 

@@ -21,7 +21,7 @@ from admission.core.layout import Bools, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
 from admission.core.terrain import Terrain, standings_of
-from fleet.snapshot import COOLING_KINDS, DOMAIN_KINDS
+from fleet.tables import COOLING_KINDS, DOMAIN_KINDS
 from policies.headroom.binding import quantity
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import Standing

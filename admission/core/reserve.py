@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.groups import sum_by
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.inputs import Reservations, Steps
 from telemetry.summary import FleetSummary
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.groups import above, sum_by
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.power import Power, failover
 from policies.scopes import Scope, ScopeKind
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from admission.core.snapshot import Running
 
 __all__ = [
+    "SAVE_S",
+    "USUAL_SAVE_S",
     "Candidate",
     "Choice",
     "Need",
@@ -32,6 +34,7 @@ __all__ = [
     "Room",
     "least_loss",
     "lost_gpu_s",
+    "margins_by_rack",
     "needs_of",
     "rank_by_watts_per_lost_work",
     "ranked",
@@ -40,6 +43,9 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+#: So long a job may take to save before it is ended, s, by who ends it.
+SAVE_S = {"preemption": 90.0, "fallback": 120.0, "restriction": 120.0, "shedding": 15.0}
+USUAL_SAVE_S = 60.0
 #: A job that has just written its checkpoint loses this much at least, GPU·s: of those that lose
 #: nothing the larger go first, and so the fewer.
 _LEAST_LOST_GPU_S = 1.0
@@ -277,6 +283,15 @@ def needs_of(room: Room, reach: Reach, *, redundancy: bool = False) -> list[Need
         if redundancy or not is_failover:
             needs.append(Need(scope, float(-room.left_w[place]), is_failover))
     return needs
+
+
+def margins_by_rack(room: Room, reach: Reach) -> Floats:
+    """Return for each rack the share that is left of the tightest budget above it."""
+    share = np.full(len(room.budget_w) + 1, np.nan)  # the last stands for "none"
+    np.divide(room.left_w, room.budget_w, out=share[:-1], where=room.budget_w > 0)
+    found = share[reach.place]
+    least: Floats = np.where(np.isnan(found), np.inf, found).min(axis=1, initial=np.inf)
+    return least
 
 
 # --- Who goes -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from admission.core.cluster import Cluster
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement
 from admission.core.snapshot import Running, Tuning
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.binding import quantity
 from policies.scopes import Scope, ScopeKind
 

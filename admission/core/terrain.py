@@ -12,7 +12,7 @@ from admission.core.cluster import Cluster, Sight
 from admission.core.elastic import Draw, draw_of
 from admission.core.layout import Bools
 from admission.core.request import Locality, Request
-from fleet.snapshot import COOLING_KINDS
+from fleet.tables import COOLING_KINDS
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import Standing
 from policies.scopes import Scope, ScopeKind

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 
 from accounts import audit
+from admission.core.shedding import SAVE_S, USUAL_SAVE_S
 from admission.directives import store
 from admission.directives.models import Directive
 from admission.directives.store import Wanted
@@ -23,9 +24,6 @@ __all__ = ["GIVEN_BY_PEOPLE", "LONGEST", "BadDirective", "give", "preempt", "sto
 LONGEST = timedelta(days=7)
 #: A stop that nobody has heard of for so long is given up: the attempt is taken for lost by then.
 _STOP_WITHIN = timedelta(hours=1)
-#: So long a job may take to save before it is ended, s.
-SAVE_S = {"preemption": 90.0, "fallback": 120.0, "restriction": 120.0, "shedding": 15.0}
-_USUAL_SAVE_S = 60.0
 _Kind = Directive.Kind
 
 
@@ -90,7 +88,7 @@ def save_s(owner: str, attempt: Attempt) -> float:
     """Return how long an attempt may take to save before it ends, s; 0: it does not save."""
     if attempt.phase.request.get("checkpoint_interval_s") is None or not attempt.started_at:
         return 0.0
-    return SAVE_S.get(owner.partition(":")[0], _USUAL_SAVE_S)
+    return SAVE_S.get(owner.partition(":")[0], USUAL_SAVE_S)
 
 
 def preempt(

@@ -3,53 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache, cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 from django.db import transaction
 from django.db.models import Count, Q
 
 from accounts import audit
 from admission.core.fallback import (
     Fallback,
-    Policy,
     Standing,
     Transition,
+    built_in,
     next_state,
-    read_policy,
 )
+from admission.core.sites import Sites, facts_of
 from admission.directives import actions
 from admission.directives.models import JobFallback
-from admission.jobs import catalog, history
+from admission.jobs import catalog, history, requests
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.terms import may_move, terms_of_phase
-from fleet.snapshot import LINK_KINDS, FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import ScopeKind
 
 if TYPE_CHECKING:
     from accounts.models import User
 
-__all__ = ["FALLBACK", "Sites", "away", "fall_back", "move", "policy", "set_state"]
+__all__ = ["FALLBACK", "away", "fall_back", "move", "set_state"]
 
 FALLBACK = "fallback"
-_WAN = LINK_KINDS.index("wan")
-#: A site from which so much is not heard is looked at, and with it the jobs that are at home there.
-_SILENT = 0.5
 _FAILED = (Attempt.Outcome.FAILED, Attempt.Outcome.LOST)
-
-
-@cache
-def policy() -> Policy:
-    """Return the policy that is built in."""
-    path = Path(__file__).parent / "builtin" / "fallback.yaml"
-    return read_policy(path.read_text(encoding="utf-8"))
 
 
 def away() -> dict[str, tuple[Fallback, str]]:
@@ -57,117 +42,6 @@ def away() -> dict[str, tuple[Fallback, str]]:
     rows = Job.objects.open().exclude(fallback_state=Fallback.PRIMARY_SITE)
     found = rows.values_list("name", "fallback_state", "jobfallback__home")
     return {name: (Fallback(state), home or "") for name, state, home in found}
-
-
-# --- What is so at sites --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Sites:
-    """Facts of all sites at one moment, by row of the inventory."""
-
-    headroom: Headroom
-    in_force: InForce
-
-    @property
-    def fleet(self) -> FleetArrays:
-        return self.headroom.fleet
-
-    @cached_property
-    def silent_share(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        fleet = self.fleet
-        site = fleet.racks.site[fleet.nodes.rack[fleet.gpus.node]]
-        count = len(fleet.sites)
-        silent = np.bincount(site, weights=~self.headroom.summary.gpus.read, minlength=count)
-        gpus = np.bincount(site, minlength=count)
-        return np.divide(silent, gpus, out=np.zeros(count), where=gpus > 0)
-
-    @cached_property
-    def power_margin(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        power = self.headroom.powers[ScopeKind.SITE]
-        share = np.full(len(self.fleet.sites), np.nan)
-        left_w = power.budget_w - power.drawn_w
-        np.divide(left_w, power.budget_w, out=share, where=power.budget_w > 0)
-        return share
-
-    @cached_property
-    def wan_up(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """1 where some WAN link of a site is heard, 0 where none is, NaN where it has none."""
-        links = self.fleet.links
-        up = np.full(len(self.fleet.sites), np.nan)
-        heard = ~np.asarray(self.headroom.links["stale"], dtype=bool)
-        for row in np.flatnonzero(links.kind == _WAN).tolist():
-            for site in (int(links.site[row]), int(links.peer_site[row])):
-                if site >= 0:
-                    up[site] = np.fmax(up[site], float(heard[row]))
-        return up
-
-    def _whole(self, kind: RestrictionKind) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Say of each site whether a restriction holds for all of its racks."""
-        fleet = self.fleet
-        under = self.in_force.racks_under(fleet, kind)
-        free = np.bincount(fleet.racks.site[~under], minlength=len(fleet.sites))
-        racks = np.bincount(fleet.racks.site, minlength=len(fleet.sites))
-        return np.asarray((free == 0) & (racks > 0))
-
-    @cached_property
-    def draining(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        return self._whole(RestrictionKind.DRAIN)
-
-    @cached_property
-    def is_open(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        closed = self._whole(RestrictionKind.NO_NEW_LAUNCHES) | self.draining
-        return np.asarray(~closed & (self.silent_share < _SILENT))
-
-    def named(self, kind: RestrictionKind) -> set[Scope]:
-        """Return the sites, jobs and classes that a restriction of ``kind`` names."""
-        return {each.scope for each in self.in_force.of(kind)}
-
-    @cached_property
-    def troubled(self) -> set[str]:
-        """Return the sites whose jobs have to be looked at."""
-        names = self.fleet.sites.names
-        rows = self.draining | (self.silent_share >= _SILENT) | (self.wan_up == 0)
-        named = self.named(RestrictionKind.LOCAL_ONLY) | self.named(RestrictionKind.HOLD_FOR_REVIEW)
-        sites = {scope.name for scope in named if scope.kind is ScopeKind.SITE}
-        return sites | {str(name) for name in names[rows]}
-
-
-def _facts(
-    sites: Sites, home: str, phase: Phase, failures: int, *, moves: bool
-) -> dict[str, float]:
-    """Return the facts of one job. What is not known is left out."""
-    request = phase.request
-    row = sites.fleet.sites.index_by_name.get(home)
-    scopes = {
-        Scope(ScopeKind.SITE, home),
-        Scope(ScopeKind.JOB, phase.job.name),
-        Scope(ScopeKind.CLASS, phase.job.job_class),
-    }
-    saves = request.get("checkpoint_interval_s") is not None
-    facts = {
-        "may_move": float(moves),
-        "checkpoint_elsewhere": float(bool(request.get("cross_site_checkpoint")) or not saves),
-        "local_only": float(bool(scopes & sites.named(RestrictionKind.LOCAL_ONLY))),
-        "review": float(bool(scopes & sites.named(RestrictionKind.HOLD_FOR_REVIEW))),
-        "failures_in_hour": float(failures),
-        "other_site_open": float(_other_is_open(sites, home, request)),
-    }
-    if row is None:
-        return facts
-    return facts | {
-        "site_silent_share": float(sites.silent_share[row]),
-        "site_power_margin": float(sites.power_margin[row]),
-        "site_draining": float(sites.draining[row]),
-        "wan_up": float(sites.wan_up[row]),
-    }
-
-
-def _other_is_open(sites: Sites, home: str, request: Mapping[str, Any]) -> bool:
-    names = sites.fleet.sites.names[sites.is_open].tolist()
-    # One that asked for its home alone takes any other: see core.fallback.restricted.
-    asked = set(request.get("sites") or ()) - {home}
-    return any(name != home and (not asked or name in asked) for name in names)
 
 
 # --- By policy ------------------------------------------------------------------------------------
@@ -183,7 +57,8 @@ def fall_back(headroom: Headroom, in_force: InForce, *, now: datetime) -> int:
     classes, moved = catalog.current(), 0
     for phase, home in concerned:
         moves = may_move(terms_of_phase(phase, classes))
-        facts = _facts(sites, home, phase, failed.get(phase.job_id, 0), moves=moves)
+        request = requests.request_of(phase)
+        facts = facts_of(sites, home, request, failed.get(phase.job_id, 0), moves=moves)
         moved += _follow(phase.job, home, facts, now)
     return moved
 
@@ -251,7 +126,7 @@ def _follow(job: Job, home: str, facts: Mapping[str, float], now: datetime) -> b
         0.0 if row is None else row.since.timestamp(),
         {} if row is None else row.open_since,
     )
-    after, transition = next_state(standing, facts, policy(), now=now.timestamp())
+    after, transition = next_state(standing, facts, built_in(), now=now.timestamp())
     if transition is not None:
         return _take(job, home, transition, by=FALLBACK, now=now)
     open_since = dict(after.open_since)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from django.db import connection
 
 from admission import holdings
+from admission.core.holding import Holdings
 from admission.directives.running import Active, active, open_attempts
-from admission.holdings import Holdings
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.terms import terms_of

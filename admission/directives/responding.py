@@ -21,11 +21,21 @@ from admission.core.response import (
     Tuning,
     respond,
 )
-from admission.core.shedding import Candidate, Choice, Need, Reach, Room, least_loss, needs_of
+from admission.core.shedding import (
+    Candidate,
+    Choice,
+    Need,
+    Reach,
+    Room,
+    least_loss,
+    margins_by_rack,
+    needs_of,
+)
+from admission.core.watts import Watts
 from admission.directives import actions, store
 from admission.directives.models import Control, Directive, Overload
 from admission.directives.placed import Placed
-from admission.directives.running import Active, Watts
+from admission.directives.running import Active
 from admission.directives.store import Wanted
 from admission.jobs import catalog, requests
 from admission.jobs.models import Attempt, Job
@@ -35,7 +45,7 @@ from headroom.jobs.spec import PhaseSpec, Response
 from policies.headroom.evaluate import Headroom
 from policies.scopes import Scope
 
-__all__ = ["RESPONSE", "SHEDDING", "margins_by_rack", "reach_of", "respond_now", "shed"]
+__all__ = ["RESPONSE", "SHEDDING", "reach_of", "respond_now", "shed"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,15 +73,6 @@ class _Reaches:
 
 
 reach_of = _Reaches().of
-
-
-def margins_by_rack(room: Room, reach: Reach) -> Floats:
-    """Return for each rack the share that is left of the tightest budget above it."""
-    share = np.full(len(room.budget_w) + 1, np.nan)  # the last stands for "none"
-    np.divide(room.left_w, room.budget_w, out=share[:-1], where=room.budget_w > 0)
-    found = share[reach.place]
-    least: Floats = np.where(np.isnan(found), np.inf, found).min(axis=1, initial=np.inf)
-    return least
 
 
 # --- Graduated response ---------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import numpy as np
 
 from admission import holdings
 from admission.core import reserve
+from admission.core.holding import RULES, Holdings, Open
 from admission.core.reserve import BIN_EDGES_W, Floats
-from admission.holdings import RULES, Holdings, Open
 from admission.jobs.models import Attempt
 from admission.learned import profiles
 from admission.learned.models import Draw

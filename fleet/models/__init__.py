@@ -1,12 +1,20 @@
 """The inventory: what stands where, what feeds and cools it, what connects it."""
 
-from fleet.models.cooling import CoolingKind, CoolingZone
+from fleet.kinds import (
+    CoolingKind,
+    HardwareKind,
+    LinkKind,
+    MeterKind,
+    PowerDomainKind,
+    Side,
+)
+from fleet.models.cooling import CoolingZone
 from fleet.models.generation import InventoryGeneration
-from fleet.models.hardware import HardwareKind, HardwareModel
-from fleet.models.link import Link, LinkKind
-from fleet.models.meter import Meter, MeterKind
+from fleet.models.hardware import HardwareModel
+from fleet.models.link import Link
+from fleet.models.meter import Meter
 from fleet.models.node import Gpu, Node, StorageEndpoint
-from fleet.models.power import PowerDomain, PowerDomainKind, Side
+from fleet.models.power import PowerDomain
 from fleet.models.rack import Rack
 from fleet.models.site import Site
 

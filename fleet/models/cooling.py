@@ -1,15 +1,9 @@
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from fleet.kinds import CoolingKind
 from fleet.models import validators
 from fleet.models.site import Site
-
-
-class CoolingKind(models.TextChoices):
-    AIR = "air", "Air"
-    REAR_DOOR = "rear-door", "Rear door"
-    DIRECT_TO_CHIP = "direct-to-chip", "Direct to chip"
-    IMMERSION = "immersion", "Immersion"
 
 
 class CoolingZone(models.Model):

@@ -6,14 +6,10 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from fleet.kinds import HardwareKind
 from fleet.models import validators
 
 _QUANTITY: list[Callable[[float], None]] = [MinValueValidator(0), validators.finite]
-
-
-class HardwareKind(models.TextChoices):
-    GPU = "gpu", "GPU"
-    NODE = "node", "Node"
 
 
 class HardwareModel(models.Model):

@@ -4,18 +4,11 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from fleet.kinds import LinkKind
 from fleet.models import validators
 from fleet.models.node import Node
 from fleet.models.rack import Rack
 from fleet.models.site import Site
-
-
-class LinkKind(models.TextChoices):
-    NVLINK = "nvlink", "NVLink domain"
-    RAIL = "rail", "Rail"
-    LEAF_UPLINK = "leaf-uplink", "Leaf uplink"
-    SPINE = "spine", "Spine"
-    WAN = "wan", "WAN"
 
 
 class Link(models.Model):

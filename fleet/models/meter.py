@@ -3,15 +3,11 @@ from functools import reduce
 
 from django.db import models
 
+from fleet.kinds import MeterKind
 from fleet.models.cooling import CoolingZone
 from fleet.models.node import Node
 from fleet.models.power import PowerDomain
 from fleet.models.rack import Rack
-
-
-class MeterKind(models.TextChoices):
-    POWER = "power", "Power"
-    TEMPERATURE = "temperature", "Temperature"
 
 
 def _exactly_one(*fields: str) -> models.Q:

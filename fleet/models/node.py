@@ -4,8 +4,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from fleet.kinds import HardwareKind
 from fleet.models import validators
-from fleet.models.hardware import HardwareKind, HardwareModel
+from fleet.models.hardware import HardwareModel
 from fleet.models.rack import Rack
 from fleet.models.site import Site
 

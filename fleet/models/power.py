@@ -6,23 +6,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from fleet.kinds import PowerDomainKind, Side
 from fleet.models import validators
 from fleet.models.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-class PowerDomainKind(models.TextChoices):
-    UTILITY = "utility", "Utility"
-    FEED = "feed", "Feed"
-    PANEL = "panel", "Panel"
-    PDU = "pdu", "PDU"
-
-
-class Side(models.TextChoices):
-    A = "A", "A"
-    B = "B", "B"
 
 
 class PowerDomain(models.Model):

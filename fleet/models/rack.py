@@ -4,9 +4,10 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from fleet.kinds import Side
 from fleet.models import validators
 from fleet.models.cooling import CoolingZone
-from fleet.models.power import PowerDomain, Side
+from fleet.models.power import PowerDomain
 from fleet.models.site import Site
 
 

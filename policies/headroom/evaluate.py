@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fleet.groups import ratio, sum_by
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom import binding, constraints, network, power, storage, tables, thermal
 from policies.headroom.binding import Binding, Tightest, Token
 from policies.headroom.columns import HORIZONS, Bools, Floats, Ints, Table
@@ -21,7 +21,7 @@ from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.power import Failover, Power
 from policies.headroom.thermal import GpuTemperatures, Heat, Inlets, Parts
 from policies.scopes import Scope, ScopeKind
-from telemetry.frame import LiveFrame
+from telemetry.live_frame import LiveFrame
 from telemetry.summary import FleetSummary, carried_w, summarize
 
 

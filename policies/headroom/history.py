@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.columns import Floats, Ints
 from telemetry import stream
 

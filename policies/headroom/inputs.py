@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.scopes import ScopeKind
 from telemetry.summary import HostCurves

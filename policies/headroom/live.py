@@ -20,8 +20,17 @@ from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.history import History
 from policies.headroom.inputs import Limits, Mounts, Past, Reservations, ThermalFits
 from policies.headroom.models import HostFit, ThermalFit
-from policies.headroom.network import busiest_bits_per_s
-from policies.headroom.trend import percentile, slope_per_s, still_for_s
+from policies.headroom.past import (
+    LINK_SLOTS,
+    LINKS_EVERY_S,
+    LOAD_SLOTS,
+    LOAD_TABLES,
+    LOADS_EVERY_S,
+    link_trends,
+    links_of,
+    load_trends,
+    loads_of,
+)
 from policies.scopes import ScopeKind
 from telemetry import frame as live_frame
 from telemetry.lemons.models import LemonFinding
@@ -35,24 +44,8 @@ _KNOWN_FOR_S = 30.0
 _FITS_KNOWN_FOR_S = 300.0
 #: An evaluation serves for this long, s: a page asks for several things at once.
 _SERVES_S = 1.0
-#: The power of a GPU is still while it stays within this share of its rating.
-_STILL_BAND = 0.05
-#: Of the use of a link over the last ten minutes.
-_LINK_PERCENTILE = 0.95
-
-_LOAD_TABLES = ("sites", "zones", "domains", "racks", "nodes", "gpus")
-_KINDS = {
-    "sites": ScopeKind.SITE,
-    "zones": ScopeKind.ZONE,
-    "domains": ScopeKind.POWER_DOMAIN,
-    "racks": ScopeKind.RACK,
-    "nodes": ScopeKind.NODE,
-    "gpus": ScopeKind.GPU,
-    "links": ScopeKind.LINK,
-}
-#: Four minutes of loads, and ten of links.
-LOADS = History("loads", _LOAD_TABLES, every_s=20.0, slots=12)
-LINKS = History("links", ("links",), every_s=10.0, slots=60)
+LOADS = History("loads", LOAD_TABLES, every_s=LOADS_EVERY_S, slots=LOAD_SLOTS)
+LINKS = History("links", ("links",), every_s=LINKS_EVERY_S, slots=LINK_SLOTS)
 
 T = TypeVar("T")
 
@@ -246,14 +239,7 @@ class _Live:
         times, values = LOADS.window(fleet)
         version = (fleet.generation, *times.tolist())
         if self._trends is None or self._trends[0] != version:
-            slope = slope_per_s(times, values)
-            places = LOADS.bounds(fleet)
-            slopes = {_KINDS[name]: slope[place] for name, place in places.items()}
-            still_s = np.zeros(len(fleet.gpus))
-            if len(times):
-                band = _STILL_BAND * np.nan_to_num(fleet.gpus.rated_w)
-                still_s = still_for_s(times, values[:, places["gpus"]], band, times[-1])
-            self._trends = (version, slopes, still_s)
+            self._trends = (version, *load_trends(fleet, times, values))
         return self._trends[1:]
 
     def _links(self, fleet: FleetArrays) -> tuple[Floats, Floats]:
@@ -261,8 +247,7 @@ class _Live:
         times, values = LINKS.window(fleet)
         version = (fleet.generation, *times.tolist())
         if self._link_use is None or self._link_use[0] != version:
-            used = percentile(values, _LINK_PERCENTILE)
-            self._link_use = (version, slope_per_s(times[-24:], values[-24:]), used)
+            self._link_use = (version, *link_trends(times, values))
         return self._link_use[1:]
 
     def forget(self) -> None:
@@ -278,17 +263,8 @@ class _Live:
 
 def _note(headroom: Headroom) -> None:
     """Keep what loads are now, where the last slot is old enough."""
-    fleet, frame, powers = headroom.fleet, headroom.frame, headroom.powers
-    zone_w = headroom.zone_load_w
-    by_table = {
-        name: zone_w if kind is ScopeKind.ZONE else powers[kind].drawn_w
-        for name, kind in _KINDS.items()
-        if name != "links"
-    }
-    LOADS.note(fleet, headroom.at, np.concatenate([by_table[name] for name in _LOAD_TABLES]))
-    bits_per_s, read_at = busiest_bits_per_s(fleet, frame)
-    fresh = headroom.at - read_at <= headroom.stale_after_s
-    LINKS.note(fleet, headroom.at, np.where(fresh, bits_per_s, np.nan))
+    LOADS.note(headroom.fleet, headroom.at, loads_of(headroom))
+    LINKS.note(headroom.fleet, headroom.at, links_of(headroom))
 
 
 _live = _Live()

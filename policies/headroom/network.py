@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from fleet.groups import ratio
-from fleet.snapshot import LINK_KINDS, FleetArrays
+from fleet.tables import LINK_KINDS, FleetArrays
 from policies.headroom.columns import Bools, Floats
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.trend import exhausted_in_s
 from policies.scopes import ScopeKind
-from telemetry.frame import LiveFrame
+from telemetry.live_frame import LiveFrame
 
 _WAN = LINK_KINDS.index("wan")
 _FIELDS = ("ts", "tx_bytes_per_s", "rx_bytes_per_s", "retransmits_per_s", "latency_s")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fleet.groups import above, ratio, sum_by
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.columns import HORIZONS, Floats
 from policies.headroom.inputs import Limits, Reservations, Steps
 from policies.headroom.trend import exhausted_in_s, extrapolated

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fleet.groups import count_by, least_by, ratio
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.inputs import Past, Reservations
-from telemetry.frame import LiveFrame
+from telemetry.live_frame import LiveFrame
 
 #: Of the mounts of an endpoint this share is at most as slow as what is shown.
 PERCENTILE = 0.95

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fleet.groups import above, count_by, most_by, ratio, sum_by
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.headroom import power, thermal
 from policies.headroom.columns import HORIZONS, Bools, Floats, Ints, Table, Texts
 from policies.headroom.trend import exhausted_in_s, extrapolated

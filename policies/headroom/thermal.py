@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fleet.groups import at, least_by, most_by, ratio, sum_by
-from fleet.snapshot import METER_KINDS, METER_TARGETS, FleetArrays
+from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
 from physics.thermal import steady_state_c, time_to_throttle_s
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.inputs import Past, still_enough
 from policies.scopes import ScopeKind
-from telemetry.frame import LiveFrame
+from telemetry.live_frame import LiveFrame
 from telemetry.summary import GpuSummary
 
 #: Without a fit a GPU is taken for one that its maker lets run at rated power in air this warm …

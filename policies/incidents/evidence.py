@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.incidents.models import IncidentMember
 from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.snapshot import DOMAIN_KINDS, FleetArrays
+from fleet.tables import DOMAIN_KINDS, FleetArrays
 from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
 
 __all__ = ["Places"]

@@ -27,7 +27,7 @@ from policies.playbooks.document import (
 )
 from policies.playbooks.machine import Effect, Hold, Issue, Release, Send, Withdraw
 from policies.playbooks.models import PlaybookRun
-from policies.playbooks.sight import View, related
+from policies.playbooks.view import View, related
 from policies.restrictions import store
 from policies.restrictions.kinds import BadRestriction, Wanted, check
 from policies.scopes import Scope, UnknownScope

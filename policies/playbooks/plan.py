@@ -26,7 +26,8 @@ from policies.playbooks.document import (
     WaitUntil,
     Webhook,
 )
-from policies.playbooks.sight import Conditions, View, related
+from policies.playbooks.sight import Conditions
+from policies.playbooks.view import View, related
 from policies.restrictions.kinds import (
     KINDS,
     BadRestriction,

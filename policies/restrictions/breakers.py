@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.restrictions.kinds import RestrictionKind, gpus_in
 from policies.scopes import Scope, UnknownScope
 from telemetry.summary import UNRATED_GPU_W

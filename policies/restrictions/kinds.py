@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
 
 __all__ = [

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from fleet import locks, snapshot
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.restrictions import metrics
 from policies.restrictions.breakers import BlastRadius
 from policies.restrictions.kinds import BadRestriction, RestrictionKind, Wanted, check

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.restrictions.kinds import KINDS, RestrictionKind, gpus_in
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, racks_in, row_of
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from fleet.snapshot import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS
+from fleet.tables import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS
 from policies.firings import Severity
 from policies.headroom.columns import FIELDS
 from policies.restrictions.kinds import KINDS, RestrictionKind

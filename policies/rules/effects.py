@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import structlog
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.firings import Firing
 from policies.restrictions.kinds import (
     KINDS,
@@ -23,7 +23,6 @@ from policies.restrictions.kinds import (
 )
 from policies.rules.document import Restrict
 from policies.rules.engine import Evaluated
-from policies.rules.models import RuleEpisode
 from policies.rules.places import related
 from policies.scopes import Scope, ScopeKind, UnknownScope
 
@@ -42,6 +41,31 @@ class Restricted(TypedDict):
     value: float | None
     lease_s: float
     most_of_site: float | None
+
+
+class Episode(Protocol):
+    """An episode of a rule, wherever it is kept: one scope on which the rule fires, since when."""
+
+    @property
+    def pk(self) -> Any: ...
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def since(self) -> datetime: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def values(self) -> Mapping[str, Any]: ...
+
+    @property
+    def restricts(self) -> Iterable[Mapping[str, Any]]: ...
 
 
 def restricts(one: Evaluated, firing: Firing, fleet: FleetArrays) -> list[Restricted]:
@@ -101,7 +125,7 @@ def _floor(kind: RestrictionKind, scope: Scope, fleet: FleetArrays) -> float:
     return math.ceil(float(np.nan_to_num(floors).max(initial=0.0)))
 
 
-def wanted(episodes: Iterable[RuleEpisode], now: datetime) -> dict[tuple[str, ...], Wanted]:
+def wanted(episodes: Iterable[Episode], now: datetime) -> dict[tuple[str, ...], Wanted]:
     """Return the restrictions of episodes that go on, by what tells them apart.
 
     They are to hold for the length of their lease from now.
@@ -114,7 +138,7 @@ def wanted(episodes: Iterable[RuleEpisode], now: datetime) -> dict[tuple[str, ..
     return found
 
 
-def _wanted(episode: RuleEpisode, place: int, each: Mapping[str, Any], now: datetime) -> Wanted:
+def _wanted(episode: Episode, place: int, each: Mapping[str, Any], now: datetime) -> Wanted:
     return Wanted(
         kind=RestrictionKind(each["kind"]),
         scope=Scope(ScopeKind(each["scope_kind"]), each["scope_name"]),

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from fleet.snapshot import FleetArrays
+from fleet.tables import FleetArrays
 from policies.firings import Firing, Severity
 from policies.rules import effects, states
 from policies.rules.document import Notify, OpenIncident

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS, FleetArrays
+from fleet.tables import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS, FleetArrays
 from policies.headroom.columns import Table
 from policies.headroom.evaluate import Headroom
 from policies.rules.document import Related

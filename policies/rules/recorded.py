@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.snapshot import METER_KINDS, METER_TARGETS
+from fleet.tables import METER_KINDS, METER_TARGETS
 from policies.headroom.columns import Table
 from policies.headroom.evaluate import Headroom
 from policies.headroom.power import Power, failover

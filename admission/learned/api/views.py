@@ -16,7 +16,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import User
 from accounts.permissions import ViewsFleet
-from admission.holdings import RULES
+from admission.core.holding import RULES
 from admission.learned import forecasts, profiles
 from admission.learned.models import DrawProfile
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from policies.playbooks import versions
-from policies.playbooks.models import PlaybookVersion
-
 AUTHOR = "headroom"
 _FOLDER = Path(__file__).parent
 
@@ -22,6 +19,10 @@ def load() -> list[str]:
 
     What people wrote or retired is left alone. One query where nothing is missing.
     """
+    # Imported here: the texts are read where there is no database.
+    from policies.playbooks import versions
+    from policies.playbooks.models import PlaybookVersion
+
     ours = texts()
     known = PlaybookVersion.objects.filter(name__in=ours).values_list("name", "text")
     there = set(known)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from django.db import transaction
-
-from policies.rules.models import Rule, RuleVersion
+from policies.rules.modes import Mode
 
 AUTHOR = "headroom"
 REVIEWER = "system"
@@ -24,6 +22,9 @@ def load() -> list[str]:
     What people have touched is left alone: a rule that has a version of theirs, or that they have
     retired. One query where nothing is missing.
     """
+    # Imported here: the texts are read where there is no database.
+    from policies.rules.models import Rule
+
     found: dict[str, list[tuple[str, str, str]]] = {}
     rows = Rule.objects.filter(name__in=texts()).values_list(
         "name", "versions__text", "versions__author", "versions__state"
@@ -34,7 +35,10 @@ def load() -> list[str]:
     if not wanted:
         return []
     # Imported here: at most starts nothing is missing, and compiling is slow to import.
+    from django.db import transaction
+
     from policies.rules import actions
+    from policies.rules.models import RuleVersion
 
     with transaction.atomic():
         for name in wanted:
@@ -48,5 +52,5 @@ def _is_wanted(text: str, versions: list[tuple[str, str, str]]) -> bool:
     if any(known == text for known, _, _ in versions):
         return False
     is_ours = all(author == AUTHOR for _, author, _ in versions)
-    is_used = not versions or any(state == RuleVersion.States.ACTIVE for _, _, state in versions)
+    is_used = not versions or any(state == Mode.ACTIVE.value for _, _, state in versions)
     return is_ours and is_used

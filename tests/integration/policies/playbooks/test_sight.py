@@ -6,7 +6,7 @@ import pytest
 
 from fleet import snapshot
 from policies.playbooks.document import Related
-from policies.playbooks.sight import related
+from policies.playbooks.view import related
 from policies.scopes import Scope, ScopeKind, UnknownScope
 
 K, R = ScopeKind, Related

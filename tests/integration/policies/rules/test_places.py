@@ -7,8 +7,8 @@ import pytest
 
 from fleet import snapshot
 from fleet.models import Link, PowerDomain
-from policies import present
 from policies.headroom import live
+from policies.limiting import limits_in
 from policies.restrictions.strictest import InForce
 from policies.rules import keeping
 from policies.rules.document import Related
@@ -81,6 +81,6 @@ def test_scopes_know_their_kinds_and_their_racks(fleet: SmallFleet) -> None:
 
 def test_nothing_in_force_limits_nothing(fleet: SmallFleet) -> None:
     now = keeping.moment(1_000.0)
-    limits = present.limits_in(InForce(now, ()), snapshot.fresh())
+    limits = limits_in(InForce(now, ()), snapshot.fresh())
     assert np.isinf(limits.gpu_cap_w).all()
     assert (limits.link_share == 1).all()

@@ -1,0 +1,83 @@
+"""How loads have moved: what is kept of each moment, and what slots of the past come to. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet.tables import FleetArrays
+from policies.headroom.columns import Floats
+from policies.headroom.evaluate import Headroom
+from policies.headroom.network import busiest_bits_per_s
+from policies.headroom.trend import percentile, slope_per_s, still_for_s
+from policies.scopes import ScopeKind
+
+#: A slot has a value for each series; slots are one on top of the other.
+Slot = NDArray[np.float32]
+Slots = NDArray[np.float32]
+
+#: Four minutes of loads, and ten of links.
+LOADS_EVERY_S, LOAD_SLOTS = 20.0, 12
+LINKS_EVERY_S, LINK_SLOTS = 10.0, 60
+#: The tables whose loads stand in a slot, in turn.
+LOAD_TABLES = ("sites", "zones", "domains", "racks", "nodes", "gpus")
+#: Slots of links that their slope is made of.
+_LINK_SLOPE_SLOTS = 24
+#: The power of a GPU is still while it stays within this share of its rating.
+_STILL_BAND = 0.05
+#: Of the use of a link over the last ten minutes.
+_LINK_PERCENTILE = 0.95
+_KINDS = {
+    "sites": ScopeKind.SITE,
+    "zones": ScopeKind.ZONE,
+    "domains": ScopeKind.POWER_DOMAIN,
+    "racks": ScopeKind.RACK,
+    "nodes": ScopeKind.NODE,
+    "gpus": ScopeKind.GPU,
+}
+
+
+def loads_of(headroom: Headroom) -> Slot:
+    """Return what all scopes of :data:`LOAD_TABLES` draw now, one after the other, W."""
+    powers, zone_w = headroom.powers, headroom.zone_load_w
+    by_table = [
+        zone_w if _KINDS[name] is ScopeKind.ZONE else powers[_KINDS[name]].drawn_w
+        for name in LOAD_TABLES
+    ]
+    return np.concatenate(by_table).astype(np.float32)
+
+
+def links_of(headroom: Headroom) -> Slot:
+    """Return what the busier direction of each link carries, bit/s; NaN where it is not fresh."""
+    bits_per_s, read_at = busiest_bits_per_s(headroom.fleet, headroom.frame)
+    fresh = headroom.at - read_at <= headroom.stale_after_s
+    return np.where(fresh, bits_per_s, np.nan).astype(np.float32)
+
+
+def load_trends(
+    fleet: FleetArrays, times: Floats, values: Slots
+) -> tuple[dict[ScopeKind, Floats], Floats]:
+    """Return slopes by kind of scope, W/s, and for how long each GPU is still, s.
+
+    ``values`` are slots of :func:`loads_of` at ``times`` (Unix s, rising).
+    """
+    slope = slope_per_s(times, values)
+    slopes, first = {}, 0
+    for name in LOAD_TABLES:
+        last = first + len(getattr(fleet, name))
+        slopes[_KINDS[name]] = slope[first:last]
+        first = last
+    still_s = np.zeros(len(fleet.gpus))
+    if len(times):
+        band = _STILL_BAND * np.nan_to_num(fleet.gpus.rated_w)
+        still_s = still_for_s(times, values[:, -len(fleet.gpus) :], band, times[-1])
+    return slopes, still_s
+
+
+def link_trends(times: Floats, values: Slots) -> tuple[Floats, Floats]:
+    """Return the slope of each link, bit/s², and what it is at or below most of the time, bit/s.
+
+    ``values`` are slots of :func:`links_of` at ``times``.
+    """
+    used = percentile(values, _LINK_PERCENTILE)
+    return slope_per_s(times[-_LINK_SLOPE_SLOTS:], values[-_LINK_SLOPE_SLOTS:]), used
