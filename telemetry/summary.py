@@ -30,6 +30,9 @@ UNRATED_GPU_W = 700.0
 #: The same for a node without a model, besides its GPUs.
 UNRATED_HOST_W = 1_000.0
 
+#: A power domain that reads less than this share of what hangs on it is dead, or its meter wrong.
+_IDLE_SHARE = 0.05
+
 _GPU_FIELDS = (
     "ts", "power_w", "power_limit_w", "temp_c", "temp_mem_c", "temp_limit_c", "sm_mhz", "throttle",
 )  # fmt: skip
@@ -130,11 +133,13 @@ class DomainSummary:
     """Aligned with the inventory's power domains.
 
     ``load_w`` is what the domain carries with all feeds up: a rack on two feeds draws half of its
-    load from each. ``metered_w`` is what meters show that all read fresh, NaN where not.
+    load from each. ``metered_w`` is what meters show that all read fresh, NaN where not. ``idle``:
+    they all read fresh, and next to nothing beside what hangs on it: it is dead, or they are wrong.
     """
 
     load_w: Floats
     metered_w: Floats
+    idle: Bools
     usable_w: Floats
     headroom_w: Floats
 
@@ -400,10 +405,12 @@ def _domains(
 ) -> DomainSummary:
     domains, count = fleet.domains, len(fleet.domains)
     meter = _metered(fleet, frame, _ON_DOMAIN, count, now, stale_after_s)
+    fed_w = carried_w(fleet, racks.load_w)
     # What is fed may be stale and so assumed; what the meter reads is drawn for certain.
-    load_w = np.fmax(carried_w(fleet, racks.load_w), meter.last_w)
+    load_w = np.fmax(fed_w, meter.last_w)
     usable_w = domains.capacity_w * domains.derating
-    return DomainSummary(load_w, meter.now_w, usable_w, usable_w - load_w)
+    idle = meter.shown_w < _IDLE_SHARE * fed_w
+    return DomainSummary(load_w, meter.now_w, idle, usable_w, usable_w - load_w)
 
 
 def carried_w(fleet: FleetArrays, rack_w: Floats) -> Floats:
@@ -437,11 +444,12 @@ class _Metered:
 
     ``now_w`` is known where all meters of a thing read fresh, ``last_w`` is the sum of what those
     that were ever heard read last: a rack on two feeds has a meter on each, and does not draw half
-    when one of them falls silent.
+    when one of them falls silent. ``shown_w`` is as ``now_w``, and knows zeros too.
     """
 
     now_w: Floats
     last_w: Floats
+    shown_w: Floats
 
 
 def _metered(
@@ -454,11 +462,16 @@ def _metered(
     meters = fleet.meters
     here = (meters.kind == _POWER_METER) & (meters.target_kind == target_kind)
     record = frame.fields("meter", meters.ids[here], "ts", "power_w")
-    good = record["power_w"] > 0
+    power_w, fresh = record["power_w"], _fresh(record["ts"], now, stale_s)
     target = meters.target[here]
-    last_w = sum_of_known_by(np.where(good, record["power_w"], np.nan), target, count)
-    lost = ~(good & _fresh(record["ts"], now, stale_s))
-    return _Metered(np.where(_count(lost, target, count) > 0, np.nan, last_w), last_w)
+
+    def told(known: Bools) -> tuple[Floats, Floats]:
+        """Return the sums of what is known of each thing, at all and where all of it is fresh."""
+        last_w = sum_of_known_by(np.where(known, power_w, np.nan), target, count)
+        return last_w, np.where(_count(~(known & fresh), target, count) > 0, np.nan, last_w)
+
+    last_w, now_w = told(power_w > 0)
+    return _Metered(now_w, last_w, shown_w=told(power_w >= 0)[1])
 
 
 def _meter_ts(fleet: FleetArrays, frame: LiveFrame, nodes: int) -> Floats:

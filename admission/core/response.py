@@ -21,7 +21,17 @@ import numpy.typing as npt
 
 from admission.core.shedding import Reach, Room
 
-__all__ = ["Change", "Level", "Responded", "Standing", "Subject", "Throttling", "Tuning", "respond"]
+__all__ = [
+    "Change",
+    "Level",
+    "Responded",
+    "Standing",
+    "Subject",
+    "Throttling",
+    "Tuning",
+    "is_over",
+    "respond",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -127,6 +137,14 @@ class Responded:
     standings: Mapping[str, Standing]
     #: of each budget, once all of that has shown, W
     left_w: Floats
+
+
+def is_over(standing: Standing, now: float, tuning: Tuning) -> bool:
+    """Say whether nothing of it matters any more: the job runs in full, and has for long."""
+    rose_at = standing.rose_at
+    is_calm = rose_at is None or now - rose_at > 2.0 * tuning.dwell_s
+    is_full = standing.level is Level.FULL and standing.low_since is None
+    return is_full and is_calm and not standing.relapses
 
 
 def respond(

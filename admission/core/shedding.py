@@ -7,7 +7,7 @@ checkpoint: that is what has to be done again. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -244,8 +244,9 @@ def _moves(fleet: FleetArrays, level: Ints, other_branch: Ints) -> npt.NDArray[n
 class Room:
     """What each budget of a :class:`Reach` is, and what is left of it, W. NaN: there is none.
 
-    By what is drawn, where it is read, and what silent things may draw. What is reserved and not
-    drawn yet is in no wire: it keeps others out, and is no cause to take from those that run.
+    By what is drawn, where it is read, and what silent things may draw, unless it is what is
+    ``proven``. What is reserved and not drawn yet is in no wire: it keeps others out, and is no
+    cause to take from those that run.
     """
 
     budget_w: Floats
@@ -254,21 +255,31 @@ class Room:
     @staticmethod
     def of(headroom: Headroom) -> Room:
         """Return it in the order of the reach: racks, domains, domains alone, zones, sites."""
-        fleet, powers = headroom.fleet, headroom.powers
-        racks, domains, sites = (
-            powers[kind] for kind in (ScopeKind.RACK, ScopeKind.POWER_DOMAIN, ScopeKind.SITE)
-        )
-        alone = failover(fleet, _as_drawn(racks), _as_drawn(domains))
-        zone_w = sum_by(racks.drawn_w, fleet.racks.zone, len(fleet.zones))
-        paired_w = np.where(fleet.domains.pair >= 0, domains.budget_w, np.nan)
-        budgets = [racks.budget_w, domains.budget_w, paired_w, fleet.zones.capacity_w]
-        loads = [racks.drawn_w, domains.drawn_w, alone.load_w, zone_w, sites.drawn_w]
-        budget_w = np.concatenate([*budgets, sites.budget_w])
-        return Room(budget_w, budget_w - np.concatenate(loads))
+        return _room(headroom, lambda power: power.drawn_w)
+
+    @staticmethod
+    def proven(headroom: Headroom) -> Room:
+        """Return it by what is read alone.
+
+        Silent things may draw what they are rated for, so that nothing new starts beside them. No
+        job is ended for it: most go on as they did, and agents are started anew every day.
+        """
+        return _room(headroom, lambda power: power.read_w)
 
 
-def _as_drawn(power: Power) -> Power:
-    return replace(power, load_w=power.drawn_w)
+def _room(headroom: Headroom, load_of: Callable[[Power], Floats]) -> Room:
+    fleet, powers = headroom.fleet, headroom.powers
+    racks, domains, sites = (
+        replace(powers[kind], load_w=load_of(powers[kind]))
+        for kind in (ScopeKind.RACK, ScopeKind.POWER_DOMAIN, ScopeKind.SITE)
+    )
+    alone = failover(fleet, racks, domains, headroom.summary.domains.idle)
+    zone_w = sum_by(racks.load_w, fleet.racks.zone, len(fleet.zones))
+    paired_w = np.where(fleet.domains.pair >= 0, domains.budget_w, np.nan)
+    budgets = [racks.budget_w, domains.budget_w, paired_w, fleet.zones.capacity_w]
+    loads = [racks.load_w, domains.load_w, alone.load_w, zone_w, sites.load_w]
+    budget_w = np.concatenate([*budgets, sites.budget_w])
+    return Room(budget_w, budget_w - np.concatenate(loads))
 
 
 def needs_of(room: Room, reach: Reach, *, redundancy: bool = False) -> list[Need]:

@@ -19,6 +19,7 @@ from admission.core.response import (
     Subject,
     Throttling,
     Tuning,
+    is_over,
     respond,
 )
 from admission.core.shedding import (
@@ -169,21 +170,13 @@ def _subject(each: Active, throttling: Throttling, watts: Watts) -> Subject:
     )
 
 
-def _is_over(standing: Standing, now: datetime) -> bool:
-    """Whether nothing of it matters any more: it runs in full, and has for long."""
-    rose_at = standing.rose_at
-    is_calm = rose_at is None or now.timestamp() - rose_at > 2.0 * TUNING.dwell_s
-    is_full = standing.level is Level.FULL and standing.low_since is None
-    return is_full and is_calm and not standing.relapses
-
-
 def _save_standings(by_key: Mapping[str, Active], responded: Responded, now: datetime) -> None:
     rows = []
     for key, standing in responded.standings.items():
         each = by_key[key]
-        is_kept, is_over = _standing(each) != Standing(), _is_over(standing, now)
-        if is_kept if is_over else standing != _standing(each):
-            kept = {} if is_over else {**asdict(standing), "level": int(standing.level)}
+        is_kept, forgets = _standing(each) != Standing(), is_over(standing, now.timestamp(), TUNING)
+        if is_kept if forgets else standing != _standing(each):
+            kept = {} if forgets else {**asdict(standing), "level": int(standing.level)}
             rows.append(Control(attempt=each.attempt, response=kept))
     Control.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["attempt"], update_fields=["response"]
@@ -252,7 +245,7 @@ def shed(
     ``responded``.
     """
     reach, watts = reach_of(headroom.fleet), Watts(headroom)
-    room = Room.of(headroom)
+    room = Room.proven(headroom)
     since = _overloads(needs_of(room, reach), now)
     late = {scope for scope, at in since.items() if now - at >= SHED_AFTER}
     if not late:
@@ -260,7 +253,7 @@ def shed(
     over = placed.ids[placed.least(margins_by_rack(room, reach)) < 0.0]
     running = placed.load(over.tolist())
     if responded is not None:
-        room = Room(room.budget_w, responded.left_w.copy())
+        room = Room(room.budget_w, np.maximum(room.left_w, responded.left_w))
     _free_what_ends(room, reach, watts, running)
     needs = [need for need in needs_of(room, reach) if need.scope in late]
     if not needs:

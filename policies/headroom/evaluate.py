@@ -134,7 +134,8 @@ class Headroom:
     def failover(self) -> Failover:
         """What power domains carry when the other half of their pair fails."""
         powers = self.powers
-        return power.failover(self.fleet, powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN])
+        racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
+        return power.failover(self.fleet, racks, domains, self.summary.domains.idle)
 
     @cached_property
     def heat(self) -> dict[ScopeKind, Heat]:

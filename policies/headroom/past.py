@@ -70,7 +70,9 @@ def load_trends(
     still_s = np.zeros(len(fleet.gpus))
     if len(times):
         band = _STILL_BAND * np.nan_to_num(fleet.gpus.rated_w)
-        still_s = still_for_s(times, values[:, -len(fleet.gpus) :], band, times[-1])
+        # GPUs come last. Counted from the front: there may be none.
+        gpus = values[:, first - len(fleet.gpus) :]
+        still_s = still_for_s(times, gpus, band, times[-1])
     return slopes, still_s
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fleet.groups import above, ratio, sum_by
 from fleet.tables import FleetArrays
-from policies.headroom.columns import HORIZONS, Floats
+from policies.headroom.columns import HORIZONS, Bools, Floats
 from policies.headroom.inputs import Limits, Reservations, Steps
 from policies.headroom.trend import exhausted_in_s, extrapolated
 from policies.scopes import ScopeKind
@@ -152,12 +152,35 @@ class Failover:
     headroom_w: Floats
 
 
-def failover(fleet: FleetArrays, racks: Power, domains: Power) -> Failover:
+#: A half whose meter shows this share of what its idle pair should carry has taken it over.
+_TAKEN_OVER_SHARE = 0.9
+
+
+def failover(
+    fleet: FleetArrays, racks: Power, domains: Power, idle: Bools | None = None
+) -> Failover:
     """Return what each half of an A/B pair carries alone.
 
     A rack on two feeds draws all of its load from the one that is left. Where the load of the half
     that fails is more than that of the racks known to hang on it, the rest is taken to move, too.
+
+    ``idle``: domains whose meters show next to nothing. If that is a fault of theirs, their load
+    moves as any other's. If the other half shows what should be theirs, it has moved already.
     """
+    pair = fleet.domains.pair
+    moved_w = _moved(fleet, racks.load_w)
+    unknown_w = np.maximum(domains.load_w - carried_w(fleet, racks.load_w), 0.0)
+    load_w = domains.load_w + moved_w + np.append(unknown_w, 0.0)[pair]
+    if idle is not None and idle.any():
+        taken_over = np.append(idle, False)[pair]
+        taken_over &= unknown_w >= _TAKEN_OVER_SHARE * _moved(fleet, racks.drawn_w)
+        load_w -= np.where(taken_over, np.minimum(unknown_w, moved_w), 0.0)
+    load_w = np.where(pair >= 0, load_w, np.nan)
+    return Failover(load_w, domains.budget_w - load_w)
+
+
+def _moved(fleet: FleetArrays, rack_w: Floats) -> Floats:
+    """Return what comes to each power domain when the other half of its pair fails, W."""
     pair = fleet.domains.pair
     moved_w = np.zeros(len(fleet.domains))
     up_a, up_b = above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)
@@ -167,11 +190,8 @@ def failover(fleet: FleetArrays, racks: Power, domains: Power) -> Failover:
         for level in up:
             mate = other[level]
             moves = both & (mate >= 0) & (fails == mate).any(axis=0)
-            np.add.at(moved_w, level[moves], 0.5 * racks.load_w[moves])
-    unknown_w = np.maximum(domains.load_w - carried_w(fleet, racks.load_w), 0.0)
-    load_w = domains.load_w + moved_w + np.append(unknown_w, 0.0)[pair]
-    load_w = np.where(pair >= 0, load_w, np.nan)
-    return Failover(load_w, domains.budget_w - load_w)
+            np.add.at(moved_w, level[moves], 0.5 * rack_w[moves])
+    return moved_w
 
 
 def steps_by(

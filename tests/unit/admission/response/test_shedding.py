@@ -150,6 +150,24 @@ def test_room_is_by_what_is_drawn_and_not_by_what_is_reserved() -> None:
     assert needs_of(room, reach) == []
 
 
+def test_what_silent_nodes_may_draw_keeps_others_out_and_ends_no_job() -> None:
+    fleet = make_arrays(racks=4, nodes=2, budget_w=14_000.0, rack_meters=False)
+    heard_at = np.where(np.arange(len(fleet.gpus)) < 8, 0.0, 1000.0)  # node 0 fell silent
+    frame = make_frame(fleet, now=1000.0, gpu={"power_w": 400.0, "ts": heard_at})
+    headroom, reach = evaluate(fleet, frame, now=1000.0), Reach.of(fleet)
+    assert [need.scope.name for need in needs_of(Room.of(headroom), reach)] == [RACK]
+    assert needs_of(Room.proven(headroom), reach) == []
+
+
+def test_what_a_rack_meter_reads_is_proven_though_a_node_is_silent() -> None:
+    fleet = make_arrays(racks=4, nodes=2, budget_w=14_000.0)
+    heard_at = np.where(np.arange(len(fleet.gpus)) < 8, 0.0, 1000.0)
+    meters = {"power_w": np.where(fleet.meters.target == 0, 14_500.0, 9_000.0)}
+    frame = make_frame(fleet, now=1000.0, gpu={"power_w": 400.0, "ts": heard_at}, meter=meters)
+    needs = needs_of(Room.proven(evaluate(fleet, frame, now=1000.0)), Reach.of(fleet))
+    assert [(need.scope.name, need.watts) for need in needs] == [(RACK, pytest.approx(500.0))]
+
+
 def test_needs_say_where_and_how_much_and_leave_redundancy_out_unless_asked() -> None:
     room = Room(np.full(REACH.count, 1000.0), np.full(REACH.count, 10.0))
     racks, domains = len(FLEET.racks), len(FLEET.domains)

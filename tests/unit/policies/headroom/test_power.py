@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fleet.tables import FleetArrays
 from physics.power import failover as pair_law
 from policies.headroom.inputs import Limits, Past, Reservations, Steps
 from policies.scopes import ScopeKind
@@ -84,6 +85,49 @@ def test_load_that_only_a_feeds_meter_knows_moves_with_it() -> None:
     b = fleet.domains.pair[a]
     assert column(headroom, DOMAIN, "power_load_w")[a] == pytest.approx(4 * NODE_W + 5_000)
     assert column(headroom, DOMAIN, "failover_load_w")[b] == pytest.approx(8 * NODE_W + 5_000)
+
+
+def with_pdu_meters(fleet: FleetArrays) -> tuple[FleetArrays, int, int]:
+    """Give row A's two PDUs a meter each; return their rows, too."""
+    a, b = (fleet.domains.index_by_path[f"s1/pdu-A-{side}"] for side in "ab")
+    base = make_arrays(racks=2).meters
+    on_domain = np.zeros(2, dtype=np.int64)
+    meters = replace(base, target_kind=on_domain, target=np.array([a, b]))
+    return replace(fleet, meters=meters), a, b
+
+
+@pytest.mark.parametrize(
+    ("a_w", "b_w", "alone_w"),
+    [
+        # The pair is dead, and what it carried is here already.
+        (0.0, 8 * NODE_W, 8 * NODE_W),
+        (0.1 * NODE_W, 8 * NODE_W, 8 * NODE_W),
+        # A meter that shows nothing while the other half carries no more than its own is wrong.
+        (0.0, 4 * NODE_W, 8 * NODE_W),
+        (0.0, 5 * NODE_W, 9 * NODE_W),
+        # Both carry their half, and one of them something that no rack draws.
+        (4 * NODE_W, 8 * NODE_W, 12 * NODE_W),
+        # A negative reading is a fault, and tells nothing of the feed.
+        (-1.0, 8 * NODE_W, 12 * NODE_W),
+    ],
+)
+def test_load_that_has_moved_from_a_dead_feed_does_not_move_again(
+    a_w: float, b_w: float, alone_w: float
+) -> None:
+    fleet, _, b = with_pdu_meters(make_arrays(racks=4, rack_meters=False))
+    frame = make_frame(
+        fleet, now=NOW, gpu={"power_w": 400.0}, meter={"power_w": np.array([a_w, b_w])}
+    )
+    headroom = headroom_of(fleet, frame)
+    assert column(headroom, DOMAIN, "failover_load_w")[b] == pytest.approx(alone_w)
+
+
+def test_a_dead_feed_that_fell_silent_is_no_proof_that_its_load_has_moved() -> None:
+    fleet, _, b = with_pdu_meters(make_arrays(racks=4, rack_meters=False))
+    meters = {"power_w": np.array([0.0, 8 * NODE_W]), "ts": np.array([NOW - 100, NOW])}
+    frame = make_frame(fleet, now=NOW, gpu={"power_w": 400.0}, meter=meters)
+    headroom = headroom_of(fleet, frame)
+    assert column(headroom, DOMAIN, "failover_load_w")[b] == pytest.approx(12 * NODE_W)
 
 
 def test_a_reservation_counts_where_it_is_more_than_the_load() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.headroom.past import LOAD_TABLES, load_trends
 from policies.headroom.scores import errors_of
 from policies.headroom.trend import (
     LASTING_S,
@@ -18,6 +19,7 @@ from policies.headroom.trend import (
     slope_per_s,
     still_for_s,
 )
+from tests.builders.arrays import make_arrays
 
 TIMES: Any = np.arange(9) * 20.0
 
@@ -106,3 +108,14 @@ def test_a_percentile_of_errors_is_known_to_a_bin(sizes: list[float]) -> None:
         found = errors.percentile_w(share)
         assert found is not None
         assert true * 0.999 <= found <= true * 1.16
+
+
+def test_a_fleet_without_gpus_has_trends_all_the_same() -> None:
+    fleet = make_arrays(racks=1, nodes=1, gpus=0)
+    columns = sum(len(getattr(fleet, name)) for name in LOAD_TABLES)
+    values = np.zeros((2, columns), dtype=np.float32)
+    slopes, still_s = load_trends(fleet, np.array([0.0, 10.0]), values)
+    assert len(still_s) == 0
+    assert [len(slope) for slope in slopes.values()] == [
+        len(getattr(fleet, name)) for name in LOAD_TABLES
+    ]
