@@ -7,7 +7,7 @@ checkpoint: that is what has to be done again. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,8 +18,9 @@ import numpy.typing as npt
 from fleet.groups import above, sum_by
 from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
-from policies.headroom.power import Power, failover
+from policies.headroom.power import failover
 from policies.scopes import Scope, ScopeKind
+from telemetry.summary import carried_w
 
 if TYPE_CHECKING:
     from admission.core.snapshot import Running
@@ -255,31 +256,43 @@ class Room:
     @staticmethod
     def of(headroom: Headroom) -> Room:
         """Return it in the order of the reach: racks, domains, domains alone, zones, sites."""
-        return _room(headroom, lambda power: power.drawn_w)
+        powers = headroom.powers
+        racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
+        return _room(headroom, racks.drawn_w, domains.drawn_w, powers[ScopeKind.SITE].drawn_w)
 
     @staticmethod
     def proven(headroom: Headroom) -> Room:
-        """Return it by what is read alone.
+        """Return it without what silent nodes may draw, unless a meter sees it.
 
-        Silent things may draw what they are rated for, so that nothing new starts beside them. No
-        job is ended for it: most go on as they did, and agents are started anew every day.
+        They may draw what they are rated for, so that nothing new starts beside them. No job is
+        ended for it: most go on as they did, and agents are started anew every day.
         """
-        return _room(headroom, lambda power: power.read_w)
+        fleet, summary = headroom.fleet, headroom.summary
+        heard_w = np.where(summary.nodes.stale, 0.0, summary.nodes.load_w)
+        heard_w = sum_by(heard_w, fleet.nodes.rack, len(fleet.racks))
+        metered_w = np.fmax(summary.racks.measured_w, heard_w)
+        rack_w = np.where(summary.racks.stale, metered_w, summary.racks.load_w)
+        domain_w = np.fmax(summary.domains.metered_w, carried_w(fleet, rack_w))
+        roots = fleet.domains.parent < 0
+        site_w = np.maximum(
+            sum_by(rack_w, fleet.racks.site, len(fleet.sites)),
+            sum_by(domain_w[roots], fleet.domains.site[roots], len(fleet.sites)),
+        )
+        return _room(headroom, rack_w, domain_w, site_w)
 
 
-def _room(headroom: Headroom, load_of: Callable[[Power], Floats]) -> Room:
+def _room(headroom: Headroom, rack_w: Floats, domain_w: Floats, site_w: Floats) -> Room:
     fleet, powers = headroom.fleet, headroom.powers
-    racks, domains, sites = (
-        replace(powers[kind], load_w=load_of(powers[kind]))
-        for kind in (ScopeKind.RACK, ScopeKind.POWER_DOMAIN, ScopeKind.SITE)
-    )
+    racks = replace(powers[ScopeKind.RACK], load_w=rack_w)
+    domains = replace(powers[ScopeKind.POWER_DOMAIN], load_w=domain_w)
     alone = failover(fleet, racks, domains, headroom.summary.domains.idle)
-    zone_w = sum_by(racks.load_w, fleet.racks.zone, len(fleet.zones))
+    zone_w = sum_by(rack_w, fleet.racks.zone, len(fleet.zones))
     paired_w = np.where(fleet.domains.pair >= 0, domains.budget_w, np.nan)
     budgets = [racks.budget_w, domains.budget_w, paired_w, fleet.zones.capacity_w]
-    loads = [racks.load_w, domains.load_w, alone.load_w, zone_w, sites.load_w]
-    budget_w = np.concatenate([*budgets, sites.budget_w])
-    return Room(budget_w, budget_w - np.concatenate(loads))
+    budget_w = np.concatenate([*budgets, powers[ScopeKind.SITE].budget_w])
+    return Room(
+        budget_w, budget_w - np.concatenate([rack_w, domain_w, alone.load_w, zone_w, site_w])
+    )
 
 
 def needs_of(room: Room, reach: Reach, *, redundancy: bool = False) -> list[Need]:
