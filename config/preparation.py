@@ -201,8 +201,8 @@ def _local_rack(gpus: list[LocalGpu]) -> Rack:
 
 
 def _add_gpus(node: Node, gpus: list[LocalGpu]) -> None:
-    from fleet.models import Gpu, HardwareModel
     from fleet.kinds import HardwareKind
+    from fleet.models import Gpu, HardwareModel
 
     for gpu in gpus:
         model, _ = HardwareModel.objects.get_or_create(

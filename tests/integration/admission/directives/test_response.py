@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from admission.core.shedding import Room
+from admission.core.shedding import Room, margins_by_rack
 from admission.directives import responding
 from admission.directives.models import Control, Directive
 from admission.directives.placed import placed_on
@@ -219,7 +219,7 @@ def test_rows_are_read_of_those_jobs_alone_that_something_is_wanted_of(
     clock.read()
     headroom = present.headroom(clock.now)
     placed = placed_on(headroom.fleet)
-    margins = responding.margins_by_rack(Room.of(headroom), responding.reach_of(headroom.fleet))
+    margins = margins_by_rack(Room.of(headroom), responding.reach_of(headroom.fleet))
     below = dict(zip(placed.ids.tolist(), placed.below().tolist(), strict=True))
     assert (below[low.pk], below[calm.pk]) == (0.10, 0.10)
     asked = placed.ids[placed.least(margins) < placed.below()].tolist()
@@ -236,6 +236,6 @@ def test_margins_are_those_of_the_tightest_budget(fleet: SmallFleet, clock: Cloc
     clock.read()
     headroom = present.headroom(clock.now)
     reach = responding.reach_of(headroom.fleet)
-    margins = responding.margins_by_rack(Room.of(headroom), reach)
+    margins = margins_by_rack(Room.of(headroom), reach)
     by_rack = dict(zip(headroom.fleet.racks.paths.tolist(), margins.tolist(), strict=True))
     assert by_rack[RACK] < 0.05 < by_rack["oslo/A02"]
