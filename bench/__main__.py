@@ -20,6 +20,7 @@ NAMES = (
     "telemetry",
     "policies",
     "admission",
+    "sim",
 )
 
 

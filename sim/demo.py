@@ -17,11 +17,11 @@ from sim.delivery import Delivery, Sender
 from sim.enroll import Server
 from sim.fleet import GPUS_PER_NODE, Fleet, inventory_yaml, make_fleet, queue_nodes
 from sim.limits import LimitPolls, Limits
-from sim.network import Network
 from sim.outbox import Outbox
-from sim.readings import Frame, join, join_reports, xid_columns
-from sim.state import Twin
+from sim.readings import Frame, Sensors, join, join_reports, unheard, xid_columns
 from sim.teams import Teams
+from sim.twin import Twin
+from sim.twin.network import Network
 from sim.work import Machines, WorkPolls
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ class Stage:
     agents: Sequence[enroll.AgentSpec]
     #: what is to happen once the agents push
     begin: Callable[[], None] = lambda: None
+    #: what is to happen before each step of the twin
+    before_step: Callable[[], None] = lambda: None
 
 
 def demo_stage(settings: Settings) -> Stage:
@@ -116,6 +118,7 @@ class Demo:
         self.twin = self._stage.twin
         self.fleet = self._stage.twin.fleet
         self.network = Network(self.twin, seed=settings.seed)
+        self._sensors = Sensors()
         self.sources: list[Source] = []
         self._heard_at = 0.0
         self._delivery: Delivery | None = None
@@ -155,7 +158,7 @@ class Demo:
         agents = [source for source in self.sources if source.nodes]
 
         def is_silent(place: int) -> bool:
-            return bool(self.twin.silent[list(agents[place].nodes)].all())
+            return bool(unheard(self.twin)[list(agents[place].nodes)].all())
 
         return LimitPolls(
             [(agent.client, agent.limits) for agent in agents],
@@ -174,6 +177,7 @@ class Demo:
         self._xids_before = len(self.twin.xid_log)
 
     def _advance(self, dt_s: float) -> None:
+        self._stage.before_step()
         for source in self.sources:
             if source.machines is not None:
                 source.machines.step(self.twin, dt_s)
@@ -237,7 +241,7 @@ class Demo:
             self._advance(HISTORY_STEP_S)
             if now - age > self._heard_at:
                 ages.append(age)
-                frames.append(Frame(self.twin, self.network))
+                frames.append(Frame(self.twin, self.network, self._sensors))
         for source in self.sources:
             if self._stop.is_set() or not frames:
                 return
@@ -262,10 +266,19 @@ class Demo:
                 return
             self._add_xids(source, reports, at[-1])
             source.sender.outbox.add(
-                nodes=reports, limits=source.limits.take_reports(), sent_at=at[-1]
+                nodes=reports,
+                limits=source.limits.take_reports(),
+                sent_at=frames[-1].node_time(source.nodes[0], at[-1]),
             )
-        if self._delivery is not None:
+        # What a site that is cut off has to tell waits, and is told once it is not.
+        if self._delivery is not None and not self._is_cut_off(source):
             self._delivery.submit(source.sender)
+
+    def _is_cut_off(self, source: Source) -> bool:
+        site = source.site
+        if site is None:
+            site = int(self.fleet.site_of_rack[self.fleet.rack_of_node[source.nodes[0]]])
+        return bool(self.twin.conditions.site_isolated[site])
 
     def _add_xids(self, source: Source, reports: list[NodeReport], ts: float) -> None:
         """Have each report tell what its node's kernel has logged since the last one."""
@@ -286,13 +299,13 @@ class Demo:
         period_s = self._settings.sample_s / len(self.sources)
         begun = stepped = reported = time.monotonic()
         turn = 0
-        frame = Frame(self.twin, self.network)
+        frame = Frame(self.twin, self.network, self._sensors)
         while not self._stop.wait(TICK_S):
             now = time.monotonic()
             if now - stepped >= TWIN_STEP_S:
                 self._obey()
                 self._advance(min(now - stepped, MAX_CATCH_UP_S) * self._settings.speed)
-                frame = Frame(self.twin, self.network)
+                frame = Frame(self.twin, self.network, self._sensors)
                 stepped = now
             due = int((now - begun) / period_s)
             # A machine that slept owes no more than one round.

@@ -7,7 +7,7 @@ some sit near their budget, one row is capped, one is badly cooled, and some har
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -60,6 +60,8 @@ SITE_NAMES = (
 
 #: What a rack's own switches draw.
 RACK_SWITCHES_W = 900.0
+#: What the storage endpoint of a site takes.
+STORAGE_BYTES_PER_S = 200e9
 
 Document = dict[str, Any]
 
@@ -81,7 +83,7 @@ class RowKind:
     resistance_factor: float
     #: Share of the row's nodes that jobs may hold at once.
     occupancy: float
-    #: Kinds of job and their weights, by name (see ``sim.jobs``).
+    #: Kinds of job and their weights, by name (see ``sim.training``).
     mix: tuple[tuple[str, float], ...]
 
 
@@ -213,6 +215,9 @@ class Fleet:
     """The racks in order: by site, row, position. Nodes and GPUs follow that order."""
 
     racks: tuple[Rack, ...]
+    #: What stands above racks may draw, over what all racks on it may: below 1 not all racks can
+    #: draw their budgets at once.
+    feed_share: float = 1.0
 
     @cached_property
     def sites(self) -> list[str]:
@@ -304,6 +309,65 @@ def make_load_fleet(*, gpus: int, site: str = "load") -> Fleet:
     return Fleet(tuple(racks))
 
 
+def make_even_fleet(
+    *,
+    gpus: int,
+    sites: int = 1,
+    power_share: float = 1.0,
+    feed_share: float = 1.0,
+    cooling_share: float = 1.05,
+    kind: RowKind = COMFORTABLE,
+    nodes_per_rack: int = NODES_PER_RACK,
+) -> Fleet:
+    """Return a fleet of one kind of rack, spread evenly over ``sites``.
+
+    ``power_share``: the budget of a rack over what its nodes may draw at most, all GPUs at their
+    power limit. ``feed_share``: what feeds, PDUs and sites may draw over what their racks may.
+    ``cooling_share``: the capacity of a cooling zone over the budgets of its racks.
+    """
+    shares = {
+        "power_share": power_share, "feed_share": feed_share, "cooling_share": cooling_share,
+    }  # fmt: skip
+    for name, share in shares.items():
+        if not share > 0.0:
+            raise ValueError(f"{name} must be above 0, not {share}")
+    if gpus < 1 or nodes_per_rack < 1:
+        raise ValueError(f"gpus and nodes_per_rack must be at least 1: {gpus}, {nodes_per_rack}")
+    nodes = -(-gpus // GPUS_PER_NODE)
+    if not 1 <= sites <= min(len(SITE_NAMES), nodes):
+        most = min(len(SITE_NAMES), nodes)
+        raise ValueError(f"sites must be 1 to {most} for {nodes} nodes, not {sites}")
+    racks: list[Rack] = []
+    for site in range(sites):
+        # The first sites get one node more where the nodes do not divide evenly.
+        left = nodes // sites + (site < nodes % sites)
+        for at in range(-(-left // nodes_per_rack)):
+            here = min(nodes_per_rack, left - at * nodes_per_rack)
+            row, position = divmod(at, RACKS_PER_ROW)
+            racks.append(
+                Rack(
+                    site=SITE_NAMES[site],
+                    row=_row_name(row),
+                    position=position,
+                    kind=_even_kind(kind, here, power_share, cooling_share),
+                    nodes=here,
+                )
+            )
+    return Fleet(tuple(racks), feed_share)
+
+
+def _even_kind(kind: RowKind, nodes: int, power_share: float, cooling_share: float) -> RowKind:
+    gpu_w = min(kind.gpu.rated_w, kind.power_limits_w[0])
+    full_w = nodes * (GPUS_PER_NODE * gpu_w + kind.host.rated_w) + RACK_SWITCHES_W
+    budget_w = round(power_share * full_w, -1)
+    return replace(
+        kind,
+        power_limits_w=(gpu_w,),
+        budgets_w=(budget_w,),
+        zone_capacity_w_per_rack=cooling_share * budget_w,
+    )
+
+
 def _row_name(index: int) -> str:
     """A, B, …, Z, AA, AB, …"""
     name = ""
@@ -323,7 +387,7 @@ def inventory(fleet: Fleet, *, networked: bool = True) -> Document:
             *(_gpu_entry(model) for model in GPU_MODELS if model.name in used_gpus),
             *(_host_entry(model) for model in HOST_MODELS if model.name in used_hosts),
         ],
-        "sites": [_site_entry(site, fleet.racks_of(site)) for site in fleet.sites],
+        "sites": [_site_entry(fleet, site) for site in fleet.sites],
     }
     if networked:
         document["links"] = list(_links(fleet))
@@ -360,21 +424,24 @@ def _host_entry(model: HostModel) -> Document:
     return {"name": model.name, "kind": "node", "rated_w": model.rated_w, "idle_w": model.idle_w}
 
 
-def _site_entry(site: str, racks: list[Rack]) -> Document:
-    budget_w = sum(rack.budget_w for rack in racks)
+def _site_entry(fleet: Fleet, site: str) -> Document:
+    racks, share = fleet.racks_of(site), fleet.feed_share
+    budget_w = share * sum(rack.budget_w for rack in racks)
     rows = [(row, list(group)) for row, group in groupby(racks, key=lambda rack: rack.row)]
     return {
         "name": site,
         "budget_w": round(budget_w, -3),
         "time_zone": "Europe/Oslo",
-        "power_domains": list(_power_domains(budget_w, rows)),
+        "power_domains": list(_power_domains(budget_w, rows, share)),
         "cooling_zones": [_zone_entry(row_racks) for _, row_racks in rows],
-        "storage_endpoints": [{"name": "nvme-1", "capacity_bytes_per_s": 200e9}],
+        "storage_endpoints": [{"name": "nvme-1", "capacity_bytes_per_s": STORAGE_BYTES_PER_S}],
         "racks": [_rack_entry(rack) for rack in racks],
     }
 
 
-def _power_domains(site_budget_w: float, rows: list[tuple[str, list[Rack]]]) -> Iterator[Document]:
+def _power_domains(
+    site_budget_w: float, rows: list[tuple[str, list[Rack]]], share: float
+) -> Iterator[Document]:
     """Utility, feeds A and B below it, and below each feed one PDU for each row.
 
     Either side of a pair carries the whole load when the other fails.
@@ -397,7 +464,7 @@ def _power_domains(site_budget_w: float, rows: list[tuple[str, list[Rack]]]) -> 
             "side": side.upper(),
         }
     for row, racks in rows:
-        row_budget_w = sum(rack.budget_w for rack in racks)
+        row_budget_w = share * sum(rack.budget_w for rack in racks)
         for side in "ab":
             yield {
                 "name": racks[0].pdu(side),

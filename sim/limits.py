@@ -22,7 +22,7 @@ from headroom.client import HeadroomError, Unavailable
 from headroom.contracts import Limit, LimitKind, LimitReport, LimitSet, LimitState
 from sim.delivery import Gate
 from sim.fleet import GPUS_PER_NODE
-from sim.state import Twin
+from sim.twin import Twin
 
 __all__ = ["LimitPolls", "Limits"]
 

@@ -26,10 +26,10 @@ from sim import enroll
 from sim.delivery import Delivery, Sender
 from sim.enroll import PUSH_TIMEOUT_S, Server
 from sim.fleet import GPUS_PER_NODE, inventory_yaml, make_load_fleet
-from sim.network import Network
 from sim.outbox import Outbox
 from sim.readings import Frame
-from sim.state import Twin
+from sim.twin import Twin
+from sim.twin.network import Network
 from sim.wire import Wire, WireAgent
 
 log = logging.getLogger(__name__)

@@ -22,30 +22,68 @@ from headroom.contracts import (
     XidColumns,
 )
 from sim.fleet import GPUS_PER_NODE
-from sim.network import Network
-from sim.state import Twin, XidLine
+from sim.twin import Conditions, Twin, XidLine
+from sim.twin.network import Network
 
 Array = NDArray[np.float64]
 AnyColumns = TypeVar("AnyColumns", bound=Columns)
 
 CLOCK_STEP_MHZ = 15.0
-#: Feed A takes slightly more than half of each rack, as real supplies do.
-SIDE_SHARE = {"a": 0.507, "b": 0.493}
-#: What feeds carry over their PDUs, and the utility over its feeds: losses on the way.
-FEED_LOSS = 1.006
-UTILITY_LOSS = 1.025
+
+
+class Sensors:
+    """What is wrong with the sensors of nodes: what they read, given what is true.
+
+    Keeps what was read last, which stuck sensors go on to read. So one of it belongs to each series
+    of frames.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, NDArray[Any]] = {}
+
+    def read(
+        self, conditions: Conditions, arrays: Mapping[str, NDArray[Any]], per_node: int
+    ) -> dict[str, NDArray[Any]]:
+        """Return ``arrays`` as they are read, each with ``per_node`` values for each node."""
+        bias = np.repeat(conditions.power_bias, per_node)
+        bias_c = np.repeat(conditions.temp_bias_c, per_node)
+        stuck = np.repeat(conditions.stuck, per_node)
+        read = dict(arrays)
+        read["power_w"] = (read["power_w"] * bias).round(2)
+        for name in ("temp_c", "temp_mem_c"):
+            if name in read:
+                read[name] = read[name] + bias_c
+        if stuck.any():
+            read = {
+                name: np.where(stuck, self._last.get(f"{name}/{per_node}", values), values)
+                for name, values in read.items()
+            }
+        self._last |= {f"{name}/{per_node}": values.copy() for name, values in read.items()}
+        return read
+
+
+def unheard(twin: Twin) -> NDArray[np.bool_]:
+    """Return the nodes that nothing is heard of: silent ones, and those of a site that is cut off.
+
+    What is cut off goes on, and tells of it later.
+    """
+    cut_off = twin.conditions.site_isolated[twin.fleet.site_of_rack[twin.fleet.rack_of_node]]
+    nodes: NDArray[np.bool_] = twin.silent | cut_off
+    return nodes
 
 
 class Frame:
     """A copy of what all sensors show at one moment of the twin."""
 
-    def __init__(self, twin: Twin, network: Network) -> None:
+    def __init__(self, twin: Twin, network: Network, sensors: Sensors | None = None) -> None:
+        sensors = sensors or Sensors()
         self.fleet = twin.fleet
         self.silent = twin.silent
+        self._skew_s = twin.conditions.clock_skew_s.copy()
         #: The columns of all GPUs by name in the contract; NaN where a model lacks the part.
-        self.gpus = _gpu_arrays(twin, network)
+        self.gpus = sensors.read(twin.conditions, _gpu_arrays(twin, network), GPUS_PER_NODE)
         self._xid = twin.xid.copy()
-        self._hosts = _host_arrays(twin, network)
+        self._hosts = sensors.read(twin.conditions, _host_arrays(twin, network), 1)
         self._job = [twin.workload.names[slot] for slot in twin.job_of_gpu]
         self._site_of_link = network.links.site
         self._link_names = network.links.names
@@ -58,10 +96,14 @@ class Frame:
         }
         self._rack_w = twin.rack_w.round(-1)
         self._rack_j = twin.rack_energy_j.round()
+        self._domains = twin.domains
+        self._domain_w = twin.domain_w.copy()
+        self._domain_j = twin.domain_energy_j.copy()
         self._inlet_c = twin.inlet_c.round(1)
 
     def node(self, node: int, ts: float) -> NodeReport:
-        """Return what the agent of node number ``node`` reads, stamped ``ts``."""
+        """Return what the agent of node number ``node`` reads, at ``ts`` if its clock is right."""
+        ts = self.node_time(node, ts)
         first = node * GPUS_PER_NODE
         part = slice(first, first + GPUS_PER_NODE)
         gpus = GpuColumns(ts=[ts] * GPUS_PER_NODE, gpu=list(range(GPUS_PER_NODE)))
@@ -75,6 +117,10 @@ class Frame:
         for name, values in self._hosts.items():
             setattr(host, name, [values[node].item()])
         return NodeReport(node=self.fleet.nodes[node], gpus=gpus, host=host)
+
+    def node_time(self, node: int, ts: float) -> float:
+        """Return what the clock of a node shows at ``ts``."""
+        return ts + float(self._skew_s[node])
 
     def links(self, site: int, ts: float) -> LinkColumns:
         """Return what the collector of site number ``site`` reads of the links that start there."""
@@ -102,15 +148,9 @@ class Frame:
         here = self.fleet.site_of_rack == site
         for rack in np.flatnonzero(here):
             yield f"{name}/{self.fleet.racks[rack].name}", self._rack_w[rack], self._rack_j[rack]
-        for row, racks in self._rows(site):
-            for side, share in SIDE_SHARE.items():
-                w, j = self._rack_w[racks].sum() * share, self._rack_j[racks].sum() * share
-                yield f"{name}/pdu-{row.lower()}-{side}", w, j
-        feeds_w = self._rack_w[here].sum() * FEED_LOSS
-        feeds_j = self._rack_j[here].sum() * FEED_LOSS
-        for side, share in SIDE_SHARE.items():
-            yield f"{name}/feed-{side}", feeds_w * share, feeds_j * share
-        yield f"{name}/utility", feeds_w * UTILITY_LOSS, feeds_j * UTILITY_LOSS
+        for domain in np.flatnonzero(self._domains.site == site):
+            path = f"{name}/{self._domains.names[domain]}"
+            yield path, self._domain_w[domain], self._domain_j[domain]
 
     def _zone_meters(self, site: int) -> Iterator[tuple[str, float]]:
         """Yield name and mean inlet temperature of the cooling zones of a site."""

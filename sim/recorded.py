@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from headroom.replay.recording import Recording
 from sim.demo import Stage, node_agents
 from sim.fleet import COMFORTABLE, GPUS_PER_NODE, NODES_PER_RACK, Fleet, Rack, inventory
-from sim.jobs import Load
-from sim.state import Twin
+from sim.training import Load
+from sim.twin import NO_FAILURES, Twin
+from sim.twin.state import AWAKE_BASE, AWAKE_SLOPE
 
 Array = NDArray[np.float64]
 
 SITE = "recorded"
-#: As in the twin: how far a GPU that works is awake.
-_AWAKE_BASE, _AWAKE_SLOPE = 0.2, 1.2
 _MOST_ACTIVITY = 1.5
 _DERATING = 0.8
 _NEVER, _NOTHING = np.zeros(1), np.zeros(1)
@@ -65,15 +64,14 @@ class RecordedTwin(Twin):
     def __init__(self, fleet: Fleet, demand: Demand, *, seed: int) -> None:
         self._demand = demand
         self._began_s = np.inf
-        super().__init__(fleet, seed=seed)
+        super().__init__(fleet, seed=seed, failures=NO_FAILURES)
 
     def begin(self) -> None:
         """Let the recording begin now."""
         self._began_s = self.now_s
 
-    def _place(self) -> None:
-        super()._place()
-        self.busy = np.ones_like(self.busy)
+    def _set_busy(self, busy: NDArray[np.bool_]) -> None:
+        super()._set_busy(np.ones_like(busy))
 
     def _work(self, load: Load) -> None:
         """Set the activity at which each GPU, at full clocks, draws its share of what is wanted."""
@@ -82,17 +80,16 @@ class RecordedTwin(Twin):
         wanted_w = np.zeros(len(self.fleet.nodes))
         if self.now_s >= self._began_s:
             wanted_w = self._demand.at(self.now_s - self._began_s)
+        # The host's share holds what the supplies lose of the GPUs' power, as it was a step ago.
         gpu_w = np.repeat((wanted_w - self.host_w) / GPUS_PER_NODE, GPUS_PER_NODE)
         rise_w = parts.static_w - parts.idle_w
-        waking = (gpu_w - parts.idle_w - _AWAKE_BASE * rise_w) / (
-            _AWAKE_SLOPE * rise_w + parts.dynamic_w
+        waking = (gpu_w - parts.idle_w - AWAKE_BASE * rise_w) / (
+            AWAKE_SLOPE * rise_w + parts.dynamic_w
         )
         awake = (gpu_w - parts.static_w) / parts.dynamic_w
-        activity = np.where(_AWAKE_BASE + _AWAKE_SLOPE * waking < 1.0, waking, awake)
+        activity = np.where(AWAKE_BASE + AWAKE_SLOPE * waking < 1.0, waking, awake)
         self.activity = activity.clip(0.0, _MOST_ACTIVITY)
-
-    def _misfortunes(self, dt_s: float) -> None:
-        """Nothing happens that the recording does not hold."""
+        self._awake = np.minimum(AWAKE_BASE + AWAKE_SLOPE * self.activity, 1.0)
 
 
 def make_recorded_fleet(nodes: int) -> Fleet:

@@ -3,7 +3,7 @@
 What they say to the server is what the agent on a real machine says. What a command would do is
 read from its environment instead:
 
-- ``TWIN_KIND``: a kind of ``sim.jobs``, whose load it has; ``finetune`` by default;
+- ``TWIN_KIND``: a kind of ``sim.training``, whose load it has; ``finetune`` by default;
 - ``TWIN_WORK_S``: how long it computes at full clocks with its whole batch; else a third of its
   walltime. Under a cap, throttled or on a smaller batch it takes longer;
 - ``TWIN_ACTIVITY``: its load, 1 being what a GPU is rated for; else drawn from its kind;
@@ -41,8 +41,9 @@ from headroom.work.contract import (
 )
 from sim.delivery import Gate
 from sim.fleet import GPUS_PER_NODE
-from sim.jobs import JOB_KINDS, JobKind
-from sim.state import Twin
+from sim.readings import unheard
+from sim.training import JOB_KINDS, JobKind
+from sim.twin import Twin
 
 __all__ = ["Machines", "WorkPolls"]
 
@@ -184,7 +185,8 @@ class Machines:
     def step(self, twin: Twin, dt_s: float) -> None:
         """Do what was ordered, and go on with what runs, ``dt_s`` after the last step."""
         with self._lock:
-            self._silent = {name for name, number in self._numbers.items() if twin.silent[number]}
+            silent = unheard(twin)
+            self._silent = {name for name, number in self._numbers.items() if silent[number]}
             for attempt in list(self._attempts.values()):
                 self._obey(twin, attempt)
                 if attempt.slot is not None:

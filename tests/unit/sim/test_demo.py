@@ -13,7 +13,7 @@ from headroom.contracts import TelemetryBatch
 from sim.demo import HISTORY_S, HISTORY_STEP_S, Demo, Settings, agent_specs
 from sim.enroll import AgentSpec, Server, Stopped, enroll
 from sim.fleet import make_fleet
-from sim.state import XidLine
+from sim.twin import XidLine
 from tests.unit.sim.fake_server import OPERATOR_TOKEN, FakeServer, serve
 
 

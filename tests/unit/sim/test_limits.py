@@ -10,7 +10,7 @@ from headroom.client import Refused, Unavailable
 from headroom.contracts import FieldError, Limit, LimitReport, LimitSet, LimitState
 from sim.fleet import GPUS_PER_NODE, make_fleet
 from sim.limits import SETTLES_S, LimitPolls, Limits
-from sim.state import Twin
+from sim.twin import Twin
 
 FLEET = make_fleet(gpus=64)
 NODES = {name: number for number, name in enumerate(FLEET.nodes)}

@@ -24,9 +24,9 @@ from headroom.work.contract import (
     WorkState,
 )
 from sim.fleet import GPUS_PER_NODE, make_fleet
-from sim.network import Network
 from sim.readings import Frame
-from sim.state import Twin
+from sim.twin import Twin
+from sim.twin.network import Network
 from sim.work import LOST_GPU, STOPPING_S, Machines, WorkPolls
 
 FLEET = make_fleet(gpus=64)

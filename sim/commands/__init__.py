@@ -1,0 +1,1 @@
+"""The commands of ``python -m sim`` that play: the matrix, one scenario, and traces."""
