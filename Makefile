@@ -18,12 +18,14 @@ run: $(VENV)/server.stamp
 test: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
+	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile $(ARGS)
 
 test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
+	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	$(BIN)/python -m pytest $(ARGS)
 

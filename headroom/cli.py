@@ -13,6 +13,7 @@ import click
 from headroom import __version__
 from headroom.errors import HeadroomError
 from headroom.jobs.commands import COMMANDS
+from headroom.matrix.command import matrix
 from headroom.options import FILE, machine_options, server_option, token_file_option
 from headroom.plan.groups import WrongUse
 
@@ -262,5 +263,6 @@ def plan(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+main.add_command(matrix)
 for _command in COMMANDS:
     main.add_command(_command)

@@ -3,49 +3,49 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
 
 import click
 
 from headroom import logs
 from headroom.client import HeadroomError
 from headroom.replay.formats import load as read_recording
-from headroom.settings import DEFAULT_SERVER, find_token
 from sim import demo, load
-from sim.enroll import Server, Stopped
+from sim.commands.shared import server_of, server_options, stop_on_signals
+from sim.enroll import Stopped
 from sim.recorded import recorded_stage
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+#: Commands that need the pure cores of policies and admission, by their modules. They are imported
+#: when they run: the demo, which goes on for months, does without.
+_LATER = {
+    "approaches": "sim.approaches.command",
+    "calibrate": "sim.commands.calibrate",
+    "matrix": "sim.commands.matrix",
+    "replay": "sim.commands.replay",
+    "scenario": "sim.commands.scenario",
+}
 
 
-def _server_options(command: Command) -> Command:
-    """Add what both commands need to find the server."""
-    for option in (
-        click.option(
-            "--token-file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="File with an API token that may edit the fleet and enroll agents "
-            "(else HEADROOM_TOKEN, else that of the demo on this machine).",
-        ),
-        click.option("--server", default=DEFAULT_SERVER, envvar="HEADROOM_URL", show_default=True),
-    ):
-        command = option(command)
-    return command
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_LATER])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _LATER:
+            found: click.Command = getattr(import_module(_LATER[cmd_name]), cmd_name)
+            return found
+        return super().get_command(ctx, cmd_name)
 
 
-@click.group()
+@click.group(cls=_Commands)
 def main() -> None:
     """A simulated GPU fleet that talks to a Headroom server as a real one does."""
     logs.set_up()
 
 
 @main.command("demo")
-@_server_options
+@server_options()
 @click.option("--gpus", type=click.IntRange(min=1), default=1536, show_default=True)
 @click.option(
     "--sample-s",
@@ -79,9 +79,9 @@ def run_demo(
 ) -> None:
     """Run the demo fleet until SIGTERM or Ctrl-C."""
     settings = demo.Settings(gpus=gpus, sample_s=sample_s, seed=seed, speed=speed, teams=teams)
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     try:
-        made = _server(server, token_file, connections=demo.CONNECTIONS)
+        made = server_of(server, token_file, connections=demo.CONNECTIONS)
         demo.Demo(made, settings, stop=stop).run()
     except Stopped:
         return
@@ -90,7 +90,7 @@ def run_demo(
 
 
 @main.command("recorded")
-@_server_options
+@server_options()
 @click.argument("recording", type=click.Path(exists=True, path_type=Path))
 @click.option("--run", help="Which run of the recording.  [default: the first]")
 @click.option(
@@ -113,12 +113,12 @@ def run_recorded(
 ) -> None:
     """Play a recording on a fleet whose agents obey limits, until SIGTERM or Ctrl-C."""
     settings = demo.Settings(sample_s=sample_s, seed=seed)
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     try:
         stage = recorded_stage(
             read_recording(recording, run=run), feed_shares=feed_shares, seed=seed
         )
-        made = _server(server, token_file, connections=demo.CONNECTIONS)
+        made = server_of(server, token_file, connections=demo.CONNECTIONS)
         demo.Demo(made, settings, stop=stop, stage=stage).run()
     except Stopped:
         return
@@ -127,7 +127,7 @@ def run_recorded(
 
 
 @main.command("load")
-@_server_options
+@server_options()
 @click.option("--gpus", type=click.IntRange(min=1), required=True)
 @click.option("--sample-s", type=click.FloatRange(min=0.01), default=10.0, show_default=True)
 @click.option(
@@ -172,29 +172,13 @@ def run_load(
         max_batches=max_batches,
     )
     try:
-        made = _server(server, token_file, connections=threads + 1)
-        result = load.Load(made, settings, stop=_stop_on_signals()).run()
+        made = server_of(server, token_file, connections=threads + 1)
+        result = load.Load(made, settings, stop=stop_on_signals()).run()
     except HeadroomError as exc:
         raise click.ClickException(str(exc)) from exc
     click.echo(json.dumps(result))
     if result["batches_stored"] != result["batches_made"]:
         raise SystemExit(1)
-
-
-def _server(url: str, token_file: Path | None, *, connections: int) -> Server:
-    return Server(url, find_token(token_file, demo_server=url), connections=connections)
-
-
-def _stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
-
-    def ask(_signum: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, ask)
-    signal.signal(signal.SIGINT, ask)
-    return stop
 
 
 if __name__ == "__main__":

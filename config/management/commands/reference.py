@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from headroom.contracts import ErrorBody, TelemetryAck, TelemetryBatch
 from headroom.jobs.schema import job_spec_schema
+from headroom.matrix.schema import scenario_schema
 
 FOLDER: Path = settings.BASE_DIR / "docs" / "reference"
 
@@ -44,6 +45,11 @@ def job_schema() -> str:
     return _written(job_spec_schema())
 
 
+def scenarios_schema() -> str:
+    """Return the JSON schema of a scenario."""
+    return _written(scenario_schema())
+
+
 def _written(schema: dict[str, Any]) -> str:
     return (
         msgspec.json.format(msgspec.json.encode(schema, order="sorted"), indent=2).decode() + "\n"
@@ -54,6 +60,7 @@ PAGES = {
     "openapi.yaml": openapi,
     "telemetry-batch.schema.json": telemetry_schema,
     "job-spec.schema.json": job_schema,
+    "scenario.schema.json": scenarios_schema,
 }
 
 

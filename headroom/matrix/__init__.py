@@ -1,0 +1,1 @@
+"""The constraint matrix: scenarios, what is expected of a run, and results."""
