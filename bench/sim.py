@@ -26,6 +26,8 @@ SEED = 7
 #: The pace of a day shows in these steps; jobs of all ages run from the start.
 DAY_STEPS = 6000
 CEILING_BLOCKS = 12
+#: So often sensors of links are read, and have to be moved on.
+READ_EVERY_S = 5.0
 LARGE_STEP_S = 10.0
 LARGE_STEPS = 60
 WARM_UP_STEPS = 60
@@ -74,9 +76,11 @@ class _Stepper:
         self._step_s = step_s
 
     def go(self, steps: int) -> Twin:
-        for _ in range(steps):
+        read_every = max(1, round(READ_EVERY_S / self._step_s))
+        for step in range(steps):
             self.twin.advance(self._step_s)
-            self._network.advance(self._step_s)
+            if step % read_every == 0:
+                self._network.advance(read_every * self._step_s)
         return self.twin
 
     def measure(self, steps: int) -> tuple[float, float]:
