@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from admission.core import reserve
 from admission.core.cycle import Decisions
-from admission.core.snapshot import Snapshot
+from admission.core.snapshot import Snapshot, Tuning
 from sim.approaches import deciding
 
 __all__ = ["APPROACHES", "NAMES", "Approach", "approach"]
@@ -44,6 +44,8 @@ class Approach:
     retired_rules: tuple[str, ...] = ()
     #: how what jobs reserve comes down
     reserve: reserve.Rules = field(default_factory=reserve.Rules)
+    #: how the cycle of admission weighs and bounds
+    tuning: Tuning = field(default_factory=Tuning)
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """Return who starts now."""
@@ -107,9 +109,10 @@ APPROACHES = (
     Approach(
         name="tuned",
         title="All together, for scarce power",
-        said="the same, but jobs start capped; what they reserve comes down sooner and to 3 % "
-        "above what they drew, not 10 %; and the rule that lets nothing start on a site above 85 % "
-        "of its power is retired: admission holds the budget itself",
+        said="the same, but jobs start capped; after 20 s they reserve what they draw half of the "
+        "time, and no margin, so that what many draw at once is left to smaller batches; room is "
+        "kept for one blocked job, not four; and the rule that lets nothing start on a site above "
+        "85 % of its power is retired: admission holds the budget itself",
         starts=deciding.under_caps,
         enforces_budgets=True,
         responds=True,
@@ -118,7 +121,8 @@ APPROACHES = (
         caps=True,
         follows_rules=True,
         retired_rules=("autoscaling-gate",),
-        reserve=reserve.Rules(warm_up_s=120.0, halves_in_s=60.0, margin=0.03),
+        reserve=reserve.Rules(warm_up_s=20.0, halves_in_s=10.0, quantile=0.5, margin=0.0),
+        tuning=Tuning(reservations=1),
     ),
 )
 

@@ -102,7 +102,7 @@ class Run:
 
 def policy_of(chosen: Approach) -> Policy:
     """Return the policy under which a world follows an approach."""
-    policy = Policy(name=chosen.name, approach=chosen, reserve=chosen.reserve)
+    policy = Policy(name=chosen.name, approach=chosen, reserve=chosen.reserve, tuning=chosen.tuning)
     if not chosen.follows_rules:
         return replace(policy, rules=(), playbooks={})
     kept = tuple(rule for rule in policy.rules if rule.name not in chosen.retired_rules)

@@ -16,7 +16,7 @@ from headroom.matrix.result import (
 )
 from headroom.matrix.scenario import Scenario
 from sim.scenarios.faults import spans
-from sim.scenarios.measures import against
+from sim.scenarios.measures import against, in_order
 from sim.scenarios.played import Played
 
 __all__ = ["Broken", "Outcome", "cell_of", "not_run"]
@@ -74,7 +74,7 @@ def cell_of(scenario: Scenario, seed: int, runs: Sequence[Outcome], baseline: Ou
         verdict=verdict_of_checks(checks),
         why=why_of_checks(checks),
         checks=checks,
-        measures=measures,
+        measures=in_order(measures),
         series=list(first.series),
         spans=spans(scenario),
         log=first.log,
@@ -102,4 +102,4 @@ def _spread(runs: Sequence[Played]) -> Measure:
     work = [each.work_gpu_s for each in runs]
     value = (max(work) - min(work)) / max(work) if len(work) > 1 and max(work) > 0 else None
     said = f"work done, over {len(runs)} runs" if len(work) > 1 else "it was run once"
-    return Measure(name="repeat_spread_share", value=value, unit="", said=said)
+    return Measure(name="repeat_spread_share", value=value, unit="share", said=said)

@@ -6,6 +6,7 @@ without faults (the *baseline*), which scenarios of the same fleet, load and len
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import time
@@ -84,7 +85,10 @@ def run_matrix(
         kind=SubjectKind.POLICY,
         at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         cells=cells,
-        machine={"system": platform.platform(), "processors": platform.processor() or "unknown"},
+        machine={
+            "system": platform.platform(),
+            "processors": f"{os.cpu_count()} of {platform.machine()}",
+        },
         versions={"python": platform.python_version(), "numpy": version("numpy")},
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headroom.matrix.expect import Condition, mean_between, recovered_after_s, window_of
-from headroom.matrix.result import Measure, Series
+from headroom.matrix.result import Better, Measure, Series
 from headroom.matrix.scenario import Period, Scenario
 from sim.scenarios.played import Played
 from sim.world.record import Decision, JobOutcome, Record
@@ -81,9 +81,32 @@ _LOG_LINES = 200
 RELAPSE_S = 300.0
 
 
+#: These come first in reports.
+_TELLING = ("throughput_loss_share", "over_budget_s", "unexpected_throttle_gpu_h", "recovery_s")
+#: Of most measures less is better.
+_BETTER = {
+    "work_gpu_h": Better.HIGHER,
+    "energy_kwh": Better.NEITHER,
+    "hottest_gpu_c": Better.NEITHER,
+    "pauses": Better.NEITHER,
+}
+
+
 def _measure(name: str, value: float | None, said: str = "") -> Measure:
     known = value is not None and not math.isnan(value)
-    return Measure(name=name, value=value if known else None, unit=MEASURES[name][0], said=said)
+    return Measure(
+        name=name,
+        value=value if known else None,
+        unit="share" if name.endswith("_share") else MEASURES[name][0],
+        said=said,
+        better=_BETTER.get(name, Better.LOWER),
+    )
+
+
+def in_order(measures: Iterable[Measure]) -> list[Measure]:
+    """Return measures with the most telling ones first."""
+    place = {name: number for number, name in enumerate(_TELLING)}
+    return sorted(measures, key=lambda each: place.get(each.name, len(place)))
 
 
 # --- Series --------------------------------------------------------------------------------------

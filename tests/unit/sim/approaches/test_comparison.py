@@ -42,8 +42,8 @@ def single(setup: Setup) -> Run:
 
 
 @pytest.fixture(scope="module")
-def tuned(setup: Setup) -> Run:
-    return run(setup, approach("tuned"), seed=1)
+def together(setup: Setup) -> Run:
+    return run(setup, approach("all-together"), seed=1)
 
 
 def test_the_single_queue_runs_into_the_protections(single: Run) -> None:
@@ -54,8 +54,8 @@ def test_the_single_queue_runs_into_the_protections(single: Run) -> None:
     assert figures.rack_peak_share > 1.0
 
 
-def test_all_together_stays_within_the_budgets(single: Run, tuned: Run) -> None:
-    figures = tuned.figures
+def test_all_together_stays_within_the_budgets(single: Run, together: Run) -> None:
+    figures = together.figures
     assert figures.over_budget_s == 0.0
     assert figures.unexpected_throttle_gpu_h <= 0.05 * single.figures.unexpected_throttle_gpu_h
     assert 0.0 < figures.rack_peak_share <= 1.0
@@ -158,9 +158,9 @@ def test_the_docs_tell_of_the_default_jobs() -> None:
 # --- Anchors --------------------------------------------------------------------------------------
 
 
-def test_what_is_avoided_is_told_by_cause(single: Run, tuned: Run) -> None:
+def test_what_is_avoided_is_told_by_cause(single: Run, together: Run) -> None:
     assert "not run by heat" in tapas([single.figures]).here
-    own = msgspec.structs.replace(tuned.figures, approach="all-together")
+    own = together.figures
     here = tapas([single.figures, own]).here
     assert "none occurred by heat" in here
     assert "100.0 % by power brakes" in here
