@@ -6,7 +6,6 @@ told without a fleet, or a :class:`SpecError` that says where, why, and what to 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headroom.contracts import FieldError
+from headroom.documents import closest, field_names, placed, refusal, told
 from headroom.errors import HeadroomError
 from headroom.jobs import rules, spec, yaml_values
 from headroom.jobs.spec import JobSpec
@@ -37,8 +37,6 @@ YAML = "application/yaml"
 _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 
 _DOCUMENT = "see docs/reference/job-spec.md"
-#: The field that a message of the decoder names, besides the path.
-_NAMED = re.compile(r"(?:unknown|required) field `(\w+)`")
 #: What a pattern asks for, in words.
 _IN_WORDS = {
     spec.SLUG: "small letters, digits, '.', '_' and '-', a letter or digit first and last",
@@ -49,7 +47,7 @@ _IN_WORDS = {
     spec.VARIABLE: "letters, digits and '_', no digit first",
     spec.NO_NUL: "no NUL character",
 }
-_PATTERN = re.compile(r"Expected `str` matching regex (.*)")
+_FIELDS = field_names(spec)
 
 
 class SpecError(HeadroomError, ValueError):
@@ -57,13 +55,7 @@ class SpecError(HeadroomError, ValueError):
 
     def __init__(self, problems: list[FieldError]) -> None:
         self.problems = problems
-        super().__init__("; ".join(map(_told, problems)))
-
-
-def _told(problem: FieldError) -> str:
-    place = f"{problem.field}: " if problem.field else ""
-    hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{place}{problem.message}{hint}"
+        super().__init__("; ".join(map(told, problems)))
 
 
 def read(body: bytes, content_type: str = JSON) -> JobSpec:
@@ -154,53 +146,22 @@ def _from_yaml(body: bytes) -> JobSpec:
     try:
         return convert(values)
     except SpecError as error:
-        raise SpecError([_placed(each, places) for each in error.problems]) from error
-
-
-def _placed(problem: FieldError, places: dict[str, yaml_values.Place]) -> FieldError:
-    """Return ``problem`` with the line of its field, or of what it should stand in."""
-    path = problem.field
-    while path and path not in places:
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    line, _ = places.get(path, (1, 1))
-    return msgspec.structs.replace(problem, message=f"line {line}: {problem.message}")
+        raise SpecError([placed(each, places) for each in error.problems]) from error
 
 
 def refused_by_decoder(error: msgspec.ValidationError) -> SpecError:
     """Return what the decoder found, with the path of the field."""
-    message, _, place = str(error).partition(" - at ")
-    path = place.rpartition("`$")[2].strip("`").lstrip(".")
-    named = _NAMED.search(message)
-    if named:
-        path = f"{path}.{named[1]}".lstrip(".")
-    pattern = _PATTERN.fullmatch(message)
-    if pattern:
-        message = f"has to be {_IN_WORDS.get(_unquoted(pattern[1]), pattern[1])}"
-    return _error("invalid_field", message, _hint(message, named), path)
+    found = refusal(error, _IN_WORDS)
+    return _error("invalid_field", found.message, _hint(found.message, found.unknown), found.path)
 
 
-def _unquoted(text: str) -> str:
-    """Return the pattern that the decoder shows as Python would write it."""
-    return text[1:-1].replace("\\\\", "\\")
-
-
-def _hint(message: str, named: re.Match[str] | None) -> str:
-    if named and "unknown" in message:
-        close = difflib.get_close_matches(named[1], _FIELDS, n=1)
-        return f"do you mean `{close[0]}`?" if close else _DOCUMENT
+def _hint(message: str, unknown: str) -> str:
+    if unknown:
+        close = closest(unknown, _FIELDS)
+        return f"do you mean `{close}`?" if close else _DOCUMENT
     if message.startswith("Expected `str`, got"):
         return "put it in quotes"
     return _DOCUMENT
-
-
-_FIELDS = sorted(
-    {
-        name
-        for each in vars(spec).values()
-        if isinstance(each, type) and issubclass(each, msgspec.Struct)
-        for name in each.__struct_encode_fields__
-    }
-)
 
 
 def _error(code: str, message: str, hint: str, field: str = "") -> SpecError:

@@ -5,8 +5,6 @@ One of two things comes of it: a checked document, or an error that names line, 
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headroom.contracts import FieldError
+from headroom.documents import closest, field_names, placed, refusal, told
 from headroom.errors import HeadroomError
 from headroom.jobs import yaml_values
 from headroom.matrix import scenario as words
@@ -37,8 +36,7 @@ __all__ = ["MOST_BYTES", "ScenarioError", "load", "read"]
 MOST_BYTES = 256 * 1024
 
 _DOCUMENT = "see docs/reference/scenarios.md"
-_NAMED = re.compile(r"(?:unknown|required) field `(\w+)`")
-_PATTERN = re.compile(r"Expected `str` matching regex (.*)")
+_FIELDS = field_names(words)
 _IN_WORDS = {
     words.NAME: "small letters, digits and '-', a letter or digit first and last",
     words.SERIES: "small letters, digits and '_', a letter first",
@@ -56,13 +54,7 @@ class ScenarioError(HeadroomError, ValueError):
     def __init__(self, problems: list[FieldError], source: str = "") -> None:
         self.problems = problems
         prefix = f"{source}: " if source else ""
-        super().__init__("\n".join(prefix + _told(each) for each in problems))
-
-
-def _told(problem: FieldError) -> str:
-    place = f"{problem.field}: " if problem.field else ""
-    hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{place}{problem.message}{hint}"
+        super().__init__("\n".join(prefix + told(each) for each in problems))
 
 
 def load(path: Path) -> Scenario:
@@ -94,7 +86,7 @@ def read(body: bytes, *, source: str = "") -> Scenario:
         raise ScenarioError([problem], source) from error
     found, problems = _converted(values)
     if found is None or problems:
-        raise ScenarioError([_placed(each, places) for each in problems], source)
+        raise ScenarioError([placed(each, places) for each in problems], source)
     return found
 
 
@@ -106,32 +98,16 @@ def _converted(values: Any) -> tuple[Scenario | None, list[FieldError]]:
     return found, list(_problems_of(found))
 
 
-def _placed(problem: FieldError, places: dict[str, yaml_values.Place]) -> FieldError:
-    """Return ``problem`` with the line of its field, or of what it should stand in."""
-    path = problem.field
-    while path and path not in places:
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    line, _ = places.get(path, (1, 1))
-    return msgspec.structs.replace(problem, message=f"line {line}: {problem.message}")
-
-
 def _refused_by_decoder(error: msgspec.ValidationError) -> FieldError:
-    message, _, place = str(error).partition(" - at ")
-    path = place.rpartition("`$")[2].strip("`").lstrip(".")
-    named = _NAMED.search(message)
-    if named:
-        path = f"{path}.{named[1]}".lstrip(".")
-    pattern = _PATTERN.fullmatch(message)
-    if pattern:
-        text = pattern[1][1:-1].replace("\\\\", "\\")
-        message = f"has to be {_IN_WORDS.get(text, text)}"
-    return _problem("invalid_field", message, _hint(message, named), path)
+    found = refusal(error, _IN_WORDS)
+    hint = _hint(found.message, found.unknown)
+    return _problem("invalid_field", found.message, hint, found.path)
 
 
-def _hint(message: str, named: re.Match[str] | None) -> str:
-    if named and "unknown" in message:
-        close = difflib.get_close_matches(named[1], _FIELDS, n=1)
-        return f"do you mean `{close[0]}`?" if close else _DOCUMENT
+def _hint(message: str, unknown: str) -> str:
+    if unknown:
+        close = closest(unknown, _FIELDS)
+        return f"do you mean `{close}`?" if close else _DOCUMENT
     if message.startswith("Expected `str`, got"):
         return "write a text; a length of time has a unit, such as 90s"
     if message.startswith("Invalid enum value"):
@@ -144,18 +120,8 @@ def _enum_hint(message: str) -> str:
     values = [
         str(each) for kind in (FaultKind, words.Level, words.Period, words.Runner) for each in kind
     ]
-    close = difflib.get_close_matches(given, values, n=1)
-    return f"do you mean {close[0]}?" if close else _DOCUMENT
-
-
-_FIELDS = sorted(
-    {
-        name
-        for each in vars(words).values()
-        if isinstance(each, type) and issubclass(each, msgspec.Struct)
-        for name in each.__struct_encode_fields__
-    }
-)
+    close = closest(given, values)
+    return f"do you mean {close}?" if close else _DOCUMENT
 
 
 def _problem(code: str, message: str, hint: str, field: str = "") -> FieldError:

@@ -1,0 +1,74 @@
+"""What readers of documents share: what is wrong in one, where, and in whose words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import msgspec
+
+from headroom.contracts import FieldError
+from headroom.jobs.yaml_values import Place
+
+__all__ = ["Refusal", "closest", "field_names", "placed", "refusal", "told"]
+
+#: The field that a message of the decoder names, besides the path.
+_NAMED = re.compile(r"(unknown|required) field `(\w+)`")
+_PATTERN = re.compile(r"Expected `str` matching regex (.*)")
+
+
+class Refusal(NamedTuple):
+    """What the decoder found: where, and what. ``unknown`` is a field that is none; or empty."""
+
+    path: str
+    message: str
+    unknown: str
+
+
+def refusal(error: msgspec.ValidationError, in_words: Mapping[str, str]) -> Refusal:
+    """Return what the decoder found. ``in_words`` says what patterns ask for."""
+    message, _, place = str(error).partition(" - at ")
+    path = place.rpartition("`$")[2].strip("`").lstrip(".")
+    named = _NAMED.search(message)
+    if named:
+        path = f"{path}.{named[2]}".lstrip(".")
+    pattern = _PATTERN.fullmatch(message)
+    if pattern:
+        # The decoder shows it as Python would write it.
+        text = pattern[1][1:-1].replace("\\\\", "\\")
+        message = f"has to be {in_words.get(text, pattern[1])}"
+    return Refusal(path, message, named[2] if named and named[1] == "unknown" else "")
+
+
+def placed(problem: FieldError, places: Mapping[str, Place]) -> FieldError:
+    """Return ``problem`` with the line of its field, or of what it should stand in."""
+    path = problem.field
+    while path and path not in places:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    line, _ = places.get(path, (1, 1))
+    return msgspec.structs.replace(problem, message=f"line {line}: {problem.message}")
+
+
+def told(problem: FieldError) -> str:
+    """Return a problem as one line: place, what is wrong, and the way out."""
+    place = f"{problem.field}: " if problem.field else ""
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{place}{problem.message}{hint}"
+
+
+def field_names(module: ModuleType) -> list[str]:
+    """Return the names of all fields of a module's structs, in order."""
+    structs = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    ]
+    return sorted({name for each in structs for name in each.__struct_encode_fields__})
+
+
+def closest(given: str, known: Sequence[str]) -> str:
+    """Return the known word that ``given`` was probably meant to be; empty: none."""
+    return next(iter(difflib.get_close_matches(given, known, n=1)), "")
