@@ -181,6 +181,8 @@ TELEMETRY_MINUTE_DAYS = env.decimal("TELEMETRY_MINUTE_DAYS", 90.0, at_least=1)
 #: And for roll-ups by hour, days.
 TELEMETRY_HOUR_HOT_DAYS = env.decimal("TELEMETRY_HOUR_HOT_DAYS", 35.0, at_least=1)
 TELEMETRY_HOUR_DAYS = env.decimal("TELEMETRY_HOUR_DAYS", 1826.0, at_least=1)
+#: Events that are over (throttling, Xid and memory errors, lemons, limits) are kept for this long.
+TELEMETRY_EVENT_DAYS = env.decimal("TELEMETRY_EVENT_DAYS", 400.0, at_least=1)
 #: The cold tier: a folder, or s3://bucket/prefix. Empty: ``cold`` in the state folder.
 TELEMETRY_COLD_URL = env.string("TELEMETRY_COLD_URL", "")
 #: Width of one partition of the sample tables, min. 0: by the size of the fleet, 60 to 10.
@@ -198,6 +200,18 @@ TELEMETRY_MAX_ROWS_PER_S_PER_AGENT = env.integer(
 TELEMETRY_BURST_ROWS_PER_AGENT = env.integer(
     "TELEMETRY_BURST_ROWS_PER_AGENT", 2_000_000, at_least=1
 )
+#: And for each node that it speaks for, up to that.
+TELEMETRY_MAX_ROWS_PER_S_PER_NODE = env.integer(
+    "TELEMETRY_MAX_ROWS_PER_S_PER_NODE", 1_000, at_least=1
+)
+TELEMETRY_BURST_ROWS_PER_NODE = env.integer("TELEMETRY_BURST_ROWS_PER_NODE", 200_000, at_least=1)
+#: Reports on a job are taken from its nodes until so long after it has ended, s.
+TELEMETRY_JOB_GRACE_S = env.decimal("TELEMETRY_JOB_GRACE_S", 300.0, at_least=0)
+#: Names of jobs that Headroom did not place which one agent may bring, and mounts of one node.
+TELEMETRY_MAX_JOB_NAMES_PER_AGENT = env.integer(
+    "TELEMETRY_MAX_JOB_NAMES_PER_AGENT", 10_000, at_least=0
+)
+TELEMETRY_MAX_MOUNTS_PER_NODE = env.integer("TELEMETRY_MAX_MOUNTS_PER_NODE", 200, at_least=1)
 #: Labels of remote write and OTLP that may name a node, the most trusted first.
 TELEMETRY_NODE_LABELS = env.strings(
     "TELEMETRY_NODE_LABELS",
@@ -333,6 +347,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "policies.headroom.tasks.score_forecasts",
         "schedule": 60.0,
         "options": {"expires": 60.0},
+    },
+    "forget-events": {
+        "task": "telemetry.tasks.forget_events",
+        "schedule": 600.0,
+        "options": {"expires": 600.0},
     },
     "cold-files": {
         "task": "telemetry.tasks.keep_cold_files",

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headroom.contracts import BatchError, LinkColumns, MeterColumns, NodeReport, TelemetryBatch
+from headroom.contracts import (
+    BatchError,
+    LinkColumns,
+    MeterColumns,
+    NodeReport,
+    TelemetryBatch,
+    TooManyRows,
+)
 from headroom.contracts import blocks as blocks_of
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
 
@@ -18,6 +25,14 @@ class OutOfScope(BatchError):
 
 class UnknownName(BatchError):
     """The batch names something that the inventory does not have."""
+
+
+class ForeignJob(BatchError):
+    """The batch names a job that does not run on the agent's nodes. That costs its row alone."""
+
+
+class TooManyBootIds(BatchError):
+    """The agent has begun too many lives."""
 
 
 def check_agent(batch: TelemetryBatch, scope: AgentScope) -> None:
@@ -158,3 +173,57 @@ def foreign(kind: str, name: str, field: str, scope: AgentScope) -> OutOfScope:
         field=field,
         hint=f"add the {kind}'s node or site to the agent's scope on the Agents page",
     )
+
+
+def foreign_job(name: str, scope: AgentScope) -> ForeignJob:
+    """Return the error of speaking for a job that runs elsewhere, or that nobody knows."""
+    return ForeignJob(
+        "foreign_job",
+        f"agent {scope.name!r} may not speak for job {name!r}: it is not placed on its nodes",
+        hint="report on jobs from where they run; an agent of another scheduler's jobs, or of a"
+        " replay, is enrolled with any_job",
+    )
+
+
+def too_many_jobs(name: str, scope: AgentScope, most: int) -> BatchError:
+    """Return the error of naming one job more than an agent may bring into being."""
+    return BatchError(
+        "too_many_names",
+        f"agent {scope.name!r} has named {most} jobs that Headroom did not place, and may not name"
+        f" {name[:100]!r} too",
+        hint="name what runs, not each try of it; or raise TELEMETRY_MAX_JOB_NAMES_PER_AGENT",
+    )
+
+
+def too_many_mounts(name: str, most: int) -> BatchError:
+    """Return the error of naming one mount more than a node may have."""
+    return BatchError(
+        "too_many_names",
+        f"the node has {most} mounts already, and may not have {name[:100]!r} too",
+        hint="probe fewer of them, or raise TELEMETRY_MAX_MOUNTS_PER_NODE",
+    )
+
+
+def names_at_once(names: int, most: int) -> TooManyRows:
+    """Return the error of a batch with too many names of jobs and mounts."""
+    return TooManyRows(
+        "too_many_names",
+        f"{names} names of jobs and mounts in one batch; at most {most} are taken",
+        hint="send smaller batches",
+    )
+
+
+def too_many_boot_ids(scope: AgentScope, most: int) -> TooManyBootIds:
+    """Return the error of one boot_id more than an agent may have."""
+    return TooManyBootIds(
+        "too_many_boot_ids",
+        f"agent {scope.name!r} has used {most} boot_ids within the time that samples are kept",
+        field="boot_id",
+        hint="keep the spool on a disk that outlives the agent, so that its boot_id stays",
+    )
+
+
+def at(error: BatchError, field: str) -> BatchError:
+    """Return ``error`` as one of ``field``."""
+    told = error.error
+    return type(error)(told.code, told.message, field=field, hint=told.hint)

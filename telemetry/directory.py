@@ -7,11 +7,14 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+
+import numpy as np
 
 from accounts import tokens
 from fleet.snapshot import FleetArrays
 from telemetry.models import Agent, ScopeGeneration
+from telemetry.ways_in.rate import Share, share_of
 
 #: A revoked token or a narrowed scope takes effect in every process within this time.
 SCOPE_MAX_AGE_S = 2.0
@@ -25,6 +28,8 @@ class AgentScope:
     name: str
     node_ids: frozenset[int]
     site_ids: frozenset[int]
+    #: whether it may report on jobs that are not placed on its nodes
+    any_job: bool = False
 
     def holds(self, *, node_id: int | None, site_id: int) -> bool:
         """Say whether something on ``node_id`` (None: on no node) at ``site_id`` is in scope."""
@@ -92,15 +97,16 @@ def _load_tokens() -> dict[bytes, _Token]:
     nodes = _grouped(Agent.nodes.through.objects.values_list("agent_id", "node_id"))
     sites = _grouped(Agent.sites.through.objects.values_list("agent_id", "site_id"))
     agents = Agent.objects.usable().values_list(
-        "pk", "name", "digest", "previous_digest", "previous_until"
+        "pk", "name", "any_job", "digest", "previous_digest", "previous_until"
     )
     found: dict[bytes, _Token] = {}
-    for pk, name, digest, previous, until in agents:
+    for pk, name, any_job, digest, previous, until in agents:
         scope = AgentScope(
             agent_id=pk,
             name=name,
             node_ids=frozenset(nodes.get(pk, ())),
             site_ids=frozenset(sites.get(pk, ())),
+            any_job=any_job,
         )
         found[bytes(digest)] = _Token(scope)
         if previous is not None and until is not None:
@@ -185,6 +191,18 @@ class Names:
             lambda: (self._site_of_rack(int(fleet.nodes.rack[target])), target),
         )[kind]()
         return KnownThing(int(meters.ids[row]), self._node_id(node), site_id)
+
+    def share_of(self, scope: AgentScope) -> Share:
+        """Return how much an agent may send, by the nodes that it may speak for."""
+        at_sites = sum(self._nodes_by_site.get(site, 0) for site in scope.site_ids)
+        return share_of(len(scope.node_ids) + at_sites)
+
+    @cached_property
+    def _nodes_by_site(self) -> dict[int, int]:
+        fleet = self._fleet
+        sites = fleet.sites.ids[fleet.racks.site[fleet.nodes.rack]]
+        ids, counts = np.unique(sites, return_counts=True)
+        return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
     def _site_of_rack(self, rack: int) -> int:
         return int(self._fleet.sites.ids[self._fleet.racks.site[rack]])

@@ -21,7 +21,6 @@ from fleet import locks, snapshot
 from telemetry import metrics, rows, samples, sql, stream
 from telemetry.frame import KINDS, FrameWriter
 from telemetry.limits import store as limits
-from telemetry.models import ReportedJob
 from telemetry.positions import Position, TooFarAhead
 from telemetry.rollups import marks
 from telemetry.rows import Directory, Gathered, Mount
@@ -102,7 +101,7 @@ class Drain:
 
     def _gather(self, cursor: psycopg.Cursor[Any], fresh: list[Message]) -> Gathered:
         packed = [message.packed for message in fresh]
-        self._learn_jobs(rows.job_names(packed))
+        self._learn_jobs(cursor, rows.job_names(packed))
         self._learn_mounts(cursor, rows.mounts(packed))
         pairs = [(message.packed, message.received_at) for message in fresh]
         gathered = rows.gather(pairs, self._directory(snapshot.current()))
@@ -120,13 +119,9 @@ class Drain:
         }
         return Directory(known_ids, self._jobs, self._mounts)
 
-    def _learn_jobs(self, names: set[str]) -> None:
-        self._jobs.update(_job_ids(names - self._jobs.keys()))
+    def _learn_jobs(self, cursor: psycopg.Cursor[Any], names: set[str]) -> None:
         if unknown := names - self._jobs.keys():
-            ReportedJob.objects.bulk_create(
-                [ReportedJob(name=name) for name in sorted(unknown)], ignore_conflicts=True
-            )
-            self._jobs.update(_job_ids(unknown))
+            self._jobs.update(sql.load_jobs(cursor, unknown))
 
     def _learn_mounts(self, cursor: psycopg.Cursor[Any], mounts: set[Mount]) -> None:
         if unknown := mounts - self._mounts.keys():
@@ -146,12 +141,6 @@ class Drain:
     def keep(self) -> None:
         """Leave behind what the next drain of the shard would else have to make again."""
         self._throttling.keep()
-
-
-def _job_ids(names: set[str]) -> dict[str, int]:
-    if not names:
-        return {}
-    return dict(ReportedJob.objects.filter(name__in=names).values_list("name", "pk"))
 
 
 def _cursor() -> psycopg.Cursor[Any]:

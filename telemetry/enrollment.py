@@ -20,11 +20,15 @@ from telemetry.models import Agent
 
 @dataclass(frozen=True, slots=True)
 class Enrollment:
-    """An agent to enroll, with the names of the nodes and of the sites that it may speak for."""
+    """An agent to enroll, with the names of the nodes and of the sites that it may speak for.
+
+    ``any_job``: it may report on jobs that are not placed there.
+    """
 
     name: str
     nodes: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
+    any_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def _enroll(actor: User | str, wanted: Sequence[Enrollment], rotate: bool) -> li
             one.agent.name,
             nodes=list(each.nodes),
             sites=list(each.sites),
+            any_job=each.any_job,
         )
     transaction.on_commit(directory.forget_scopes)
     return enrolled
@@ -125,11 +130,12 @@ def _save(wanted: Sequence[Enrollment], existing: dict[str, Agent]) -> list[Enro
     enrolled = []
     for each in wanted:
         agent = existing.get(each.name) or Agent(name=each.name)
+        agent.any_job = each.any_job
         secret = agent.renew_token()
         enrolled.append(Enrolled(agent, secret, created=agent.pk is None))
     Agent.objects.bulk_create(one.agent for one in enrolled if one.created)
     old = [one.agent for one in enrolled if not one.created]
-    Agent.objects.bulk_update(old, Agent.TOKEN_FIELDS)
+    Agent.objects.bulk_update(old, [*Agent.TOKEN_FIELDS, "any_job"])
     return enrolled
 
 
@@ -153,6 +159,18 @@ def _link(through: type[Model], old: Sequence[int], links: Iterable[tuple[int, s
     through._default_manager.bulk_create(
         through(agent_id=agent, **{field: target}) for agent, field, target in sorted(set(links))
     )
+
+
+def allow_any_job(actor: User | str, agent: Agent, allowed: bool) -> None:
+    """Let ``agent`` report on jobs that are not placed on its nodes, or no longer."""
+    with transaction.atomic():
+        before = Agent.objects.select_for_update().get(pk=agent.pk).any_job
+        agent.any_job = allowed
+        if before == allowed:
+            return
+        agent.save(update_fields=["any_job"])
+        audit.record(actor, "agent.any_job", agent.name, before=before, after=allowed)
+        transaction.on_commit(directory.forget_scopes)
 
 
 def rotate(actor: User | str, agent: Agent, *, grace: timedelta = timedelta()) -> str:

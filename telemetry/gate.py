@@ -52,6 +52,7 @@ class Gate:
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
         try:
             scope = agent_of(environ.get("HTTP_AUTHORIZATION", ""))
+            intake.check_pace(scope)
             ack = intake.take(_batch(environ, body), scope, time.time())
         except Exception:
             # It is tried once more where what is wrong has an answer. Nothing is lost by that: a

@@ -10,10 +10,15 @@ from django.conf import settings
 
 from fleet import snapshot
 from headroom.contracts import TelemetryAck, TelemetryBatch
-from telemetry import checks, rows, stream, tasks
+from telemetry import checks, naming, rows, stream, tasks
 from telemetry.directory import AgentScope, names_of
 from telemetry.models import IngestPosition
+from telemetry.ways_in import rate
 from telemetry.ways_in.errors import Overloaded, too_fast
+
+#: What a refused body counts for: to go through it value by value takes far longer than to store
+#: it would.
+_BYTES_PER_ROW = 32
 
 
 def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> TelemetryAck:
@@ -25,7 +30,37 @@ def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Teleme
     checks.check_agent(batch, scope)
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)
+    naming.check_boot_id(scope, batch.boot_id)
+    naming.check(batch, packed, scope)
     return _append(message(batch, scope.agent_id, packed, received_at), scope)
+
+
+def check_pace(scope: AgentScope) -> None:
+    """Raise where the agent was told to wait: before what it sends is looked at."""
+    if wait_s := rate.wait_s(scope.agent_id):
+        raise too_fast(wait_s, _share(scope))
+
+
+def charge(scope: AgentScope, body_bytes: int) -> None:
+    """Count a body that costs work without going onto the stream against its agent's share.
+
+    Raises :class:`TooFast` where that is used up.
+    """
+    charge_rows(scope, body_bytes // _BYTES_PER_ROW + 1)
+
+
+def charge_rows(scope: AgentScope, rows: int) -> None:
+    """Count ``rows`` against the agent's share. Raises :class:`TooFast` where that is used up."""
+    share = _share(scope)
+    try:
+        stream.take_rows(scope.agent_id, rows, share)
+    except stream.TooFast as exc:
+        rate.hold(scope.agent_id, exc.wait_s)
+        raise too_fast(exc.wait_s, share) from None
+
+
+def _share(scope: AgentScope) -> rate.Share:
+    return names_of(snapshot.current()).share_of(scope)
 
 
 def message(
@@ -73,8 +108,9 @@ def _check_times(batch: TelemetryBatch, packed: rows.Packed, now: float) -> None
 
 def _append(message: stream.Message, scope: AgentScope) -> TelemetryAck:
     shard = stream.shard_of(scope.name)
+    share = _share(scope)
     try:
-        appended = stream.append(shard, message)
+        appended = stream.append(shard, message, share)
     except stream.Full:
         raise Overloaded(
             "backlog_full",
@@ -82,7 +118,8 @@ def _append(message: stream.Message, scope: AgentScope) -> TelemetryAck:
             hint="keep the batch and send it again; look whether a Celery worker runs",
         ) from None
     except stream.TooFast as exc:
-        raise too_fast(exc.wait_s) from None
+        rate.hold(scope.agent_id, exc.wait_s)
+        raise too_fast(exc.wait_s, share) from None
     if appended.wants_drain:
         tasks.drain.delay(shard)
     durable = appended.durable_seq

@@ -101,6 +101,9 @@ class Agent(models.Model):
         related_name="agents",
         help_text="The agent may speak for everything at these sites",
     )
+    any_job = models.BooleanField(
+        default=False, help_text="It may report on jobs that are not placed on its nodes"
+    )
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     hint = models.CharField(max_length=12, editable=False)
     previous_digest = models.BinaryField(max_length=32, null=True, editable=False)
@@ -240,6 +243,14 @@ class ReportedJob(models.Model):
     """A job that telemetry mentioned, by the name that the training loop gave it."""
 
     name = models.CharField(max_length=200, unique=True)
+    agent = models.ForeignKey(
+        Agent,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="named_jobs",
+        help_text="Who named it first; null: Headroom placed it, or nobody wrote it down",
+    )
+    seen_at = models.DateTimeField(db_default=Now(), help_text="To the day: when it was last named")
 
     def __str__(self) -> str:
         return self.name
@@ -250,6 +261,7 @@ class Mount(models.Model):
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="mounts")
     name = models.CharField(max_length=200)
+    seen_at = models.DateTimeField(db_default=Now(), help_text="To the day: when it last reported")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["node", "name"], name="mount_key")]

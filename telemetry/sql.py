@@ -57,6 +57,27 @@ WHERE agent.id = new.id
   AND (agent.last_seen_at IS NULL OR agent.last_seen_at <= new.last_seen_at)
 """
 
+_INSERT_JOBS = """
+INSERT INTO telemetry_reportedjob (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING
+"""
+
+_READ_JOBS = """
+SELECT name, id FROM telemetry_reportedjob
+JOIN unnest(%s::text[]) AS wanted (name) USING (name)
+"""
+
+# To the day: a name that is used all the time is written once in it. Somebody else may be at it.
+_SEEN_JOBS = """
+UPDATE telemetry_reportedjob AS job SET seen_at = now()
+FROM (
+    SELECT id FROM telemetry_reportedjob
+    WHERE id = ANY(%s::bigint[]) AND seen_at < now() - interval '1 day'
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS old WHERE job.id = old.id
+"""
+
+_SEEN_MOUNTS = _SEEN_JOBS.replace("telemetry_reportedjob", "telemetry_mount")
+
 # A node that was removed in between takes its mounts with it.
 _INSERT_MOUNTS = """
 INSERT INTO telemetry_mount (node_id, name)
@@ -147,13 +168,35 @@ def _position(mark: int, beyond: str) -> Position:
     return Position(mark, {int(seq) for seq in beyond.strip("{}").split(",") if seq})
 
 
+def load_jobs(cursor: Cursor[Any], names: set[str]) -> dict[str, int]:
+    """Return the ids of jobs by name, and note that they were named. One is made where new.
+
+    The web process has made those that nobody placed, as far as their agent may name them.
+    """
+    found = _read_jobs(cursor, names)
+    if new := names - found.keys():
+        cursor.execute(_INSERT_JOBS, _transposed([(name,) for name in sorted(new)], 1))
+        found |= _read_jobs(cursor, new)
+    cursor.execute(_SEEN_JOBS, _transposed([(pk,) for pk in found.values()], 1))
+    return found
+
+
+def _read_jobs(cursor: Cursor[Any], names: set[str]) -> dict[str, int]:
+    cursor.execute(_READ_JOBS, _transposed([(name,) for name in names], 1))
+    return dict(cursor.fetchall())
+
+
 def load_mounts(cursor: Cursor[Any], mounts: set[Mount]) -> dict[Mount, int]:
-    """Return the ids of ``mounts``, each made where new, but of those whose node is no more."""
+    """Return the ids of ``mounts``, each made where new, but of those whose node is no more.
+
+    Notes that they have reported.
+    """
     found = _read_mounts(cursor, mounts)
     if new := mounts - found.keys():
         rows = sorted((mount.node_id, mount.name) for mount in new)
         cursor.execute(_INSERT_MOUNTS, _transposed(rows, 2))
         found |= _read_mounts(cursor, new)
+    cursor.execute(_SEEN_MOUNTS, _transposed([(pk,) for pk in found.values()], 1))
     return found
 
 

@@ -167,6 +167,9 @@ class _Script:
         return link
 
 
+#: Stands for a share where none counts.
+_ANY = rate.Share(1, 1)
+
 _append_script = _Script(_APPEND)
 _remove_script = _Script(_REMOVE)
 _take_rows_script = _Script(rate.TAKE)
@@ -207,10 +210,10 @@ def backlog(shard: int) -> int:
     return connection().xlen(_stream(shard))
 
 
-def append(shard: int, message: Message, *, charge: bool = True) -> Appended:
+def append(shard: int, message: Message, share: rate.Share | None) -> Appended:
     """Append one message and look up how far the agent's batches are durable. One round trip.
 
-    Its rows count against the agent's share, unless ``charge`` is off. Raises :class:`Full` and
+    Its rows count against ``share``, the agent's, where one is given. Raises :class:`Full` and
     :class:`TooFast`, with nothing appended.
     """
     keys = [_stream(shard), _bytes(shard), _durable(shard), _draining(shard)]
@@ -222,8 +225,8 @@ def append(shard: int, message: Message, *, charge: bool = True) -> Appended:
             settings.TELEMETRY_MAX_BACKLOG_MB * 2**20,
             message.agent_id,
             DRAINING_TTL_S,
-            message.packed.rows if charge else 0,
-            *rate.limits(),
+            0 if share is None else message.packed.weight,
+            *(share or _ANY),
         ],
     )
     if found is None:
@@ -234,9 +237,9 @@ def append(shard: int, message: Message, *, charge: bool = True) -> Appended:
     return Appended(_seq_of(durable, message.boot_id), bool(wants_drain))
 
 
-def take_rows(agent_id: int, rows: int) -> None:
+def take_rows(agent_id: int, rows: int, share: rate.Share) -> None:
     """Count ``rows`` against the agent's share without appending. Raises :class:`TooFast`."""
-    found = _take_rows_script([rate.bucket_key(agent_id)], [rows, *rate.limits()])
+    found = _take_rows_script([rate.bucket_key(agent_id)], [rows, *share])
     if found is not None:
         raise TooFast(float(found))
 

@@ -14,7 +14,7 @@ from celery.signals import worker_shutting_down
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from telemetry import housekeeping, stream
+from telemetry import forgetting, housekeeping, stream
 from telemetry.drain import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Drain, only_one
 from telemetry.lemons import watch
 from telemetry.limits import store as limits
@@ -164,6 +164,14 @@ def keep_cold_files() -> None:
     with housekeeping.only_one() as held:
         if held:
             housekeeping.keep_cold_files(datetime.now(UTC))
+
+
+@shared_task
+def forget_events() -> None:
+    """Remove events past their retention, and names and positions that are of no use any more."""
+    with housekeeping.only_one() as held:
+        if held:
+            forgetting.forget(datetime.now(UTC), housekeeping.BUDGET_S)
 
 
 @shared_task

@@ -5,3 +5,10 @@ class JobsConfig(AppConfig):
     name = "admission.jobs"
     label = "admission_jobs"
     verbose_name = "Jobs"
+
+    def ready(self) -> None:
+        from admission.jobs.places import Places
+        from telemetry import placed
+
+        # Agents may report on jobs that are placed on their nodes.
+        placed.provide(Places())

@@ -50,7 +50,7 @@ def run_replay(options: ReplayOptions, out: TextIO) -> bool:
     with Client(options.server, token) as user:
         _announce(recording, fleet, options, out)
         user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
-        agent = user.with_token(_enroll(user, fleet))
+        agent = user.with_token(_enroll(user, fleet, any_job=bool(recording.job)))
         with _quiet(), _progress(recording, out) as progress:
             player = Player(recording, fleet, agent, speed=options.speed, progress=progress)
             call_on_stop(player.stop)
@@ -62,9 +62,12 @@ def run_replay(options: ReplayOptions, out: TextIO) -> bool:
     return not player.stopped
 
 
-def _enroll(user: Client, fleet: ReplayFleet) -> str:
-    """Return a token for the agent of the fleet's site. One that an earlier replay had ends."""
-    document = {"name": fleet.site, "nodes": [], "sites": [fleet.site]}
+def _enroll(user: Client, fleet: ReplayFleet, *, any_job: bool) -> str:
+    """Return a token for the agent of the fleet's site. One that an earlier replay had ends.
+
+    ``any_job``: the recording is of a job, which Headroom has placed nowhere.
+    """
+    document = {"name": fleet.site, "nodes": [], "sites": [fleet.site], "any_job": any_job}
     token: str = user.post("/api/v1/agents", document, {"rotate": "1"})["token"]
     return token
 

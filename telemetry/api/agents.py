@@ -47,6 +47,7 @@ class AgentSerializer(serializers.ModelSerializer[Agent]):
             "state",
             "nodes",
             "sites",
+            "any_job",
             "hint",
             "previous_until",
             "created_at",
@@ -81,6 +82,16 @@ class EnrollmentSerializer(serializers.Serializer[Enrollment]):
     sites = serializers.ListField(
         child=serializers.CharField(max_length=200), default=list, max_length=1000
     )
+    any_job = serializers.BooleanField(
+        default=False,
+        help_text="It may report on jobs that are not placed on its nodes, such as a replay's",
+    )
+
+
+class AgentChangeSerializer(serializers.Serializer[Agent]):
+    """What can be changed of an agent without a new token."""
+
+    any_job = serializers.BooleanField()
 
 
 class EnrolledSerializer(serializers.Serializer[Enrolled]):
@@ -161,7 +172,10 @@ class AgentViewSet(
         rows = body.validated_data if many else [body.validated_data]
         if len(rows) > MAX_ENROLLED_AT_ONCE:
             raise ValidationError(f"At most {MAX_ENROLLED_AT_ONCE} agents at once.")
-        wanted = [Enrollment(row["name"], tuple(row["nodes"]), tuple(row["sites"])) for row in rows]
+        wanted = [
+            Enrollment(row["name"], tuple(row["nodes"]), tuple(row["sites"]), row["any_job"])
+            for row in rows
+        ]
         enrolled = self._enroll(request, wanted, many)
         answer = [EnrolledSerializer(one).data for one in enrolled]
         return Response(answer if many else answer[0], status=status.HTTP_201_CREATED)
@@ -174,6 +188,15 @@ class AgentViewSet(
             return enrollment.enroll(actor_of(request), wanted, rotate=rotate == "1")
         except EnrollmentError as error:
             raise _api_error(error, many) from error
+
+    @extend_schema(request=AgentChangeSerializer, responses=AgentSerializer)
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Say whether the agent may report on jobs that are not placed on its nodes."""
+        agent = self.get_object()
+        body = AgentChangeSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        enrollment.allow_any_job(actor_of(request), agent, body.validated_data["any_job"])
+        return Response(self.get_serializer(agent).data)
 
     @extend_schema(parameters=[_GRACE], request=None, responses=EnrolledSerializer)
     @action(detail=True, methods=["post"])

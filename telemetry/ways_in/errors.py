@@ -16,8 +16,8 @@ from headroom.contracts import (
     TelemetryAck,
     TooManyRows,
 )
-from telemetry.checks import OutOfScope
-from telemetry.ways_in import rate
+from telemetry.checks import OutOfScope, TooManyBootIds
+from telemetry.ways_in.rate import Share
 
 __all__ = [
     "JSON",
@@ -70,6 +70,7 @@ _STATUS: dict[type[BatchError], int] = {
     TooManyRows: 413,
     UnsupportedType: 415,
     TooFast: 429,
+    TooManyBootIds: 429,
     Overloaded: 503,
 }
 
@@ -92,12 +93,12 @@ def too_large() -> TooLarge:
     )
 
 
-def too_fast(wait_s: float) -> TooFast:
+def too_fast(wait_s: float, share: Share) -> TooFast:
     """Return the error of an agent whose share of rows is used up for ``wait_s``."""
-    per_s, at_once = rate.limits()
+    per_s, at_once = share
     error = TooFast(
         "too_fast",
-        f"an agent may send {per_s} rows/s, and {at_once} at once",
+        f"this agent may send {per_s} rows/s, and {at_once} at once",
         hint="keep the batch and send it again after Retry-After",
     )
     error.retry_after_s = wait_s

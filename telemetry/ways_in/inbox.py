@@ -45,6 +45,8 @@ _BATCHES_PER_ROUND = 50
 _RESEND_AFTER_S = 10.0
 #: Of an agent's requests those of so many batches stay known after they are stored.
 _KNOWN_BATCHES = 5_000
+#: And of one that sends many small ones, so many requests at most.
+_KNOWN_REQUESTS = 200_000
 #: The two keys of the forwarder's advisory lock.
 _LOCK = (0x48454146, 0)
 
@@ -102,6 +104,16 @@ DELETE FROM telemetry_pushedrequest AS request
 USING (SELECT agent_id, max(seq) AS seq FROM telemetry_pushedrequest GROUP BY agent_id) AS newest
 WHERE request.agent_id = newest.agent_id AND request.body IS NULL
   AND coalesce(request.seq, 0) <= newest.seq - %s
+"""
+
+_FORGET_MANY = """
+DELETE FROM telemetry_pushedrequest AS request
+USING (SELECT DISTINCT agent_id FROM telemetry_pushedrequest) AS each,
+LATERAL (
+    SELECT seq FROM telemetry_pushedrequest WHERE agent_id = each.agent_id AND seq IS NOT NULL
+    ORDER BY seq DESC OFFSET %s LIMIT 1
+) AS last
+WHERE request.agent_id = each.agent_id AND request.body IS NULL AND request.seq < last.seq
 """
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -200,7 +212,7 @@ def _send(now: datetime) -> Forwarded:
         try:
             # Its rows were counted when it was put here.
             message = _message(each, oldest[each.agent_id], fleet)
-            appended = stream.append(shard, message, charge=False)
+            appended = stream.append(shard, message, None)
         except stream.Full:  # later
             break
         sent.append(each)
@@ -258,3 +270,4 @@ def forget(now: float) -> None:
             metrics.DROPPED_ROWS.inc(sum(given_up))
             log.error("pushed_requests_given_up", requests=len(given_up), rows=sum(given_up))
         cursor.execute(_FORGET_OLD, [_KNOWN_BATCHES])
+        cursor.execute(_FORGET_MANY, [_KNOWN_REQUESTS])

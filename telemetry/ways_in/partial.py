@@ -7,9 +7,9 @@ through the document value by value. It is slow, and runs for batches with error
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,10 +28,11 @@ from headroom.contracts import (
 )
 from telemetry import checks
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
+from telemetry.rows import Mount
 from telemetry.ways_in.columns import element_types, part_types
 from telemetry.ways_in.refusals import Refusals, TimeLimits
 
-__all__ = ["Salvaged", "salvage"]
+__all__ = ["NewNames", "Salvaged", "salvage"]
 
 #: What a batch carries; the rest of its fields say whose it is and which.
 _PARTS = frozenset({"status", "nodes", "links", "meters", "jobs", "limits"})
@@ -39,6 +40,16 @@ _PARTS = frozenset({"status", "nodes", "links", "meters", "jobs", "limits"})
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 #: Says what is wrong with row *i* of a block's columns, or None.
 _RowCheck: TypeAlias = Callable[[dict[str, Any], int], BatchError | None]
+
+
+class NewNames(Protocol):
+    """Says what is wrong with names that the inventory does not have; the rest are taken down."""
+
+    def jobs(self, reported: Collection[str], named: Collection[str]) -> Mapping[str, BatchError]:
+        """Look at jobs whose progress is reported, and at all that are named."""
+
+    def mounts(self, named: Collection[Mount]) -> Mapping[Mount, BatchError]:
+        """Look at mounts."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,7 @@ def salvage(
     is_json: bool,
     scope: AgentScope,
     names: Names,
+    new_names: NewNames,
     limits: TimeLimits,
 ) -> Salvaged:
     """Return what can be taken of the batch in ``body``, which the fast way refused by ``error``.
@@ -67,7 +79,7 @@ def salvage(
     batch = _envelope(document, scope)
     if _rows_in(document) > MAX_ROWS:
         raise error
-    work = _Salvage(scope, names, limits)
+    work = _Salvage(scope, names, new_names, limits)
     work.fill(batch, document)
     usable = bool(batch.limits or row_count(batch))
     return Salvaged(batch if usable else None, work.refusals)
@@ -121,6 +133,25 @@ def _rows_of(block: Any) -> int:
     return len(ts) if isinstance(ts, list) else 0
 
 
+def _reports(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the reports of a document that have a node's name, with it."""
+    found = document.get("nodes")
+    for report in found if isinstance(found, list) else []:
+        if isinstance(report, dict) and _is_name(report.get("node")):
+            yield report["node"], report
+
+
+def _texts(block: Any, *path: str) -> Iterator[str]:
+    """Yield what is a name of the array that is found by going down ``path``."""
+    for step in path:
+        block = block.get(step) if isinstance(block, dict) else None
+    yield from filter(_is_name, block if isinstance(block, list) else [])
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 200 and "\x00" not in value
+
+
 def _passes(columns: dict[str, Any], row: int) -> None:
     """Check no row: of some blocks there is nothing to know but their times."""
 
@@ -128,14 +159,25 @@ def _passes(columns: dict[str, Any], row: int) -> None:
 class _Salvage:
     """Goes through the parts of a document and keeps what is good."""
 
-    def __init__(self, scope: AgentScope, names: Names, limits: TimeLimits) -> None:
+    def __init__(
+        self, scope: AgentScope, names: Names, new_names: NewNames, limits: TimeLimits
+    ) -> None:
         self.refusals = Refusals()
         self._scope = scope
         self._names = names
+        self._new_names = new_names
         self._limits = limits
+        self._jobs: Mapping[str, BatchError] = {}
+        self._mounts: Mapping[Mount, BatchError] = {}
 
     def fill(self, batch: TelemetryBatch, document: dict[str, Any]) -> None:
         """Put the good parts of ``document`` into ``batch``."""
+        reported = set(_texts(document.get("jobs"), "job"))
+        labels = {
+            name for _, report in _reports(document) for name in _texts(report, "gpus", "job")
+        }
+        self._jobs = self._new_names.jobs(reported, reported | labels)
+        self._mounts = self._new_names.mounts(set(self._mounts_in(document)))
         batch.status = self._convert("status", document.get("status"), AgentStatus, rows=0)
         batch.nodes = self._each("nodes", document, self._report)
         batch.limits = self._each("limits", document, self._limit)
@@ -143,7 +185,7 @@ class _Salvage:
         for name, row_check in (
             ("links", self._thing_check("link", self._names.link)),
             ("meters", self._thing_check("meter", self._names.meter)),
-            ("jobs", _passes),
+            ("jobs", self._check_job),
         ):
             setattr(batch, name, self._block(name, document.get(name), types[name], row_check))
 
@@ -207,17 +249,39 @@ class _Salvage:
     ) -> NodeReport | None:
         def check_gpu(columns: dict[str, Any], row: int) -> BatchError | None:
             index = columns["gpu"][row]
-            if index in node.gpu_ids:
-                return None
-            return checks.unknown_gpu(report.node, index, f"{path}.gpus.gpu[{row}]")
+            if index not in node.gpu_ids:
+                return checks.unknown_gpu(report.node, index, f"{path}.gpus.gpu[{row}]")
+            labels = columns.get("job")
+            if labels and (error := self._jobs.get(labels[row])):
+                # What it draws counts, whoever is said to have it.
+                self.refusals.add(checks.at(error, f"{path}.gpus.job[{row}]"))
+                labels[row] = None
+            return None
 
+        def check_mount(columns: dict[str, Any], row: int) -> BatchError | None:
+            error = self._mounts.get(Mount(node.node_id, columns["mount"][row]))
+            return error and checks.at(error, f"{path}.storage.mount[{row}]")
+
+        row_checks = {"gpus": check_gpu, "storage": check_mount}
         left = False
         for name, wanted in part_types(NodeReport).items():
-            row_check = check_gpu if name == "gpus" else _passes
+            row_check = row_checks.get(name, _passes)
             block = self._block(f"{path}.{name}", document.get(name), wanted, row_check)
             setattr(report, name, block)
             left = left or block is not None
         return report if left else None
+
+    def _check_job(self, columns: dict[str, Any], row: int) -> BatchError | None:
+        error = self._jobs.get(columns["job"][row])
+        return None if error is None else checks.at(error, f"jobs.job[{row}]")
+
+    def _mounts_in(self, document: dict[str, Any]) -> Iterator[Mount]:
+        for name, report in _reports(document):
+            node = self._names.node(name)
+            if node is not None and self._scope.holds(node_id=node.node_id, site_id=node.site_id):
+                yield from (
+                    Mount(node.node_id, each) for each in _texts(report, "storage", "mount")
+                )
 
     def _thing_check(self, kind: str, look_up: Callable[[str], KnownThing | None]) -> _RowCheck:
         """Return the check of a block whose field ``kind`` names things of the inventory."""

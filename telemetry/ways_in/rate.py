@@ -7,9 +7,12 @@ larger than the bucket pass when it is full.
 
 from __future__ import annotations
 
+import time
+from typing import NamedTuple
+
 from django.conf import settings
 
-__all__ = ["FUNCTION", "TAKE", "bucket_key", "limits"]
+__all__ = ["FUNCTION", "TAKE", "Share", "bucket_key", "hold", "share_of", "wait_s"]
 
 #: A Lua function for scripts that do more than this: returns how long to wait, s, or nothing when
 #: the rows were taken from the bucket.
@@ -42,9 +45,51 @@ def bucket_key(agent_id: int) -> str:
     return f"telemetry:rows:{agent_id}"
 
 
-def limits() -> tuple[int, int]:
-    """Return the rows per second, and the rows of a bucket."""
-    return (
-        settings.TELEMETRY_MAX_ROWS_PER_S_PER_AGENT,
-        settings.TELEMETRY_BURST_ROWS_PER_AGENT,
+class Share(NamedTuple):
+    """How much one agent may send."""
+
+    rows_per_s: int
+    rows_at_once: int
+
+
+def share_of(nodes: int) -> Share:
+    """Return the share of an agent that speaks for ``nodes``: who has more to tell may send more.
+
+    What one node can tell in earnest is little. Else whoever has its token could keep everybody's
+    readings waiting.
+    """
+    nodes = max(nodes, 1)
+    return Share(
+        min(
+            nodes * settings.TELEMETRY_MAX_ROWS_PER_S_PER_NODE,
+            settings.TELEMETRY_MAX_ROWS_PER_S_PER_AGENT,
+        ),
+        min(
+            nodes * settings.TELEMETRY_BURST_ROWS_PER_NODE, settings.TELEMETRY_BURST_ROWS_PER_AGENT
+        ),
     )
+
+
+#: Until when (monotonic s) agents are to wait, as far as this process has told them so.
+_waits: dict[int, float] = {}
+_MOST_WAITS = 10_000
+
+
+def hold(agent_id: int, for_s: float) -> None:
+    """Have :func:`wait_s` tell for a while that the agent is to wait: what it sends is not read."""
+    if len(_waits) >= _MOST_WAITS:
+        now = time.monotonic()
+        for each in [key for key, until in _waits.items() if until <= now]:
+            _waits.pop(each, None)
+    _waits[agent_id] = time.monotonic() + for_s
+
+
+def wait_s(agent_id: int) -> float:
+    """Return how long the agent has still to wait, as this process knows; 0: not at all."""
+    until = _waits.get(agent_id)
+    if until is None:
+        return 0.0
+    left = until - time.monotonic()
+    if left <= 0:
+        _waits.pop(agent_id, None)
+    return max(left, 0.0)

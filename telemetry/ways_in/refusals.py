@@ -25,6 +25,10 @@ log = structlog.get_logger(__name__)
 
 #: Of so many refused rows the answer says why.
 MAX_TOLD = 20
+#: What reaches for another's things.
+_AUDITED = (checks.OutOfScope, checks.ForeignJob)
+#: Of one agent's refusals so many are audited in an hour: it could make up names without end.
+_AUDITED_PER_HOUR = 60
 
 
 @dataclass
@@ -32,16 +36,16 @@ class Refusals:
     """What was refused: the first error, more of them to be told, and rows by code."""
 
     first: BatchError | None = None
-    #: the first that reached for another agent's things
-    foreign: checks.OutOfScope | None = None
+    #: the first that reached for what is another's, which is a matter for the audit log
+    audited: BatchError | None = None
     told: list[FieldError] = field(default_factory=list)
     rows: Counter[str] = field(default_factory=Counter)
 
     def add(self, error: BatchError, rows: int = 1) -> None:
         """Note that ``error`` cost ``rows`` rows."""
         self.first = self.first or error
-        if isinstance(error, checks.OutOfScope):
-            self.foreign = self.foreign or error
+        if isinstance(error, _AUDITED):
+            self.audited = self.audited or error
         self.rows[error.error.code] += rows
         if len(self.told) < MAX_TOLD:
             self.told.append(error.error)
@@ -84,8 +88,8 @@ def note_refusal(
 ) -> None:
     """Note on the Agents page that a batch was refused, or only ``rows`` of its rows.
 
-    What reaches for another agent's things is a matter for the audit log, too: each time, or once
-    in ``audit_again_after_s`` for a sender that will not stop by itself.
+    What reaches for another's things is a matter for the audit log, too: up to 60 times an hour,
+    and each sentence once in ``audit_again_after_s`` for a sender that will not stop by itself.
     """
     told = f"{error.error.field}: {error.error.message}" if error.error.field else str(error)
     told = told.replace("\x00", "�")[:500]
@@ -97,14 +101,19 @@ def note_refusal(
                 last_refusal=told,
                 last_refused_at=timezone.now(),
             )
-            if isinstance(error, checks.OutOfScope) and _is_news(scope, told, audit_again_after_s):
+            if isinstance(error, _AUDITED) and _is_news(scope, told, audit_again_after_s):
                 audit.record(scope.name, "telemetry.refused", error.error.field, reason=told)
     except (DatabaseError, redis.RedisError):
         log.warning("refusal_not_noted", agent=scope.name, code=error.error.code)
 
 
 def _is_news(scope: AgentScope, told: str, again_after_s: int) -> bool:
-    if not again_after_s:
-        return True
-    key = f"telemetry:audited:{scope.agent_id}:{zlib.crc32(told.encode())}"
-    return bool(stream.connection().set(key, 1, nx=True, ex=again_after_s))
+    if again_after_s:
+        key = f"telemetry:audited:{scope.agent_id}:{zlib.crc32(told.encode())}"
+        if not stream.connection().set(key, 1, nx=True, ex=again_after_s):
+            return False
+    key = f"telemetry:audits:{scope.agent_id}"
+    pipe = stream.connection().pipeline()
+    pipe.set(key, 0, nx=True, ex=3600)
+    pipe.incr(key)
+    return int(pipe.execute()[1]) <= _AUDITED_PER_HOUR

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from fleet import snapshot
 from headroom.contracts import BatchError
-from telemetry import metrics, stream, tasks
+from telemetry import checks, intake, metrics, naming, tasks
 from telemetry.directory import AgentScope, Names, names_of
 from telemetry.ways_in import inbox, otlp, remote_write
 from telemetry.ways_in.errors import (
@@ -25,7 +25,6 @@ from telemetry.ways_in.errors import (
     answer,
     headers_of,
     status_of,
-    too_fast,
     unavailable,
 )
 from telemetry.ways_in.readings import Places, Readings
@@ -56,6 +55,7 @@ def prometheus_write(request: HttpRequest) -> HttpResponse:
     scope = None
     try:
         scope = authenticate(request)
+        intake.check_pace(scope)
         version = remote_write.version_of(request.META.get("CONTENT_TYPE", ""))
         body = remote_write.uncompress(
             read(request), request.META.get("HTTP_CONTENT_ENCODING", "snappy")
@@ -65,7 +65,8 @@ def prometheus_write(request: HttpRequest) -> HttpResponse:
         if decoded.unreadable:
             readings.refusals.add(remote_write.unreadable_labels(), decoded.unreadable)
         readings.ignored["unmapped"] += decoded.histograms + decoded.exemplars
-        _keep(b"remote-write", body, readings.rows(), scope, received_at)
+        rows = _with_good_names(readings, scope)
+        _keep(b"remote-write", body, rows, scope, received_at)
     except (BatchError, redis.RedisError, DatabaseError) as exc:
         return answer(_refused("remote_write", exc, scope))
     _count("remote_write", readings, scope)
@@ -101,12 +102,13 @@ def otlp_metrics(request: HttpRequest) -> HttpResponse:
     form = otlp.JSON if otlp.is_json(content_type) else otlp.PROTOBUF
     try:
         scope = authenticate(request)
+        intake.check_pace(scope)
         otlp.check_type(content_type)
         body = decompress(read(request), request.META.get("HTTP_CONTENT_ENCODING", ""))
         decoded = otlp.decode(body, form)
         readings = _readings(decoded.series, scope, received_at)
         readings.ignored.update(decoded.ignored)
-        rows = aligned(readings.rows(), _ALIGNED_WITHIN_S)
+        rows = aligned(_with_good_names(readings, scope), _ALIGNED_WITHIN_S)
         _keep(b"otlp", body, rows, scope, received_at)
     except (BatchError, redis.RedisError, DatabaseError) as exc:
         error = _refused("otlp", exc, scope)
@@ -145,6 +147,21 @@ def _read_with(names: Names, series: list[Series], scope: AgentScope, now: float
     return readings
 
 
+def _with_good_names(readings: Readings, scope: AgentScope) -> Rows:
+    """Return the rows, without names of jobs that the agent may not have; those are refused."""
+    rows = readings.rows()
+    names = {row["job"] for row in rows.values() if "job" in row}
+    if len(names) > naming.MAX_NAMES:
+        raise checks.names_at_once(len(names), naming.MAX_NAMES)
+    refused = naming.refused_jobs(scope, (), names)
+    for error in refused.values():
+        readings.refusals.add(checks.at(error, "job"))
+    for row in rows.values() if refused else ():
+        if row.get("job") in refused:
+            del row["job"]
+    return rows
+
+
 def _keep(way: bytes, body: bytes, rows: Rows, scope: AgentScope, received_at: float) -> None:
     """Keep the rows until they are stored, unless this very request was kept before."""
     if not rows:
@@ -155,10 +172,7 @@ def _keep(way: bytes, body: bytes, rows: Rows, scope: AgentScope, received_at: f
             f"{settings.TELEMETRY_MAX_BACKLOG} requests wait to be stored",
             hint="send it again later; look whether a Celery worker runs",
         )
-    try:
-        stream.take_rows(scope.agent_id, len(rows))
-    except stream.TooFast as exc:
-        raise too_fast(exc.wait_s) from None
+    intake.charge_rows(scope, len(rows))
     digest = hashlib.sha256(way + b"\0" + body).digest()
     if inbox.put(scope.agent_id, digest, rows, received_at):
         tasks.ask_for_forward()
@@ -178,7 +192,7 @@ def _count(way: str, readings: Readings, scope: AgentScope) -> None:
     if refusals.first is not None:
         note_refusal(
             scope,
-            refusals.foreign or refusals.first,
+            refusals.audited or refusals.first,
             rows=refusals.rows.total(),
             audit_again_after_s=_AUDIT_AGAIN_AFTER_S,
         )

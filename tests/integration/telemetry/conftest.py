@@ -11,7 +11,7 @@ from django.test import Client
 from fleet import snapshot
 from fleet.models import Gpu, HardwareModel, Node, Rack, Site
 from headroom.contracts import TelemetryBatch, encode_batch
-from telemetry import stream
+from telemetry import naming, placed, stream
 from telemetry.directory import forget_scopes
 from telemetry.drain import Drain
 from telemetry.models import Agent
@@ -24,6 +24,8 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis and caches that do not remember the last test's database."""
     stream.connection().flushall()
     forget_scopes()
+    naming.forget()
+    placed.forget()
     snapshot.expire()
     # The tests drain by hand: no worker runs.
     monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -27,12 +28,31 @@ from headroom.contracts import (
     encode_batch,
 )
 from telemetry.checks import OutOfScope
+from telemetry.rows import Mount
 from telemetry.ways_in.partial import Salvaged, salvage
 from telemetry.ways_in.refusals import MAX_TOLD, TimeLimits
 from tests.unit.telemetry.inventory import NOW, SCOPE, FakeNames
 
 LIMITS = TimeLimits(NOW, max_future_s=30, max_age_s=3600)
 WHOLE = BatchError("invalid_field", "what the fast way said")
+
+
+class FakeNewNames:
+    """Takes all names but those that begin with "foreign"."""
+
+    def jobs(self, reported: Collection[str], named: Collection[str]) -> dict[str, BatchError]:
+        return {
+            name: BatchError("foreign_job", "it runs elsewhere")
+            for name in named
+            if name.startswith("foreign")
+        }
+
+    def mounts(self, named: Collection[Mount]) -> dict[Mount, BatchError]:
+        return {
+            mount: BatchError("too_many_names", "one mount too many")
+            for mount in named
+            if mount.name.startswith("foreign")
+        }
 
 
 def make_document() -> dict[str, Any]:
@@ -74,7 +94,15 @@ def make_document() -> dict[str, Any]:
 
 def take(document: Any, *, is_json: bool = False) -> Salvaged:
     body = json.dumps(document).encode() if is_json else msgspec.msgpack.encode(document)
-    return salvage(body, WHOLE, is_json=is_json, scope=SCOPE, names=FakeNames(), limits=LIMITS)
+    return salvage(
+        body,
+        WHOLE,
+        is_json=is_json,
+        scope=SCOPE,
+        names=FakeNames(),
+        new_names=FakeNewNames(),
+        limits=LIMITS,
+    )
 
 
 def kept(document: Any, *, is_json: bool = False) -> TelemetryBatch:
@@ -131,7 +159,15 @@ def test_a_bad_value_costs_its_row_alone(column: str, value: Any, code: str) -> 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_is_no_number_in_json_costs_its_row_alone(literal: str) -> None:
     body = json.dumps(make_document()).replace("300.5", literal, 1).encode()
-    salvaged = salvage(body, WHOLE, is_json=True, scope=SCOPE, names=FakeNames(), limits=LIMITS)
+    salvaged = salvage(
+        body,
+        WHOLE,
+        is_json=True,
+        scope=SCOPE,
+        names=FakeNames(),
+        new_names=FakeNewNames(),
+        limits=LIMITS,
+    )
     assert salvaged.batch is not None
     assert [len(n.gpus.ts) for n in salvaged.batch.nodes if n.gpus] == [3, 4]
     assert salvaged.refusals.told[0].field == "nodes[0].gpus.power_w[2]"
@@ -270,7 +306,15 @@ def test_what_stands_around_the_rows_has_to_be_right(change: dict[str, Any], fie
 @pytest.mark.parametrize("is_json", [True, False])
 def test_what_is_no_document_is_refused_whole(body: bytes, is_json: bool) -> None:
     with pytest.raises(BatchError) as refused:
-        salvage(body, WHOLE, is_json=is_json, scope=SCOPE, names=FakeNames(), limits=LIMITS)
+        salvage(
+            body,
+            WHOLE,
+            is_json=is_json,
+            scope=SCOPE,
+            names=FakeNames(),
+            new_names=FakeNewNames(),
+            limits=LIMITS,
+        )
     assert refused.value is WHOLE
 
 
@@ -350,3 +394,39 @@ def test_whatever_stands_anywhere_it_is_taken_or_refused(junk: Any, place: st.Da
         return
     if batch is not None:
         assert decode_batch(encode_batch(batch), json=False) == batch
+
+
+def test_a_job_that_runs_elsewhere_costs_its_row() -> None:
+    document = make_document()
+    document["jobs"] = {"ts": [NOW] * 3, "job": ["a", "foreign", "b"], "loss": [1.0, 2.0, 3.0]}
+    found = take(document)
+    assert found.batch is not None
+    assert found.batch.jobs is not None
+    assert found.batch.jobs.loss == [1.0, 3.0]
+    assert [(e.code, e.field) for e in found.refusals.told] == [("foreign_job", "jobs.job[1]")]
+
+
+def test_a_gpu_that_is_labeled_with_it_keeps_its_reading() -> None:
+    document = make_document()
+    gpus_of(document)["job"][2] = "foreign"
+    found = take(document)
+    assert found.batch is not None
+    gpus = found.batch.nodes[0].gpus
+    assert gpus is not None
+    assert (gpus.job, gpus.power_w) == (["a", None, None, "c"], [500.0, None, 300.5, 0.0])
+    assert [e.field for e in found.refusals.told] == ["nodes[0].gpus.job[2]"]
+
+
+def test_a_mount_too_many_costs_its_row() -> None:
+    document = make_document()
+    document["nodes"][1]["storage"] = {
+        "ts": [NOW] * 2,
+        "mount": ["/home", "foreign"],
+        "read_s": [1.0, 2.0],
+    }
+    found = take(document)
+    assert found.batch is not None
+    storage = found.batch.nodes[1].storage
+    assert storage is not None
+    assert storage.mount == ["/home"]
+    assert [e.field for e in found.refusals.told] == ["nodes[1].storage.mount[1]"]

@@ -1,0 +1,265 @@
+"""Names that batches bring into being: jobs that nobody placed, mounts, boot_ids.
+
+All else that a batch names is in the inventory. Each of these gets a row when it first comes, and
+there are only so many of them: of jobs by agent, of mounts by node, of boot_ids by agent. A name
+that this process knows to have its row costs nothing. ``telemetry.forgetting`` removes those that
+are of no use any more.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from headroom.contracts import BatchError, TelemetryBatch
+from telemetry import checks, placed, stream
+from telemetry.directory import AgentScope
+from telemetry.models import IngestPosition, Mount, ReportedJob
+from telemetry.rows import Mount as MountName
+from telemetry.rows import Packed
+
+__all__ = [
+    "MAX_BOOT_IDS",
+    "MAX_NAMES",
+    "NamesOf",
+    "check",
+    "check_boot_id",
+    "forget",
+    "refused_jobs",
+    "refused_mounts",
+]
+
+#: Names of jobs and mounts in one batch. A larger one is to be sent in pieces.
+MAX_NAMES = 10_000
+#: boot_ids of one agent that are known at once.
+MAX_BOOT_IDS = 10_000
+#: What a process knows to have its row is looked up again after so long, s.
+_KNOWN_FOR_S = 6 * 3600.0
+_MOST_KNOWN = 200_000
+
+
+class _Names(ABC):
+    """The names of one kind, each held by an agent or a node, and how many one may hold."""
+
+    #: first key of the advisory lock; the second is the holder's
+    lock: int
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Look all of them up again."""
+        self._known: dict[str, frozenset[int]] = {}
+        self._since = time.monotonic()
+
+    def unknown(self, holder: int, names: Iterable[str]) -> set[str]:
+        """Return the names of which this process does not know that they have their row."""
+        if time.monotonic() - self._since > _KNOWN_FOR_S or len(self._known) > _MOST_KNOWN:
+            self.forget()
+        known = self._known
+        return {name for name in names if holder not in known.get(name, ())}
+
+    def know(self, holder: int, names: Iterable[str]) -> None:
+        """Note that ``names`` have their rows."""
+        for name in names:
+            self._known[name] = self._known.get(name, frozenset()) | {holder}
+
+    def admit(self, holder: int, names: Collection[str]) -> set[str]:
+        """Give each of ``names`` its row; return those for which there is no room.
+
+        One query, and three more where any is new.
+        """
+        if not names:
+            return set()
+        new = set(names) - self.find(holder, names)
+        left = self._add_some(holder, sorted(new)) if new else set()
+        self.know(holder, (name for name in names if name not in left))
+        return left
+
+    def _add_some(self, holder: int, new: Sequence[str]) -> set[str]:
+        with transaction.atomic():
+            # Else two batches at once would each find the last place free.
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [self.lock, holder % 2**31])
+            room = max(self.most() - self.count(holder), 0)
+            self.add(holder, new[:room])
+        return set(new[room:])
+
+    @abstractmethod
+    def most(self) -> int:
+        """Return how many names one holder may have."""
+
+    @abstractmethod
+    def find(self, holder: int, names: Collection[str]) -> set[str]:
+        """Return which of ``names`` have their row."""
+
+    @abstractmethod
+    def count(self, holder: int) -> int:
+        """Return how many names the holder has."""
+
+    @abstractmethod
+    def add(self, holder: int, names: Sequence[str]) -> None:
+        """Write rows for ``names``."""
+
+
+class _Jobs(_Names):
+    """Jobs by their names, each held by the agent that named it first."""
+
+    lock = 0x4E4A4F42
+    _placed: Collection[str] = ()
+
+    def unknown(self, holder: int, names: Iterable[str]) -> set[str]:
+        """Return the names that are not known, and those of jobs that have been placed since."""
+        if (jobs := placed.jobs()) is not self._placed:
+            self._placed = jobs
+            # It was another scheduler's when it was looked up, and now a job of ours is called so.
+            self._known = {n: h for n, h in self._known.items() if placed.job_of(n) not in jobs}
+        return super().unknown(holder, names)
+
+    def most(self) -> int:
+        return settings.TELEMETRY_MAX_JOB_NAMES_PER_AGENT
+
+    def find(self, holder: int, names: Collection[str]) -> set[str]:
+        found = ReportedJob.objects.filter(name__in=names)
+        return set(found.values_list("name", flat=True))
+
+    def count(self, holder: int) -> int:
+        return ReportedJob.objects.filter(agent_id=holder).count()
+
+    def add(self, holder: int, names: Sequence[str]) -> None:
+        rows = [ReportedJob(name=name, agent_id=holder) for name in names]
+        ReportedJob.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+class _Mounts(_Names):
+    """Mounts by their names, each held by its node."""
+
+    lock = 0x4E4D4E54
+
+    def most(self) -> int:
+        return settings.TELEMETRY_MAX_MOUNTS_PER_NODE
+
+    def find(self, holder: int, names: Collection[str]) -> set[str]:
+        found = Mount.objects.filter(node_id=holder, name__in=names)
+        return set(found.values_list("name", flat=True))
+
+    def count(self, holder: int) -> int:
+        return Mount.objects.filter(node_id=holder).count()
+
+    def add(self, holder: int, names: Sequence[str]) -> None:
+        rows = [Mount(node_id=holder, name=name) for name in names]
+        Mount.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+class _BootIds(_Names):
+    """The lives of an agent's spool, each with its position."""
+
+    lock = 0x4E424F54
+
+    def most(self) -> int:
+        return MAX_BOOT_IDS
+
+    def find(self, holder: int, names: Collection[str]) -> set[str]:
+        found = IngestPosition.objects.filter(agent_id=holder, boot_id__in=names)
+        return set(found.values_list("boot_id", flat=True))
+
+    def count(self, holder: int) -> int:
+        return IngestPosition.objects.filter(agent_id=holder).count()
+
+    def add(self, holder: int, names: Sequence[str]) -> None:
+        rows = [IngestPosition(agent_id=holder, boot_id=name) for name in names]
+        IngestPosition.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+_jobs, _mounts, _boot_ids = _Jobs(), _Mounts(), _BootIds()
+_KINDS: tuple[_Names, ...] = (_jobs, _mounts, _boot_ids)
+
+
+def forget() -> None:
+    """Have this process look up again what it knows."""
+    for kind in _KINDS:
+        kind.forget()
+
+
+def check_boot_id(scope: AgentScope, boot_id: str) -> None:
+    """Raise where ``boot_id`` is one too many of the agent's."""
+    if not _boot_ids.unknown(scope.agent_id, [boot_id]):
+        return
+    if stream.durable_seq(stream.shard_of(scope.name), scope.agent_id, boot_id) is not None:
+        _boot_ids.know(scope.agent_id, [boot_id])
+    elif _boot_ids.admit(scope.agent_id, [boot_id]):
+        raise checks.too_many_boot_ids(scope, MAX_BOOT_IDS)
+
+
+def check(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> None:
+    """Raise where the batch, whose rows are ``packed``, has a name that it may not have."""
+    if not packed.jobs and not packed.mounts:
+        return
+    _check_count(max(len(packed.jobs), len(packed.mounts)))
+    reported = set(batch.jobs.job) if batch.jobs is not None else set()
+    refused = refused_jobs(scope, reported, set(packed.jobs))
+    for error in (*refused.values(), *refused_mounts(packed.mounts).values()):
+        raise error
+
+
+class NamesOf:
+    """What is wrong with the names of one batch of an agent, for those who look at each row."""
+
+    def __init__(self, scope: AgentScope) -> None:
+        self._scope = scope
+
+    def jobs(self, reported: Collection[str], named: Collection[str]) -> dict[str, BatchError]:
+        """Return what is wrong with jobs, by name. Raises :class:`TooManyRows`."""
+        _check_count(len(named))
+        return refused_jobs(self._scope, reported, named)
+
+    def mounts(self, named: Collection[MountName]) -> dict[MountName, BatchError]:
+        """Return what is wrong with mounts. Raises :class:`TooManyRows`."""
+        _check_count(len(named))
+        return refused_mounts(named)
+
+
+def _check_count(names: int) -> None:
+    if names > MAX_NAMES:
+        raise checks.names_at_once(names, MAX_NAMES)
+
+
+def refused_jobs(
+    scope: AgentScope, reported: Collection[str], named: Collection[str]
+) -> dict[str, BatchError]:
+    """Return what is wrong with names of jobs, by name; what is fine has a row from here on.
+
+    ``reported``: whose progress the agent reports, so that they have to be placed on its nodes.
+    ``named``: those and all that its GPUs are labeled with. Another scheduler's jobs are none of
+    ours, and may stand there; ours have to be placed on its nodes.
+    """
+    # What is known is none of ours; what is reported has to be placed at any time.
+    unsure = _jobs.unknown(scope.agent_id, named) | set(reported)
+    if not unsure:
+        return {}
+    unplaced = unsure - placed.here(scope, unsure)
+    refused: dict[str, BatchError] = {}
+    if not scope.any_job:
+        foreign = unplaced.intersection(reported)
+        foreign |= placed.known(unplaced - foreign)
+        refused = {name: checks.foreign_job(name, scope) for name in sorted(foreign)}
+    left = _jobs.admit(scope.agent_id, unplaced - refused.keys())
+    most = settings.TELEMETRY_MAX_JOB_NAMES_PER_AGENT
+    return refused | {name: checks.too_many_jobs(name, scope, most) for name in sorted(left)}
+
+
+def refused_mounts(named: Collection[MountName]) -> dict[MountName, BatchError]:
+    """Return what is wrong with mounts; what is fine has a row from here on."""
+    by_node: dict[int, list[str]] = {}
+    for mount in named:
+        by_node.setdefault(mount.node_id, []).append(mount.name)
+    most = settings.TELEMETRY_MAX_MOUNTS_PER_NODE
+    return {
+        MountName(node_id, name): checks.too_many_mounts(name, most)
+        for node_id, names in by_node.items()
+        for name in sorted(_mounts.admit(node_id, _mounts.unknown(node_id, names)))
+    }

@@ -1,0 +1,137 @@
+"""Which jobs run on which nodes, as this process last asked: who may speak for a job.
+
+Placements are admission's, which stands above this room: it says at its start where to ask, by
+:func:`provide`. Without it no job is placed anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Collection, Hashable, Iterable
+from typing import Protocol, TypeAlias
+
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+from telemetry.directory import AgentScope
+
+__all__ = ["PlacedJobs", "forget", "here", "job_of", "jobs", "known", "provide"]
+
+#: A job that was placed, or whose grace has ended, is seen in every process within this time, s.
+MAX_AGE_S = 2.0
+#: At least so long lies between two looks, however many unknown names come, s.
+_LEAST_AGE_S = 0.5
+
+Ids: TypeAlias = frozenset[int]
+_NOWHERE: tuple[Ids, Ids] = (frozenset(), frozenset())
+
+
+class PlacedJobs(Protocol):
+    """Where placements are kept."""
+
+    def generation(self) -> Hashable:
+        """Return what differs after each placement and each end of one. One cheap query."""
+
+    def placed(self) -> Iterable[tuple[str, Collection[str]]]:
+        """Return jobs that run, or ended a short while ago, each with names of its nodes."""
+
+    def known(self, jobs: Collection[str]) -> set[str]:
+        """Return which of ``jobs`` there are or have been."""
+
+
+def job_of(name: str) -> str:
+    """Return the job that ``name`` is of: training loops report as job, job/phase or attempt."""
+    return name.partition("/")[0]
+
+
+class _Places:
+    """The nodes and sites of each placed job."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._source: PlacedJobs | None = None
+        self._places: dict[str, tuple[Ids, Ids]] = {}
+        self._generation: Hashable = None
+        self._checked_at = -math.inf
+
+    def provide(self, source: PlacedJobs | None) -> None:
+        self._source = source
+        self.forget()
+
+    def forget(self) -> None:
+        """Look again at the next call."""
+        self._generation = None
+        self._checked_at = -math.inf
+
+    def here(self, scope: AgentScope, names: Collection[str]) -> set[str]:
+        self._refresh(MAX_AGE_S)
+        found = {name for name in names if self._is_on(scope, job_of(name))}
+        if len(found) == len(names):
+            return found
+        # What was placed a moment ago may not be known yet.
+        self._refresh(_LEAST_AGE_S)
+        return {name for name in names if self._is_on(scope, job_of(name))}
+
+    def _is_on(self, scope: AgentScope, job: str) -> bool:
+        nodes, sites = self._places.get(job, _NOWHERE)
+        return not (scope.node_ids.isdisjoint(nodes) and scope.site_ids.isdisjoint(sites))
+
+    def jobs(self) -> Collection[str]:
+        self._refresh(MAX_AGE_S)
+        return self._places
+
+    def known(self, names: Collection[str]) -> set[str]:
+        if self._source is None or not names:
+            return set()
+        jobs = self._source.known({job_of(name) for name in names})
+        return {name for name in names if job_of(name) in jobs}
+
+    def _refresh(self, max_age_s: float) -> None:
+        if self._source is None or time.monotonic() - self._checked_at <= max_age_s:
+            return
+        with self._lock:
+            if time.monotonic() - self._checked_at <= max_age_s:
+                return  # another thread was faster
+            asked_at = time.monotonic()
+            fleet = snapshot.current()
+            generation = (self._source.generation(), fleet.generation)
+            if generation != self._generation:
+                self._load(self._source, fleet)
+                self._generation = generation
+            self._checked_at = asked_at
+
+    def _load(self, source: PlacedJobs, fleet: FleetArrays) -> None:
+        rows = fleet.nodes.index_by_name
+        site_ids, rack_sites = fleet.sites.ids, fleet.racks.site
+        nodes: dict[str, set[int]] = {}
+        sites: dict[str, set[int]] = {}
+        for job, names in source.placed():
+            found = [rows[name] for name in names if name in rows]
+            nodes.setdefault(job, set()).update(fleet.nodes.ids[found].tolist())
+            at = site_ids[rack_sites[fleet.nodes.rack[found]]].tolist()
+            sites.setdefault(job, set()).update(at)
+        self._places = {job: (frozenset(nodes[job]), frozenset(sites[job])) for job in nodes}
+
+
+_places = _Places()
+provide = _places.provide
+forget = _places.forget
+
+
+def here(scope: AgentScope, names: Collection[str]) -> set[str]:
+    """Return which of ``names`` are of jobs placed on the agent's nodes, now or a short while ago.
+
+    A query each 2 s, and one more where placements have changed since.
+    """
+    return _places.here(scope, names)
+
+
+def jobs() -> Collection[str]:
+    """Return the jobs that are placed anywhere: the same object until that changes."""
+    return _places.jobs()
+
+
+def known(names: Collection[str]) -> set[str]:
+    """Return which of ``names`` are of jobs that admission has, or had. One query."""
+    return _places.known(names)
