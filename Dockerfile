@@ -38,7 +38,4 @@ EXPOSE 8000
 # Asks nobody else: whether requests can be served is what /readyz says.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
-CMD ["python", "-m", "granian", "--interface", "wsgi", "config.wsgi:application", \
-     "--host", "0.0.0.0", "--port", "8000", "--http", "1", "--no-ws", \
-     "--workers", "2", "--blocking-threads", "4", "--backlog", "1024", "--backpressure", "128", \
-     "--respawn-failed-workers", "--respawn-interval", "0.5", "--workers-kill-timeout", "8"]
+CMD ["python", "-m", "config.door", "--host", "0.0.0.0", "--port", "8000"]

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
 
 
 def client_address(request: HttpRequest) -> str | None:
-    """Return the client's IP address, or None where there is none (a unix socket, a test).
+    """Return the client's IP address, or None where there is none (a unix socket, a test)."""
+    forwarded = request.headers.get("X-Forwarded-For", "")
+    return address_of(forwarded, request.META.get("REMOTE_ADDR", ""), settings.PROXY_COUNT)
 
-    X-Forwarded-For counts only as far as our own proxies wrote it: each of the ``PROXY_COUNT``
+
+def address_of(forwarded: str, peer: str, proxies: int) -> str | None:
+    """Return the IP address of a client whose request came from ``peer`` through ``proxies``.
+
+    X-Forwarded-For, ``forwarded``, counts only as far as our own proxies wrote it: each of them
     appends the address that it was called from, and whatever stands left of those is hearsay.
     """
-    forwarded = request.headers.get("X-Forwarded-For", "").split(",")
-    hops = [part.strip() for part in forwarded if part.strip()]
-    hops.append(request.META.get("REMOTE_ADDR", ""))
-    behind = min(settings.PROXY_COUNT, len(hops) - 1)
-    address = hops[-1 - behind]
+    hops = [part.strip() for part in forwarded.split(",") if part.strip()]
+    hops.append(peer)
+    behind = min(proxies, len(hops) - 1)
     try:
-        return str(ipaddress.ip_address(address))
+        return str(ipaddress.ip_address(hops[-1 - behind]))
     except ValueError:
         return None

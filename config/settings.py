@@ -83,6 +83,14 @@ AXES_VERBOSE = False
 #: Proxies in front, each of which appends to X-Forwarded-For. 0: nobody is believed about it.
 PROXY_COUNT = env.integer("PROXY_COUNT", 0, at_least=0)
 
+#: Requests that one address may have open in each web process, agents' apart; more: 429.
+DOOR_REQUESTS_PER_ADDRESS = env.integer("DOOR_REQUESTS_PER_ADDRESS", 64, at_least=1)
+#: A body has this long to begin with, s, and has to come at this rate from then on, kB/s; else 408.
+DOOR_BODY_GRACE_S = env.decimal("DOOR_BODY_GRACE_S", 5.0, at_least=0.1)
+DOOR_BODY_LEAST_KB_PER_S = env.decimal("DOOR_BODY_LEAST_KB_PER_S", 16.0, at_least=0.001)
+#: A hash is slow on purpose, so it is made on one thread of a low priority.
+PASSWORD_HASHERS = ["accounts.hashers.PatientPBKDF2PasswordHasher"]
+
 # --- Applications --------------------------------------------------------------------------------
 
 INSTALLED_APPS = [

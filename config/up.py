@@ -140,7 +140,7 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     python = (sys.executable, "-m")
     # Quiet: no banner, which is not a log.
     celery = (*python, "celery", "--quiet", "-A", "config")
-    web = Service("web", (*python, "granian", *_web_flags(options)), stop_rank=2)
+    web = Service("web", (*python, "config.door", *_web_flags(options)), stop_rank=2)
     worker = Service("worker", (*celery, *_worker_flags("worker", "readings,control")), stop_rank=4)
     housekeeper = Service(
         "housekeeper",
@@ -185,15 +185,7 @@ def _worker_flags(name: str, queues: str) -> tuple[str, ...]:
 
 def _web_flags(options: argparse.Namespace) -> tuple[str, ...]:
     return (
-        "--interface", "wsgi", "config.wsgi:application",
-        "--host", options.host, "--port", str(options.port),
-        "--http", "1", "--no-ws",
-        "--workers", str(options.web_workers), "--blocking-threads", "4",
-        # Waiting requests beyond the threads: short, so that clients hear of overload.
-        "--backlog", "1024", "--backpressure", "128",
-        "--respawn-failed-workers", "--respawn-interval", "0.5",
-        # Below the supervisor's own grace.
-        "--workers-kill-timeout", "8",
+        "--host", options.host, "--port", str(options.port), "--workers", str(options.web_workers),
     )  # fmt: skip
 
 

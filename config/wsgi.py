@@ -1,3 +1,5 @@
+"""All that needs a thread. The front door, ``config.door``, stands before it."""
+
 import os
 
 from django.core.wsgi import get_wsgi_application
@@ -10,8 +12,6 @@ django = get_wsgi_application()
 from admission.executors.gate import WorkGate  # noqa: E402
 from config.metrics import recorder  # noqa: E402
 from policies.restrictions.gate import LimitsGate  # noqa: E402
-from telemetry.gate import Gate  # noqa: E402
 
 work = WorkGate(django, recorder("work", "GET", 200))
-limits = LimitsGate(work, recorder("limits", "GET", 200))
-application = Gate(limits, recorder("telemetry", "POST", 202))
+application = LimitsGate(work, recorder("limits", "GET", 200))

@@ -58,18 +58,23 @@ class _Scopes:
 
     def find(self, digest: bytes) -> AgentScope | None:
         if time.monotonic() - self._checked_at > SCOPE_MAX_AGE_S:
-            self._refresh()
+            self.look_again()
         if digest not in self._tokens:
-            self._refresh()  # the agent may have been enrolled a moment ago
+            self.look_again()  # the agent may have been enrolled a moment ago
         token = self._tokens.get(digest)
         return token.scope if token is not None and token.good_until > time.time() else None
+
+    def known(self, digest: bytes) -> AgentScope | None:
+        token = self._tokens.get(digest)
+        return token.scope if token is not None else None
 
     def forget(self) -> None:
         """Look again at the next call."""
         self._checked_at = -math.inf
         self._generation = None
 
-    def _refresh(self) -> None:
+    def look_again(self) -> None:
+        """Read what has changed. One query, three more where any agent's scope has."""
         with self._lock:
             asked_at = time.monotonic()
             generation = ScopeGeneration.current()
@@ -81,6 +86,20 @@ class _Scopes:
 
 _scopes = _Scopes()
 forget_scopes = _scopes.forget
+
+
+look_again = _scopes.look_again
+
+
+def known_scope_of(token: str) -> AgentScope | None:
+    """Return the scope of the agent with ``token`` as this process last heard of it, or None.
+
+    It asks nobody and waits for nobody, and may be out of date in both directions: it says whose
+    body is worth reading. What a batch may do is :func:`scope_of`'s to say.
+    """
+    if not token.startswith(tokens.AGENT_PREFIX):
+        return None
+    return _scopes.known(tokens.digest(token))
 
 
 def scope_of(token: str) -> AgentScope | None:

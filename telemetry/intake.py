@@ -6,7 +6,12 @@ names a second time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import redis
 from django.conf import settings
+from django.db import DatabaseError
 
 from fleet import snapshot
 from headroom.contracts import TelemetryAck, TelemetryBatch
@@ -21,18 +26,68 @@ from telemetry.ways_in.errors import Overloaded, too_fast
 _BYTES_PER_ROW = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A batch that may be appended, and whose it is."""
+
+    message: stream.Message
+    scope: AgentScope
+    shard: int
+
+    @property
+    def share(self) -> rate.Share:
+        """How much its agent may send."""
+        return _share(self.scope)
+
+
 def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> TelemetryAck:
     """Check ``batch``, which came from ``scope`` at ``received_at``, and append it to its stream.
 
     Raises :class:`BatchError` where it breaks the contract, is about another agent's things, comes
     too fast, or finds the stream full.
     """
+    checked = check(batch, scope, received_at)
+    try:
+        return _ack(checked, stream.append(checked.shard, checked.message, checked.share))
+    except stream.Full:
+        raise Overloaded(
+            "backlog_full",
+            f"{stream.backlog(checked.shard)} batches wait to be stored",
+            hint="keep the batch and send it again; look whether a Celery worker runs",
+        ) from None
+    except stream.TooFast as exc:
+        rate.hold(scope.agent_id, exc.wait_s)
+        raise too_fast(exc.wait_s, checked.share) from None
+
+
+def take_all(batches: Sequence[Checked | None]) -> list[TelemetryAck | None]:
+    """Append batches in one round trip; None for what is None or could not be appended."""
+    checked = [each for each in batches if each is not None]
+    outcomes = iter(_taken(checked))
+    return [None if each is None else next(outcomes) for each in batches]
+
+
+def _taken(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
+    try:
+        outcomes = stream.append_all([(each.shard, each.message, each.share) for each in batches])
+        return [
+            _ack(each, outcome) if isinstance(outcome, stream.Appended) else None
+            for each, outcome in zip(batches, outcomes, strict=True)
+        ]
+    except (redis.RedisError, DatabaseError):
+        return [None] * len(batches)
+
+
+def check(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Checked:
+    """Return ``batch`` as it is appended. Raises :class:`BatchError` where it may not be."""
     checks.check_agent(batch, scope)
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)
     naming.check_boot_id(scope, batch.boot_id)
     naming.check(batch, packed, scope)
-    return _append(message(batch, scope.agent_id, packed, received_at), scope)
+    return Checked(
+        message(batch, scope.agent_id, packed, received_at), scope, stream.shard_of(scope.name)
+    )
 
 
 def check_pace(scope: AgentScope) -> None:
@@ -106,26 +161,13 @@ def _check_times(batch: TelemetryBatch, packed: rows.Packed, now: float) -> None
         checks.check_times(batch, now=now, max_future_s=max_future_s, max_age_s=max_age_s)
 
 
-def _append(message: stream.Message, scope: AgentScope) -> TelemetryAck:
-    shard = stream.shard_of(scope.name)
-    share = _share(scope)
-    try:
-        appended = stream.append(shard, message, share)
-    except stream.Full:
-        raise Overloaded(
-            "backlog_full",
-            f"{stream.backlog(shard)} batches wait to be stored",
-            hint="keep the batch and send it again; look whether a Celery worker runs",
-        ) from None
-    except stream.TooFast as exc:
-        rate.hold(scope.agent_id, exc.wait_s)
-        raise too_fast(exc.wait_s, share) from None
+def _ack(checked: Checked, appended: stream.Appended) -> TelemetryAck:
     if appended.wants_drain:
-        tasks.drain.delay(shard)
+        tasks.drain.delay(checked.shard)
     durable = appended.durable_seq
     if durable is None:
-        durable = _stored_seq(scope, message.boot_id)
-    return TelemetryAck(durable_seq=durable, received_at=message.received_at)
+        durable = _stored_seq(checked.scope, checked.message.boot_id)
+    return TelemetryAck(durable_seq=durable, received_at=checked.message.received_at)
 
 
 def _stored_seq(scope: AgentScope, boot_id: str) -> int:

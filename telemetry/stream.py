@@ -10,9 +10,10 @@ import hashlib
 import threading
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import redis
@@ -124,6 +125,11 @@ def _new_pool() -> redis.ConnectionPool:
     )
 
 
+#: Keys and arguments of a script.
+Call: TypeAlias = tuple[list[str], list[str | int | bytes]]
+_Command: TypeAlias = tuple[str | int | bytes, ...]
+
+
 class _Script:
     """A script that the server runs. Called on a connection that the calling thread keeps.
 
@@ -138,24 +144,38 @@ class _Script:
         self._digest = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - Redis' name for it
 
     def __call__(self, keys: list[str], arguments: list[str | int | bytes]) -> Any:
-        rest = (len(keys), *keys, *arguments)
-        try:
-            return self._call("EVALSHA", self._digest, *rest)
-        except redis.exceptions.NoScriptError:
-            return self._call("EVAL", self._text, *rest)
+        (answer,) = self.each([(keys, arguments)])
+        if isinstance(answer, redis.ResponseError):
+            raise answer
+        return answer
 
-    def _call(self, *command: str | int | bytes) -> Any:
+    def each(self, calls: Sequence[Call]) -> list[Any]:
+        """Run the script once for each call, in one round trip; a refused call's error is its
+        answer."""
+        answers = self._call([("EVALSHA", self._digest, *_rest(call)) for call in calls])
+        unknown = [
+            place
+            for place, answer in enumerate(answers)
+            if isinstance(answer, redis.exceptions.NoScriptError)
+        ]
+        if unknown:
+            again = self._call([("EVAL", self._text, *_rest(calls[place])) for place in unknown])
+            for place, answer in zip(unknown, again, strict=True):
+                answers[place] = answer
+        return answers
+
+    def _call(self, commands: list[_Command]) -> list[Any]:
         try:
-            return self._ask(command)
+            return self._ask(commands)
         except redis.ConnectionError:
             # Redis may have been started anew since the last call.
-            return self._ask(command)
+            return self._ask(commands)
 
-    def _ask(self, command: tuple[str | int | bytes, ...]) -> Any:
+    def _ask(self, commands: list[_Command]) -> list[Any]:
         link = self._own_link()
         try:
-            link.send_command(*command)
-            return link.read_response()
+            link.send_packed_command(link.pack_commands(commands))
+            return [_response(link) for _ in commands]
         except (redis.ConnectionError, redis.TimeoutError):
             link.disconnect()
             raise
@@ -165,6 +185,19 @@ class _Script:
         if link is None:
             link = self._own.link = _new_pool().make_connection()
         return link
+
+
+def _rest(call: Call) -> tuple[str | int | bytes, ...]:
+    keys, arguments = call
+    return (len(keys), *keys, *arguments)
+
+
+def _response(link: Any) -> Any:
+    """Return what the server answered, also where that is an error: others' answers follow it."""
+    try:
+        return link.read_response()
+    except redis.ResponseError as error:
+        return error
 
 
 #: Stands for a share where none counts.
@@ -216,8 +249,31 @@ def append(shard: int, message: Message, share: rate.Share | None) -> Appended:
     Its rows count against ``share``, the agent's, where one is given. Raises :class:`Full` and
     :class:`TooFast`, with nothing appended.
     """
+    outcome = _appended(_append_script(*_append_call(shard, message, share)), message)
+    if isinstance(outcome, Appended):
+        return outcome
+    raise outcome
+
+
+def append_all(
+    messages: Sequence[tuple[int, Message, rate.Share]],
+) -> list[Appended | Exception]:
+    """Append messages, each to the stream of its shard and of its agent's share, in one round trip.
+
+    Each outcome is what :func:`append` returns or raises.
+    """
+    if not messages:
+        return []
+    answers = _append_script.each([_append_call(*each) for each in messages])
+    return [
+        _appended(answer, message)
+        for answer, (_, message, _) in zip(answers, messages, strict=True)
+    ]
+
+
+def _append_call(shard: int, message: Message, share: rate.Share | None) -> Call:
     keys = [_stream(shard), _bytes(shard), _durable(shard), _draining(shard)]
-    found = _append_script(
+    return (
         [*keys, rate.bucket_key(message.agent_id)],
         [
             _encode(message),
@@ -229,11 +285,16 @@ def append(shard: int, message: Message, share: rate.Share | None) -> Appended:
             *(share or _ANY),
         ],
     )
-    if found is None:
-        raise Full
-    if isinstance(found, bytes):
-        raise TooFast(float(found))
-    durable, wants_drain = cast(list[Any], found)
+
+
+def _appended(answer: Any, message: Message) -> Appended | Exception:
+    if answer is None:
+        return Full()
+    if isinstance(answer, redis.ResponseError):
+        return answer
+    if isinstance(answer, bytes):
+        return TooFast(float(answer))
+    durable, wants_drain = cast(list[Any], answer)
     return Appended(_seq_of(durable, message.boot_id), bool(wants_drain))
 
 

@@ -1,0 +1,5 @@
+"""The front door: what stands between granian and everything else.
+
+Headers are looked at before a body is read, bodies are read on an event loop under a deadline, and
+only whole requests get a thread. docs/explanation/the-front-door.md tells why.
+"""

@@ -1,0 +1,134 @@
+"""Who may open one more request, how much may be held, and whether a body comes too slowly.
+
+Pure: nobody is asked here for the time or for a setting.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+__all__ = ["Bound", "Budget", "Pace", "TooMany", "TooMuch", "origin_of"]
+
+
+class TooMany(Exception):
+    """The bound is reached. ``in_all``: that of everybody together, not that of the key."""
+
+    def __init__(self, *, in_all: bool) -> None:
+        super().__init__(in_all)
+        self.in_all = in_all
+
+
+class TooMuch(Exception):
+    """The budget has no room for so many bytes."""
+
+
+class Bound:
+    """At most ``each`` at once by key, and ``in_all`` together."""
+
+    def __init__(self, each: int, in_all: int) -> None:
+        self._each = each
+        self._in_all = in_all
+        self._open: Counter[Hashable] = Counter()
+        self.open = 0
+
+    @contextmanager
+    def one(self, key: Hashable) -> Iterator[None]:
+        """Count one more of ``key`` during the block. Raises :class:`TooMany` before it."""
+        self._enter(key)
+        try:
+            yield
+        finally:
+            self._leave(key)
+
+    def of(self, key: Hashable) -> int:
+        """Return how many of ``key`` are open."""
+        return self._open[key]
+
+    def _enter(self, key: Hashable) -> None:
+        # One's own bound first: who reaches it is told so, whatever others do.
+        if self._open[key] >= self._each:
+            raise TooMany(in_all=False)
+        if self.open >= self._in_all:
+            raise TooMany(in_all=True)
+        self._open[key] += 1
+        self.open += 1
+
+    def _leave(self, key: Hashable) -> None:
+        self.open -= 1
+        self._open[key] -= 1
+        if not self._open[key]:
+            # Addresses are without number.
+            del self._open[key]
+
+
+class Budget:
+    """Bytes that all bodies together may hold."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.held_bytes = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """Return a share that grows during the block, and is given back after it."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self.held_bytes -= share.held_bytes
+
+    def take(self, size: int) -> None:
+        """Raise :class:`TooMuch` where there is no room for ``size`` more bytes."""
+        if self.held_bytes + size > self._most_bytes:
+            raise TooMuch
+        self.held_bytes += size
+
+
+class Share:
+    """What one request holds of a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.held_bytes = 0
+
+    def grow(self, size: int) -> None:
+        """Hold ``size`` more bytes. Raises :class:`TooMuch`, and holds what it held."""
+        self._budget.take(size)
+        self.held_bytes += size
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How slowly a body may come: ``least_bytes_per_s`` after ``grace_s``, and for no longer than
+    ``longest_s`` in all."""
+
+    grace_s: float
+    least_bytes_per_s: float
+    longest_s: float
+
+    def allowed_s(self, received_bytes: int) -> float:
+        """Return the time since its start by which more than ``received_bytes`` must be there."""
+        return min(self.longest_s, self.grace_s + received_bytes / self.least_bytes_per_s)
+
+
+#: A household or a virtual machine is given at least so much of IPv6, bits.
+_IPV6_PREFIX = 64
+
+
+def origin_of(address: str | None) -> str:
+    """Return what is counted as one sender: an IPv4 address, or the network of an IPv6 one.
+
+    Whoever has one address of IPv6 has 2**64 of them. All without an address are one.
+    """
+    if address is None:
+        return ""
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))

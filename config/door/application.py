@@ -1,0 +1,273 @@
+"""The RSGI application: granian calls it with headers, and it decides what becomes of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+
+from accounts import senders
+from config.door import answers, bodies, metrics
+from config.door.accounting import Bound, Budget, Pace, TooMany
+from config.door.agents import Agents
+from config.door.answers import Answer, Application
+from config.door.lanes import Lane, LaneFull, WaitedTooLong
+from config.door.protocol import ProtocolClosed
+from config.door.refusals import Cause, Refused
+from config.door.requests import Environ, Readable, Request
+from config.metrics import recorder
+from telemetry import gate
+from telemetry.ways_in.errors import unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from config.door.protocol import HTTPProtocol, Scope
+
+__all__ = ["Door"]
+
+log = structlog.get_logger(__name__)
+
+#: What may be open at once in this process: requests of one agent, and of all who are no agents.
+REQUESTS_PER_AGENT = 8
+REQUESTS_OF_OTHERS = 1024
+#: Bodies on their way from one address, and from all who are no agents.
+BODIES_PER_ADDRESS = 16
+BODIES_OF_OTHERS = 256
+#: Bodies of everybody that this process holds.
+HELD_BYTES = 256 * 2**20
+#: A body up to this is read from anybody; a larger one from users who are known, up to that.
+SMALL_BODY_BYTES = 64 * 2**10
+LARGE_BODY_BYTES = 64 * 2**20
+#: No body may take longer than this, however fast it comes.
+LONGEST_BODY_S = 60.0
+#: How often the event loop does its chores.
+CHORES_EVERY_S = 1.0
+
+HEALTH = "/healthz"
+_HEALTHY = Answer(
+    200,
+    [
+        ("Content-Type", "text/plain"),
+        ("Cache-Control", "max-age=0, no-cache, no-store, must-revalidate, private"),
+    ],
+    b"ok\n",
+)
+#: What machines ask that watch this one.
+_PROBES = ("/readyz", "/metrics")
+#: Where passwords are hashed.
+_PASSWORDS = ("/login/", "/password/", "/admin/login/", "/admin/accounts/user/")
+
+
+class _Unread:
+    """The body of a request that is to be refused for its sender. Reading it says: come again.
+
+    Who was unknown a moment ago may be known now, and the body is not here.
+    """
+
+    def read(self, _size: int = -1, /) -> bytes:
+        raise unavailable()
+
+    readline = read
+
+
+class Door:
+    """Answers RSGI by a WSGI application, on threads that no client can hold."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._of_agents = Bound(REQUESTS_PER_AGENT, 2**31)
+        self._of_others = Bound(settings.DOOR_REQUESTS_PER_ADDRESS, REQUESTS_OF_OTHERS)
+        self._bodies = Bound(BODIES_PER_ADDRESS, BODIES_OF_OTHERS)
+        self._budget = Budget(HELD_BYTES)
+        least_bytes_per_s = settings.DOOR_BODY_LEAST_KB_PER_S * 1000
+        self._pace = Pace(settings.DOOR_BODY_GRACE_S, least_bytes_per_s, LONGEST_BODY_S)
+        self._healthy = recorder("healthz", "GET", 200)
+        self._accepted = recorder("telemetry", "POST", 202)
+        self._batches = Lane("batches", _take_all, threads=1, room=4096, at_once=64)
+        self._agents_lane = _lane("agents", threads=2, room=4096)
+        self._pages = _lane("pages", threads=3, room=512)
+        self._sign_in = _lane("sign_in", threads=1, room=32)
+        self._probes = _lane("probes", threads=1, room=64)
+        self._agents = Agents(self._agents_lane)
+        #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
+        self.chores: list[Callable[[], None]] = [self._tell]
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start threads and chores. Called by granian, once in each process."""
+        self._loop = loop
+        for lane in self._lanes:
+            lane.start(loop)
+        self._chores = loop.create_task(self._do_chores())
+
+    @property
+    def _lanes(self) -> list[Lane[Any, Any]]:
+        return [self._batches, self._agents_lane, self._pages, self._sign_in, self._probes]
+
+    async def __rsgi__(self, scope: Scope, protocol: HTTPProtocol) -> None:
+        """Answer one request."""
+        try:
+            answer = await self._answer(scope, protocol)
+            await answer.send(protocol)
+        except ProtocolClosed:
+            metrics.LEFT.inc()
+
+    async def _answer(self, scope: Scope, protocol: HTTPProtocol) -> Answer:
+        if scope.path == HEALTH and scope.method in ("GET", "HEAD"):
+            self._healthy(0.0)
+            return _HEALTHY
+        try:
+            return await self._answer_of(Request(scope), protocol)
+        except Refused as refused:
+            metrics.REFUSALS.labels(refused.cause).inc()
+            return refused.answer()
+        except ProtocolClosed:
+            raise
+        except Exception:
+            log.exception("door_failed", path=scope.path)
+            return Refused(Cause.SERVER_ERROR).answer()
+
+    async def _answer_of(self, request: Request, protocol: HTTPProtocol) -> Answer:
+        with _as_refusals():
+            agent = await self._agents.find(request.token)
+            if agent is not None:
+                with _one(self._of_agents, agent.agent_id, Cause.AGENT_BUSY):
+                    return await self._of_agent(request, protocol)
+            with _one(self._of_others, request.origin, Cause.ADDRESS_BUSY):
+                return await self._of_other(request, protocol)
+
+    # --- Agents ----------------------------------------------------------------------------------
+
+    async def _of_agent(self, request: Request, protocol: HTTPProtocol) -> Answer:
+        began = time.perf_counter()
+        with self._budget.share() as share:
+            length = _length(request, gate.MAX_BATCH_BYTES)
+            body = await bodies.read(protocol, length, self._pace, share) if length else b""
+            if request.path == gate.PATH and request.method == "POST" and request.is_by_tls:
+                taken = await self._batches.do(_post(request, body))
+                if taken is not None:
+                    self._accepted(time.perf_counter() - began)
+                    return Answer(202, gate.HEADERS, taken)
+            return await self._call(self._agents_lane, request, body)
+
+    # --- Others ----------------------------------------------------------------------------------
+
+    async def _of_other(self, request: Request, protocol: HTTPProtocol) -> Answer:
+        if request.is_for_agents:
+            # Whoever is no agent is told so by the way in, which has its own form for that.
+            return await self._call(self._pages, request, _Unread())
+        lane = self._lane_of(request)
+        if request.length == 0:
+            return await self._call(lane, request, b"")
+        length = await self._allowed(request)
+        with (
+            _one(self._bodies, request.origin, Cause.ADDRESS_BUSY),
+            self._budget.share() as share,
+        ):
+            body = await bodies.read(protocol, length, self._pace, share)
+            return await self._call(lane, request, body)
+
+    async def _allowed(self, request: Request) -> int:
+        """Return the length of a body that is read from this sender."""
+        length = _length(request, LARGE_BODY_BYTES)
+        if length > SMALL_BODY_BYTES:
+            is_known = partial(_is_known, request.environ(b""))
+            if not await self._pages.do(is_known):
+                raise Refused(Cause.SENDER_UNKNOWN)
+        return length
+
+    def _lane_of(self, request: Request) -> Lane[Any, Any]:
+        if request.path.startswith(_PROBES):
+            return self._probes
+        if request.method == "POST" and request.path.startswith(_PASSWORDS):
+            return self._sign_in
+        return self._pages
+
+    async def _call(self, lane: Lane[Any, Any], request: Request, body: bytes | Readable) -> Answer:
+        call = partial(answers.call, self._application, self._loop, request.environ(body))
+        answer: Answer = await lane.do(call)
+        return answer
+
+    # --- Chores ----------------------------------------------------------------------------------
+
+    async def _do_chores(self) -> None:
+        while True:
+            for chore in self.chores:
+                chore()
+            await asyncio.sleep(CHORES_EVERY_S)
+
+    def _tell(self) -> None:
+        for lane in self._lanes:
+            metrics.LANE_REQUESTS.labels(lane.name).set(lane.open)
+        metrics.OPEN.labels("agents").set(self._of_agents.open)
+        metrics.OPEN.labels("others").set(self._of_others.open)
+        metrics.OPEN.labels("bodies").set(self._bodies.open)
+        metrics.HELD_BYTES.set(self._budget.held_bytes)
+
+
+def _lane(name: str, *, threads: int, room: int) -> Lane[Callable[[], Any], Any]:
+    return Lane(name, _do_each, threads=threads, room=room, afterwards=_finish)
+
+
+def _do_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [job() for job in jobs]
+
+
+def _finish(result: Any) -> None:
+    if isinstance(result, Answer):
+        result.finish()
+
+
+def _post(request: Request, body: bytes) -> gate.Post:
+    headers = request.headers
+    return gate.Post(
+        authorization=request.authorization,
+        content_type=headers.get("content-type", ""),
+        encoding=headers.get("content-encoding", ""),
+        body=body,
+    )
+
+
+def _take_all(posts: Sequence[gate.Post]) -> list[bytes | None]:
+    # As Django does before each request of its own.
+    close_old_connections()
+    return gate.take_all(posts)
+
+
+def _is_known(environ: Environ) -> bool:
+    close_old_connections()
+    return senders.is_known(environ)
+
+
+def _length(request: Request, most_bytes: int) -> int:
+    if request.length is None:
+        raise Refused(Cause.LENGTH_REQUIRED)
+    if request.length > most_bytes:
+        raise Refused(Cause.BODY_TOO_LARGE)
+    return request.length
+
+
+@contextmanager
+def _one(bound: Bound, key: Hashable, cause: Cause) -> Iterator[None]:
+    try:
+        with bound.one(key):
+            yield
+    except TooMany as error:
+        raise Refused(Cause.TOO_MANY_OPEN if error.in_all else cause) from None
+
+
+@contextmanager
+def _as_refusals() -> Iterator[None]:
+    """Say what the lanes and the database have to say as refusals."""
+    try:
+        yield
+    except (LaneFull, WaitedTooLong):
+        raise Refused(Cause.LANE_FULL) from None
+    except DatabaseError:
+        raise Refused(Cause.UNAVAILABLE) from None

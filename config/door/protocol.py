@@ -1,0 +1,9 @@
+"""What RSGI, the interface of granian, calls its things."""
+
+from granian.rsgi import (  # type: ignore[attr-defined] # granian does not mark them as its own
+    HTTPProtocol,
+    ProtocolClosed,
+    Scope,
+)
+
+__all__ = ["HTTPProtocol", "ProtocolClosed", "Scope"]
