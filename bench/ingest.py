@@ -308,10 +308,11 @@ def copy_ceiling() -> float:
     """Return rows/s of COPY alone, in batches that are encoded before the clock starts."""
     from django.db import connection
 
+    from config.ownership import as_owner
     from telemetry import samples
 
     chunks = list(samples.encode(_rows_like_stored()))
-    with connection.cursor() as cursor:
+    with as_owner(), connection.cursor() as cursor:
         cursor.execute("CREATE TABLE copy_ceiling (LIKE gpu_sample)")
         cursor.execute("CREATE INDEX ON copy_ceiling (gpu_id, ts)")
         cursor.execute("CREATE INDEX ON copy_ceiling USING brin (ts)")

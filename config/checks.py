@@ -12,13 +12,14 @@ from django.core import checks
 TAG = "headroom"
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1", "testserver"})
-SECRET_FILES = ("env", "admin-password", "demo-token", "agent-token")
+SECRET_FILES = ("env", "owner-env", "admin-password", "demo-token", "agent-token")
 
 
 def register() -> None:
     """Have Django run every check of this module."""
     for check in (debug, secret_key, metrics_token, state_dir, tls):
         checks.register(check, TAG)
+    checks.register(database_role, checks.Tags.database)
 
 
 def debug(**_: Any) -> list[checks.CheckMessage]:
@@ -88,6 +89,22 @@ def tls(**_: Any) -> list[checks.CheckMessage]:
             "ALLOWED_HOSTS lets other machines in, but BEHIND_TLS is off.",
             hint="Put a proxy that speaks TLS in front, and set BEHIND_TLS=1 and PROXY_COUNT.",
             id="headroom.W003",
+        )
+    ]
+
+
+def database_role(**_: Any) -> list[checks.CheckMessage]:
+    """Whoever gets hold of the application's role must not be able to rewrite the audit log."""
+    from config import ownership
+
+    found = ownership.weaknesses()
+    if not found:
+        return []
+    return [
+        checks.Warning(
+            f"The application's database role {', '.join(found)}.",
+            hint="Give it and the owner of the tables a role each: docs/how-to/operate.md, Roles.",
+            id="headroom.W010",
         )
     ]
 

@@ -166,6 +166,7 @@ TEMPLATES = [
 DATABASE_URL = env.required(
     "DATABASE_URL", f"postgresql://user:password@host:5432/headroom. {_START}"
 )
+# DATABASE_OWNER_URL is for `manage.py prepare` and `migrate` alone: config/ownership.py reads it.
 DATABASES = {
     "default": {**env.database(DATABASE_URL), "CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
 }

@@ -31,6 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 60.0
 _PROBE_EVERY_S = 0.1
 _TRIM_EVERY_S = 60.0
+_NOT_FOR_SERVICES = frozenset({"DATABASE_OWNER_URL", "DATABASE_SUPERUSER_URL"})
 
 
 class UpError(Exception):
@@ -74,6 +75,7 @@ def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
     state = servers.state_dir
     url = base_url(options.host, options.port)
     settings = installation(state / "env", servers.environment, url)
+    keep_owner(state / "owner-env", servers.owner_url)
     output = Output(state / "logs")
     is_first = not (state / "admin-password").exists()
     probe = _Probe(options.host, options.port)
@@ -82,7 +84,8 @@ def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
         output,
         # The machines of the demo are simulated.
         env={"JOB_EXECUTOR": "twin" if options.demo else "local"}
-        | dict(os.environ)
+        # The owner's URL is read by `manage.py prepare` from its file, and by no service.
+        | {name: value for name, value in os.environ.items() if name not in _NOT_FOR_SERVICES}
         | settings
         | {
             "HEADROOM_STATE_DIR": str(state),
@@ -130,6 +133,15 @@ def installation(path: Path, embedded: Mapping[str, str], url: str) -> dict[str,
     settings["HEADROOM_URL"] = url
     write_env(path, settings)
     return settings
+
+
+def keep_owner(path: Path, embedded: str | None) -> None:
+    """Keep the URL of the schema's owner in the file `path`; without one, no file."""
+    url = os.environ.get("DATABASE_OWNER_URL") or embedded
+    if url:
+        write_env(path, {"DATABASE_OWNER_URL": url})
+    else:
+        path.unlink(missing_ok=True)
 
 
 def services(options: argparse.Namespace, state: Path, url: str) -> list[Service]:

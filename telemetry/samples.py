@@ -264,6 +264,7 @@ def _blank_row(columns: tuple[Column, ...], present: tuple[bool, ...]) -> Array:
 
 
 # --- Partitions ----------------------------------------------------------------------------------
+# The role of the application owns no table: functions of the owner make and drop partitions.
 
 
 @dataclass(frozen=True, order=True)
@@ -318,14 +319,7 @@ def create_partitions(cursor: Cursor[Any], partitions: Iterable[Partition]) -> N
     for partition in partitions:
         for free in _uncovered(cursor, partition):
             cursor.execute(
-                sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} PARTITION OF {} FOR VALUES FROM ({}) TO ({})"
-                ).format(
-                    sql.Identifier(free.name),
-                    sql.Identifier(free.table),
-                    sql.Literal(free.start),
-                    sql.Literal(free.end),
-                )
+                "SELECT telemetry_create_partition(%s, %s, %s)", [free.table, free.start, free.end]
             )
 
 
@@ -360,9 +354,22 @@ def existing_partitions(cursor: Cursor[Any], table: str) -> list[Partition]:
     return [Partition(table, start, end) for start, end in cursor.fetchall()]
 
 
+def detach(cursor: Cursor[Any], partition: Partition, renamed: str) -> None:
+    """Make a partition a table of its own, called ``renamed``: its name and eight hex digits."""
+    cursor.execute(
+        "SELECT telemetry_detach_partition(%s, %s, %s)",
+        [partition.table, partition.name, renamed],
+    )
+
+
+def drop(cursor: Cursor[Any], relation: str) -> None:
+    """Drop a partition, or what was one."""
+    cursor.execute("SELECT telemetry_drop_partition(%s)", [relation])
+
+
 def drop_before(cursor: Cursor[Any], table: Table, limit: datetime) -> list[str]:
     """Drop the partitions that end before ``limit`` and return their names."""
     old = [p for p in existing_partitions(cursor, table.name) if p.end <= limit]
     for partition in old:
-        cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(partition.name)))
+        drop(cursor, partition.name)
     return [p.name for p in old]

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 from django.conf import settings
+from django.db import connection
 from pytest_django import DjangoDbBlocker
+
+from tests import owner
 
 # No example fails for being slow: on a busy machine any of them may be.
 hypothesis.settings.register_profile("headroom", deadline=None)
@@ -32,20 +35,26 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 
 
 @pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """The tests' database is made by the role that owns the schema, as any other is."""
+    owner.speak_as_owner()
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Let the tests' database be emptied after tests that commit, and dropped after all.
+    """Run what is tested under the application's role, and let tests that commit be emptied.
 
-    The audit log's trigger would refuse that TRUNCATE, as it should anywhere else. Here alone it is
-    off; UPDATE and DELETE stay refused. At the end sessions may be left of processes that a test
-    has just killed: Postgres takes a moment to notice.
+    The audit log's triggers would refuse that TRUNCATE, as they should anywhere else. Here alone
+    they are off; UPDATE and DELETE stay refused. At the end sessions may be left of processes that
+    a test has just killed: Postgres takes a moment to notice.
     """
-    from django.db import connection
-
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE accounts_auditentry DISABLE TRIGGER audit_is_not_truncated")
+    with django_db_blocker.unblock():
+        owner.hand_over()
     yield
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        cursor.execute(_END_OTHERS)
+    with django_db_blocker.unblock():
+        owner.speak_as_owner()
+        with connection.cursor() as cursor:
+            cursor.execute(_END_OTHERS)
 
 
 _PARTITIONS = """
@@ -58,7 +67,7 @@ JOIN pg_class AS child ON child.oid = inhrelid
 
 @pytest.fixture(autouse=True)
 def no_samples_left_behind(
-    request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+    request: pytest.FixtureRequest,
 ) -> Iterator[None]:
     """Drop the partitions of a test that commits: Django does not know them, and leaves them."""
     yield
@@ -66,9 +75,6 @@ def no_samples_left_behind(
     commits = "transactional_db" in request.fixturenames or "live_server" in request.fixturenames
     if not commits and not (marker and marker.kwargs.get("transaction")):
         return
-    from django.db import connection
-
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        cursor.execute(_PARTITIONS)
-        if found := [name for (name,) in cursor.fetchall()]:
-            cursor.execute(f"DROP TABLE {', '.join(found)}")
+    with owner.session() as session:
+        if found := [name for (name,) in session.execute(_PARTITIONS).fetchall()]:
+            session.execute(f"DROP TABLE {', '.join(found)}".encode())

@@ -13,10 +13,13 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from config.embedded import EmbeddedError, EmbeddedServers
 
+#: The URL of whoever owns the schema. What is tested speaks as the application's role.
+OWNER_URL = "HEADROOM_TEST_OWNER_URL"
 #: Names the URLs that the process that hands out the tests has set, and nobody else.
 _OURS = "HEADROOM_TEST_SERVERS"
 
@@ -44,6 +47,17 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     except EmbeddedError as error:
         raise pytest.UsageError(str(error)) from error
     early_config.add_cleanup(servers.stop)
-    os.environ.update(servers.environment)
-    os.environ[_OURS] = " ".join(servers.environment)
+    ours = servers.environment
+    if servers.superuser_url and servers.owner_url:
+        _let_make_databases(servers.superuser_url)
+        ours[OWNER_URL] = servers.owner_url
+    os.environ.update(ours)
+    os.environ[_OURS] = " ".join(ours)
     return (yield)
+
+
+def _let_make_databases(superuser_url: str) -> None:
+    """Let the owner make the tests' database, and end the sessions that are left in it."""
+    with psycopg.connect(superuser_url) as connection:
+        connection.execute("ALTER ROLE headroom_owner CREATEDB")
+        connection.execute("GRANT pg_signal_backend TO headroom_owner")

@@ -1,6 +1,6 @@
 """Embedded Postgres and Valkey: real servers from wheels, for a machine that has neither.
 
-Standard library only, and Linux first: elsewhere servers start and stop likewise, but
+Standard library and psycopg only, and Linux first: elsewhere servers start and stop likewise, but
 nothing stops them when their parent is killed with SIGKILL.
 """
 

@@ -36,7 +36,7 @@ def _run(command: Sequence[str], servers: EmbeddedServers) -> int:
     child = spawn(
         command,
         death_signal=signal.SIGTERM,
-        env=os.environ | servers.environment,
+        env=os.environ | servers.environment | _owner(servers),
         # Of our session: it has the terminal, Ctrl-C included.
         new_session=False,
     )
@@ -50,6 +50,11 @@ def _run(command: Sequence[str], servers: EmbeddedServers) -> int:
             servers.ensure_running()
         else:
             return status if status >= 0 else 128 - status
+
+
+def _owner(servers: EmbeddedServers) -> dict[str, str]:
+    """Return what lets the command migrate."""
+    return {"DATABASE_OWNER_URL": servers.owner_url} if servers.owner_url else {}
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import pwd
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from config import roles
 from config.embedded.binaries import can_use, find_postgres, readable_by, shared_dir
 from config.embedded.exceptions import DataLostError, ServerFailedError, VersionMismatchError
 from config.embedded.server import Server
@@ -20,7 +22,10 @@ from config.embedded.spawn import Account, own_command
 
 __all__ = ["Postgres", "memory_bytes", "tuning"]
 
-_DATABASE = _USER = "headroom"
+#: The superuser has the name of the database, as the one role of earlier versions had.
+_DATABASE = _SUPERUSER = "headroom"
+_OWNER = "headroom_owner"
+_APPLICATION = "headroom_app"
 _MIB = 1024 * 1024
 _BUILTIN_LOCALE_SINCE = 17
 _STATUS_LINE = 7
@@ -75,9 +80,41 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        """The URL for clients, password included."""
-        login = f"{_USER}:{self._record.password}"
-        return f"postgresql://{login}@127.0.0.1:{self._record.port}/{_DATABASE}"
+        """The URL for clients, password included: of a role that works with rows alone."""
+        return self._url_of(self._login(_APPLICATION))
+
+    @property
+    def owner_url(self) -> str:
+        """The URL for migrations: of the role that owns the schema."""
+        return self._url_of(self._login(_OWNER))
+
+    @property
+    def superuser_url(self) -> str:
+        """The URL of the cluster's superuser. Only launchers use it, to make the other roles."""
+        return self._url_of(roles.Login(_SUPERUSER, self._record.password))
+
+    def start(self) -> None:
+        """Start, and give each role its rights, also where an earlier version had but one."""
+        import psycopg
+
+        super().start()
+        try:
+            roles.make(
+                self.superuser_url, owner=self._login(_OWNER), application=self._login(_APPLICATION)
+            )
+        except psycopg.Error as error:
+            self.stop()
+            why = f"could not give its roles their rights: {error}"
+            raise ServerFailedError(self.name, why, "") from error
+
+    def _login(self, role: str) -> roles.Login:
+        """Return a role with its password, which tells nothing of the superuser's."""
+        key = self._record.password.encode()
+        return roles.Login(role, hmac.new(key, role.encode(), hashlib.sha256).hexdigest())
+
+    def _url_of(self, login: roles.Login) -> str:
+        place = f"127.0.0.1:{self._record.port}/{_DATABASE}"
+        return f"postgresql://{login.name}:{login.password}@{place}"
 
     def _place_data(self) -> Path:
         account = _unprivileged()
@@ -146,7 +183,7 @@ class Postgres(Server):
             self._run(
                 "initdb",
                 f"--pgdata={unfinished}",
-                f"--username={_USER}",
+                f"--username={_SUPERUSER}",
                 f"--pwfile=/dev/fd/{password.fileno()}",
                 "--auth=scram-sha-256",
                 "--encoding=UTF8",

@@ -40,6 +40,16 @@ class EmbeddedServers:
         return self._postgres.url if self._postgres else None
 
     @property
+    def owner_url(self) -> str | None:
+        """The same for whoever owns the schema: for migrations, and no service."""
+        return self._postgres.owner_url if self._postgres else None
+
+    @property
+    def superuser_url(self) -> str | None:
+        """The same for the cluster's superuser: for launchers, and nobody else."""
+        return self._postgres.superuser_url if self._postgres else None
+
+    @property
     def redis_url(self) -> str | None:
         """URL of Valkey, with its password; None when it was not asked for."""
         return self._valkey.url if self._valkey else None

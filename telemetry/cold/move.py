@@ -128,17 +128,7 @@ def _detach(cursor: Cursor[Any], table: Table, unit: Unit) -> None:
 
 def _detach_one(cursor: Cursor[Any], table: Table, partition: Partition) -> None:
     relation = f"{partition.name}_{secrets.token_hex(4)}"
-    for statement in (
-        "ALTER TABLE {table} DETACH PARTITION {old}",
-        "ALTER TABLE {old} RENAME TO {new}",
-    ):
-        cursor.execute(
-            sql.SQL(statement).format(
-                table=sql.Identifier(table.name),
-                old=sql.Identifier(partition.name),
-                new=sql.Identifier(relation),
-            )
-        )
+    samples.detach(cursor, partition, relation)
     DetachedPartition.objects.create(
         table=table.name, relation=relation, start=partition.start, end=partition.end
     )
@@ -246,5 +236,5 @@ def _count_as_moved(moving: Iterable[DetachedPartition], ids: IdRange, *, is_las
             each.save(update_fields=["moved_below"])
             continue
         with connection.cursor() as cursor:
-            cursor.cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(each.relation)))
+            samples.drop(cursor.cursor, each.relation)
         each.delete()

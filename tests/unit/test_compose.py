@@ -23,7 +23,10 @@ DOCKERFILE = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
-REQUIRED = {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "SECRET_KEY"}
+REQUIRED = {
+    "POSTGRES_PASSWORD", "POSTGRES_OWNER_PASSWORD", "POSTGRES_APP_PASSWORD", "REDIS_PASSWORD",
+    "SECRET_KEY",
+}  # fmt: skip
 
 _VARIABLE = re.compile(r"\$\{(\w+)")
 
@@ -54,8 +57,8 @@ def test_the_file_keeps_to_the_compose_specification() -> None:
 
 
 def test_all_parts_are_there() -> None:
-    wanted = {"postgres", "valkey", "prepare", "web", "worker", "housekeeper", "beat", "agent"}
-    assert wanted == SERVICES.keys()
+    stores = {"postgres", "valkey", "roles", "prepare"}
+    assert stores | {"web", "worker", "housekeeper", "beat", "agent"} == SERVICES.keys()
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -83,6 +86,17 @@ def test_no_secret_stands_in_a_command(name: str) -> None:
     # Every user of the machine can read the arguments of a process.
     command = " ".join(SERVICES[name].get("command", []))
     assert set(_VARIABLE.findall(command)) <= {"AGENT_NODE"}
+
+
+def test_each_service_knows_the_database_role_that_it_needs_and_no_other() -> None:
+    def knowing(role: str) -> set[str]:
+        return {
+            name for name in OURS if f"//{role}:" in " ".join(environment(SERVICES[name]).values())
+        }
+
+    assert knowing("headroom") == {"roles"}
+    assert knowing("headroom_owner") == {"roles", "prepare"}
+    assert {"web", "worker", "housekeeper", "beat"} <= knowing("headroom_app")
 
 
 @pytest.mark.parametrize("variable", sorted(REQUIRED))

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config import checks, preparation
+from config import checks, ownership, preparation
 
 
 class Command(BaseCommand):
@@ -23,9 +23,12 @@ class Command(BaseCommand):
         parser.add_argument("--no-static", action="store_true", help="leave the assets alone")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with preparation.one_at_a_time():
+        with ownership.as_owner(), preparation.one_at_a_time():
             if preparation.migrate():
                 self.stdout.write("The tables are up to date now.")
+            ownership.grant()
+        self._warn()
+        with preparation.one_at_a_time():
             if not options["no_static"] and preparation.collect_static():
                 self.stdout.write("The assets are collected.")
             self._admin()
@@ -35,6 +38,10 @@ class Command(BaseCommand):
                 preparation.ensure_demo()
             if options["machine_agent"]:
                 preparation.ensure_machine(options["machine_agent"])
+
+    def _warn(self) -> None:
+        for weakness in checks.database_role():
+            self.stderr.write(f"{weakness.msg} {weakness.hint}")
 
     def _admin(self) -> None:
         new = preparation.ensure_admin()

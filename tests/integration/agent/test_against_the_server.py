@@ -17,6 +17,7 @@ from fleet import snapshot
 from telemetry import stream
 from telemetry.directory import forget_scopes
 from telemetry.drain import Drain
+from tests import owner
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.standin.nvml import StandIn
 
@@ -40,8 +41,8 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def empty_sample_tables() -> None:
     """Remove what was committed: no models of Django's, they are not flushed after a test."""
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE gpu_sample, host_sample")
+    with owner.session() as session:
+        session.execute("TRUNCATE gpu_sample, host_sample")
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 import redis
 from django.conf import settings as django_settings
 from django.db import connection
-from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from pytest_django import Settings
 
 from config import health
 from telemetry import stream
+from tests import owner
 
 
 @pytest.fixture
@@ -104,12 +104,13 @@ def test_not_ready_without_postgres(
 
 @pytest.mark.django_db(transaction=True)
 def test_not_ready_with_a_migration_to_come(client: Client, heartbeat: None) -> None:
-    recorder = MigrationRecorder(connection)
-    recorder.record_unapplied("accounts", "0002_audit_only_grows")
-    try:
-        status, body = _ready(client)
-    finally:
-        recorder.record_applied("accounts", "0002_audit_only_grows")
+    name = "name = '0002_audit_only_grows'"
+    with owner.session() as session:
+        session.execute(f"UPDATE django_migrations SET app = 'elsewhere' WHERE {name}".encode())
+        try:
+            status, body = _ready(client)
+        finally:
+            session.execute(f"UPDATE django_migrations SET app = 'accounts' WHERE {name}".encode())
     assert (status, body["status"]) == (503, "unavailable")
     assert body["checks"]["migrations"]["pending"] == ["accounts.0002_audit_only_grows"]
 

@@ -16,7 +16,9 @@ import redis
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-_SAY_AND_WAIT = 'echo "$DATABASE_URL"; echo "$REDIS_URL"; exec sleep 600'
+_SAY_AND_WAIT = (
+    'echo "$DATABASE_URL"; echo "$REDIS_URL"; echo "$DATABASE_OWNER_URL"; exec sleep 600'
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Launched:
     process: subprocess.Popen[str]
     database_url: str
     redis_url: str
+    owner_url: str
 
 
 @contextmanager
@@ -50,9 +53,7 @@ def launched(
     ) as process:
         assert process.stdout is not None
         try:
-            yield Launched(
-                process, process.stdout.readline().strip(), process.stdout.readline().strip()
-            )
+            yield Launched(process, *(process.stdout.readline().strip() for _ in range(3)))
         finally:
             process.terminate()
             process.wait(30)

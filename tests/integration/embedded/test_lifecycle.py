@@ -31,12 +31,19 @@ from tests.integration.embedded.helpers import (
     until,
 )
 
+#: Of the owner, who alone makes tables; others may read and write.
+KEPT = """
+CREATE TABLE IF NOT EXISTS kept (value int);
+GRANT USAGE ON SCHEMA public TO headroom_app;
+GRANT ALL ON kept TO headroom_app
+"""
+
 
 def write(servers: EmbeddedServers, value: int) -> None:
-    assert servers.database_url
+    assert servers.owner_url
     assert servers.redis_url
-    with psycopg.connect(servers.database_url) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS kept (value int)")
+    with psycopg.connect(servers.owner_url) as connection:
+        connection.execute(KEPT)
         connection.execute("INSERT INTO kept VALUES (%s)", [value])
     with redis.Redis.from_url(servers.redis_url) as client:
         client.rpush("kept", value)
@@ -133,7 +140,8 @@ def test_a_second_start_is_refused_while_the_first_runs(state_dir: Path) -> None
 def test_killing_the_launcher_leaves_no_orphan_and_loses_no_row(state_dir: Path) -> None:
     with launched(state_dir) as first:
         with psycopg.connect(first.database_url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE kept (value int)")
+            with psycopg.connect(first.owner_url) as owner:
+                owner.execute(KEPT)
             with redis.Redis.from_url(first.redis_url) as client:
                 for value in range(200):
                     connection.execute("INSERT INTO kept VALUES (%s)", [value])

@@ -350,7 +350,7 @@ def committed(transactional_db: None) -> Iterator[None]:
         for table in (samples.METER, MINUTES["meter_sample"]):
             samples.drop_before(cursor.cursor, table, datetime(2100, 1, 1, tzinfo=UTC))
         for detached in DetachedPartition.objects.values_list("relation", flat=True):
-            cursor.execute(f'DROP TABLE "{detached}"')
+            samples.drop(cursor.cursor, detached)
 
 
 @pytest.mark.django_db(transaction=True)

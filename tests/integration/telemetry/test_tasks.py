@@ -203,4 +203,4 @@ def test_two_who_create_the_same_partition_do_not_collide() -> None:
         assert set(wanted) <= set(partitions())
     finally:
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE {wanted[0].name}")
+            samples.drop(cursor.cursor, wanted[0].name)
