@@ -17,7 +17,7 @@ SECRET_FILES = ("env", "owner-env", "admin-password", "demo-token", "agent-token
 
 def register() -> None:
     """Have Django run every check of this module."""
-    for check in (debug, secret_key, metrics_token, state_dir, tls):
+    for check in (debug, secret_key, metrics_token, state_dir, tls, audit_syslog):
         checks.register(check, TAG)
     checks.register(database_role, checks.Tags.database)
 
@@ -91,6 +91,24 @@ def tls(**_: Any) -> list[checks.CheckMessage]:
             id="headroom.W003",
         )
     ]
+
+
+def audit_syslog(**_: Any) -> list[checks.CheckMessage]:
+    """A receiver that cannot be reached by what is set would miss everything, silently."""
+    from accounts.syslog import Receiver
+
+    try:
+        if settings.AUDIT_SYSLOG_URL:
+            Receiver.parse(settings.AUDIT_SYSLOG_URL)
+    except ValueError as error:
+        return [
+            checks.Error(
+                f"AUDIT_SYSLOG_URL: {error}.",
+                hint="docs/how-to/keep-the-audit-log.md",
+                id="headroom.E010",
+            )
+        ]
+    return []
 
 
 def database_role(**_: Any) -> list[checks.CheckMessage]:

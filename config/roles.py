@@ -25,6 +25,8 @@ __all__ = ["Login", "RolesError", "grant", "make"]
 #: Tables of which the application may do no more than this. All others: read and write.
 RIGHTS = {
     "accounts_auditentry": "SELECT, INSERT",
+    # A trigger of the owner writes it.
+    "accounts_auditlink": "SELECT",
     "django_migrations": "SELECT",
 }
 #: Functions that do for the application what only the owner may. Nobody else may call them.

@@ -80,6 +80,10 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+#: Where the audit log goes, too: udp://, tcp:// or tls://host:port, or unix:///path; or nowhere.
+AUDIT_SYSLOG_URL = env.string("AUDIT_SYSLOG_URL", "")
+#: Certificates that a receiver by TLS is checked against, PEM. Empty: the system's.
+AUDIT_SYSLOG_CA = env.string("AUDIT_SYSLOG_CA", "")
 #: Proxies in front, each of which appends to X-Forwarded-For. 0: nobody is believed about it.
 PROXY_COUNT = env.integer("PROXY_COUNT", 0, at_least=0)
 
@@ -327,6 +331,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 300.0,
         "options": {"expires": 300.0},
     },
+    "audit": {"task": "accounts.tasks.ship_audit", "schedule": 5.0, "options": {"expires": 5.0}},
     "partitions": {
         "task": "telemetry.tasks.keep_partitions",
         "schedule": 300.0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -203,7 +202,7 @@ def _manage(url: str, state_dir: Path, *arguments: str, **more: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _outside() -> Mapping[str, str]:
+def _outside() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "DATABASE_OWNER_URL"}
 
 

@@ -1,0 +1,18 @@
+"""Celery tasks: the audit log's way to syslog."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from accounts import shipping
+
+#: Steps of one call, so that a long backlog gives way to other tasks.
+_STEPS = 20
+
+
+@shared_task
+def ship_audit() -> None:
+    """Bring what is new to the receiver."""
+    for _ in range(_STEPS):
+        if not shipping.step().count:
+            return
