@@ -38,4 +38,4 @@ EXPOSE 8000
 # Asks nobody else: whether requests can be served is what /readyz says.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
-CMD ["python", "-m", "config.door", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["python", "-m", "config.door", "--host", "0.0.0.0", "--port", "8000", "--workers", "2"]

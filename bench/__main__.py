@@ -12,6 +12,7 @@ NAMES = (
     "ingest",
     "pages",
     "visible",
+    "connections",
     "inventory",
     "start",
     "agent",

@@ -25,6 +25,10 @@ class Made(Protocol):
         """Return ``make()``, kept by ``key`` for as long as this is shown."""
 
 
+#: A view says by this header that its answer is the same for all who get it. The front door then
+#: gives it to others whom Django has answered there, and never sends the header on. What depends
+#: on its reader must not have it.
+SHARED = "X-Headroom-Shared"
 #: Shorter bodies are sent as they are, bytes.
 _LEAST_BYTES = 200
 
@@ -89,6 +93,12 @@ def _encoding(request: HttpRequest) -> str:
         if name in accepted and accepted[name] not in ("q=0", "q=0.0"):
             return name
     return ""
+
+
+def shared(response: HttpResponse) -> HttpResponse:
+    """Mark an answer as the same for all who get it."""
+    response[SHARED] = "1"
+    return response
 
 
 def unchanged(request: HttpRequest, version: str) -> HttpResponse | None:

@@ -66,7 +66,13 @@ class Settings:
 class Template:
     """The batch of one agent, encoded but for what changes."""
 
-    def __init__(self, agent: str, boot_id: str, reports: Sequence[NodeReport]) -> None:
+    def __init__(
+        self,
+        agent: str,
+        boot_id: str,
+        reports: Sequence[NodeReport],
+        compressor: zstandard.ZstdCompressor | None = None,
+    ) -> None:
         for report in reports:
             if report.gpus is not None:
                 report.gpus.ts = [_TS] * len(report.gpus)
@@ -85,7 +91,7 @@ class Template:
         self._seq, self._oldest_seq = self._places(">Q", _SEQ), self._places(">Q", _OLDEST_SEQ)
         self._sent_at = self._places(">d", _SENT_AT)
         self._ts, self._energy_j = self._places(">d", _TS), self._places(">d", _ENERGY_J)
-        self._compressor = zstandard.ZstdCompressor()
+        self._compressor = compressor or zstandard.ZstdCompressor()
 
     def _places(self, form: str, mark: float) -> NDArray[np.intp]:
         """Return where the eight bytes of each ``mark`` are."""
@@ -125,6 +131,43 @@ class Stream:
         )
 
 
+@dataclass(frozen=True)
+class Enrolled:
+    """An agent of the load fleet, and what its nodes say."""
+
+    name: str
+    token: str
+    reports: list[NodeReport]
+
+
+def enrolled(server: Server, settings: Settings, *, stop: threading.Event) -> list[Enrolled]:
+    """Put the load fleet into the server and enroll its agents."""
+    fleet = make_load_fleet(gpus=settings.gpus)
+    enroll.apply_inventory(server.setup, inventory_yaml(fleet, networked=False), stop=stop)
+    per_agent = max(1, settings.batch_gpus // GPUS_PER_NODE)
+    groups = [
+        range(i, min(i + per_agent, len(fleet.nodes)))
+        for i in range(0, len(fleet.nodes), per_agent)
+    ]
+    specs = [
+        enroll.AgentSpec(f"load-{i + 1:05d}", nodes=tuple(fleet.nodes[n] for n in group))
+        for i, group in enumerate(groups)
+    ]
+    tokens = enroll.enroll(server.setup, specs, stop=stop)
+    twin = Twin(fleet, seed=settings.seed)
+    twin.advance(_WARM_UP_S)
+    frame = Frame(twin, Network(twin, seed=settings.seed))
+    return [
+        Enrolled(spec.name, tokens[spec.name], [_without_host(frame.node(n, 0.0)) for n in group])
+        for spec, group in zip(specs, groups, strict=True)
+    ]
+
+
+def _without_host(report: NodeReport) -> NodeReport:
+    report.host = None
+    return report
+
+
 class Load:
     """Owns the agents of the load fleet and the threads that push for them."""
 
@@ -154,30 +197,9 @@ class Load:
         return self._result(delivery, started_at, pushed_s, took_s) | {"cpu_s": round(cpu_s, 2)}
 
     def _enroll(self) -> None:
-        fleet = make_load_fleet(gpus=self._settings.gpus)
-        enroll.apply_inventory(
-            self._server.setup, inventory_yaml(fleet, networked=False), stop=self._stop
-        )
-        per_agent = max(1, self._settings.batch_gpus // GPUS_PER_NODE)
-        groups = [
-            range(i, min(i + per_agent, len(fleet.nodes)))
-            for i in range(0, len(fleet.nodes), per_agent)
-        ]
-        specs = [
-            enroll.AgentSpec(f"load-{i + 1:05d}", nodes=tuple(fleet.nodes[n] for n in group))
-            for i, group in enumerate(groups)
-        ]
-        tokens = enroll.enroll(self._server.setup, specs, stop=self._stop)
-        twin = Twin(fleet, seed=self._settings.seed)
-        twin.advance(_WARM_UP_S)
-        frame = Frame(twin, Network(twin, seed=self._settings.seed))
         self.streams = [
-            _stream(
-                spec.name,
-                WireAgent(self._wire, tokens[spec.name]),
-                [frame.node(n, 0.0) for n in group],
-            )
-            for spec, group in zip(specs, groups, strict=True)
+            _stream(each.name, WireAgent(self._wire, each.token), each.reports)
+            for each in enrolled(self._server, self._settings, stop=self._stop)
         ]
 
     def _generate(self, delivery: Delivery) -> None:
@@ -265,6 +287,4 @@ class Load:
 def _stream(agent: str, client: WireAgent, reports: list[NodeReport]) -> Stream:
     # Nothing is ever given up: a batch too many to hold is a batch not made.
     outbox = Outbox(agent, max_bytes=2 * MAX_PENDING_BYTES)
-    for report in reports:
-        report.host = None
     return Stream(Sender(outbox, client), Template(agent, outbox.boot_id, reports))

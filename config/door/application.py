@@ -18,6 +18,7 @@ from config.door.accounting import Bound, Budget, Pace, TooMany
 from config.door.agents import Agents
 from config.door.answers import Answer, Application
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
+from config.door.polls import Polls
 from config.door.protocol import ProtocolClosed
 from config.door.refusals import Cause, Refused
 from config.door.requests import Environ, Readable, Request
@@ -61,6 +62,8 @@ _HEALTHY = Answer(
 )
 #: What machines ask that watch this one.
 _PROBES = ("/readyz", "/metrics")
+#: What open pages ask again and again, and all viewers may share.
+_POLLED = ("/live/fleet", "/live/fleet/panel")
 #: Where passwords are hashed.
 _PASSWORDS = ("/login/", "/password/", "/admin/login/", "/admin/accounts/user/")
 
@@ -96,6 +99,7 @@ class Door:
         self._sign_in = _lane("sign_in", threads=1, room=32)
         self._probes = _lane("probes", threads=1, room=64)
         self._agents = Agents(self._agents_lane)
+        self._polls = Polls(self._pages)
         #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
         self.chores: list[Callable[[], None]] = [self._tell]
 
@@ -163,6 +167,8 @@ class Door:
             # Whoever is no agent is told so by the way in, which has its own form for that.
             return await self._call(self._pages, request, _Unread())
         lane = self._lane_of(request)
+        if request.method == "GET" and request.path in _POLLED and request.is_by_tls:
+            return await self._polls.answer(request, partial(self._ask, request))
         if request.length == 0:
             return await self._call(lane, request, b"")
         length = await self._allowed(request)
@@ -172,6 +178,12 @@ class Door:
         ):
             body = await bodies.read(protocol, length, self._pace, share)
             return await self._call(lane, request, body)
+
+    async def _ask(self, request: Request, is_conditional: bool) -> Answer:
+        environ = request.environ(b"")
+        if not is_conditional:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+        return await self._run(self._pages, environ)
 
     async def _allowed(self, request: Request) -> int:
         """Return the length of a body that is read from this sender."""
@@ -190,7 +202,10 @@ class Door:
         return self._pages
 
     async def _call(self, lane: Lane[Any, Any], request: Request, body: bytes | Readable) -> Answer:
-        call = partial(answers.call, self._application, self._loop, request.environ(body))
+        return await self._run(lane, request.environ(body))
+
+    async def _run(self, lane: Lane[Any, Any], environ: Environ) -> Answer:
+        call = partial(answers.call, self._application, self._loop, environ)
         answer: Answer = await lane.do(call)
         return answer
 

@@ -3,11 +3,14 @@
 from prometheus_client import Counter, Gauge
 
 REFUSALS = Counter(
-    "headroom_door_refusals_total",
+    "headroom_door_refusals",
     "Requests that were refused before anything was asked of them, by cause.",
     ["cause"],
 )
-LEFT = Counter("headroom_door_left_total", "Clients that left before their answer was sent.")
+SHARED = Counter(
+    "headroom_door_shared_answers", "Polls that were answered with what was made for all."
+)
+LEFT = Counter("headroom_door_left", "Clients that left before their answer was sent.")
 LANE_REQUESTS = Gauge(
     "headroom_door_lane_requests",
     "Requests that wait in a lane or are at work there, of all web processes.",

@@ -81,7 +81,7 @@ def panel(request: HttpRequest) -> HttpResponse:
             "dashboard/panels/fleet.html", {**_panel_context(view, site), "oob": True}
         )
 
-    return conditional.panel_of(request, view, ("fleet-panel", site), make)
+    return conditional.shared(conditional.panel_of(request, view, ("fleet-panel", site), make))
 
 
 @require_safe
@@ -100,7 +100,9 @@ def heatmap(request: HttpRequest) -> HttpResponse:
             "racks": _columns(view, metric.name, site),
         }
 
-    return conditional.json_of(request, view, ("heatmap", metric.name, site), make)
+    return conditional.shared(
+        conditional.json_of(request, view, ("heatmap", metric.name, site), make)
+    )
 
 
 @require_safe

@@ -1,0 +1,190 @@
+"""Answers that all viewers share, from memory: what open pages ask again and again.
+
+Django answers the first request of each session, and one request of all sessions each
+``SHARED_S``. What it says may be shared if its view says so, by the header :data:`SHARED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+
+from accounts import sessions
+from config.door import metrics
+from config.door.answers import Answer
+from config.door.lanes import Lane, LaneFull, WaitedTooLong
+from dashboard.conditional import SHARED
+
+if TYPE_CHECKING:
+    from config.door.requests import Request
+
+__all__ = ["Polls"]
+
+#: How long an answer is shared, s.
+SHARED_S = 0.5
+#: A session that has ended, or whose user may less than before, is noticed within this, s.
+STANDING_MAX_AGE_S = 2.0
+#: A session that has not asked for so long is forgotten, s.
+_FORGET_AFTER_S = 60.0
+#: Sessions and answers that are kept at most.
+_MOST_SESSIONS = 2000
+_MOST_ANSWERS = 64
+
+#: Asks Django: as the client did, or, with False, for all of it whatever the client has already.
+Ask: TypeAlias = Callable[[bool], Awaitable[Answer]]
+
+
+@dataclass(slots=True)
+class _Viewer:
+    """A session that Django has answered."""
+
+    #: where it was answered
+    paths: set[str]
+    #: when it asked last (s of the loop's clock)
+    asked_at: float
+    #: what it stood for when that was last looked at; None: not yet
+    standing: Hashable = None
+
+
+class Viewers:
+    """Sessions that Django has answered lately, and whether it would do so again."""
+
+    def __init__(self, lane: Lane[Callable[[], Any], Any]) -> None:
+        self._lane = lane
+        self._known: dict[str, _Viewer] = {}
+        self._looked_at = -math.inf
+        self._look: asyncio.Task[None] | None = None
+
+    def may(self, session: str, path: str, now: float) -> bool:
+        """Say whether Django would answer the session as it did before."""
+        if self._look is None and now - self._looked_at > STANDING_MAX_AGE_S / 2:
+            self._look = asyncio.create_task(self._look_again(now))
+        viewer = self._known.get(session)
+        if viewer is None or viewer.standing is None or path not in viewer.paths:
+            return False
+        viewer.asked_at = now
+        return now - self._looked_at <= STANDING_MAX_AGE_S
+
+    def answered(self, session: str, path: str, now: float) -> None:
+        """Note that Django has answered the session."""
+        if session in self._known or len(self._known) < _MOST_SESSIONS:
+            self._known.setdefault(session, _Viewer(set(), now)).paths.add(path)
+
+    async def _look_again(self, now: float) -> None:
+        known = {
+            session: viewer
+            for session, viewer in self._known.items()
+            if now - viewer.asked_at < _FORGET_AFTER_S
+        }
+        try:
+            found = await self._lane.do(partial(_standing, list(known)))
+        except (DatabaseError, LaneFull, WaitedTooLong):
+            return
+        finally:
+            self._look = None
+        # Who has ended, or means something else by now, asks Django again.
+        self._known = {
+            session: viewer
+            for session, viewer in known.items()
+            if session in found and viewer.standing in (None, found[session])
+        }
+        for session, viewer in self._known.items():
+            viewer.standing = found[session]
+        self._looked_at = now
+
+
+def _standing(keys: list[str]) -> dict[str, Hashable]:
+    close_old_connections()
+    return sessions.standing(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """An answer and when it was made (s of the loop's clock)."""
+
+    answer: Answer
+    etag: str
+    made_at: float
+
+
+class Polls:
+    """What is shared, and who may have it."""
+
+    def __init__(self, lane: Lane[Callable[[], Any], Any]) -> None:
+        self._viewers = Viewers(lane)
+        self._kept: dict[Hashable, _Shared] = {}
+        self._making: dict[Hashable, asyncio.Future[None]] = {}
+
+    async def answer(self, request: Request, ask: Ask) -> Answer:
+        """Return the answer to a GET: one that is shared, or what Django says when asked."""
+        session = session_of(request.headers.get("cookie", ""))
+        loop = asyncio.get_running_loop()
+        if not session or not self._viewers.may(session, request.path, loop.time()):
+            answer, is_shared = _without_mark(await ask(True))
+            if session and is_shared:
+                self._viewers.answered(session, request.path, loop.time())
+            return answer
+        key = (request.path, request.scope.query_string, request.headers.get("accept-encoding"))
+        if (making := self._making.get(key)) is not None:
+            await making
+        kept = self._kept.get(key)
+        if kept is None or loop.time() - kept.made_at > SHARED_S:
+            kept = await self._make(key, ask)
+        metrics.SHARED.inc()
+        return _as_asked(kept, request)
+
+    async def _make(self, key: Hashable, ask: Ask) -> _Shared:
+        loop = asyncio.get_running_loop()
+        self._making[key] = made = loop.create_future()
+        try:
+            began = loop.time()
+            answer, is_shared = _without_mark(await ask(False))
+            shared = _Shared(answer, _header(answer, "etag") if is_shared else "", began)
+            if is_shared and answer.status == 200:
+                self._keep(key, shared)
+            return shared
+        finally:
+            self._making.pop(key, None)
+            made.set_result(None)
+
+    def _keep(self, key: Hashable, shared: _Shared) -> None:
+        self._kept.pop(key, None)
+        self._kept[key] = shared
+        while len(self._kept) > _MOST_ANSWERS:
+            del self._kept[next(iter(self._kept))]
+
+
+def _as_asked(kept: _Shared, request: Request) -> Answer:
+    """Return the shared answer, or 304 where the client has it."""
+    if kept.etag and request.headers.get("if-none-match") == kept.etag:
+        headers = [pair for pair in kept.answer.headers if not pair[0].startswith("Content-")]
+        return Answer(304, headers)
+    return kept.answer
+
+
+def _without_mark(answer: Answer) -> tuple[Answer, bool]:
+    """Return the answer without the mark of what may be shared, and whether it had it."""
+    headers = [pair for pair in answer.headers if pair[0] != SHARED]
+    is_shared = len(headers) < len(answer.headers)
+    is_shared = is_shared and not any(name.lower() == "set-cookie" for name, _ in headers)
+    return Answer(answer.status, headers, answer.body, answer.path, answer.stream), is_shared
+
+
+def _header(answer: Answer, name: str) -> str:
+    return next((value for given, value in answer.headers if given.lower() == name), "")
+
+
+def session_of(cookies: str) -> str:
+    """Return the session's key out of a Cookie header, or an empty string."""
+    for part in cookies.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == settings.SESSION_COOKIE_NAME:
+            return value
+    return ""
