@@ -96,12 +96,14 @@ def readings() -> Iterator[None]:
 def prepare_projects() -> list[str]:
     """Make the projects; return a token of a member of each."""
     from accounts.models import ApiToken, User
-    from admission.jobs.models import Project
+    from admission.jobs.models import Project, UserLimits
 
     tokens = []
     for number in range(PROJECTS):
         user = User.objects.create(username=f"bench-ml-{number}", role="ml_user")
-        project = Project.objects.create(name=f"bench-{number}")
+        room = {"max_pending_jobs": 10_000, "submissions_per_s": 1_000.0}
+        project = Project.objects.create(name=f"bench-{number}", **room)
+        UserLimits.objects.create(user=user, **room)
         project.members.add(user)
         tokens.append(ApiToken.issue(user, "bench")[1])
     return tokens

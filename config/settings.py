@@ -267,6 +267,22 @@ WORK_REPORT_S = env.decimal("WORK_REPORT_S", 30.0, at_least=1)
 #: Which executor starts jobs: machines with an agent (local), or those of the simulation (twin).
 JOB_EXECUTOR = env.choice("JOB_EXECUTOR", "local", ["local", "twin"])
 
+#: What one user, and one project, may have waiting and submit, unless it has limits of its own.
+SUBMISSION_LIMITS = {
+    "user": {
+        "max_pending_jobs": env.integer("USER_MAX_PENDING_JOBS", 500, at_least=1),
+        "max_pending_phases": env.integer("USER_MAX_PENDING_PHASES", 2_000, at_least=1),
+        "max_phases_per_job": env.integer("USER_MAX_PHASES_PER_JOB", 50, at_least=1),
+        "submissions_per_s": env.decimal("USER_SUBMISSIONS_PER_S", 5.0, at_least=0.01),
+    },
+    "project": {
+        "max_pending_jobs": env.integer("PROJECT_MAX_PENDING_JOBS", 1_000, at_least=1),
+        "max_pending_phases": env.integer("PROJECT_MAX_PENDING_PHASES", 4_000, at_least=1),
+        "max_phases_per_job": env.integer("PROJECT_MAX_PHASES_PER_JOB", 50, at_least=1),
+        "submissions_per_s": env.decimal("PROJECT_SUBMISSIONS_PER_S", 10.0, at_least=0.01),
+    },
+}
+
 # --- Incidents and notifications -----------------------------------------------------------------
 
 #: An incident resolves after all its firings have been clear for this long, s.

@@ -15,6 +15,7 @@ from accounts.roles import Capability
 from admission import holdings
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
+from admission.jobs.limits import Limits, limits_of
 from admission.jobs.models import ClassVersion, Phase, Project, ProjectQuerySet
 from admission.learned import shares
 from dashboard import units
@@ -191,6 +192,16 @@ class ProjectLine:
     @property
     def power_share(self) -> float:
         return _share(self.use.power_w, self.project.power_quota_w)
+
+    @property
+    def limits(self) -> Limits:
+        """What may wait of it, and how fast it may come."""
+        return limits_of(self.project, "project")
+
+    @property
+    def pending(self) -> int:
+        """Phases that wait, also for others."""
+        return self.use.queued + self.use.behind
 
 
 def _share(used: float, quota: float | None) -> float:

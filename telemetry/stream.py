@@ -243,7 +243,7 @@ def backlog(shard: int) -> int:
     return connection().xlen(_stream(shard))
 
 
-def append(shard: int, message: Message, share: rate.Share | None) -> Appended:
+def append(shard: int, message: Message, share: rate.Share | None = None) -> Appended:
     """Append one message and look up how far the agent's batches are durable. One round trip.
 
     Its rows count against ``share``, the agent's, where one is given. Raises :class:`Full` and

@@ -15,15 +15,16 @@ import msgspec
 from django.db import transaction
 
 from accounts import audit
-from accounts.models import User
+from accounts.models import AuditEntry, User
 from accounts.roles import Capability
 from admission.core.request import Request
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
-from admission.jobs import catalog, checks, history, inserting, progress
+from admission.jobs import catalog, checks, history, inserting, limits, progress
 from admission.jobs.amending import amended
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project
+from admission.jobs.limits import Holder, OverLimit
+from admission.jobs.models import Attempt, Job, JobEvent, JobRevision, Phase, Project
 from admission.jobs.requests import made_for, requests_of, stored
 from admission.jobs.terms import terms_of
 from fleet import snapshot
@@ -34,6 +35,7 @@ from headroom.jobs.spec import JobSpec, PhaseSpec
 
 __all__ = [
     "Conflict",
+    "OverLimit",
     "Prepared",
     "SpecError",
     "Submitted",
@@ -45,6 +47,7 @@ __all__ = [
     "release",
     "set_priority",
     "submit",
+    "try_out",
 ]
 
 #: Of names that the server gives: no vowels, so that they spell nothing.
@@ -72,6 +75,7 @@ class Prepared:
     project: Project
     job_class: SchedulingClass
     requests: list[Request]
+    holders: tuple[Holder, ...]
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,10 @@ class Submitted:
 def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
     """Check all that a job has to keep to. One query, and another where the inventory is old.
 
-    Raises :class:`SpecError`.
+    Raises :class:`SpecError`, and :class:`OverLimit` where it has more phases than a job may have.
     """
-    project, classes = catalog.for_submission(user, spec.project)
+    admitted = catalog.for_submission(user, spec.project)
+    project, classes = admitted.project, admitted.classes
     job_class = classes.get(spec.job_class)
     problems = []
     if project is None:
@@ -102,13 +107,28 @@ def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
         )
     if project is None or job_class is None or problems:
         raise SpecError(problems)
+    limits.check_size(admitted.holders, len(spec.phases))
     name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
     requests = requests_of(spec, job_class, name=name, submitted_at=now)
-    return Prepared(spec, name, project, job_class, requests)
+    return Prepared(spec, name, project, job_class, requests, admitted.holders)
+
+
+def try_out(spec: JobSpec, user: User, now: datetime) -> Prepared:
+    """Prepare a job for a dry run: for the solver each phase is as dear as a submission.
+
+    Raises :class:`SpecError` and :class:`OverLimit`.
+    """
+    prepared = prepare(spec, user, now)
+    with transaction.atomic():
+        # One that has more phases than may come at once passes when nothing came before it.
+        limits.charge(prepared.holders, len(spec.phases))
+    return prepared
 
 
 def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "") -> Submitted:
     """Take a job. Raises :class:`SpecError`, and :class:`Conflict` where its name is taken.
+
+    Raises :class:`OverLimit` where its user or project has too much waiting, or comes too fast.
 
     With an ``idempotency_key`` the same user can send the same submission again and again.
     """
@@ -119,10 +139,32 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     told = history.event(0, history.SUBMITTED, f"Submitted by {job.submitted_by}", now)
     of_job = {"project": spec.project, "job_class": spec.job_class}
     entry = audit.entry(user, "job.submit", job.name, **of_job)
-    if inserting.insert(job, phases, told, entry):
+    try:
+        with transaction.atomic():
+            is_new = _insert(prepared, job, phases, told, entry)
+    except limits.OverLimit:
+        # What was taken before was counted then.
+        if not idempotency_key or not _has_earlier(user, idempotency_key):
+            raise
+        is_new = False
+    if is_new:
         return Submitted(job, phases, created=True)
     job = _earlier(prepared, user, idempotency_key)
     return Submitted(job, list(job.phases.all()), created=False)
+
+
+def _insert(
+    prepared: Prepared, job: Job, phases: list[Phase], told: JobEvent, entry: AuditEntry
+) -> bool:
+    limits.charge(prepared.holders)
+    limits.check(prepared.holders, job.submitted_by, prepared.project.pk, len(phases))
+    return inserting.insert(job, phases, told, entry)
+
+
+def _has_earlier(user: User, idempotency_key: str) -> bool:
+    return Job.objects.filter(
+        submitted_by=user.get_username(), idempotency_key=idempotency_key
+    ).exists()
 
 
 def _new_job(prepared: Prepared, user: User, now: datetime, idempotency_key: str) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +16,12 @@ from accounts.models import User
 from accounts.roles import Capability
 from admission.jobs import classes, requests
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.models import ClassVersion, Phase, Project
+from admission.jobs.limits import Holder, limits_of
+from admission.jobs.models import ClassVersion, Phase, Project, UserLimits
 from headroom.contracts import FieldError
 from headroom.jobs.reading import SpecError
 
-__all__ = ["as_json", "current", "for_submission", "newest_versions", "write"]
+__all__ = ["Admitted", "as_json", "current", "for_submission", "newest_versions", "write"]
 
 
 def newest_versions() -> list[ClassVersion]:
@@ -37,36 +39,60 @@ def _with_built_in(texts: Iterable[str]) -> dict[str, SchedulingClass]:
     return {**classes.built_in(), **{each.name: each for each in written}}
 
 
-#: Through the ORM this is two queries, and costs four times as much: it is asked with each job.
+#: Through the ORM this is three queries, and costs five times as much: it is asked with each job.
 _FOR_SUBMISSION = """
 SELECT
-    (
-        SELECT project.id FROM admission_jobs_project AS project
-        WHERE project.name = %(name)s AND (%(is_operator)s OR EXISTS (
-            SELECT FROM admission_jobs_project_members AS member
-            WHERE member.project_id = project.id AND member.user_id = %(user_id)s
-        ))
-    ),
+    project.id, project.max_pending_jobs, project.max_pending_phases, project.max_phases_per_job,
+    project.submissions_per_s,
+    own.max_pending_jobs, own.max_pending_phases, own.max_phases_per_job, own.submissions_per_s,
     ARRAY(
         SELECT DISTINCT ON (name) text FROM admission_jobs_classversion
         ORDER BY name, number DESC
     )
+FROM (SELECT) AS one
+LEFT JOIN admission_jobs_project AS project
+    ON project.name = %(name)s AND (%(is_operator)s OR EXISTS (
+        SELECT FROM admission_jobs_project_members AS member
+        WHERE member.project_id = project.id AND member.user_id = %(user_id)s
+    ))
+LEFT JOIN admission_jobs_userlimits AS own ON own.user_id = %(user_id)s
 """
+_LIMITS = ("max_pending_jobs", "max_pending_phases", "max_phases_per_job", "submissions_per_s")
 
 
-def for_submission(user: User, project: str) -> tuple[Project | None, dict[str, SchedulingClass]]:
-    """Return a project of ``Project.objects.open_to(user)``, and all classes. One query."""
+@dataclass(frozen=True)
+class Admitted:
+    """What a submission is held to: its project, None where there is none, and who is limited."""
+
+    project: Project | None
+    classes: dict[str, SchedulingClass]
+    holders: tuple[Holder, ...] = ()
+
+
+def for_submission(user: User, project: str) -> Admitted:
+    """Return a project of ``Project.objects.open_to(user)``, all classes, the limits. One query.
+
+    Operators are held to the limits of projects alone: they set them.
+    """
     if not user.can(Capability.SUBMIT_JOBS):
-        return None, current()
+        return Admitted(None, current())
+    is_operator = user.can(Capability.EDIT_POLICIES)
     given: dict[str, str | bool | int] = {
         "name": project,
-        "is_operator": user.can(Capability.EDIT_POLICIES),
+        "is_operator": is_operator,
         "user_id": user.pk,
     }
     with connection.cursor() as cursor:
         cursor.execute(_FOR_SUBMISSION, given)
-        (key, texts) = cursor.fetchone()
-    return None if key is None else Project(pk=key, name=project), _with_built_in(texts)
+        key, *values, texts = cursor.fetchone()
+    classes = _with_built_in(texts)
+    if key is None:
+        return Admitted(None, classes)
+    row = Project(pk=key, name=project, **dict(zip(_LIMITS, values[:4], strict=True)))
+    own = UserLimits(**dict(zip(_LIMITS, values[4:], strict=True)))
+    of_project = Holder("project", key, project, limits_of(row, "project"))
+    of_user = Holder("user", user.pk, user.get_username(), limits_of(own, "user"))
+    return Admitted(row, classes, (of_project,) if is_operator else (of_user, of_project))
 
 
 def as_json(job_class: SchedulingClass) -> dict[str, Any]:

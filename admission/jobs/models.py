@@ -8,7 +8,38 @@ from django.db.models import Q
 from accounts.models import User
 from accounts.roles import Capability
 
-__all__ = ["Attempt", "ClassVersion", "Job", "JobEvent", "JobRevision", "Phase", "Project"]
+__all__ = [
+    "Attempt",
+    "ClassVersion",
+    "Job",
+    "JobEvent",
+    "JobRevision",
+    "Phase",
+    "Project",
+    "SubmissionLimits",
+    "SubmissionPace",
+    "UserLimits",
+]
+
+
+class SubmissionLimits(models.Model):
+    """What may wait, and how fast it may come. Null: as the settings have it for all."""
+
+    max_pending_jobs = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Jobs with phases that wait, at once; null: as is usual"
+    )
+    max_pending_phases = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Phases that wait, at once; null: as is usual"
+    )
+    max_phases_per_job = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Phases of one job; null: as is usual"
+    )
+    submissions_per_s = models.FloatField(
+        null=True, blank=True, help_text="Jobs submitted in a second; null: as is usual"
+    )
+
+    class Meta:
+        abstract = True
 
 
 class ProjectQuerySet(models.QuerySet["Project"]):
@@ -19,7 +50,7 @@ class ProjectQuerySet(models.QuerySet["Project"]):
         return self.filter(members=user) if user.can(Capability.SUBMIT_JOBS) else self.none()
 
 
-class Project(models.Model):
+class Project(SubmissionLimits):
     """Who jobs are run for: a share of the fleet, and at most so much of it."""
 
     name = models.CharField(max_length=60, unique=True)
@@ -46,10 +77,47 @@ class Project(models.Model):
                 condition=Q(power_quota_w__isnull=True) | Q(power_quota_w__gte=0),
                 name="project_power_quota",
             ),
+            models.CheckConstraint(
+                condition=Q(submissions_per_s__isnull=True) | Q(submissions_per_s__gt=0),
+                name="project_submissions_above_zero",
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+
+class UserLimits(SubmissionLimits):
+    """The limits of one user, over all projects."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="submission_limits")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(submissions_per_s__isnull=True) | Q(submissions_per_s__gt=0),
+                name="user_submissions_above_zero",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"limits of {self.user}"
+
+
+class SubmissionPace(models.Model):
+    """When a user, or a project, may submit as many jobs at once again as it ever may."""
+
+    kind = models.CharField(max_length=10, help_text="user or project")
+    holder = models.BigIntegerField(help_text="Its id")
+    full_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "holder"], name="submission_pace_of_holder"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.holder}"
 
 
 class ClassVersion(models.Model):
@@ -147,6 +215,17 @@ class Job(models.Model):
         indexes = [
             models.Index(fields=["-submitted_at", "-id"], name="job_submitted"),
             models.Index(fields=["state", "-submitted_at"], name="job_state"),
+            # With each submission it is counted what waits of its user and its project.
+            models.Index(
+                fields=["submitted_by"],
+                condition=Q(state__in=["queued", "running"]),
+                name="job_open_of_user",
+            ),
+            models.Index(
+                fields=["project"],
+                condition=Q(state__in=["queued", "running"]),
+                name="job_open_of_project",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -10,9 +10,9 @@ from django.db import connection, transaction
 
 from accounts import audit
 from accounts.models import User
-from admission.jobs.models import Project
+from admission.jobs.models import Project, UserLimits
 
-__all__ = ["Use", "create", "update", "uses"]
+__all__ = ["Use", "create", "limit_user", "update", "uses"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,16 @@ def update(
         project.members.set(members)
     audit.record(user, "project.update", project.name, **_told(fields, members))
     return project
+
+
+@transaction.atomic
+def limit_user(user: User, row: UserLimits, **fields: Any) -> None:
+    """Change what a user may submit."""
+    before = {name: getattr(row, name) for name in fields}
+    for name, value in fields.items():
+        setattr(row, name, value)
+    row.save()
+    audit.record(user, "user.limit", row.user.get_username(), before=before, after=fields)
 
 
 def _told(fields: dict[str, Any], members: Iterable[User] | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ router.register("classes", views.SchedulingClassViewSet, "scheduling-class")
 urlpatterns: list[URLPattern | URLResolver] = [
     *router.urls,
     path("jobs/<str:name>/events", views.JobEventsView.as_view(), name="job-events"),
+    path("users/<str:username>/limits", views.UserLimitsView.as_view(), name="user-limits"),
     path("queue", views.QueueView.as_view(), name="queue-list"),
     path("schemas/job-spec", views.JobSpecSchemaView.as_view(), name="job-spec-schema"),
 ]

@@ -123,11 +123,21 @@ class JobServer(Protocol):
     ) -> Any: ...
 
 
+#: A trace has more waiting, and faster, than people have.
+_ROOM_FOR_A_TRACE = {
+    "max_pending_jobs": 100_000,
+    "max_pending_phases": 200_000,
+    "submissions_per_s": 500.0,
+}
+
+
 def set_up_project(server: JobServer, name: str, description: str) -> None:
     """Make a project if it is not there."""
     found = server.get("/api/v1/projects", {"page_size": "1000"})["results"]
     if name not in {each["name"] for each in found}:
-        server.post("/api/v1/projects", {"name": name, "description": description})
+        server.post(
+            "/api/v1/projects", {"name": name, "description": description, **_ROOM_FOR_A_TRACE}
+        )
 
 
 @dataclass

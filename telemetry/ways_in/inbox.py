@@ -212,7 +212,7 @@ def _send(now: datetime) -> Forwarded:
         try:
             # Its rows were counted when it was put here.
             message = _message(each, oldest[each.agent_id], fleet)
-            appended = stream.append(shard, message, None)
+            appended = stream.append(shard, message)
         except stream.Full:  # later
             break
         sent.append(each)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 from rest_framework import status
 from rest_framework.response import Response
 
-from admission.jobs.actions import Conflict
+from admission.jobs.actions import Conflict, OverLimit
 from headroom.jobs.reading import SpecError
 
 __all__ = ["refusal"]
 
 
-def refusal(error: SpecError | Conflict) -> Response:
-    """Return the answer: 400 for a specification that is refused, 409 for a job that is not so."""
+def refusal(error: SpecError | Conflict | OverLimit) -> Response:
+    """Return the answer: 400 for a specification that is refused, 409 for a job that is not so.
+
+    429 for what is too much now, 403 for what always is.
+    """
+    if isinstance(error, OverLimit):
+        return _over_limit(error)
     if isinstance(error, Conflict):
         found = {"code": error.code, "message": str(error), "field": "", "hint": error.hint}
         return Response({"error": found}, status=status.HTTP_409_CONFLICT)
@@ -26,3 +32,12 @@ def refusal(error: SpecError | Conflict) -> Response:
     if len(errors) > 1:
         body["errors"] = errors
     return Response(body, status=status.HTTP_400_BAD_REQUEST)
+
+
+def _over_limit(error: OverLimit) -> Response:
+    told = {"code": error.code, "message": str(error), "field": "", "hint": error.hint}
+    body = {"error": told, "limit": error.numbers}
+    if error.retry_after_s is None:
+        return Response(body, status=status.HTTP_403_FORBIDDEN)
+    headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
+    return Response(body, status=status.HTTP_429_TOO_MANY_REQUESTS, headers=headers)

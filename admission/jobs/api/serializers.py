@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -9,7 +10,8 @@ from rest_framework import serializers
 
 from accounts.models import User
 from admission.jobs.classes import MOST_CHARACTERS
-from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from admission.jobs.limits import Limits, limits_of, waiting_of
+from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "ProjectSerializer",
     "QueueSerializer",
     "SchedulingClassSerializer",
+    "UserLimitsSerializer",
 ]
 
 
@@ -137,6 +140,50 @@ class JobEventSerializer(serializers.ModelSerializer[JobEvent]):
         read_only_fields = fields
 
 
+class LimitsSerializer(serializers.Serializer[Limits]):
+    """What may wait, and how many jobs may be submitted in a second."""
+
+    max_pending_jobs = serializers.IntegerField()
+    max_pending_phases = serializers.IntegerField()
+    max_phases_per_job = serializers.IntegerField()
+    submissions_per_s = serializers.FloatField()
+
+
+class UserLimitsSerializer(serializers.ModelSerializer[UserLimits]):
+    """The limits of one user's submissions. null: as is usual."""
+
+    user = serializers.SlugRelatedField[User](slug_field="username", read_only=True)
+    submissions_per_s = serializers.FloatField(
+        required=False, allow_null=True, min_value=0.01, max_value=1e4
+    )
+    limits = serializers.SerializerMethodField(help_text="In force")
+    pending_jobs = serializers.SerializerMethodField(help_text="Jobs with phases that wait")
+    pending_phases = serializers.SerializerMethodField(help_text="Phases that wait")
+
+    class Meta:
+        model = UserLimits
+        fields = (
+            "user",
+            "max_pending_jobs",
+            "max_pending_phases",
+            "max_phases_per_job",
+            "submissions_per_s",
+            "limits",
+            "pending_jobs",
+            "pending_phases",
+        )
+
+    @extend_schema_field(LimitsSerializer)
+    def get_limits(self, row: UserLimits) -> dict[str, Any]:
+        return asdict(limits_of(row, "user"))
+
+    def get_pending_jobs(self, row: UserLimits) -> int:
+        return waiting_of(row.user.get_username(), 0)["user"].jobs
+
+    def get_pending_phases(self, row: UserLimits) -> int:
+        return waiting_of(row.user.get_username(), 0)["user"].phases
+
+
 class ProjectSerializer(serializers.ModelSerializer[Project]):
     members = serializers.SlugRelatedField(
         slug_field="username",
@@ -149,6 +196,11 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
     power_quota_w = serializers.FloatField(
         required=False, allow_null=True, min_value=0, max_value=1e12, help_text="null: no limit"
     )
+    submissions_per_s = serializers.FloatField(
+        required=False, allow_null=True, min_value=0.01, max_value=1e4,
+        help_text="Jobs submitted in a second; null: as is usual",
+    )  # fmt: skip
+    limits = serializers.SerializerMethodField(help_text="In force for submissions")
     gpus_held = serializers.SerializerMethodField(help_text="By what runs now")
     reserved_w = serializers.SerializerMethodField(help_text="Peak of what runs now, W")
     waiting = serializers.SerializerMethodField(help_text="Phases that wait")
@@ -162,6 +214,11 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
             "weight",
             "gpu_quota",
             "power_quota_w",
+            "max_pending_jobs",
+            "max_pending_phases",
+            "max_phases_per_job",
+            "submissions_per_s",
+            "limits",
             "members",
             "used_gpu_s",
             "gpus_held",
@@ -178,6 +235,10 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
         if self.instance is None and Project.objects.filter(name=name).exists():
             raise serializers.ValidationError("There is a project of this name.", "unique")
         return name
+
+    @extend_schema_field(LimitsSerializer)
+    def get_limits(self, row: Project) -> dict[str, Any]:
+        return asdict(limits_of(row, "project"))
 
     def get_gpus_held(self, row: Project) -> int:
         return self._use(row).gpus_held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import django_filters
 from django.db.models import QuerySet
@@ -18,14 +18,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.models import User
 from accounts.permissions import (
     ViewsFleet,
     ViewsFleetOrEditsPolicies,
     ViewsFleetOrSubmitsJobs,
 )
+from accounts.roles import Capability
 from admission import board, live
 from admission.jobs import actions, catalog, classes, projects
-from admission.jobs.actions import Conflict
+from admission.jobs.actions import Conflict, OverLimit
 from admission.jobs.api import answers
 from admission.jobs.api.errors import refusal
 from admission.jobs.api.parsers import PARSERS, RawBody
@@ -43,17 +45,15 @@ from admission.jobs.api.serializers import (
     ProjectSerializer,
     QueueSerializer,
     SchedulingClassSerializer,
+    UserLimitsSerializer,
 )
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project
+from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
 from fleet.api.actors import actor_of
 from headroom.jobs import reading
 from headroom.jobs.reading import SpecError
 from headroom.jobs.schema import job_spec_schema
-
-if TYPE_CHECKING:
-    from accounts.models import User
 
 _SLUG = "[a-z0-9][a-z0-9._-]{0,199}"
 #: One page of the queue.
@@ -127,7 +127,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         """Submit a job: 201, or 200 where the same submission came before."""
         try:
             return self._submitted(request)
-        except (SpecError, Conflict) as error:
+        except (SpecError, Conflict, OverLimit) as error:
             return refusal(error)
 
     def _submitted(self, request: Request) -> Response:
@@ -136,7 +136,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         spec = reading.read(sent["body"], sent["content_type"])
         now, user = timezone.now(), actor_of(request)
         if request.query_params.get("dry_run", "") not in ("", "0"):
-            return Response(_dry_run(actions.prepare(spec, user, now)))
+            return Response(_dry_run(actions.try_out(spec, user, now)))
         key = request.headers.get("Idempotency-Key", "")[:200]
         done = actions.submit(spec, user, now=now, idempotency_key=key)
         code = status.HTTP_201_CREATED if done.created else status.HTTP_200_OK
@@ -342,6 +342,38 @@ class ProjectViewSet(
         found: dict[str, Any] = body.validated_data
         found.pop("name", None) if given else None
         return found
+
+
+class UserLimitsView(APIView):
+    """What one user may have waiting and submit, over all projects."""
+
+    permission_classes = (ViewsFleetOrEditsPolicies,)
+
+    @extend_schema(responses=UserLimitsSerializer, operation_id="user_limits_retrieve")
+    def get(self, request: Request, username: str) -> Response:
+        """Show a user's limits, and what of them is used. Operators see everybody's."""
+        asks = actor_of(request)
+        if username != asks.get_username() and not asks.can(Capability.EDIT_POLICIES):
+            raise Http404
+        return Response(UserLimitsSerializer(_limits_of(username)).data)
+
+    @extend_schema(
+        request=UserLimitsSerializer,
+        responses=UserLimitsSerializer,
+        operation_id="user_limits_partial_update",
+    )
+    def patch(self, request: Request, username: str) -> Response:
+        """Change a user's limits. null: as is usual."""
+        row = _limits_of(username)
+        body = UserLimitsSerializer(row, data=request.data, partial=True)
+        body.is_valid(raise_exception=True)
+        projects.limit_user(actor_of(request), row, **body.validated_data)
+        return Response(UserLimitsSerializer(row).data)
+
+
+def _limits_of(username: str) -> UserLimits:
+    user = get_object_or_404(User, username=username)
+    return UserLimits.objects.filter(user=user).first() or UserLimits(user=user)
 
 
 class _Uses:

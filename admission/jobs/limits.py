@@ -1,0 +1,204 @@
+"""How much of the queue one user and one project may take: what waits, and how fast it comes.
+
+:func:`charge` counts a submission and :func:`check` looks at what waits, in the transaction that
+inserts the job. The row that ``charge`` writes is locked until that ends, so submissions of one
+user, and of one project, come one after the other: none that comes at once with another passes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import connection
+
+if TYPE_CHECKING:
+    from admission.jobs.models import SubmissionLimits
+
+__all__ = ["Holder", "Limits", "OverLimit", "Waiting", "charge", "check", "check_size", "limits_of"]
+
+#: So many seconds' worth of submissions may come at once.
+BURST_S = 20.0
+#: When what waits may be less, nobody knows: so often it is worth to try again, s.
+_TRY_AGAIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one user, or one project, may have waiting, and submit in a second."""
+
+    max_pending_jobs: int
+    max_pending_phases: int
+    max_phases_per_job: int
+    submissions_per_s: float
+
+    @property
+    def burst(self) -> float:
+        """Submissions that may come at once."""
+        return max(self.submissions_per_s * BURST_S, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A user or a project, and what it may do."""
+
+    kind: str
+    id: int
+    name: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits of one holder."""
+
+    jobs: int = 0
+    phases: int = 0
+
+
+class OverLimit(Exception):
+    """A submission is beyond what a user or project may have.
+
+    ``retry_after_s``: None where it will never be taken as it is.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        holder: Holder,
+        what: str,
+        *,
+        limit: float,
+        used: float,
+        asked: float,
+        retry_after_s: float | None,
+        hint: str,
+    ) -> None:
+        whose = f"{holder.kind} {holder.name!r}"
+        words = what.replace("_", " ")
+        super().__init__(
+            f"{whose} may have {limit:g} {words}; it has {used:g}, and this asks for {asked:g}"
+        )
+        self.code = code
+        self.hint = hint
+        self.retry_after_s = retry_after_s
+        self.numbers = {
+            "of": holder.kind, "name": holder.name, "what": what, "limit": limit, "used": used,
+            "asked": asked, "retry_after_s": retry_after_s,
+        }  # fmt: skip
+
+
+def limits_of(row: SubmissionLimits | None, kind: str) -> Limits:
+    """Return the limits of a user or project: its own where it has any, else those set for all."""
+    found: dict[str, Any] = {}
+    for each in fields(Limits):
+        own = None if row is None else getattr(row, each.name)
+        found[each.name] = settings.SUBMISSION_LIMITS[kind][each.name] if own is None else own
+    return Limits(**found)
+
+
+def check_size(holders: tuple[Holder, ...], phases: int) -> None:
+    """Raise :class:`OverLimit` where one job has more phases than any of the holders may wait."""
+    for holder in holders:
+        for what, limit in (
+            ("max_phases_per_job", holder.limits.max_phases_per_job),
+            ("max_pending_phases", holder.limits.max_pending_phases),
+        ):
+            if phases > limit:
+                raise OverLimit(
+                    "too_many_phases", holder, what.removeprefix("max_"), limit=limit, used=0,
+                    asked=phases, retry_after_s=None,
+                    hint=f"split the job, or have an operator raise {what}",
+                )  # fmt: skip
+
+
+# The bucket is one time: when it will be full again. A submission moves that on by what it takes to
+# refill, unless it would then lie further ahead than a whole bucket takes. The clock is read after
+# the lock is had, so that nobody is charged for having waited.
+_CHARGE = """
+INSERT INTO admission_jobs_submissionpace AS pace (kind, holder, full_at)
+VALUES (%(kind)s, %(holder)s, clock_timestamp() + make_interval(secs => %(takes_s)s))
+ON CONFLICT (kind, holder) DO UPDATE
+SET full_at = greatest(pace.full_at, clock_timestamp()) + make_interval(secs => %(takes_s)s)
+WHERE greatest(pace.full_at, clock_timestamp()) + make_interval(secs => %(takes_s)s)
+    <= clock_timestamp() + make_interval(secs => %(bucket_s)s)
+    OR pace.full_at <= clock_timestamp()
+RETURNING true
+"""
+_WAIT = """
+SELECT extract(epoch FROM full_at - clock_timestamp())::float8
+FROM admission_jobs_submissionpace WHERE kind = %s AND holder = %s
+"""
+
+
+def charge(holders: tuple[Holder, ...], cost: float = 1.0) -> None:
+    """Count ``cost`` submissions of each of ``holders``; one query each. Raises :class:`OverLimit`.
+
+    Call this in a transaction. Holders have to come in the same order always.
+    """
+    for holder in holders:
+        rate = holder.limits.submissions_per_s
+        given: dict[str, str | int | float] = {
+            "kind": holder.kind, "holder": holder.id, "takes_s": cost / rate,
+            "bucket_s": holder.limits.burst / rate,
+        }  # fmt: skip
+        with connection.cursor() as cursor:
+            cursor.execute(_CHARGE, given)
+            if cursor.fetchone() is None:
+                raise _too_fast(holder, cost)
+
+
+def _too_fast(holder: Holder, cost: float) -> OverLimit:
+    limits = holder.limits
+    with connection.cursor() as cursor:
+        cursor.execute(_WAIT, [holder.kind, holder.id])
+        full_in_s = max(float(cursor.fetchone()[0]), 0.0)
+    rate = limits.submissions_per_s
+    wait_s = full_in_s + cost / rate - limits.burst / rate
+    return OverLimit(
+        "too_many_submissions", holder, "submissions_at_once", limit=limits.burst,
+        used=round(full_in_s * rate, 1), asked=cost, retry_after_s=max(math.ceil(wait_s), 1),
+        hint=f"{rate:g} more are taken each second; a dry run counts as one for each phase",
+    )  # fmt: skip
+
+
+_WAITING = """
+SELECT count(DISTINCT job.id) FILTER (WHERE job.submitted_by = %(user)s),
+       count(*) FILTER (WHERE job.submitted_by = %(user)s),
+       count(DISTINCT job.id) FILTER (WHERE job.project_id = %(project)s),
+       count(*) FILTER (WHERE job.project_id = %(project)s)
+FROM admission_jobs_job AS job JOIN admission_jobs_phase AS phase ON phase.job_id = job.id
+WHERE job.state IN ('queued', 'running') AND phase.state IN ('waiting', 'queued')
+  AND (job.submitted_by = %(user)s OR job.project_id = %(project)s)
+"""
+
+
+def check(holders: tuple[Holder, ...], user: str, project_id: int, phases: int) -> None:
+    """Raise :class:`OverLimit` where one more job of ``phases`` is too many for any of ``holders``.
+
+    One query. Call this after :func:`charge`, in the same transaction.
+    """
+    waiting = waiting_of(user, project_id)
+    for holder in holders:
+        limits, now = holder.limits, waiting[holder.kind]
+        for what, limit, used, asked in (
+            ("pending_jobs", limits.max_pending_jobs, now.jobs, 1),
+            ("pending_phases", limits.max_pending_phases, now.phases, phases),
+        ):
+            if used + asked > limit:
+                raise OverLimit(
+                    "too_much_waits", holder, what, limit=limit, used=used, asked=asked,
+                    retry_after_s=_TRY_AGAIN_S,
+                    hint="there is room as jobs begin, or where you cancel some; an operator can"
+                    f" raise max_{what}",
+                )  # fmt: skip
+
+
+def waiting_of(user: str, project_id: int) -> dict[str, Waiting]:
+    """Return what waits of a user and of a project. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITING, {"user": user, "project": project_id})
+        jobs, phases, of_project, its_phases = cursor.fetchone()
+    return {"user": Waiting(jobs, phases), "project": Waiting(of_project, its_phases)}
