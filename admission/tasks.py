@@ -12,9 +12,10 @@ from admission.learned import draws, forecasts
 
 
 @shared_task
-def cycle() -> None:
-    """Do one cycle."""
-    loop.cycle_once(time.time())
+def cycle() -> bool:
+    """Do one cycle; False where another process is at it, or a part failed."""
+    done = loop.cycle_once(time.time())
+    return done is not None and not done.failed
 
 
 @shared_task

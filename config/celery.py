@@ -9,6 +9,7 @@ from django.db import close_old_connections
 from django_structlog.celery.steps import DjangoStructLogInitStep
 
 from config import logs
+from config.beating import WorkerBeat
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -24,9 +25,10 @@ def let_go_of_dead_connections(**_: object) -> None:
     close_old_connections()
 
 
-app = Celery("headroom")
+app = Celery("headroom", task_cls="config.loops:LoopTask")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["policies", "admission"])  # of these only the parts are applications
 # Log lines of a task carry its id, and the request's that asked for it.
 app.steps["worker"].add(DjangoStructLogInitStep)
+app.steps["worker"].add(WorkerBeat)

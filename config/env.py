@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +20,21 @@ class SettingError(Exception):
 def state_dir(base: Path) -> Path:
     """Return the folder that holds what one installation keeps: data, secrets, logs."""
     return Path(os.environ.get("HEADROOM_STATE_DIR") or base / ".headroom").resolve()
+
+
+def storage_folders(state: Path, cold_url: str) -> dict[str, Path]:
+    """Return the folders of this machine that are written to, by name.
+
+    The embedded Postgres notes in the state folder where its data lies.
+    """
+    found = {"state": state}
+    with suppress(OSError, ValueError, KeyError):
+        record = json.loads((state / "postgres.json").read_text(encoding="utf-8"))
+        found["postgres"] = state / str(record["data_dir"])
+    parts = urlsplit(cold_url)
+    if parts.scheme in ("", "file"):
+        found["cold"] = Path(unquote(parts.path)) if cold_url else state / "cold"
+    return found
 
 
 def load_env_file(path: Path) -> None:

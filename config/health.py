@@ -18,15 +18,15 @@ from django.views.decorators.http import require_safe
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from telemetry import stream
+from config import condition
+from config.condition import Condition
 
 Check = dict[str, Any]
 
-#: Beat has a worker say that it lives every 2 s; longer silence means that none does.
-HEARTBEAT_MAX_AGE_S = 30.0
-
 POSTGRES_TIMEOUT_S = 2
 REDIS_TIMEOUT_S = 1.0
+
+_FAILURES = (psycopg.Error, redis.RedisError, OSError, ValueError)
 
 
 @never_cache
@@ -42,17 +42,33 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     """Answer 200 when requests can be served, else 503, and say what of it holds.
 
     A worker that is behind or away does not count: what agents send is safe in Redis until then,
-    and taking the web processes out of service would not bring it back.
+    and taking the web processes out of service would not bring it back. Nor does whatever else of
+    the machine room is not as it should be: that is "degraded".
     """
     needed = {"postgres": _checked(_postgres), "redis": _checked(_redis)}
+    offset_s = needed["postgres"].pop("clock_offset_s", None)
     needed["migrations"] = (
         _checked(_migrations) if needed["postgres"]["ok"] else _unknown("postgres")
     )
-    worker = _checked(_worker) if needed["redis"]["ok"] else _unknown("redis")
+    room = _room(offset_s) if needed["redis"]["ok"] else {"worker": _unknown("redis")}
     ready = all(check["ok"] for check in needed.values())
-    status = "unavailable" if not ready else "ok" if worker["ok"] else "degraded"
-    body = {"status": status, "checks": {**needed, "worker": worker}}
+    well = all(check["ok"] for check in room.values())
+    status = "unavailable" if not ready else "ok" if well else "degraded"
+    body = {"status": status, "checks": {**needed, **room}}
     return JsonResponse(body, status=200 if ready else 503)
+
+
+def look() -> Condition:
+    """Look at the machine room, with the database's clock where it answers. For pages, metrics."""
+    facts = _checked(_postgres)
+    return condition.look(_redis_client(), clock_offset_s=facts.get("clock_offset_s"))
+
+
+def _room(clock_offset_s: float | None) -> dict[str, Check]:
+    try:
+        return condition.facts(condition.look(_redis_client(), clock_offset_s=clock_offset_s))
+    except _FAILURES as error:
+        return {"worker": {"ok": False, "error": type(error).__name__}}
 
 
 def _checked(check: Callable[[], Check]) -> Check:
@@ -60,7 +76,7 @@ def _checked(check: Callable[[], Check]) -> Check:
     started = time.perf_counter()
     try:
         facts = check()
-    except (psycopg.Error, redis.RedisError, OSError, ValueError) as error:
+    except _FAILURES as error:
         facts = {"ok": False, "error": type(error).__name__}
     return {**facts, "latency_ms": round((time.perf_counter() - started) * 1000, 1)}
 
@@ -70,10 +86,19 @@ def _unknown(needs: str) -> Check:
 
 
 def _postgres() -> Check:
-    """Log in anew: that fails while the server hangs, is full or refuses, in bounded time."""
+    """Log in anew: that fails while the server hangs, is full or refuses, in bounded time.
+
+    A server that only reads, since another has taken its place, is of no use either.
+    """
     with _connect() as probe:
-        probe.execute("SELECT 1")
-    return {"ok": True}
+        asked_at = time.time()
+        row = probe.execute(
+            "SELECT extract(epoch FROM clock_timestamp())::float8, pg_is_in_recovery()"
+        ).fetchone()
+        answered_at = time.time()
+    if row is None or row[1]:
+        return {"ok": False, "error": "ReadOnly"}
+    return {"ok": True, "clock_offset_s": row[0] - (asked_at + answered_at) / 2}
 
 
 def _migrations() -> Check:
@@ -108,15 +133,6 @@ def _latest_migrations() -> frozenset[tuple[str, str]]:
 def _redis() -> Check:
     _redis_client().ping()
     return {"ok": True}
-
-
-def _worker() -> Check:
-    backlog = sum(stream.backlog(shard) for shard in range(settings.TELEMETRY_SHARDS))
-    beat = _redis_client().get(stream.HEARTBEAT_KEY)
-    if beat is None:
-        return {"ok": False, "error": "never heard", "backlog": backlog}
-    age_s = time.time() - float(beat)
-    return {"ok": age_s <= HEARTBEAT_MAX_AGE_S, "age_s": round(age_s, 1), "backlog": backlog}
 
 
 @functools.cache

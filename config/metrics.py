@@ -29,6 +29,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from accounts import tokens
 from accounts.roles import Capability
+from config import room_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
         response = HttpResponse("METRICS_TOKEN or a login is needed\n", status=401)
         response["WWW-Authenticate"] = 'Bearer realm="headroom metrics"'
         return response
-    return HttpResponse(generate_latest(_registry()), content_type=CONTENT_TYPE_LATEST)
+    text = generate_latest(_registry()) + room_metrics.generate()
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
 def _holds_token(request: HttpRequest) -> bool:

@@ -178,6 +178,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.required("REDIS_URL", f"redis://:password@host:6379/0. {_START}")
 
+#: With less than this left where we store, somebody is told, MiB; with less than that, readings are
+#: refused, and their agents keep them.
+DISK_LOW_MB = env.integer("DISK_LOW_MB", 2048, at_least=0)
+DISK_RESERVE_MB = env.integer("DISK_RESERVE_MB", 512, at_least=0)
+
 # --- Telemetry -----------------------------------------------------------------------------------
 
 #: A reading older than this is stale, s.
@@ -198,6 +203,8 @@ TELEMETRY_HOUR_DAYS = env.decimal("TELEMETRY_HOUR_DAYS", 1826.0, at_least=1)
 TELEMETRY_EVENT_DAYS = env.decimal("TELEMETRY_EVENT_DAYS", 400.0, at_least=1)
 #: The cold tier: a folder, or s3://bucket/prefix. Empty: ``cold`` in the state folder.
 TELEMETRY_COLD_URL = env.string("TELEMETRY_COLD_URL", "")
+#: The folders in which we store, as far as they are on this machine: their disks must not fill up.
+STORAGE_FOLDERS = env.storage_folders(STATE_DIR, TELEMETRY_COLD_URL)
 #: Width of one partition of the sample tables, min. 0: by the size of the fleet, 60 to 10.
 TELEMETRY_PARTITION_MIN = env.integer("TELEMETRY_PARTITION_MIN", 0, at_least=0)
 #: Streams over which agents are spread; one drain at a time works on each.
@@ -332,117 +339,64 @@ CELERY_TASK_ROUTES = {
     "policies.tasks.*": {"queue": "control"},
     "policies.playbooks.tasks.*": {"queue": "control"},
     "admission.tasks.*": {"queue": "control"},
+    "config.tasks.*": {"queue": "control"},
 }
+CELERY_WORKER_CONSUMER = "config.beating:WorkerConsumer"
+CELERY_BEAT_SCHEDULER = "config.schedule:MonotonicScheduler"
+
+
+def _every(seconds: float, task: str) -> dict[str, object]:
+    return {"task": task, "schedule": seconds}
+
+
 CELERY_BEAT_SCHEDULE = {
+    # Looks after all the others: /readyz, Headroom's own incident, the dead-man's switch.
+    "watch": _every(5.0, "config.tasks.watch"),
     # The web process asks for a drain when a batch comes; this is for when that message was lost.
-    "drain": {"task": "telemetry.tasks.drain_all", "schedule": 2.0, "options": {"expires": 2.0}},
+    "drain": _every(2.0, "telemetry.tasks.drain_all"),
     # Likewise for what remote write and OTLP have brought; and to send again what was lost.
-    "forward": {
-        "task": "telemetry.tasks.forward_pushed",
-        "schedule": 5.0,
-        "options": {"expires": 5.0},
-    },
-    "forget": {
-        "task": "telemetry.tasks.forget_pushed",
-        "schedule": 300.0,
-        "options": {"expires": 300.0},
-    },
-    "audit": {"task": "accounts.tasks.ship_audit", "schedule": 5.0, "options": {"expires": 5.0}},
-    "partitions": {
-        "task": "telemetry.tasks.keep_partitions",
-        "schedule": 300.0,
-        "options": {"expires": 300.0},
-    },
-    "rollups": {
-        "task": "telemetry.tasks.roll_up",
-        "schedule": 15.0,
-        "options": {"expires": 15.0},
-    },
-    "lemons": {
-        "task": "telemetry.tasks.look_for_lemons",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "cold": {
-        "task": "telemetry.tasks.move_to_cold",
-        "schedule": 20.0,
-        "options": {"expires": 20.0},
-    },
-    "thermal-fits": {
-        "task": "policies.headroom.tasks.refit",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "forecasts": {
-        "task": "policies.headroom.tasks.score_forecasts",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "forget-events": {
-        "task": "telemetry.tasks.forget_events",
-        "schedule": 600.0,
-        "options": {"expires": 600.0},
-    },
-    "cold-files": {
-        "task": "telemetry.tasks.keep_cold_files",
-        "schedule": 1800.0,
-        "options": {"expires": 1800.0},
-    },
-    "policies": {
-        "task": "policies.tasks.evaluate",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "forget-policies": {
-        "task": "policies.tasks.forget",
-        "schedule": 3600.0,
-        "options": {"expires": 3600.0},
-    },
-    "playbooks": {
-        "task": "policies.playbooks.tasks.advance_due",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "restrictions": {
-        "task": "policies.restrictions.tasks.follow",
-        "schedule": 5.0,
-        "options": {"expires": 5.0},
-    },
-    "admission": {
-        "task": "admission.tasks.cycle",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "draws": {
-        "task": "admission.tasks.observe",
-        "schedule": 20.0,
-        "options": {"expires": 20.0},
-    },
-    "forget-forecasts": {
-        "task": "admission.tasks.forget",
-        "schedule": 3600.0,
-        "options": {"expires": 3600.0},
-    },
-    "slos": {
-        "task": "admission.slos.tasks.measure",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "forget-slos": {
-        "task": "admission.slos.tasks.forget",
-        "schedule": 3600.0,
-        "options": {"expires": 3600.0},
-    },
-    "deliver": {
-        "task": "policies.incidents.tasks.deliver",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "silences": {
-        "task": "policies.incidents.tasks.warn_of_silences",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
+    "forward": _every(5.0, "telemetry.tasks.forward_pushed"),
+    "forget": _every(300.0, "telemetry.tasks.forget_pushed"),
+    "audit": _every(5.0, "accounts.tasks.ship_audit"),
+    "partitions": _every(300.0, "telemetry.tasks.keep_partitions"),
+    "rollups": _every(15.0, "telemetry.tasks.roll_up"),
+    "lemons": _every(60.0, "telemetry.tasks.look_for_lemons"),
+    "cold": _every(20.0, "telemetry.tasks.move_to_cold"),
+    "thermal-fits": _every(60.0, "policies.headroom.tasks.refit"),
+    "forecasts": _every(60.0, "policies.headroom.tasks.score_forecasts"),
+    "forget-events": _every(600.0, "telemetry.tasks.forget_events"),
+    "cold-files": _every(1800.0, "telemetry.tasks.keep_cold_files"),
+    "policies": _every(2.0, "policies.tasks.evaluate"),
+    "forget-policies": _every(3600.0, "policies.tasks.forget"),
+    "playbooks": _every(2.0, "policies.playbooks.tasks.advance_due"),
+    "restrictions": _every(5.0, "policies.restrictions.tasks.follow"),
+    "admission": _every(2.0, "admission.tasks.cycle"),
+    "draws": _every(20.0, "admission.tasks.observe"),
+    "forget-forecasts": _every(3600.0, "admission.tasks.forget"),
+    "slos": _every(60.0, "admission.slos.tasks.measure"),
+    "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),
+    "deliver": _every(2.0, "policies.incidents.tasks.deliver"),
+    "silences": _every(60.0, "policies.incidents.tasks.warn_of_silences"),
+}
+
+#: What takes longer hangs, and is ended: asked at first, then by force, s. Roll-ups and moves work
+#: in bites of seconds, but the replay of a rule over weeks is one task.
+CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = 1800, 1860
+#: What decides and stores is to be done every few seconds.
+CELERY_TASK_ANNOTATIONS = {
+    task: {"soft_time_limit": 45, "time_limit": 60}
+    for task in (
+        "telemetry.tasks.drain",
+        "telemetry.tasks.drain_all",
+        "telemetry.tasks.forward_pushed",
+        "policies.tasks.evaluate",
+        "policies.playbooks.tasks.advance_due",
+        "policies.restrictions.tasks.follow",
+        "policies.incidents.tasks.deliver",
+        "admission.tasks.cycle",
+        "admission.tasks.observe",
+        "config.tasks.watch",
+    )
 }
 
 # --- REST API ------------------------------------------------------------------------------------
@@ -530,6 +484,9 @@ USE_TZ = True
 # --- Logs and metrics ----------------------------------------------------------------------------
 
 METRICS_TOKEN = env.string("METRICS_TOKEN", "")
+#: Where to say each minute that all is in control; whoever hears nothing raises the alarm.
+WATCHDOG_URL = env.string("WATCHDOG_URL", "")
+WATCHDOG_TOKEN = env.string("WATCHDOG_TOKEN", "")
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", logs.LEVELS)
 LOG_FORMAT = env.choice("LOG_FORMAT", "console", logs.FORMATS)
 LOGGING = logs.logging_config(level=LOG_LEVEL, log_format=LOG_FORMAT, color=logs.terminal_colors())

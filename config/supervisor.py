@@ -1,4 +1,4 @@
-"""Keep services running, show what they say, and stop them in order.
+"""Keep services running, end those that hang, show what they say, and stop them in order.
 
 One loop in one thread: the kernel ties children to the thread that started them. Each service
 is a process group of its own, so Ctrl-C reaches only us, and what a service leaves behind when
@@ -8,7 +8,9 @@ it dies can be found.
 from __future__ import annotations
 
 import io
+import json
 import logging
+import math
 import os
 import selectors
 import signal
@@ -23,8 +25,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, TextIO, cast
 
+from config import vitals
 from config.backoff import Backoff
+from config.clock import Moment
 from config.embedded.spawn import spawn
+from config.embedded.state import write_private
 
 __all__ = ["Output", "Service", "Supervisor"]
 
@@ -32,6 +37,13 @@ _TICK_S = 0.1
 _READ_BYTES = 64 * 1024
 _LOG_BYTES = 5_000_000
 _COLORS = (36, 32, 35, 34, 33, 96, 92, 95)
+#: How often to look for processes that hang, and to say that we are there, s.
+_LOOK_EVERY_S = 1.0
+_REPORT_EVERY_S = 5.0
+#: A service that beats is to begin to within this time, s.
+_FIRST_BEAT_S = 90.0
+#: From the request to say where it hangs to its end by force, s.
+_LAST_WORDS_S = 1.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,6 +59,8 @@ class Service:
     """Start only once `Supervisor.is_ready` says so."""
     niceness: int = 0
     """From 0 to 19: others' work goes before that of a service with more."""
+    silent_s: float = 0.0
+    """A process of it that beat and shows no sign of life for so long hangs. 0: none beats."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -171,13 +185,95 @@ class _Run:
     backoff: Backoff
     child: _Child | None = None
     start_at: float = 0.0
+    restarts: int = 0
+    hung: int = 0
+    """How many of its processes hung, all told."""
+    hung_at: str = ""
+    """When the last one was found; a Moment."""
+    last: str = ""
+    """Why it, or one of its processes, was ended last."""
+
+
+@dataclass(frozen=True)
+class _Hung:
+    """A process that hangs, and the main process of its service."""
+
+    pid: int
+    of: int
+    why: str
+
+
+class _Vigil:
+    """Finds processes of services that hang, and ends them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._beats: vitals.Silence[int] = vitals.Silence()
+        self._stops: vitals.Silence[int] = vitals.Silence()
+        #: when to end, by force, whom we have asked to say where it hangs
+        self._condemned: dict[int, float] = {}
+
+    def look(
+        self, ages: Mapping[int, float], allowed: Mapping[int, float], now: float
+    ) -> list[_Hung]:
+        """Condemn whoever hangs and return those that are new.
+
+        `ages` and `allowed` are by the main process of a service: since when it runs, and for how
+        long its processes may be silent, s.
+        """
+        found = [
+            each
+            for each in (*self._silent(ages, allowed, now), *self._stopped(ages, now))
+            if each.pid not in self._condemned
+        ]
+        for each in {hung.pid: hung for hung in found}.values():
+            # Python says then what each of its threads was at.
+            _send(each.pid, signal.SIGABRT)
+            self._condemned[each.pid] = now + _LAST_WORDS_S
+        self._condemned = {pid: at for pid, at in self._condemned.items() if vitals.is_alive(pid)}
+        for pid, at in self._condemned.items():
+            if now >= at:
+                _send(pid, signal.SIGKILL)
+                self._condemned[pid] = math.inf
+        return found
+
+    def _silent(
+        self, ages: Mapping[int, float], allowed: Mapping[int, float], now: float
+    ) -> Iterator[_Hung]:
+        if self._folder is None:
+            return
+        beating = set()
+        for pid, silent_s in self._beats.look(vitals.heartbeats(self._folder), now).items():
+            of = vitals.group_of(pid)
+            if of is None or not allowed.get(of):
+                continue
+            beating.add(of)
+            if silent_s > allowed[of]:
+                yield _Hung(pid, of, f"has shown no sign of life for {silent_s:.0f} s")
+        for of, age_s in ages.items():
+            if allowed[of] and of not in beating and age_s > _FIRST_BEAT_S:
+                yield _Hung(of, of, f"has shown no sign of life since its start {age_s:.0f} s ago")
+
+    def _stopped(self, ages: Mapping[int, float], now: float) -> Iterator[_Hung]:
+        families = vitals.with_descendants(ages)
+        of = {pid: main for main, family in families.items() for pid in family}
+        marks = dict.fromkeys(vitals.stopped(of), True)
+        for pid, silent_s in self._stops.look(marks, now).items():
+            if silent_s > vitals.STOPPED_S:
+                yield _Hung(pid, of[pid], f"has been stopped for {silent_s:.0f} s")
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 class Supervisor:
     """Runs services until SIGINT, SIGTERM or SIGHUP; a second one hurries.
 
     `is_ready` releases the services that need it, and `on_ready` is called once then. `watch` is
-    called some ten times a second, and at once when a child of ours dies.
+    called some ten times a second, and at once when a child of ours dies. In the folder
+    `heartbeats` services show signs of life; how they are is kept in the file `report`.
     """
 
     def __init__(
@@ -190,6 +286,8 @@ class Supervisor:
         is_ready: Callable[[], bool] = lambda: True,
         on_ready: Callable[[], None] = lambda: None,
         watch: Callable[[], None] = lambda: None,
+        heartbeats: Path | None = None,
+        report: Path | None = None,
         backoff: Callable[[], Backoff] = Backoff,
         grace_s: float = 10.0,
     ) -> None:
@@ -200,6 +298,9 @@ class Supervisor:
         self._is_ready = is_ready
         self._on_ready = on_ready
         self._watch = watch
+        self._vigil = _Vigil(heartbeats)
+        self._report = report
+        self._look_at = self._report_at = 0.0
         self._grace_s = grace_s
         self._ready = False
         self._stops = 0
@@ -226,7 +327,9 @@ class Supervisor:
                     self._start_due()
                     self._pump(_TICK_S)
                     self._reap()
+                    self._look_for_hung()
                     self._watch()
+                    self._keep_report()
             finally:
                 self._stop_in_order()
 
@@ -290,6 +393,46 @@ class Supervisor:
             self._bury(run.child)
             self._output.line(run.service.name, f"ended ({status}); again in {delay:.1f} s")
             run.child, run.start_at = None, now + delay
+            run.restarts += 1
+            run.last = status
+            self._report_at = 0.0
+
+    def _look_for_hung(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY_S
+        alive = [(run, run.child) for run in self._runs if run.child and run.child.alive]
+        running = {child.process.pid: run for run, child in alive}
+        ages = {child.process.pid: now - child.started_at for _, child in alive}
+        allowed = {pid: run.service.silent_s for pid, run in running.items()}
+        for hung in self._vigil.look(ages, allowed, now):
+            run = running[hung.of]
+            run.hung += 1
+            run.last, run.hung_at = hung.why, str(Moment.now())
+            self._report_at = 0.0
+            self._output.line(run.service.name, f"process {hung.pid} {hung.why}: ended by force")
+
+    def _keep_report(self) -> None:
+        """Say how services are, for /readyz; whoever reads it sees by its age whether we live."""
+        now = time.monotonic()
+        if self._report is None or now < self._report_at:
+            return
+        self._report_at = now + _REPORT_EVERY_S
+        services = {
+            run.service.name: {
+                "running": run.child is not None,
+                "restarts": run.restarts,
+                "hung": run.hung,
+                "last": run.last,
+                "hung_at": run.hung_at,
+            }
+            for run in self._runs
+        }
+        with suppress(OSError):  # a disk that is full is told elsewhere
+            write_private(
+                self._report, json.dumps({"moment": str(Moment.now()), "services": services})
+            )
 
     def _bury(self, child: _Child) -> None:
         """End what a process left behind, which may hold a port or a lock, and forget it."""

@@ -21,9 +21,11 @@ from pathlib import Path
 from types import FrameType
 
 from config.embedded import EmbeddedError, EmbeddedServers
+from config.embedded.answering import ServerVigil
 from config.embedded.ports import port_is_free
 from config.embedded.state import read_env, write_env
 from config.supervisor import Output, Service, Supervisor
+from headroom import heartbeat
 
 __all__ = ["main"]
 
@@ -32,6 +34,8 @@ _PATIENCE_S = 60.0
 _PROBE_EVERY_S = 0.1
 _TRIM_EVERY_S = 60.0
 _NOT_FOR_SERVICES = frozenset({"DATABASE_OWNER_URL", "DATABASE_SUPERUSER_URL"})
+#: A process whose loop is to go round each second and has not for so long hangs, s.
+_SILENT_S = 15.0
 
 
 class UpError(Exception):
@@ -91,11 +95,16 @@ def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
             "HEADROOM_STATE_DIR": str(state),
             "PROMETHEUS_MULTIPROC_DIR": str(_emptied(state / "metrics")),
             "PYTHONUNBUFFERED": "1",
+            # A process that hangs says where before it is ended.
+            "PYTHONFAULTHANDLER": "1",
+            heartbeat.FOLDER: str(_emptied(state / "heartbeats")),
         },
         cwd=REPOSITORY,
         is_ready=probe.look,
         on_ready=lambda: output.show(_welcome(url, state, reveal=is_first)),
         watch=_watcher(servers, output),
+        heartbeats=state / "heartbeats",
+        report=state / "services.json",
     )
     try:
         prepare = Service("prepare", (sys.executable, "manage.py", *_preparation(options)))
@@ -152,26 +161,30 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     python = (sys.executable, "-m")
     # Quiet: no banner, which is not a log.
     celery = (*python, "celery", "--quiet", "-A", "config")
-    web = Service("web", (*python, "config.door", *_web_flags(options)), stop_rank=2)
-    worker = Service("worker", (*celery, *_worker_flags("worker", "readings,control")), stop_rank=4)
+    web = Service(
+        "web", (*python, "config.door", *_web_flags(options)), stop_rank=2, silent_s=_SILENT_S
+    )
+    worker = Service(
+        "worker",
+        (*celery, *_worker_flags("worker", "readings,control")),
+        stop_rank=4,
+        silent_s=_SILENT_S,
+    )
     housekeeper = Service(
         "housekeeper",
         (*celery, *_worker_flags("housekeeper", "housekeeping")),
         stop_rank=4,
         # A reading that waits for a core is late; a roll-up is not.
         niceness=10,
+        silent_s=2 * _SILENT_S,
     )
-    beat_schedule = str(state / "beat-schedule")
-    beat = Service(
-        "beat",
-        (*celery, "beat", "--schedule", beat_schedule, "--loglevel", "INFO"),
-        stop_rank=3,
-    )
+    beat = Service("beat", (*celery, "beat", "--loglevel", "INFO"), stop_rank=3, silent_s=_SILENT_S)
     demo = Service(
         "demo",
         (*python, "sim", "demo", "--server", url, "--token-file", str(state / "demo-token")),
         stop_rank=0,
         needs_ready=True,
+        silent_s=2 * _SILENT_S,
     )
     agent = Service(
         "agent",
@@ -184,6 +197,7 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
         ),
         stop_rank=1,
         needs_ready=True,
+        silent_s=2 * _SILENT_S,
     )  # fmt: skip
     return [web, worker, housekeeper, beat, *([demo] if options.demo else []), agent]
 
@@ -241,10 +255,13 @@ class _Probe:
 def _watcher(servers: EmbeddedServers, output: Output) -> Callable[[], None]:
     """Return what looks after the embedded servers; cheap enough to call all the time."""
     trim_at = 0.0
+    vigil = ServerVigil(servers)
 
     def watch() -> None:
         nonlocal trim_at
         try:
+            for name, text in vigil.look():
+                output.line(name, text)
             for name in servers.ensure_running():
                 output.line(name, "died; started again")
             if time.monotonic() > trim_at:

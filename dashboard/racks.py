@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dashboard import scale, units
 from dashboard.state import View
 from headroom.contracts import ThrottleCause
+from telemetry.live_frame import is_fresh
 from telemetry.summary import FULL_HEAT_MARGIN_C, RackSummary
 from telemetry.throttle import THROTTLE_BITS
 
@@ -236,7 +237,7 @@ def _gpus(view: View, node: int, metric: str, stale_after_s: float) -> list[GpuC
     margin = _gpu_margin(
         metric, read, heat_c, fleet.gpus.sm_max_mhz[first:last], age_s / stale_after_s
     )
-    stale = age_s > stale_after_s
+    stale = ~is_fresh(read["ts"], view.now, stale_after_s)
     # What an old reading says of a limit is not "over now", it is not known.
     levels = scale.levels(np.where(stale, np.fmax(margin, 0.0), margin), stale=stale, seen=seen)
     return [

@@ -9,6 +9,7 @@ from typing import Any
 from dashboard import causes, scale
 from dashboard.causes import Cause
 from fleet.models import Gpu, HardwareModel
+from telemetry.live_frame import is_fresh
 
 #: A margin of this many degrees is all the scale shows, °C.
 _FULL_HEAT_MARGIN_C = 50.0
@@ -38,7 +39,7 @@ def read(record: Any, now: float, stale_after_s: float) -> Reading:
     return Reading(
         values={name: _known(float(record[name])) for name in names},
         age_s=age_s,
-        stale=age_s is None or age_s > stale_after_s,
+        stale=age_s is None or not is_fresh(ts, now, stale_after_s),
     )
 
 

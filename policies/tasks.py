@@ -12,9 +12,10 @@ from policies.rules import keeping
 
 
 @shared_task
-def evaluate() -> None:
-    """Do one round of the policy loop."""
-    loop.evaluate_once(time.time())
+def evaluate() -> bool:
+    """Do one round of the policy loop; False where another process is at it, or a part failed."""
+    done = loop.evaluate_once(time.time())
+    return done is not None and not done.failed
 
 
 @shared_task

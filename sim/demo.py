@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headroom import heartbeat
 from headroom.client import Client
 from headroom.contracts import NodeReport
 from sim import enroll
@@ -301,6 +302,7 @@ class Demo:
         turn = 0
         frame = Frame(self.twin, self.network, self._sensors)
         while not self._stop.wait(TICK_S):
+            heartbeat.beat()
             now = time.monotonic()
             if now - stepped >= TWIN_STEP_S:
                 self._obey()

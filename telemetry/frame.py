@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from telemetry import samples, stream
-from telemetry.live_frame import DTYPES, KINDS, Array, LiveFrame, never_seen
+from telemetry.live_frame import AHEAD_S, DTYPES, KINDS, Array, LiveFrame, never_seen
 from telemetry.samples import Rows, Table
 
 __all__ = [
@@ -154,13 +154,16 @@ class FrameWriter:
     def update(self, kind: str, rows: Rows, received_at: Array | float) -> None:
         """Take over the newest row of each thing, unless a newer one is there already.
 
+        One that is newer than the time of receipt was read before the clock was set back: it goes.
         Nothing is written before :meth:`flush`.
         """
         if not len(rows):
             return
         ids, ts = rows.columns[rows.table.key], rows.columns["ts"]
         self._grow(kind, int(ids.max()) + 1)
-        chosen = np.flatnonzero(ts >= self._arrays[kind]["ts"][ids])
+        known_ts = self._arrays[kind]["ts"][ids]
+        to_come = (known_ts > np.asarray(received_at) + AHEAD_S) & (np.asarray(received_at) > 0)
+        chosen = np.flatnonzero((ts >= known_ts) | to_come)
         # In order of time: of several values for one id the last stays.
         chosen = chosen[np.argsort(ts[chosen], kind="stable")]
         self._put(kind, rows, chosen, np.broadcast_to(received_at, len(rows)))

@@ -15,11 +15,11 @@ from django.db import DatabaseError
 
 from fleet import snapshot
 from headroom.contracts import TelemetryAck, TelemetryBatch
-from telemetry import checks, naming, rows, stream, tasks
+from telemetry import checks, disk, naming, rows, stream, tasks
 from telemetry.directory import AgentScope, names_of
 from telemetry.models import IngestPosition
 from telemetry.ways_in import rate
-from telemetry.ways_in.errors import Overloaded, too_fast
+from telemetry.ways_in.errors import Overloaded, disk_full, too_fast
 
 #: What a refused body counts for: to go through it value by value takes far longer than to store
 #: it would.
@@ -80,6 +80,8 @@ def _taken(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
 
 def check(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Checked:
     """Return ``batch`` as it is appended. Raises :class:`BatchError` where it may not be."""
+    if disk.is_full():
+        raise disk_full()
     checks.check_agent(batch, scope)
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)

@@ -41,6 +41,20 @@ def _dtype(table: Table) -> np.dtype[Any]:
 DTYPES = {kind: _dtype(table) for kind, table in KINDS.items()}
 
 
+#: No reading is accepted that is further ahead than some seconds: one that is was read before the
+#: clock was set back, s.
+AHEAD_S = 60.0
+
+
+def is_fresh(ts: Any, now: float, stale_after_s: float) -> Any:
+    """Say of each reading whether it is young enough, and not of a time that is still to come.
+
+    ``ts``: Unix s, a number or an array.
+    """
+    age_s = now - ts
+    return (age_s <= stale_after_s) & (age_s >= -AHEAD_S)
+
+
 def never_seen(kind: str, count: int) -> Array:
     """Return ``count`` records of things that were never heard of."""
     records = np.zeros(count, dtype=DTYPES[kind])

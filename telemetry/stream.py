@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from telemetry.ways_in import rate
 #: A drain says at least this often that it is alive; then another may be asked for. One too many
 #: does no harm, since only one gets the lock; one too few leaves readings unseen for this long.
 DRAINING_TTL_S = 3
-#: Unix time at which a worker last ran a task.
-HEARTBEAT_KEY = "worker:heartbeat"
 _FORWARDING = "telemetry:inbox:asked"
 #: Messages that are read in one go.
 _READ_COUNT = 100
@@ -233,14 +230,26 @@ def _durable(shard: int) -> str:
     return f"telemetry:{shard}:durable"
 
 
-def heartbeat() -> None:
-    """Note that a worker lives, for /readyz."""
-    connection().set(HEARTBEAT_KEY, time.time(), ex=60)
-
-
 def backlog(shard: int) -> int:
     """Return the number of messages that wait."""
     return connection().xlen(_stream(shard))
+
+
+def waiting(client: redis.Redis) -> tuple[int, float | None]:
+    """Return how many messages wait in all, and for how long the first has, s.
+
+    None: none waits, or the clock of Redis was set back since, so that nobody can say.
+    """
+    pipe = client.pipeline(transaction=False)
+    pipe.time()
+    for shard in range(settings.TELEMETRY_SHARDS):
+        pipe.xlen(_stream(shard))
+        pipe.xrange(_stream(shard), count=1)
+    (seconds, micros), *found = pipe.execute()
+    now = seconds + micros / 1e6
+    heads = [int(head[0][0].split(b"-")[0]) / 1e3 for head in found[1::2] if head]
+    lag_s = now - min(heads) if heads else None
+    return sum(found[::2]), lag_s if lag_s is None or lag_s >= 0 else None
 
 
 def append(shard: int, message: Message, share: rate.Share | None = None) -> Appended:
@@ -387,11 +396,23 @@ def ask_for_drain(shard: int) -> bool:
     """Return True where messages wait and no drain is at work: the caller is to start one."""
     if not backlog(shard):
         return False
+    forget_if_clock_was_set_back(_draining(shard), DRAINING_TTL_S)
     return bool(connection().set(_draining(shard), 1, nx=True, ex=DRAINING_TTL_S))
+
+
+def forget_if_clock_was_set_back(key: str, ttl_s: float) -> None:
+    """Delete a key that lives on for longer than the ``ttl_s`` that it was given.
+
+    Redis keeps the moment of the end by its own clock. Where that was set back by three hours, a
+    sign of three seconds would stand for three hours.
+    """
+    if cast(int, connection().pttl(key)) > ttl_s * 1000:
+        connection().delete(key)
 
 
 def ask_for_forward() -> bool:
     """Return True where nobody has asked for the inbox to be forwarded in the last second."""
+    forget_if_clock_was_set_back(_FORWARDING, 1)
     return bool(connection().set(_FORWARDING, 1, nx=True, ex=1))
 
 

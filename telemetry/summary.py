@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fleet.groups import most_by, ratio, sum_by, sum_of_known_by
 from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
-from telemetry.live_frame import LiveFrame
+from telemetry.live_frame import LiveFrame, is_fresh
 from telemetry.throttle import THROTTLE_BITS
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -482,7 +482,7 @@ def _meter_ts(fleet: FleetArrays, frame: LiveFrame, nodes: int) -> Floats:
 
 
 def _fresh(ts: Floats, now: float, stale_after_s: float) -> Bools:
-    fresh: Bools = now - ts <= stale_after_s
+    fresh: Bools = is_fresh(ts, now, stale_after_s)
     return fresh
 
 

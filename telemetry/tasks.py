@@ -1,4 +1,7 @@
-"""Celery tasks: the drain, and the keeping of partitions."""
+"""Celery tasks: the drain, and the keeping of partitions.
+
+A task of the schedule that returns False has not done its work, since another process is at it.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,6 @@ def step_around(shard: int) -> None:
 @shared_task
 def drain_all() -> None:
     """Start a drain wherever messages wait: for when the message that asked for one was lost."""
-    stream.heartbeat()
     for shard in range(settings.TELEMETRY_SHARDS):
         if stream.ask_for_drain(shard):
             drain.delay(shard)
@@ -113,17 +115,18 @@ def ask_for_forward() -> None:
 
 
 @shared_task
-def forward_pushed() -> None:
+def forward_pushed() -> bool:
     """Put what remote write and OTLP have brought on the streams."""
     # Imported here, since the way there leads through intake, which asks for drains.
     from telemetry.ways_in import inbox
 
     with inbox.only_one() as held:
         if not held:
-            return
+            return False
         while (done := inbox.forward(time.time())).batches:
             for shard in done.shards_to_drain:
                 drain.delay(shard)
+    return True
 
 
 @shared_task
@@ -143,27 +146,30 @@ def keep_partitions() -> None:
 
 
 @shared_task
-def roll_up() -> None:
+def roll_up() -> bool:
     """Compute the roll-ups of the minutes and hours that have ended."""
     with housekeeping.only_one() as held:
         if held:
             housekeeping.roll_up(time.time())
+        return held
 
 
 @shared_task
-def move_to_cold() -> None:
+def move_to_cold() -> bool:
     """Move partitions that are old enough into the cold tier."""
     with housekeeping.only_one() as held:
         if held:
             housekeeping.move_to_cold(datetime.now(UTC))
+        return held
 
 
 @shared_task
-def keep_cold_files() -> None:
+def keep_cold_files() -> bool:
     """Merge, retire and clean the files of the cold tier."""
     with housekeeping.only_one() as held:
         if held:
             housekeeping.keep_cold_files(datetime.now(UTC))
+        return held
 
 
 @shared_task

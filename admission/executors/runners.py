@@ -39,8 +39,9 @@ def is_silent(heard: Heard, hearing: float | None, now: float, lease_s: float) -
     """
     if hearing is None:
         return False
-    last = max(heard.seen_at or 0.0, heard.claimed_at, hearing)
-    return now - last > lease_s
+    # What was heard at a time that is still to come was heard before the clock was set back.
+    heard_at = [at for at in (heard.seen_at or 0.0, heard.claimed_at) if at <= now]
+    return now - max(*heard_at, hearing, 0.0) > lease_s
 
 
 def hearing_since(
@@ -51,7 +52,8 @@ def hearing_since(
     ``newest`` is when anybody was heard last. While nobody is, either all machines are silent at
     once or nothing reaches us. The second is likelier, so leases stand still for ten times as long.
     """
-    if now - looked_at > _GAP_S:
+    if not 0 <= now - looked_at <= _GAP_S:
+        # We were away, or the clock was set: nobody's silence is known.
         return now
     deaf_after_s = _DEAF_AT * lease_s
     if newest is None or now - newest <= deaf_after_s or now - newest > 10 * lease_s:

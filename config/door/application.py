@@ -23,6 +23,7 @@ from config.door.protocol import ProtocolClosed
 from config.door.refusals import Cause, Refused
 from config.door.requests import Environ, Readable, Request
 from config.metrics import recorder
+from headroom import heartbeat
 from telemetry import gate
 from telemetry.ways_in.errors import unavailable
 
@@ -50,6 +51,8 @@ LARGE_BODY_BYTES = 64 * 2**20
 LONGEST_BODY_S = 60.0
 #: How often the event loop does its chores.
 CHORES_EVERY_S = 1.0
+#: A lane hangs whose threads have all been at one job for longer than this.
+HANGS_S = 60.0
 
 HEALTH = "/healthz"
 _HEALTHY = Answer(
@@ -101,7 +104,7 @@ class Door:
         self._agents = Agents(self._agents_lane)
         self._polls = Polls(self._pages)
         #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
-        self.chores: list[Callable[[], None]] = [self._tell]
+        self.chores: list[Callable[[], None]] = [self._beat, self._tell]
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start threads and chores. Called by granian, once in each process."""
@@ -216,6 +219,12 @@ class Door:
             for chore in self.chores:
                 chore()
             await asyncio.sleep(CHORES_EVERY_S)
+
+    def _beat(self) -> None:
+        """Show the supervisor that the loop goes round, and that no lane hangs."""
+        now = time.monotonic()
+        if not any(lane.hangs(now, HANGS_S) for lane in self._lanes):
+            heartbeat.beat()
 
     def _tell(self) -> None:
         for lane in self._lanes:

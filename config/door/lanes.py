@@ -64,6 +64,8 @@ class Lane(Generic[Job, Result]):
         self._patience_s = patience_s
         self._afterwards = afterwards
         self._turns: queue.SimpleQueue[_Turn[Job, Result]] = queue.SimpleQueue()
+        #: since when threads are at their jobs, by thread
+        self._began: dict[int, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -81,6 +83,14 @@ class Lane(Generic[Job, Result]):
         self.open += 1
         self._turns.put(_Turn(job, answered, time.monotonic()))
         return await answered
+
+    def hangs(self, now: float, after_s: float) -> bool:
+        """Say whether each of its threads is at one job for longer than ``after_s``.
+
+        ``now`` is of ``time.monotonic``.
+        """
+        began = list(self._began.values())
+        return len(began) == self._threads and all(now - each > after_s for each in began)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
@@ -101,6 +111,13 @@ class Lane(Generic[Job, Result]):
         return turns
 
     def _results(self, turns: list[_Turn[Job, Result]]) -> Sequence[Result | BaseException]:
+        self._began[threading.get_ident()] = time.monotonic()
+        try:
+            return self._results_of(turns)
+        finally:
+            del self._began[threading.get_ident()]
+
+    def _results_of(self, turns: list[_Turn[Job, Result]]) -> Sequence[Result | BaseException]:
         latest = time.monotonic() - self._patience_s
         if turns[0].queued_at < latest:
             return [WaitedTooLong()] * len(turns)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headroom import __version__
+from headroom import __version__, heartbeat
 from headroom.agent.actuation.reports import Reports
 from headroom.agent.delivery import Delivery, DeliverySettings, Server
 from headroom.agent.devices import Block, ColumnBuffer, Row, Source, close_all
@@ -227,6 +227,7 @@ class Agent:
         while not self._stop.wait(max(0.0, next_sample - time.monotonic())):
             self._rows += self._sampler.sample()
             now = self.heartbeat = time.monotonic()
+            heartbeat.beat()
             next_sample = _next_on_grid(next_sample, sample_s, now)
             if now >= next_seal:
                 self._seal()

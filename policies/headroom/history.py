@@ -59,17 +59,20 @@ class History:
 
     def note(self, fleet: FleetArrays, now: float, values: Slot) -> bool:
         """Add a slot, unless the newest is too young. Return whether it was added."""
-        if self._newest() > now - self.every_s:
+        if now - self.every_s < self._newest() <= now + self.every_s:
             return False
         connection = stream.connection()
         with self._lock:
             self._follow(fleet)
             self._fetch()
+            if self._newest() > now + self.every_s:
+                self._begin_anew()
             if self._newest() > now - self.every_s:
                 return False
             # Two processes may come to this at once: one of them writes.
-            turn = self._key(f"turn:{int(now // self.every_s)}")
-            if not connection.set(turn, 1, nx=True, ex=self._kept_s):
+            turn, turn_s = self._key(f"turn:{self._newest()!r}"), max(1, int(self.every_s))
+            stream.forget_if_clock_was_set_back(turn, turn_s)
+            if not connection.set(turn, 1, nx=True, ex=turn_s):
                 return False
             self._write(now, values.astype(np.float32))
             return True
@@ -100,6 +103,11 @@ class History:
         self._known[at] = slot
         while len(self._known) > self.slots:
             self._known.popitem(last=False)
+
+    def _begin_anew(self) -> None:
+        """Forget slots of a time that is still to come: the clock was set back since."""
+        stream.connection().delete(self._key("times"))
+        self._known.clear()
 
     def _fetch(self) -> None:
         """Take over the slots that others wrote."""

@@ -12,7 +12,7 @@ from policies.headroom.columns import Bools, Floats
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.trend import exhausted_in_s
 from policies.scopes import ScopeKind
-from telemetry.live_frame import LiveFrame
+from telemetry.live_frame import LiveFrame, is_fresh
 
 _WAN = LINK_KINDS.index("wan")
 _FIELDS = ("ts", "tx_bytes_per_s", "rx_bytes_per_s", "retransmits_per_s", "latency_s")
@@ -45,7 +45,7 @@ def columns(
     """
     links = fleet.links
     record = frame.fields("link", links.ids, *_FIELDS)
-    fresh = now - record["ts"] <= stale_after_s
+    fresh = is_fresh(record["ts"], now, stale_after_s)
     capacity = links.capacity_bits_per_s
     load = _load(fleet, frame, past, fresh)
     reserved = reservations.link_bits_per_s

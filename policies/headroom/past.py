@@ -11,6 +11,7 @@ from policies.headroom.evaluate import Headroom
 from policies.headroom.network import busiest_bits_per_s
 from policies.headroom.trend import percentile, slope_per_s, still_for_s
 from policies.scopes import ScopeKind
+from telemetry.live_frame import is_fresh
 
 #: A slot has a value for each series; slots are one on top of the other.
 Slot = NDArray[np.float32]
@@ -50,7 +51,7 @@ def loads_of(headroom: Headroom) -> Slot:
 def links_of(headroom: Headroom) -> Slot:
     """Return what the busier direction of each link carries, bit/s; NaN where it is not fresh."""
     bits_per_s, read_at = busiest_bits_per_s(headroom.fleet, headroom.frame)
-    fresh = headroom.at - read_at <= headroom.stale_after_s
+    fresh = is_fresh(read_at, headroom.at, headroom.stale_after_s)
     return np.where(fresh, bits_per_s, np.nan).astype(np.float32)
 
 

@@ -10,7 +10,7 @@ from fleet.groups import count_by, least_by, ratio
 from fleet.tables import FleetArrays
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.inputs import Past, Reservations
-from telemetry.live_frame import LiveFrame
+from telemetry.live_frame import LiveFrame, is_fresh
 
 #: Of the mounts of an endpoint this share is at most as slow as what is shown.
 PERCENTILE = 0.95
@@ -32,7 +32,7 @@ def columns(
     """
     count, endpoint = len(fleet.storage), past.mounts.endpoint
     record = frame.fields("storage", past.mounts.ids, "ts", "fsync_s", "read_s")
-    fresh = (now - record["ts"] <= stale_after_s) & (endpoint >= 0)
+    fresh = is_fresh(record["ts"], now, stale_after_s) & (endpoint >= 0)
     age_s = -least_by(np.where(fresh, record["ts"] - now, np.nan), endpoint, count)
     reserved = reservations.storage_bytes_per_s
     load = np.where(reserved > 0, reserved, np.nan)

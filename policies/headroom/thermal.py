@@ -17,7 +17,7 @@ from physics.thermal import steady_state_c, time_to_throttle_s
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.inputs import Past, still_enough
 from policies.scopes import ScopeKind
-from telemetry.live_frame import LiveFrame
+from telemetry.live_frame import LiveFrame, is_fresh
 from telemetry.summary import GpuSummary
 
 #: Without a fit a GPU is taken for one that its maker lets run at rated power in air this warm …
@@ -231,7 +231,7 @@ def inlets(fleet: FleetArrays, frame: LiveFrame, *, now: float, stale_after_s: f
     meters = fleet.meters
     here = meters.kind == _TEMPERATURE
     record = frame.fields("meter", meters.ids[here], "ts", "temp_c")
-    fresh_c = np.where(now - record["ts"] <= stale_after_s, record["temp_c"], np.nan)
+    fresh_c = np.where(is_fresh(record["ts"], now, stale_after_s), record["temp_c"], np.nan)
     rack_c, rack_last_c = (
         _inlet_of_racks(fleet, here, each.astype(np.float64))
         for each in (fresh_c, record["temp_c"])

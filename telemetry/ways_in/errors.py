@@ -27,6 +27,7 @@ __all__ = [
     "Unauthorized",
     "UnsupportedType",
     "answer",
+    "disk_full",
     "headers_of",
     "malformed",
     "status_of",
@@ -103,6 +104,15 @@ def too_fast(wait_s: float, share: Share) -> TooFast:
     )
     error.retry_after_s = wait_s
     return error
+
+
+def disk_full() -> Overloaded:
+    """Return the refusal while what is left of a disk is the reserve."""
+    return Overloaded(
+        "disk_full",
+        "the server has no room left to store readings",
+        hint="keep them and send them again; make room on the server: /readyz says where",
+    )
 
 
 def unavailable() -> Overloaded:

@@ -2,7 +2,8 @@
 
 The bucket is one time in Redis: when it will be full again. A batch moves that on by what its rows
 take to refill, and is refused where it would lie further ahead than a whole bucket takes. Batches
-larger than the bucket pass when it is full.
+larger than the bucket pass when it is full. Beside it stands when that was written: where the clock
+of Redis is behind that, it was set back, and what was left to refill then is left now.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ local function wait_for_rows(key, rows, rate, bucket)
   if rows == 0 then return nil end
   local clock = redis.call('TIME')
   local now = tonumber(clock[1]) + tonumber(clock[2]) / 1e6
-  local full_at = tonumber(redis.call('GET', key) or '0')
+  local kept = redis.call('GET', key) or '0'
+  local full_at, written_at = string.match(kept, '^(%S+) (%S+)$')
+  full_at, written_at = tonumber(full_at or kept), tonumber(written_at or '0')
+  if now < written_at then full_at = now + full_at - written_at end
   if full_at < now then full_at = now end
   local next_at = full_at + rows / rate
   local wait = next_at - now - bucket / rate
   if wait > 0 and full_at > now then return wait end
-  redis.call('SET', key, string.format('%.6f', next_at), 'PX', math.ceil((next_at - now) * 1e3) + 1)
+  local text = string.format('%.6f %.6f', next_at, now)
+  redis.call('SET', key, text, 'PX', math.ceil((next_at - now) * 1e3) + 1)
   return nil
 end
 """

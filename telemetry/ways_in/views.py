@@ -17,12 +17,13 @@ from google.protobuf.message import Message
 
 from fleet import snapshot
 from headroom.contracts import BatchError
-from telemetry import checks, intake, metrics, naming, tasks
+from telemetry import checks, disk, intake, metrics, naming, tasks
 from telemetry.directory import AgentScope, Names, names_of
 from telemetry.ways_in import inbox, otlp, remote_write
 from telemetry.ways_in.errors import (
     Overloaded,
     answer,
+    disk_full,
     headers_of,
     status_of,
     unavailable,
@@ -166,6 +167,8 @@ def _keep(way: bytes, body: bytes, rows: Rows, scope: AgentScope, received_at: f
     """Keep the rows until they are stored, unless this very request was kept before."""
     if not rows:
         return
+    if disk.is_full():
+        raise disk_full()
     if inbox.is_full():
         raise Overloaded(
             "backlog_full",

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import redis
@@ -12,17 +14,19 @@ from django.db.migrations.loader import MigrationLoader
 from django.test import Client
 from pytest_django import Settings
 
-from config import health
-from telemetry import stream
+from config import condition, health, loops
+from config.clock import Moment
 from tests import owner
 
 
 @pytest.fixture
-def heartbeat() -> Iterator[None]:
+def all_done(settings: Settings) -> Iterator[redis.Redis]:
+    """Every loop has been done a moment ago."""
     client = redis.Redis.from_url(django_settings.REDIS_URL)
-    client.set(stream.HEARTBEAT_KEY, time.time())
-    yield
-    client.delete(stream.HEARTBEAT_KEY)
+    for name in settings.CELERY_BEAT_SCHEDULE:
+        loops.say_done(name)
+    yield client
+    client.delete("loops:done", "loops:begun", "clock:step")
 
 
 @pytest.fixture
@@ -55,11 +59,14 @@ def test_alive_asks_nobody(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_ready_when_all_is_there(client: Client, heartbeat: None) -> None:
+def test_ready_when_all_is_there(client: Client, all_done: redis.Redis) -> None:
     status, body = _ready(client)
     assert (status, body["status"]) == (200, "ok")
-    assert set(body["checks"]) == {"postgres", "redis", "migrations", "worker"}
     assert all(check["ok"] for check in body["checks"].values())
+    needed = {"postgres", "redis", "migrations"}
+    assert set(body["checks"]) == needed | {"worker", "loops", "processes", "disk", "clock"}
+    assert body["checks"]["loops"]["policies"]["pace_s"] == 2.0
+    assert body["checks"]["disk"]["state"]["free_mib"] > 0
     assert body["checks"]["postgres"]["latency_ms"] > 0
     assert body["checks"]["worker"]["backlog"] == 0
 
@@ -68,15 +75,97 @@ def test_ready_when_all_is_there(client: Client, heartbeat: None) -> None:
 def test_degraded_without_a_worker(client: Client) -> None:
     status, body = _ready(client)
     assert (status, body["status"]) == (200, "degraded")
-    assert body["checks"]["worker"]["error"] == "never heard"
+    assert not body["checks"]["loops"]["ok"]
+    assert body["checks"]["loops"]["drain"] == {"ok": False, "pace_s": 2.0, "age_s": None}
+
+
+def _done(client: redis.Redis, name: str, *, ago_s: float, boot: str = "") -> None:
+    now = Moment.now()
+    moment = Moment(boot or now.boot, now.elapsed_s - ago_s, now.at - ago_s)
+    client.hset("loops:done", name, str(moment))
 
 
 @pytest.mark.django_db
-def test_degraded_with_a_worker_that_fell_silent(client: Client, heartbeat: None) -> None:
-    redis.Redis.from_url(django_settings.REDIS_URL).set(stream.HEARTBEAT_KEY, time.time() - 60)
+def test_degraded_with_a_loop_that_is_not_done(client: Client, all_done: redis.Redis) -> None:
+    _done(all_done, "policies", ago_s=60)
     status, body = _ready(client)
     assert (status, body["status"]) == (200, "degraded")
-    assert body["checks"]["worker"]["age_s"] >= 60
+    assert not body["checks"]["loops"]["policies"]["ok"]
+    assert body["checks"]["loops"]["policies"]["age_s"] >= 60
+    assert body["checks"]["loops"]["drain"]["ok"]
+
+
+@pytest.mark.django_db
+def test_an_age_below_zero_is_never_ok(client: Client, all_done: redis.Redis) -> None:
+    # On another machine, whose clock is three hours ahead.
+    _done(all_done, "policies", ago_s=-10_784, boot="another")
+    _, body = _ready(client)
+    assert body["status"] == "degraded"
+    assert not body["checks"]["loops"]["policies"]["ok"]
+    assert body["checks"]["loops"]["policies"]["age_s"] < -10_000
+
+
+@pytest.mark.django_db
+def test_a_step_of_the_clock_changes_no_age(
+    client: Client, all_done: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 3 * 3600)
+    _, body = _ready(client)
+    assert body["checks"]["loops"]["ok"]
+    assert 0 <= body["checks"]["loops"]["policies"]["age_s"] < 30
+    assert not body["checks"]["clock"]["ok"]
+    assert body["checks"]["clock"]["database_offset_s"] == pytest.approx(3 * 3600, abs=5)
+
+
+@pytest.mark.django_db
+def test_a_step_of_the_clock_is_told(client: Client, all_done: redis.Redis) -> None:
+    now = Moment.now()
+    condition.note_clock(all_done, now)
+    assert condition.note_clock(all_done, now) == 0.0
+    back = Moment(now.boot, now.elapsed_s, now.at - 3 * 3600)
+    assert condition.note_clock(all_done, back) == pytest.approx(-3 * 3600)
+    # The next look finds the clock as it was left.
+    assert condition.note_clock(all_done, back) == 0.0
+    _, body = _ready(client)
+    assert body["status"] == "degraded"
+    assert body["checks"]["clock"]["step_s"] == pytest.approx(-3 * 3600)
+    all_done.delete("clock:offset")
+
+
+@pytest.mark.django_db
+def test_a_disk_that_fills_up_is_told(
+    client: Client, all_done: redis.Redis, settings: Settings
+) -> None:
+    settings.DISK_LOW_MB = 10**9
+    _, body = _ready(client)
+    assert body["status"] == "degraded"
+    assert not body["checks"]["disk"]["ok"]
+
+
+@pytest.mark.django_db
+def test_a_process_that_hung_is_told_and_a_supervisor_that_is_gone_too(
+    client: Client, all_done: redis.Redis, settings: Settings, tmp_path: Path
+) -> None:
+    settings.STATE_DIR = tmp_path
+    worker = {"running": True, "restarts": 1, "hung": 1, "last": "was stopped"}
+
+    def report(hung_ago_s: float, written_ago_s: float) -> dict[str, Any]:
+        now = Moment.now()
+        hung_at = Moment(now.boot, now.elapsed_s - hung_ago_s, now.at)
+        moment = Moment(now.boot, now.elapsed_s - written_ago_s, now.at)
+        services = {"worker": {**worker, "hung_at": str(hung_at)}}
+        text = json.dumps({"moment": str(moment), "services": services})
+        (tmp_path / "services.json").write_text(text)
+        checks: dict[str, Any] = _ready(client)[1]["checks"]
+        return cast(dict[str, Any], checks["processes"])
+
+    assert report(5, 1) == {
+        "ok": False,
+        "worker": {"running": True, "restarts": 1, "hung": 1},
+    }
+    assert report(3600, 1)["ok"]
+    assert not report(3600, 60)["ok"]
 
 
 @pytest.mark.django_db
@@ -104,7 +193,7 @@ def test_not_ready_without_postgres(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_not_ready_with_a_migration_to_come(client: Client, heartbeat: None) -> None:
+def test_not_ready_with_a_migration_to_come(client: Client, all_done: redis.Redis) -> None:
     last = MigrationLoader(connection).graph.leaf_nodes("accounts")[0][1]
     name = f"name = '{last}'"
     with owner.session() as session:

@@ -12,7 +12,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["NoCompilerError", "StandIn", "build", "load"]
+__all__ = ["NoCompilerError", "StandIn", "build", "compiler", "load"]
 
 _SOURCE = Path(__file__).with_name("nvml.c")
 _NAME = "libnvidia-ml.so.1"
@@ -40,12 +40,13 @@ def build() -> Path:
         folder.mkdir(mode=0o755, exist_ok=True)
         # Two test runs may build at once: whole files only.
         made = folder / f"{_NAME}.{os.getpid()}"
-        subprocess.run([_compiler(), *_FLAGS, "-o", made, _SOURCE, "-lpthread"], check=True)
+        subprocess.run([compiler(), *_FLAGS, "-o", made, _SOURCE, "-lpthread"], check=True)
         made.rename(folder / _NAME)
     return folder
 
 
-def _compiler() -> str:
+def compiler() -> str:
+    """Return the C compiler of this machine. Raises :class:`NoCompilerError`."""
     for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
         if name and (found := shutil.which(name)):
             return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -79,6 +80,27 @@ def test_an_error_reaches_who_asked_and_the_thread_goes_on() -> None:
         with pytest.raises(ZeroDivisionError):
             await lane.do(0)
         assert await lane.do(1) == 1
+
+    asyncio.run(ask())
+
+
+def test_a_lane_hangs_only_while_all_of_its_threads_are_at_one_job_for_too_long() -> None:
+    may_go = threading.Event()
+
+    async def ask() -> None:
+        lane = Lane("test", _held(may_go), threads=2, room=3)
+        lane.start(asyncio.get_running_loop())
+        first = asyncio.create_task(lane.do(1))
+        await asyncio.sleep(0.05)
+        later = time.monotonic() + 60
+        assert not lane.hangs(later, after_s=30)
+        second = asyncio.create_task(lane.do(2))
+        await asyncio.sleep(0.05)
+        assert lane.hangs(later, after_s=30)
+        assert not lane.hangs(later, after_s=90)
+        may_go.set()
+        await asyncio.gather(first, second)
+        assert not lane.hangs(time.monotonic() + 60, after_s=30)
 
     asyncio.run(ask())
 
