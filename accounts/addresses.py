@@ -30,3 +30,16 @@ def address_of(forwarded: str, peer: str, proxies: int) -> str | None:
         return str(ipaddress.ip_address(hops[-1 - behind]))
     except ValueError:
         return None
+
+
+def client_network(request: HttpRequest) -> str | None:
+    """Return what one client can have at will: an IPv4 address, or the first of an IPv6 /64."""
+    address = client_address(request)
+    if address is None:
+        return None
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed), 64), strict=False).network_address)

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
+from django.utils import timezone
 
 from accounts import actions, audit
-from accounts.models import ApiToken, AuditEntry, User
+from accounts.models import ApiToken, AuditEntry, GroupRole, Identity, User
+from accounts.second_factor import actions as second_factor
+from accounts.sessions import actions as sessions
+from accounts.sessions.agents import in_words
 
 if TYPE_CHECKING:
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.forms import ModelForm
     from django.http import HttpRequest
 
@@ -20,9 +24,10 @@ if TYPE_CHECKING:
     BaseUserAdmin = DjangoUserAdmin[User]
     TokenModelAdmin = admin.ModelAdmin[ApiToken]
     AuditModelAdmin = admin.ModelAdmin[AuditEntry]
+    NotedModelAdmin = admin.ModelAdmin[Any]
 else:
     BaseUserAdmin = DjangoUserAdmin
-    TokenModelAdmin = AuditModelAdmin = admin.ModelAdmin
+    TokenModelAdmin = AuditModelAdmin = NotedModelAdmin = admin.ModelAdmin
 
 # Roles take their place.
 admin.site.unregister(Group)
@@ -34,12 +39,13 @@ class UserAdmin(BaseUserAdmin):
     list_filter = ["role", "is_active"]
     search_fields = ["username", "email", "first_name", "last_name"]
     ordering = ["username"]
-    readonly_fields = ["last_login", "date_joined"]
+    readonly_fields = ["last_login", "date_joined", "live_sessions"]
+    actions = ["end_sessions", "reset_second_factor"]
     filter_horizontal = ()
     fieldsets = [
         (None, {"fields": ["username", "password", "role", "is_active"]}),
         ("Person", {"fields": ["first_name", "last_name", "email"]}),
-        ("Dates", {"fields": ["last_login", "date_joined"]}),
+        ("Dates", {"fields": ["last_login", "date_joined", "live_sessions"]}),
     ]
     add_fieldsets = [
         (None, {"fields": ["username", "usable_password", "password1", "password2", "role"]})
@@ -58,12 +64,39 @@ class UserAdmin(BaseUserAdmin):
             role=obj.role,
             active=obj.is_active,
         )
+        if change and {"role", "is_active"} & set(form.changed_data):
+            sessions.end_all(_actor(request), obj, why="user.change")
 
     def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
         """Note a password set for somebody else too, which does not pass ``save_model``."""
         if "password" in str(message).lower():
             audit.record(_actor(request), "password.set", obj.username)
+            own = request.session.session_key if obj == request.user else None
+            sessions.end_all(_actor(request), obj, but=own, why="password")
         return super().log_change(request, obj, message)
+
+    @admin.display(description="Sessions")
+    def live_sessions(self, obj: User) -> str:
+        """Return where somebody is logged in now, a line each."""
+        live = obj.sessions.live(timezone.now()).order_by("-last_seen_at")
+        return "\n".join(
+            f"{in_words(each.agent)}, {each.address or 'no address'}, "
+            f"since {each.started_at:%Y-%m-%d %H:%M}, last used {each.last_seen_at:%Y-%m-%d %H:%M}"
+            for each in live
+        )
+
+    @admin.action(description="End all sessions of selected users", permissions=["change"])
+    def end_sessions(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """Log people out everywhere, at once."""
+        ended = sum(sessions.end_all(_actor(request), user, why="admin") for user in queryset)
+        self.message_user(request, f"{ended} users are logged out everywhere.", messages.SUCCESS)
+
+    @admin.action(description="Reset the second factor of selected users", permissions=["change"])
+    def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """Take a lost second factor from others. One's own takes a code, on one's account page."""
+        others = queryset.exclude(pk=_actor(request).pk)
+        count = sum(second_factor.reset(_actor(request), user) for user in others)
+        self.message_user(request, f"{count} second factors are reset.", messages.SUCCESS)
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         audit.record(_actor(request), "user.delete", obj.username)
@@ -106,6 +139,52 @@ class ApiTokenAdmin(TokenModelAdmin):
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         """Asked for by the action: the page itself is read-only."""
         return request.user.has_perm("accounts.change_apitoken")
+
+
+class _NotedAdmin(NotedModelAdmin):
+    """Each write has its entry in the audit log."""
+
+    #: what the actions in the log begin with
+    noted: str
+
+    def save_model(
+        self, request: HttpRequest, obj: Model, form: ModelForm[Any], change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        self._note(request, "change" if change else "create", obj)
+
+    def delete_model(self, request: HttpRequest, obj: Model) -> None:
+        self._note(request, "delete", obj)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for obj in queryset:
+            self._note(request, "delete", obj)
+        super().delete_queryset(request, queryset)
+
+    def _note(self, request: HttpRequest, what: str, obj: Model) -> None:
+        audit.record(_actor(request), f"{self.noted}.{what}", str(obj))
+
+
+@admin.register(GroupRole)
+class GroupRoleAdmin(_NotedAdmin):
+    """What groups of the identity provider mean. It counts from each person's next sign-on."""
+
+    noted = "group_role"
+    list_display = ["group", "role"]
+    list_filter = ["role"]
+    search_fields = ["group"]
+
+
+@admin.register(Identity)
+class IdentityAdmin(_NotedAdmin):
+    """Who may sign on as whom. To add one is to let that person of the provider be this user."""
+
+    noted = "identity"
+    list_display = ["user", "subject", "issuer", "created_at", "last_used_at"]
+    list_select_related = ["user"]
+    search_fields = ["user__username", "subject"]
+    autocomplete_fields = ["user"]
 
 
 @admin.register(AuditEntry)

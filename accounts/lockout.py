@@ -1,30 +1,91 @@
-"""What somebody sees after too many wrong passwords."""
+"""How many wrong passwords there may be: for a name from an address, for either alone.
+
+A browser in which somebody has logged in before is known for them, by a signed cookie, and has a
+count of its own. So nobody can lock somebody else out of their own browser, from wherever they try.
+"""
 
 from __future__ import annotations
 
 import math
+import secrets
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from axes.attempts import get_cool_off_threshold
+from axes.handlers.database import AxesDatabaseHandler
 from axes.helpers import get_cool_off
 from axes.models import AccessAttempt
-from django.db.models import Max
+from django.conf import settings
+from django.core import signing
+from django.db.models import Max, Sum
 from django.shortcuts import render
 from django.utils import timezone
 
-from accounts.addresses import client_address
+from accounts.addresses import client_network
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-    from django.http import HttpRequest, HttpResponse
+COOKIE = "known_browser"
+_SALT = "accounts.lockout.known_browser"
+_KNOWN_FOR = timedelta(days=180)
+
+
+class Handler(AxesDatabaseHandler):  # type: ignore[misc]
+    """Axes' counts, kept by client of a name, and compared with three limits in place of one."""
+
+    def user_login_failed(
+        self,
+        sender: object,
+        credentials: dict[str, Any],
+        request: HttpRequest | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Count a wrong password, that of a known browser as such."""
+        browser = request and known_browser(request, _name(credentials))
+        if request is not None and browser:
+            request.axes_user_agent = browser  # type: ignore[attr-defined]
+        super().user_login_failed(sender, credentials, request, **kwargs)
+
+    def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
+        """Return the failures that count for this try; a full limit reads as the first one."""
+        limits = _limits(request, _name(credentials))
+        first = settings.AXES_FAILURE_LIMIT
+        shares = [_failures(found) / limit for found, limit in limits]
+        return first if max(shares) >= 1 else int(max(shares) * first)
+
+
+def remember_browser(request: HttpRequest, response: HttpResponseBase, username: str) -> None:
+    """Have the browser be known as one of ``username`` from now on."""
+    browser = known_browser(request, username) or secrets.token_urlsafe(12)
+    response.set_cookie(
+        COOKIE,
+        signing.dumps([username, browser], salt=_SALT),
+        max_age=_KNOWN_FOR,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+        path="/login/",
+    )
+
+
+def known_browser(request: HttpRequest, username: str) -> str | None:
+    """Return the id of the browser if ``username`` has logged in there before."""
+    try:
+        owner, browser = signing.loads(
+            request.COOKIES.get(COOKIE, ""), salt=_SALT, max_age=_KNOWN_FOR
+        )
+    except (signing.BadSignature, ValueError):
+        return None
+    return str(browser) if owner == username else None
 
 
 def locked(
     request: HttpRequest, _response: HttpResponse | None, credentials: dict[str, Any] | None
 ) -> HttpResponse:
-    """Return the page that says for how long this user name is locked from this address."""
-    left = remaining(request, (credentials or {}).get("username", ""))
+    """Return the page that says for how long tries do not count."""
+    left = remaining(request, _name(credentials))
     page = render(
         request,
         "registration/locked.html",
@@ -36,11 +97,31 @@ def locked(
 
 
 def remaining(request: HttpRequest, username: str) -> timedelta:
-    """Return the time until the next try counts, at most the whole cool-off."""
+    """Return the time until the next try counts for sure, at most the whole cool-off."""
     cool_off: timedelta = get_cool_off(request)
-    last = AccessAttempt.objects.filter(
-        username=username,
-        ip_address=client_address(request),
-        attempt_time__gte=get_cool_off_threshold(request),
-    ).aggregate(last=Max("attempt_time"))["last"]
-    return cool_off if last is None else last + cool_off - timezone.now()
+    full = [found for found, limit in _limits(request, username) if _failures(found) >= limit]
+    last = [found.aggregate(last=Max("attempt_time"))["last"] for found in full]
+    return max(last) + cool_off - timezone.now() if last else cool_off
+
+
+def _limits(request: HttpRequest, username: str) -> list[tuple[QuerySet[AccessAttempt], int]]:
+    """Return the failures that concern a try, by limit, each with the limit."""
+    recent = AccessAttempt.objects.filter(attempt_time__gte=get_cool_off_threshold(request))
+    by_name = recent.filter(username=username)
+    browser = known_browser(request, username)
+    if browser:
+        return [(by_name.filter(user_agent=browser), settings.AXES_FAILURE_LIMIT)]
+    network = client_network(request)
+    return [
+        (by_name.filter(ip_address=network), settings.AXES_FAILURE_LIMIT),
+        (recent.filter(ip_address=network), settings.LOGIN_ADDRESS_LIMIT),
+        (by_name, settings.LOGIN_NAME_LIMIT),
+    ]
+
+
+def _failures(attempts: QuerySet[AccessAttempt]) -> int:
+    return attempts.aggregate(count=Sum("failures_since_start"))["count"] or 0
+
+
+def _name(credentials: dict[str, Any] | None) -> str:
+    return (credentials or {}).get("username") or ""

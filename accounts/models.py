@@ -7,9 +7,24 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import connection, models
+from django.utils.crypto import salted_hmac
 
 from accounts import tokens
 from accounts.roles import CAPABILITIES, Capability, Role
+from accounts.second_factor.models import Authenticator, RecoveryCode
+from accounts.sessions.models import Session
+from accounts.sign_on.models import GroupRole, Identity
+
+__all__ = [
+    "ApiToken",
+    "AuditEntry",
+    "Authenticator",
+    "GroupRole",
+    "Identity",
+    "RecoveryCode",
+    "Session",
+    "User",
+]
 
 
 class RoleUserManager(UserManager["User"]):
@@ -41,6 +56,12 @@ class User(AbstractUser):
     def capabilities(self) -> frozenset[Capability]:
         """All that the user may do."""
         return CAPABILITIES[self.role] if self.is_active else frozenset()
+
+    def _get_session_auth_hash(self, secret: str | None = None) -> str:
+        """Return what each session is compared with: a new password or role ends them all."""
+        salt = "accounts.models.User.get_session_auth_hash"
+        value = f"{self.role} {self.password}"
+        return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         # Django's admin asks for these two flags; the role alone decides them.

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from axes.signals import user_locked_out
+from django.conf import settings
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.dispatch import receiver
 
-from accounts import audit
+from accounts import audit, logins
 from accounts.addresses import client_address
 from accounts.models import User
+from accounts.sessions.facts import Way
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 ANONYMOUS = "anonymous"
 
+log = structlog.get_logger(__name__)
+
 
 @receiver(user_logged_in)
 def note_login(request: HttpRequest | None, user: User, **_: Any) -> None:
-    audit.record(user, "login", **_origin(request))
+    if request is None:
+        audit.record(user, "login")
+        return
+    facts = logins.note_facts(request)
+    told: dict[str, Any] = {"way": facts.way, "second_factor": facts.second_factor}
+    if facts.way == Way.PASSWORD and settings.LOCAL_LOGIN == "emergency":
+        told["emergency"] = True
+        log.warning("login.emergency", user_id=user.pk)
+    audit.record(user, "login", **told, **_origin(request))
 
 
 @receiver(user_logged_out)

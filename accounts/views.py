@@ -2,32 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from accounts import actions, audit
-from accounts.forms import TokenForm
-from accounts.models import ApiToken, User
+from accounts import actions, audit, logins
+from accounts.forms import LoginForm, TokenForm
+from accounts.models import ApiToken, Authenticator, User
+from accounts.second_factor import actions as second_factor
+from accounts.sessions import actions as sessions
+from accounts.sessions.agents import in_words
+from accounts.sessions.facts import Facts, Way
+from accounts.sign_on import provider
+from accounts.sign_on import views as sign_on_views
 
 if TYPE_CHECKING:
-    from django.contrib.auth.forms import PasswordChangeForm
-    from django.contrib.auth.models import AnonymousUser
+    from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 
 
 class Login(auth_views.LoginView):
     """The only way in for people. Tries are counted by axes, through the login signals."""
 
     redirect_authenticated_user = True
+    authentication_form = LoginForm
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        user = form.get_user()
+        if not isinstance(user, User):
+            raise PermissionDenied
+        return logins.first_factor_shown(self.request, user, Way.PASSWORD, self.get_success_url())
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(
+            **kwargs,
+            provider=settings.OIDC_NAME if provider.is_configured() else "",
+            emergency_only=settings.LOCAL_LOGIN == "emergency",
+        )
+
+
+class Logout(auth_views.LogoutView):
+    """Ends the session here, and leads to where that at the identity provider can be ended."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        signed_on = Facts.of(request.session).way == Way.SIGN_ON
+        response = super().post(request, *args, **kwargs)
+        further = sign_on_views.further_logout(request) if signed_on else None
+        if further is None:
+            return response
+        context = {"further": further, "provider": settings.OIDC_NAME}
+        return render(request, "registration/logged_out.html", context)
 
 
 class ChangePassword(auth_views.PasswordChangeView):
@@ -35,7 +69,9 @@ class ChangePassword(auth_views.PasswordChangeView):
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         response = super().form_valid(form)
-        audit.record(_user(self.request), "password.change")
+        user = logins.user_of(self.request)
+        audit.record(user, "password.change")
+        sessions.end_all(user, user, but=self.request.session.session_key, why="password")
         return response
 
 
@@ -65,7 +101,7 @@ def create_token(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST)
     if not form.is_valid():
         return _account_page(request, form, status=400)
-    user = _user(request)
+    user = logins.user_of(request)
     token, secret = actions.create_token(user, user, form.cleaned_data["name"])
     return render(request, "accounts/token_created.html", {"token": token, "secret": secret})
 
@@ -74,25 +110,57 @@ def create_token(request: HttpRequest) -> HttpResponse:
 @require_POST
 def revoke_token(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke one of one's own tokens; those of others are not found."""
-    user = _user(request)
+    user = logins.user_of(request)
     token = get_object_or_404(ApiToken, pk=pk, user=user)
     if actions.revoke_token(user, token):
         messages.success(request, f"Token “{token.name}” is revoked.")
     return redirect("account")
 
 
+@login_required
+@require_POST
+def end_session(request: HttpRequest, handle: str) -> HttpResponse:
+    """End one of one's own sessions; those of others are not found."""
+    user = logins.user_of(request)
+    if not sessions.end(user, user, handle):
+        raise Http404("There is no such session.")
+    messages.success(request, "The session is ended.")
+    return redirect("account")
+
+
+@login_required
+@require_POST
+def end_other_sessions(request: HttpRequest) -> HttpResponse:
+    """End all of one's own sessions but this one."""
+    user = logins.user_of(request)
+    sessions.end_all(user, user, but=request.session.session_key, why="others")
+    messages.success(request, "All other sessions are ended.")
+    return redirect("account")
+
+
 def _account_page(request: HttpRequest, form: TokenForm, status: int = 200) -> HttpResponse:
-    user = _user(request)
+    user = logins.user_of(request)
     context = {
         "form": form,
         "capabilities": sorted(capability.phrase for capability in user.capabilities),
         "tokens": user.api_tokens.order_by("revoked_at", "-created_at"),
+        "sessions": _shown_sessions(request, user),
+        "facts": Facts.of(request.session),
+        "authenticator": Authenticator.objects.filter(user=user).first(),
+        "recovery_codes_left": user.recovery_codes.count(),
+        "second_factor_required": second_factor.is_required(user),
+        "identities": user.identities.order_by("pk"),
+        "provider": settings.OIDC_NAME if provider.is_configured() else "",
+        "may_link": sign_on_views.may_link(user),
     }
     return render(request, "accounts/account.html", context, status=status)
 
 
-def _user(request: HttpRequest) -> User:
-    user: User | AnonymousUser = request.user
-    if not isinstance(user, User):
-        raise PermissionDenied
-    return user
+def _shown_sessions(request: HttpRequest, user: User) -> list[dict[str, object]]:
+    """Return the live sessions of ``user``, this one first, then the last used."""
+    live = user.sessions.live(timezone.now()).order_by("-last_seen_at")
+    own = request.session.session_key
+    return [
+        {"row": each, "browser": in_words(each.agent), "is_own": each.pk == own}
+        for each in sorted(live, key=lambda each: each.pk != own)
+    ]

@@ -25,9 +25,9 @@ def session_cookie(username: str = "bench") -> str:
     """Return the session cookie of a viewer who is logged in."""
     from django.conf import settings
     from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-    from django.contrib.sessions.backends.db import SessionStore
 
     from accounts.models import User
+    from accounts.sessions.store import SessionStore
 
     user, _ = User.objects.get_or_create(username=username, defaults={"role": "viewer"})
     session = SessionStore()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core import checks
+
+from accounts.roles import Role
 
 TAG = "headroom"
 
@@ -17,7 +20,17 @@ SECRET_FILES = ("env", "owner-env", "admin-password", "demo-token", "agent-token
 
 def register() -> None:
     """Have Django run every check of this module."""
-    for check in (debug, secret_key, metrics_token, state_dir, tls, audit_syslog):
+    for check in (
+        debug,
+        secret_key,
+        metrics_token,
+        state_dir,
+        tls,
+        audit_syslog,
+        sign_on,
+        local_login,
+        roles,
+    ):
         checks.register(check, TAG)
     checks.register(database_role, checks.Tags.database)
 
@@ -123,6 +136,47 @@ def database_role(**_: Any) -> list[checks.CheckMessage]:
             f"The application's database role {', '.join(found)}.",
             hint="Give it and the owner of the tables a role each: docs/how-to/operate.md, Roles.",
             id="headroom.W010",
+        )
+    ]
+
+
+def sign_on(**_: Any) -> list[checks.CheckMessage]:
+    """Who can change what the provider says is anybody."""
+    issuer = urlsplit(settings.OIDC_ISSUER)
+    if not settings.OIDC_ISSUER or issuer.scheme == "https" or issuer.hostname in LOOPBACK:
+        return []
+    return [
+        checks.Error(
+            f"OIDC_ISSUER is {settings.OIDC_ISSUER!r}, which is no https:// address.",
+            hint="Write the issuer as the provider's discovery document has it.",
+            id="headroom.E003",
+        )
+    ]
+
+
+def local_login(**_: Any) -> list[checks.CheckMessage]:
+    """Passwords for emergencies alone want another way in for all other days."""
+    if settings.LOCAL_LOGIN == "all" or (settings.OIDC_ISSUER and settings.OIDC_CLIENT_ID):
+        return []
+    return [
+        checks.Error(
+            "LOCAL_LOGIN is 'emergency', but there is no identity provider.",
+            hint="Set OIDC_ISSUER and OIDC_CLIENT_ID, or LOCAL_LOGIN=all.",
+            id="headroom.E004",
+        )
+    ]
+
+
+def roles(**_: Any) -> list[checks.CheckMessage]:
+    """A role that is misspelt would not need its second factor."""
+    unknown = sorted(set(settings.SECOND_FACTOR_ROLES) - set(Role.values))
+    if not unknown:
+        return []
+    return [
+        checks.Error(
+            f"SECOND_FACTOR_ROLES names {', '.join(unknown)}, which are no roles.",
+            hint=f"Roles are {', '.join(Role.values)}.",
+            id="headroom.E005",
         )
     ]
 

@@ -31,7 +31,11 @@ SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_ENGINE = "accounts.sessions.store"
+#: A session ends this long after its login, and when nobody has used it for this long, h.
+SESSION_MAX_H = env.decimal("SESSION_MAX_H", 336.0, at_least=0.01)
+SESSION_IDLE_H = env.decimal("SESSION_IDLE_H", 24.0, at_least=0.01)
+SESSION_COOKIE_AGE = int(SESSION_MAX_H * 3600)
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
@@ -50,7 +54,6 @@ CONTENT_SECURITY_POLICY = {
 }
 
 AUTH_USER_MODEL = "accounts.User"
-# OIDC will be one more backend here (docs/decisions/0010-login.md).
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "accounts.backends.RoleBackend",
@@ -70,9 +73,14 @@ LOGIN_REDIRECT_URL = "fleet"
 LOGOUT_REDIRECT_URL = "login"
 AXES_FAILURE_LIMIT = env.integer("LOGIN_FAILURE_LIMIT", 5, at_least=1)
 AXES_COOLOFF_TIME = env.decimal("LOGIN_COOLOFF_HOURS", 0.25, at_least=0.001)
+#: Wrong passwords from one address (IPv6: /64) for whatever names, and for one name from anywhere.
+LOGIN_ADDRESS_LIMIT = env.integer("LOGIN_ADDRESS_LIMIT", 30, at_least=1)
+LOGIN_NAME_LIMIT = env.integer("LOGIN_NAME_LIMIT", 20, at_least=1)
+AXES_HANDLER = "accounts.lockout.Handler"
+# What a login resets. Handler knows what locks.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_LOCKOUT_CALLABLE = "accounts.lockout.locked"
-AXES_CLIENT_IP_CALLABLE = "accounts.addresses.client_address"
+AXES_CLIENT_IP_CALLABLE = "accounts.addresses.client_network"
 AXES_RESET_ON_SUCCESS = True
 # Else each further try would prolong what the page has just said.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
@@ -84,6 +92,29 @@ AXES_VERBOSE = False
 AUDIT_SYSLOG_URL = env.string("AUDIT_SYSLOG_URL", "")
 #: Certificates that a receiver by TLS is checked against, PEM. Empty: the system's.
 AUDIT_SYSLOG_CA = env.string("AUDIT_SYSLOG_CA", "")
+# Single sign-on: docs/how-to/sign-on-by-oidc.md.
+OIDC_ISSUER = env.string("OIDC_ISSUER", "").rstrip("/")
+OIDC_CLIENT_ID = env.string("OIDC_CLIENT_ID", "")
+OIDC_CLIENT_SECRET = env.string("OIDC_CLIENT_SECRET", "")
+#: What people call the provider, on the login page.
+OIDC_NAME = env.string("OIDC_NAME", "single sign-on")
+OIDC_SCOPES = env.strings("OIDC_SCOPES", ["openid", "profile", "email"])
+OIDC_GROUPS_CLAIM = env.string("OIDC_GROUPS_CLAIM", "groups")
+OIDC_USERNAME_CLAIM = env.string("OIDC_USERNAME_CLAIM", "preferred_username")
+#: The role of those none of whose groups has one; "none" refuses them.
+OIDC_DEFAULT_ROLE = env.choice(
+    "OIDC_DEFAULT_ROLE", "none", ["none", "viewer", "ml_user", "responder", "operator"]
+)
+#: How far the provider's clock may be off, and how long it may take to answer, s.
+OIDC_CLOCK_SKEW_S = env.integer("OIDC_CLOCK_SKEW_S", 60, at_least=0)
+OIDC_TIMEOUT_S = env.decimal("OIDC_TIMEOUT_S", 5.0, at_least=0.1)
+#: Values of the claim amr that count as a second factor.
+OIDC_TRUSTED_AMR = env.strings("OIDC_TRUSTED_AMR", [])
+#: Whether everybody who has a password may log in by it, or those alone whom EMERGENCY_USERS names.
+LOCAL_LOGIN = env.choice("LOCAL_LOGIN", "all", ["all", "emergency"])
+EMERGENCY_USERS = env.strings("EMERGENCY_USERS", ["admin"])
+#: Roles that may not log in without a second factor.
+SECOND_FACTOR_ROLES = env.strings("SECOND_FACTOR_ROLES", [])
 #: Proxies in front, each of which appends to X-Forwarded-For. 0: nobody is believed about it.
 PROXY_COUNT = env.integer("PROXY_COUNT", 0, at_least=0)
 
@@ -118,7 +149,6 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.postgres",
-    "django.contrib.sessions",
     "django.contrib.staticfiles",
     "axes",
     "csp",
@@ -140,6 +170,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "accounts.sessions.middleware.SessionUseMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -352,6 +383,7 @@ def _every(seconds: float, task: str) -> dict[str, object]:
 CELERY_BEAT_SCHEDULE = {
     # Looks after all the others: /readyz, Headroom's own incident, the dead-man's switch.
     "watch": _every(5.0, "config.tasks.watch"),
+    "sessions": _every(3600.0, "accounts.tasks.forget_sessions"),
     # The web process asks for a drain when a batch comes; this is for when that message was lost.
     "drain": _every(2.0, "telemetry.tasks.drain_all"),
     # Likewise for what remote write and OTLP have brought; and to send again what was lost.

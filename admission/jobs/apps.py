@@ -7,6 +7,7 @@ class JobsConfig(AppConfig):
     verbose_name = "Jobs"
 
     def ready(self) -> None:
+        from admission.jobs import receivers  # noqa: F401 - connects them
         from admission.jobs.places import Places
         from telemetry import placed
 

@@ -120,6 +120,39 @@ class SubmissionPace(models.Model):
         return f"{self.kind} {self.holder}"
 
 
+class ProjectGroup(models.Model):
+    """A group of the identity provider whose people are members of a project."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="groups")
+    group = models.CharField(max_length=255, help_text="Exactly as the groups claim has it")
+
+    class Meta:
+        ordering = ["group", "project"]
+        verbose_name = "project of a group"
+        verbose_name_plural = "projects of groups"
+        constraints = [
+            models.UniqueConstraint(fields=["project", "group"], name="project_group_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group}: {self.project}"
+
+
+class GroupMembership(models.Model):
+    """A membership that groups gave, and so may take back. Those given by hand have no such row."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="group_memberships")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user"], name="group_membership_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.project}"
+
+
 class ClassVersion(models.Model):
     """A scheduling class as somebody wrote it. The newest takes the place of the built-in one."""
 

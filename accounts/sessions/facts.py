@@ -1,0 +1,53 @@
+"""What a session knows of its own login."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+_KEY = "login"
+
+
+class Way(StrEnum):
+    """How somebody logged in."""
+
+    PASSWORD = "password"  # noqa: S105 - a word, not one
+    SIGN_ON = "sign_on"
+
+    @property
+    def phrase(self) -> str:
+        """The way in words, after "by"."""
+        return {Way.PASSWORD: "password", Way.SIGN_ON: "single sign-on"}[self]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """When, from where and how somebody logged in; nothing of it before a login."""
+
+    started_at: datetime | None = None
+    address: str | None = None
+    agent: str = ""
+    way: Way = Way.PASSWORD
+    #: whether a second factor was shown, here or to the provider
+    second_factor: bool = False
+
+    @classmethod
+    def of(cls, session: Mapping[str, Any]) -> Facts:
+        """Read them from the data of a session."""
+        kept = session.get(_KEY)
+        if kept is None:
+            return cls()
+        started_at, way = datetime.fromisoformat(kept["started_at"]), Way(kept["way"])
+        return cls(**{**kept, "started_at": started_at, "way": way})
+
+    def write(self, session: MutableMapping[str, Any]) -> None:
+        """Keep them in the data of a session."""
+        started_at = self.started_at.isoformat() if self.started_at else None
+        session[_KEY] = {**vars(self), "started_at": started_at}
+
+    def with_second_factor(self) -> Facts:
+        """Return them as they are once the second factor was shown."""
+        return replace(self, second_factor=True)

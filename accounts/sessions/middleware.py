@@ -1,0 +1,52 @@
+"""Keeps up when each session was last used, and ends those that lack what they need now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY, logout
+from django.http import HttpRequest, HttpResponseBase
+from django.utils import timezone
+
+from accounts.sessions.facts import Facts
+from accounts.sessions.models import Session
+from accounts.sessions.store import SessionStore
+
+#: A session's row is written no more often than this.
+_SEEN_EVERY = timedelta(minutes=1)
+
+
+class SessionUseMiddleware:
+    """Stands behind Django's middleware for authentication."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if SESSION_KEY in request.session:
+            if settings.SECOND_FACTOR_ROLES and _lacks_second_factor(request):
+                logout(request)
+            elif _by_a_person(request):
+                _see(request.session)
+        return self._get_response(request)
+
+
+def _lacks_second_factor(request: HttpRequest) -> bool:
+    """Say whether this session began before its user's role came to need a second factor."""
+    role = getattr(request.user, "role", None)
+    return role in settings.SECOND_FACTOR_ROLES and not Facts.of(request.session).second_factor
+
+
+def _by_a_person(request: HttpRequest) -> bool:
+    """Say whether somebody asked for this. A page that polls by itself is not somebody."""
+    return request.method not in ("GET", "HEAD") or request.headers.get("Sec-Fetch-Dest") != "empty"
+
+
+def _see(session: object) -> None:
+    now = timezone.now()
+    if not isinstance(session, SessionStore) or session.last_seen_at is None:
+        return
+    if now - session.last_seen_at >= _SEEN_EVERY:
+        Session.objects.filter(pk=session.session_key).update(last_seen_at=now)

@@ -1,0 +1,7 @@
+"""What others hear of a sign-on."""
+
+from django.dispatch import Signal
+
+#: Sent in the transaction of a sign-on with ``user`` and ``groups`` (a frozenset of their names).
+#: Of somebody who is refused, too, then without groups: what groups gave is taken back.
+groups_known = Signal()
