@@ -171,6 +171,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "accounts.sessions.middleware.SessionUseMiddleware",
+    "accounts.cost.WriteMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -282,6 +283,18 @@ TELEMETRY_NODE_LABELS = env.strings(
 )
 #: Remote write and OTLP: how long to wait for the rest of a row, s.
 TELEMETRY_ASSEMBLY_S = env.decimal("TELEMETRY_ASSEMBLY_S", 2.0, at_least=0)
+
+# --- What one user may ask for -------------------------------------------------------------------
+
+#: A statement of a reading request that takes longer is ended, s.
+QUERY_TIMEOUT_S = env.decimal("QUERY_TIMEOUT_S", 10.0, at_least=0.01)
+#: Dear requests that one web process takes at once, in all and of one user; it has four threads.
+DEAR_REQUESTS_AT_ONCE = env.integer("DEAR_REQUESTS_AT_ONCE", 3, at_least=1)
+DEAR_REQUESTS_PER_USER = env.integer("DEAR_REQUESTS_PER_USER", 2, at_least=1)
+#: And in a second, of one user; 20 s' worth of them at once.
+DEAR_REQUESTS_PER_S = env.decimal("DEAR_REQUESTS_PER_S", 10.0, at_least=0.01)
+#: Requests that change something which one user may make in a second, likewise.
+WRITES_PER_S = env.decimal("WRITES_PER_S", 20.0, at_least=0.01)
 
 # --- Policies ------------------------------------------------------------------------------------
 
@@ -439,6 +452,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["accounts.permissions.ViewsFleetOrEdits"],
+    "DEFAULT_THROTTLE_CLASSES": ["accounts.cost.WriteThrottle"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "config.api.CursorPagination",
     "EXCEPTION_HANDLER": "config.api.exception_handler",

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
+from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
 from dashboard import causes, happenings, lemons, panels, ranges, readings
@@ -63,6 +64,7 @@ def panel(request: HttpRequest, gpu_id: int) -> HttpResponse:
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
+@dear("the span of time")
 def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
     """Least, mean and greatest values of the range, for htmx."""
     gpu, now = _gpu(gpu_id), time.time()
@@ -71,6 +73,7 @@ def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
+@dear("the span of time")
 def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
     """What happened in the range, for htmx."""
     gpu = _gpu(gpu_id)

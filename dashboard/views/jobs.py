@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
@@ -160,6 +161,7 @@ def why_panel(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
+@dear("it to one phase")
 def fixes_panel(request: HttpRequest, name: str) -> HttpResponse:
     """What would start the phase now, for htmx. ``?look=1``: also where that takes long."""
     shown = _shown(request, name)

@@ -14,6 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
@@ -46,6 +47,7 @@ class Group:
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
+@dear("the words")
 def page(request: HttpRequest) -> HttpResponse:
     """What is called so. A name that only one thing has leads there directly."""
     query = request.GET.get("q", "").replace("\x00", "").strip()[:_LONGEST]

@@ -12,6 +12,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
 from dashboard import causes, panels, throttling
@@ -29,6 +30,7 @@ _PAGE_SIZE = 50
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
+@dear("the span of time, the site or the cause")
 def page(request: HttpRequest) -> HttpResponse:
     """What throttles now, why, and what did before."""
     filters = throttling.read(request.GET.dict(), time.time())

@@ -136,12 +136,18 @@
     return new Date(unix * 1000).toISOString();
   }
 
-  async function get(url) {
+  async function get(url, tries = 4) {
     const answer = await fetch(url, {
       headers: { Accept: "application/json" },
       signal: AbortSignal.timeout(15000),
     });
     if (answer.status === 401) return location.reload();
+    if ([429, 503].includes(answer.status) && answer.headers.get("Retry-After") && tries > 1) {
+      // Several charts at once are more than one person may ask for: one after the other then.
+      const wait_s = Math.min(Number(answer.headers.get("Retry-After")), 5);
+      await new Promise((resolve) => setTimeout(resolve, 1000 * wait_s * (0.5 + Math.random())));
+      return get(url, tries - 1);
+    }
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.error.message);
     return body;

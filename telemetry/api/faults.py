@@ -6,8 +6,10 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
+from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
+from accounts.cost import dear
 from accounts.permissions import ViewsFleet
 from telemetry.api.throttle import SEVERITIES
 from telemetry.faults import xids
@@ -81,6 +83,7 @@ class XidEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
+@method_decorator(dear("the span of time, the node or the GPU"), name="list")
 class XidEventViewSet(viewsets.ReadOnlyModelViewSet[XidEvent]):
     """Xid errors that kernels logged, the newest first."""
 
@@ -129,6 +132,7 @@ class EccEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
+@method_decorator(dear("the span of time, the node or the GPU"), name="list")
 class EccEventViewSet(viewsets.ReadOnlyModelViewSet[EccEvent]):
     """Uncorrected memory errors that GPUs counted, the newest first."""
 

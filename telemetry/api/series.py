@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.cost import dear
 from accounts.permissions import ViewsFleet
 from telemetry import series, spans
 from telemetry.cold.scan import Unreachable
@@ -187,6 +188,7 @@ class SeriesView(APIView):
             (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, description="The rows"),
         },
     )
+    @dear("from and to, or fields, or give a coarser tier")
     def get(self, request: Request) -> Response:
         """Readings of one thing over a span of time, thinned to at most ``points`` rows.
 

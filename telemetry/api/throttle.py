@@ -6,8 +6,10 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
+from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
+from accounts.cost import dear
 from accounts.permissions import ViewsFleet
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
@@ -134,6 +136,7 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
+@method_decorator(dear("the span of time, the node or the GPU"), name="list")
 class ThrottleEventViewSet(viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     """Spans in which a GPU was throttled for one cause, the newest first."""
 

@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.cost import dear
 from accounts.models import User
 from accounts.permissions import (
     ViewsFleet,
@@ -106,6 +107,10 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             return Job.objects.none()
         rows = Job.objects.visible_to(actor_of(self.request))
         return rows.select_related("project").prefetch_related("phases")
+
+    def get_throttles(self) -> list[Any]:
+        """Submissions have limits of their own."""
+        return [] if self.action == "create" else cast(list[Any], super().get_throttles())
 
     def get_parsers(self) -> list[Any]:
         """A specification is read by its own reader; all else is JSON."""
@@ -202,6 +207,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
     @extend_schema(responses=ExplanationSerializer)
     @action(detail=True)
+    @dear("it to jobs with fewer phases that wait")
     def explain(self, request: Request, name: str) -> Response:
         """Say why it does not run, and what would start it now."""
         job = self.get_object()
