@@ -149,7 +149,7 @@ def sign_on(**_: Any) -> list[checks.CheckMessage]:
         checks.Error(
             f"OIDC_ISSUER is {settings.OIDC_ISSUER!r}, which is no https:// address.",
             hint="Write the issuer as the provider's discovery document has it.",
-            id="headroom.E003",
+            id="headroom.E020",
         )
     ]
 
@@ -162,7 +162,7 @@ def local_login(**_: Any) -> list[checks.CheckMessage]:
         checks.Error(
             "LOCAL_LOGIN is 'emergency', but there is no identity provider.",
             hint="Set OIDC_ISSUER and OIDC_CLIENT_ID, or LOCAL_LOGIN=all.",
-            id="headroom.E004",
+            id="headroom.E021",
         )
     ]
 
@@ -176,7 +176,7 @@ def roles(**_: Any) -> list[checks.CheckMessage]:
         checks.Error(
             f"SECOND_FACTOR_ROLES names {', '.join(unknown)}, which are no roles.",
             hint=f"Roles are {', '.join(Role.values)}.",
-            id="headroom.E005",
+            id="headroom.E022",
         )
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from django.conf import settings
-from django.contrib.auth import SESSION_KEY, logout
+from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 
@@ -25,12 +25,13 @@ class SessionUseMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if SESSION_KEY in request.session:
-            if settings.SECOND_FACTOR_ROLES and _lacks_second_factor(request):
-                logout(request)
-            elif _by_a_person(request):
-                _see(request.session)
-        return self._get_response(request)
+        if settings.SECOND_FACTOR_ROLES and _lacks_second_factor(request):
+            logout(request)
+        response = self._get_response(request)
+        # Whoever did not look at the session is not made to: probes and polls ask for little.
+        if request.session.accessed and _by_a_person(request):
+            _see(request.session)
+        return response
 
 
 def _lacks_second_factor(request: HttpRequest) -> bool:
@@ -47,6 +48,6 @@ def _by_a_person(request: HttpRequest) -> bool:
 def _see(session: object) -> None:
     now = timezone.now()
     if not isinstance(session, SessionStore) or session.last_seen_at is None:
-        return
+        return  # it was not loaded: it is new
     if now - session.last_seen_at >= _SEEN_EVERY:
         Session.objects.filter(pk=session.session_key).update(last_seen_at=now)

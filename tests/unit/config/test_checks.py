@@ -29,6 +29,9 @@ def _ids() -> list[str | None]:
         checks.metrics_token(),
         checks.state_dir(),
         checks.tls(),
+        checks.sign_on(),
+        checks.local_login(),
+        checks.roles(),
     ]
     assert all(message.hint for messages in found for message in messages)
     return [message.id for messages in found for message in messages]
@@ -77,3 +80,31 @@ def test_a_secret_that_others_can_read_is_a_warning(good: Settings, tmp_path: Pa
 def test_other_machines_without_tls_is_a_warning(good: Settings) -> None:
     good.ALLOWED_HOSTS = ["headroom.example"]
     assert _ids() == ["headroom.W003"]
+
+
+@pytest.mark.parametrize(
+    ("issuer", "found"),
+    [
+        ("https://id.example", []),
+        ("http://127.0.0.1:8080/realms/x", []),
+        ("http://id.example", ["headroom.E020"]),
+        ("id.example", ["headroom.E020"]),
+    ],
+)
+def test_an_issuer_has_to_be_out_of_reach_of_who_listens(
+    good: Settings, issuer: str, found: list[str]
+) -> None:
+    good.OIDC_ISSUER = issuer
+    assert _ids() == found
+
+
+def test_passwords_for_emergencies_alone_want_another_way_in(good: Settings) -> None:
+    good.LOCAL_LOGIN = "emergency"
+    assert _ids() == ["headroom.E021"]
+    good.OIDC_ISSUER, good.OIDC_CLIENT_ID = "https://id.example", "headroom"
+    assert _ids() == []
+
+
+def test_roles_that_need_a_second_factor_have_to_be_roles(good: Settings) -> None:
+    good.SECOND_FACTOR_ROLES = ["admin", "ml-user"]
+    assert _ids() == ["headroom.E022"]
