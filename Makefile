@@ -10,7 +10,7 @@ ARGS ?=
 # mypy's Django plugin imports the settings; it connects to nothing.
 LINT_ENV := DATABASE_URL=postgresql://lint@localhost/lint REDIS_URL=redis://localhost SECRET_KEY=lint
 
-.PHONY: run test test-all lint fix bench screenshots docs lock clean
+.PHONY: run test test-all lint fix bench screenshots docs lock audit sbom clean
 
 run: $(VENV)/server.stamp
 	@exec $(BIN)/python -m config.up $(ARGS)
@@ -20,6 +20,7 @@ test: $(VENV)/dev.stamp
 	@sh tests/standin/ensure-compiler.sh
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
+	@sh deploy/helm/ensure-helm.sh $(BIN)/python
 	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile $(ARGS)
 
 test-all: $(VENV)/dev.stamp
@@ -27,6 +28,7 @@ test-all: $(VENV)/dev.stamp
 	@sh tests/standin/ensure-compiler.sh
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
+	@sh deploy/helm/ensure-helm.sh $(BIN)/python
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp
@@ -55,6 +57,16 @@ lock:
 	uv pip compile pyproject.toml --extra dev $(LOCK) -c requirements.txt -o requirements-dev.txt
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
+
+# Is anything that we ship known to be unsafe? Asks PyPI for its advisories.
+audit: $(VENV)/dev.stamp
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.txt
+
+# What we ship, with digests, as CycloneDX.
+sbom: $(VENV)/dev.stamp
+	@mkdir -p build
+	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
+		--output-reproducible --output-file build/sbom.cdx.json
 
 clean:
 	rm -rf $(VENV) staticfiles .mypy_cache .ruff_cache .pytest_cache

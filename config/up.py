@@ -24,6 +24,7 @@ from config.embedded import EmbeddedError, EmbeddedServers
 from config.embedded.answering import ServerVigil
 from config.embedded.ports import port_is_free
 from config.embedded.state import read_env, write_env
+from config.process import command
 from config.supervisor import Output, Service, Supervisor
 from headroom import heartbeat
 
@@ -159,26 +160,17 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     Stopped are first those who send, then those who take in, then those who store.
     """
     python = (sys.executable, "-m")
-    # Quiet: no banner, which is not a log.
-    celery = (*python, "celery", "--quiet", "-A", "config")
-    web = Service(
-        "web", (*python, "config.door", *_web_flags(options)), stop_rank=2, silent_s=_SILENT_S
-    )
-    worker = Service(
-        "worker",
-        (*celery, *_worker_flags("worker", "readings,control")),
-        stop_rank=4,
-        silent_s=_SILENT_S,
-    )
+    web = Service("web", command("web", *_web_flags(options)), stop_rank=2, silent_s=_SILENT_S)
+    worker = Service("worker", command("worker"), stop_rank=4, silent_s=_SILENT_S)
     housekeeper = Service(
         "housekeeper",
-        (*celery, *_worker_flags("housekeeper", "housekeeping")),
+        command("housekeeper"),
         stop_rank=4,
         # A reading that waits for a core is late; a roll-up is not.
         niceness=10,
         silent_s=2 * _SILENT_S,
     )
-    beat = Service("beat", (*celery, "beat", "--loglevel", "INFO"), stop_rank=3, silent_s=_SILENT_S)
+    beat = Service("beat", command("beat"), stop_rank=3, silent_s=_SILENT_S)
     demo = Service(
         "demo",
         (*python, "sim", "demo", "--server", url, "--token-file", str(state / "demo-token")),
@@ -200,13 +192,6 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
         silent_s=2 * _SILENT_S,
     )  # fmt: skip
     return [web, worker, housekeeper, beat, *([demo] if options.demo else []), agent]
-
-
-def _worker_flags(name: str, queues: str) -> tuple[str, ...]:
-    return (
-        "worker", "--queues", queues, "--pool", "prefork", "--concurrency", "2",
-        "--loglevel", "INFO", "--without-gossip", "--without-mingle", "-n", f"{name}@%h",
-    )  # fmt: skip
 
 
 def _web_flags(options: argparse.Namespace) -> tuple[str, ...]:

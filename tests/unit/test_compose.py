@@ -6,7 +6,6 @@ import importlib.resources
 import json
 import re
 import shlex
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import yaml
 from django.conf import settings
 
-from config.up import services as services_of_make_run
+from config.process import PARTS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docker-compose.yml").read_text()
@@ -181,20 +180,15 @@ def test_requirements_are_checked_against_their_hashes() -> None:
     assert all("--require-hashes" in line for line in installs)
 
 
-def test_web_workers_and_beat_are_started_as_by_make_run() -> None:
-    options = Namespace(host="0.0.0.0", port=8000, web_workers=2, demo=False)
-    ours = {s.name: list(s.argv[1:]) for s in services_of_make_run(options, Path("/tmp"), "")}
+def test_each_part_is_started_by_its_name() -> None:
     web = json.loads(instructions("CMD")[-1])
-    assert web == ["python", *ours["web"]]
-    assert SERVICES["beat"]["command"] == ["python", *ours["beat"]]
-    # Containers have names of their own, so a worker needs none.
-    for name in ("worker", "housekeeper"):
-        named = ours[name].index("-n")
-        assert SERVICES[name]["command"] == ["python", *ours[name][:named]]
+    assert web == ["python", "-m", "config.process", "web", "--host", "0.0.0.0", "--port", "8000"]
+    for name in ("worker", "housekeeper", "beat"):
+        assert SERVICES[name]["command"] == ["python", "-m", "config.process", name]
 
 
 def test_each_queue_has_a_worker() -> None:
-    commands = [SERVICES[name]["command"] for name in ("worker", "housekeeper")]
+    commands = [PARTS[name] for name in ("worker", "housekeeper")]
     taken = [command[command.index("--queues") + 1] for command in commands]
     assert sorted(",".join(taken).split(",")) == sorted(
         queue.name for queue in settings.CELERY_TASK_QUEUES
