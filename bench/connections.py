@@ -27,22 +27,23 @@ GPUS = 100_000
 ATTACKERS = 64
 BROWSERS = 200
 WARM_UP_S = 30.0
-#: Long enough for six readings of each GPU.
-MEASURED_S = 60.0
+#: Long enough for six readings of each GPU; what is measured for less is a look, and not kept.
+WHOLE_MINUTES = 1.0
 #: How often the live frame is looked at, s: so much may be too much in what is told.
 _LOOK_S = 0.05
 
 
-def run() -> None:
-    """Measure, print, and keep the figures."""
+def run(*, minutes: float = WHOLE_MINUTES) -> None:
+    """Measure for so long, print, and keep the figures of a whole run."""
     with running() as stack:
         django_in.set_up(stack)
         agents = _start(stack, "agents", gpus=GPUS, token_file=_token_file(stack))
         cookies = [django_in.session_cookie(f"browser-{i}") for i in range(BROWSERS)]
         others = _start(stack, "others", cookies=cookies, attackers=ATTACKERS)
-        figures = _measure(stack, agents, others)
+        figures = _measure(stack, agents, others, minutes * 60)
     report.show("connections", figures, NOTES)
-    print(f"kept in {report.keep('connections', figures)}")
+    if minutes >= WHOLE_MINUTES:
+        print(f"kept in {report.keep('connections', figures)}")
 
 
 NOTES = {
@@ -87,25 +88,31 @@ def _wait_ready(process: subprocess.Popen[str]) -> None:
 
 
 def _measure(
-    stack: Stack, agents: subprocess.Popen[str], others: subprocess.Popen[str]
+    stack: Stack,
+    agents: subprocess.Popen[str],
+    others: subprocess.Popen[str],
+    measured_s: float,
 ) -> dict[str, Any]:
     for process in (agents, others):
         _wait_ready(process)
     begin = time.time() + WARM_UP_S
     for process in (agents, others):
-        _tell(process, [begin, begin + MEASURED_S])
+        _tell(process, [begin, begin + measured_s])
     time.sleep(max(0.0, begin - time.time()))
     with ages_of_readings() as ages:
         before = stack.cpu_seconds()
-        time.sleep(MEASURED_S)
+        time.sleep(measured_s)
         used = {name: total - before[name] for name, total in stack.cpu_seconds().items()}
         load = os.getloadavg()[0]
     told = [json.loads(process.communicate()[0].splitlines()[-1]) for process in (agents, others)]
-    return _figures(told[0], told[1], np.concatenate(ages), used) | {"load_1min": load}
+    used_shares = {
+        name: used_s / measured_s / (os.cpu_count() or 1) for name, used_s in used.items()
+    }
+    return _figures(told[0], told[1], np.concatenate(ages), used_shares) | {"load_1min": load}
 
 
 def _figures(
-    agents: dict[str, Any], others: dict[str, Any], ages_s: Any, used_s: dict[str, float]
+    agents: dict[str, Any], others: dict[str, Any], ages_s: Any, shares: dict[str, float]
 ) -> dict[str, Any]:
     cores = os.cpu_count() or 1
     pushes = agents["statuses"]["push"]
@@ -130,8 +137,8 @@ def _figures(
         "polls_refused": sum(_refused(others, kind) for kind in ("heatmap", "panel")),
         "attackers": ATTACKERS,
         **{f"attacks_answered_{status}": count for status, count in sorted(attacks.items())},
-        "machine_share": sum(used_s.values()) / (MEASURED_S * cores),
-        **{f"cpu_s_{name}": used for name, used in used_s.items()},
+        "machine_share": sum(shares.values()),
+        **{f"machine_share_{name}": share for name, share in shares.items()},
         "clients_share": sum(each["cpu_s"] / each["ran_s"] for each in (agents, others)) / cores,
     }
 
@@ -158,14 +165,16 @@ def ages_of_readings() -> Iterator[list[Any]]:
 
     def watch() -> None:
         live = frame.read()
-        version, seen = live.version, live.gpu["ts"].copy()
+        version, seen = live.version, live.gpu["ts"]
         while not done.wait(_LOOK_S):
             if frame.version() == version:
                 continue
             live = frame.read()
             now, version, ts = time.time(), live.version, live.gpu["ts"]
-            ages.append(now - ts[ts > seen])
-            seen = ts.copy()
+            # The frame grows by GPUs that were never heard before.
+            before = np.pad(seen, (0, len(ts) - len(seen)), constant_values=0.0)
+            ages.append(now - ts[ts > before])
+            seen = ts
 
     watcher = threading.Thread(target=watch)
     watcher.start()
