@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,14 +127,17 @@ def new_state_dir() -> Iterator[Path]:
 
 
 @contextmanager
-def running_on(state_dir: Path, *arguments: str) -> Iterator[Stack]:
-    """Run ``python -m config.up`` on ``state_dir`` until the end of the block."""
+def running_on(
+    state_dir: Path, *arguments: str, env: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """Run ``python -m config.up`` on ``state_dir``, with ``env``, until the end of the block."""
     port = free_port()
     command = [
         sys.executable, "-m", "config.up",
         "--port", str(port), "--state-dir", str(state_dir), *arguments,
     ]  # fmt: skip
     own = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    own |= env or {}
     with state_dir.with_name("up.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=REPOSITORY, env=own, stdout=log, stderr=log)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from django.conf import settings
 from django.core import checks
 
 from accounts.roles import Role
+from config import env
 
 TAG = "headroom"
 
@@ -30,6 +32,7 @@ def register() -> None:
         sign_on,
         local_login,
         roles,
+        misspelt,
     ):
         checks.register(check, TAG)
     checks.register(database_role, checks.Tags.database)
@@ -178,6 +181,18 @@ def roles(**_: Any) -> list[checks.CheckMessage]:
             hint=f"Roles are {', '.join(Role.values)}.",
             id="headroom.E022",
         )
+    ]
+
+
+def misspelt(**_: Any) -> list[checks.CheckMessage]:
+    """A setting that nobody reads leaves the default in force, without a word."""
+    return [
+        checks.Warning(
+            f"{name} is set, but there is no such setting.",
+            hint=f"Did you mean {meant}? docs/reference/settings.md has all of them.",
+            id="headroom.W004",
+        )
+        for name, meant in env.misspelt(os.environ).items()
     ]
 
 

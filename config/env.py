@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})
@@ -44,26 +45,60 @@ def load_env_file(path: Path) -> None:
     """
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SettingError(f"{path} is damaged: it is not text. Mend it or move it away") from None
+    for line in text.splitlines():
         name, separator, value = line.partition("=")
         if separator and not name.startswith("#"):
             os.environ.setdefault(name.strip(), value.strip())
 
 
+#: Every setting that was asked for, by whoever reads settings.
+_asked: set[str] = set()
+#: Where these begin a name, it is likely to be meant for us.
+_OURS = (
+    "ALLOWED_", "CSRF_", "DATABASE_", "DISK_", "EMAIL_", "HEADROOM_", "INCIDENT_", "JOB_",
+    "LIMITS_", "LOGIN_", "LOG_", "METRICS_", "NOTIFY_", "POLICY_", "REDIS_", "SECRET_", "STALE_",
+    "TELEMETRY_", "WATCHDOG_", "WORK_",
+)  # fmt: skip
+
+
+def misspelt(names: Iterable[str]) -> dict[str, str]:
+    """Return those of ``names`` that no setting has, each with the setting that was likely meant.
+
+    What is not close to any setting is somebody else's.
+    """
+    found = {}
+    for name in sorted(names):
+        if name.startswith(_OURS) and name not in _asked:
+            close = difflib.get_close_matches(name, _asked, n=1, cutoff=0.85)
+            if close:
+                found[name] = close[0]
+    return found
+
+
+def _text(name: str, default: str = "") -> str:
+    """Return what the environment says of a setting, which is known from then on."""
+    _asked.add(name)
+    return os.environ.get(name, default)
+
+
 def required(name: str, hint: str) -> str:
     """Return the setting, or stop with the way out."""
-    value = os.environ.get(name, "")
+    value = _text(name)
     if not value:
         raise SettingError(f"{name} is not set: {hint}")
     return value
 
 
 def string(name: str, default: str) -> str:
-    return os.environ.get(name, default)
+    return _text(name, default)
 
 
 def boolean(name: str, default: bool) -> bool:
-    value = os.environ.get(name, "").strip().lower()
+    value = _text(name).strip().lower()
     if not value:
         return default
     if value in TRUE:
@@ -82,7 +117,7 @@ def decimal(name: str, default: float, *, at_least: float) -> float:
 
 
 def _number(name: str, default: float, at_least: float, kind: type[int] | type[float]) -> float:
-    text = os.environ.get(name, "").strip()
+    text = _text(name).strip()
     if not text:
         return default
     try:
@@ -96,7 +131,7 @@ def _number(name: str, default: float, at_least: float, kind: type[int] | type[f
 
 def choice(name: str, default: str, allowed: Sequence[str]) -> str:
     """Return one of ``allowed``, whatever the case in which it is written."""
-    text = os.environ.get(name, "").strip() or default
+    text = _text(name).strip() or default
     for value in allowed:
         if value.lower() == text.lower():
             return value
@@ -105,12 +140,35 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 
 def strings(name: str, default: list[str]) -> list[str]:
     """Return a comma-separated list."""
+    _asked.add(name)
     text = os.environ.get(name)
     return default if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
+#: What libpq takes in a URL and an installation may want; what else Django sets itself.
+_DATABASE_PARAMETERS = frozenset(
+    {
+        "application_name", "channel_binding", "connect_timeout", "gssencmode", "keepalives",
+        "keepalives_count", "keepalives_idle", "keepalives_interval", "load_balance_hosts",
+        "require_auth", "sslcert", "sslcrl", "sslkey", "sslmode", "sslnegotiation", "sslrootcert",
+        "target_session_attrs", "tcp_user_timeout",
+    }
+)  # fmt: skip
+#: A server that went away without a word is given up by then: s, s, s and ms.
+_GIVE_UP = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "15000",
+}
+
+
 def database(url: str) -> dict[str, object]:
-    """Return Django's description of the database at ``postgresql://user:password@host:port/name``."""
+    """Return Django's description of ``postgresql://user:password@host:port/name?parameters``.
+
+    Of several hosts (``h1:5432,h2:5433``) the first is taken that takes writes.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("postgres", "postgresql"):
         raise SettingError(
@@ -119,15 +177,48 @@ def database(url: str) -> dict[str, object]:
     name = parts.path.lstrip("/")
     if not name:
         raise SettingError("DATABASE_URL names no database: postgresql://user@host:5432/headroom")
-    try:
-        port = parts.port
-    except ValueError as exc:
-        raise SettingError(f"DATABASE_URL: {exc}") from None
+    login, _, places = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    hosts, ports = _hosts(places)
+    parameters = _parameters(parts.query)
+    several = {"target_session_attrs": "read-write"} if len(hosts) > 1 else {}
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "config.postgres",
         "NAME": unquote(name),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(port or ""),
+        "USER": unquote(user),
+        "PASSWORD": unquote(password),
+        "HOST": ",".join(hosts),
+        "PORT": ",".join(ports) if any(ports) else "",
+        "OPTIONS": {**_GIVE_UP, **several, **parameters},
     }
+
+
+def _hosts(places: str) -> tuple[list[str], list[str]]:
+    """Return the hosts and ports of ``h1:5432,[::1]:5433``; a port that is left out is empty."""
+    hosts, ports = [], []
+    for place in places.split(","):
+        try:
+            found = urlsplit(f"//{place}")
+            port = found.port
+        except ValueError as exc:
+            raise SettingError(f"DATABASE_URL: {exc}: {place!r} is not host:port") from None
+        if len(places) > len(place) and not found.hostname:
+            raise SettingError("DATABASE_URL: a host between the commas is empty")
+        hosts.append(unquote(found.hostname or ""))
+        ports.append(str(port or ""))
+    if len(hosts) > 1 and any(ports):
+        ports = [port or "5432" for port in ports]
+    return hosts, ports
+
+
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        found = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        raise SettingError(f"DATABASE_URL: {query!r} is not name=value&name=value") from None
+    if unknown := sorted(found.keys() - _DATABASE_PARAMETERS):
+        raise SettingError(
+            f"DATABASE_URL: the parameter {unknown[0]} is not known: one of"
+            f" {', '.join(sorted(_DATABASE_PARAMETERS))}"
+        )
+    return found

@@ -224,4 +224,5 @@ def _add_gpus(node: Node, gpus: list[LocalGpu]) -> None:
 
 
 def _kept(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
+    # Of a damaged file nothing is found that is in force, and a new one is made.
+    return path.read_text(errors="replace").strip() if path.exists() else ""

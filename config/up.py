@@ -270,11 +270,15 @@ def _welcome(url: str, state: Path, *, reveal: bool) -> str:
 
 
 def _sign_in(password: Path, *, reveal: bool) -> str:
-    """Say how to log in. The password itself is shown once, on the terminal and in no log."""
+    """Say how to log in. The password itself is shown once, and to a terminal alone.
+
+    What else standard output may be, a file, a pipe or the journal, keeps what it gets.
+    """
     if not password.exists():
         return "Sign in as before."
-    if reveal:
-        return f"Sign in as admin, password {password.read_text().strip()}  (kept in {password})"
+    if reveal and sys.stdout.isatty():
+        text = password.read_text(errors="replace").strip()
+        return f"Sign in as admin, password {text}  (kept in {password})"
     return f"Sign in as admin; the password is in {password}"
 
 

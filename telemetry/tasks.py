@@ -10,12 +10,13 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import redis
 import structlog
 from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 
 from telemetry import forgetting, housekeeping, stream
 from telemetry.drain import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Drain, only_one
@@ -25,6 +26,18 @@ from telemetry.sql import PositionsMoved
 
 log = structlog.get_logger(__name__)
 
+#: The servers are away, or only read since another has taken their place: nothing is wrong with the
+#: messages. Of COPY the errors are psycopg's own.
+_NOT_ABOUT_MESSAGES = (
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    psycopg.InterfaceError,
+    psycopg.InternalError,
+    psycopg.OperationalError,
+    redis.RedisError,
+    PositionsMoved,
+)
 #: A drain that has work gives way to other tasks after this long.
 _BUDGET_S = 10.0
 #: Whether the worker is to end, for its processes, which do not hear of it by themselves.
@@ -68,8 +81,8 @@ def _drain_for_a_while(shard: int) -> None:
         began = time.monotonic()
         try:
             count = work.step()
-        except (InterfaceError, OperationalError, redis.RedisError, PositionsMoved):
-            raise  # nothing is wrong with the messages
+        except _NOT_ABOUT_MESSAGES:
+            raise
         except Exception:
             log.exception("drain_round_failed", shard=shard)
             step_around(shard)
@@ -91,7 +104,7 @@ def step_around(shard: int) -> None:
     for entry in stream.read(shard, MESSAGES_PER_ROUND, BYTES_PER_ROUND):
         try:
             work.step(limit=1)
-        except (InterfaceError, OperationalError, redis.RedisError, PositionsMoved):
+        except _NOT_ABOUT_MESSAGES:
             raise
         except Exception:
             agent_id = entry.message.agent_id if entry.message else None

@@ -7,6 +7,7 @@ from pathlib import Path
 __all__ = [
     "AlreadyRunningError",
     "BinariesMissingError",
+    "DamagedFileError",
     "DataLostError",
     "EmbeddedError",
     "ServerFailedError",
@@ -63,6 +64,14 @@ class DataLostError(EmbeddedError):
             f"reached. Bring it back, or remove {record} to start empty."
         )
         self.data_dir = data_dir
+
+
+class DamagedFileError(EmbeddedError):
+    """A file of the state directory is not what we wrote."""
+
+    def __init__(self, path: Path, what: str, way_out: str) -> None:
+        super().__init__(f"{path} is damaged ({what}). {way_out}")
+        self.path = path
 
 
 class ServerFailedError(EmbeddedError):

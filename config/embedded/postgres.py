@@ -16,7 +16,12 @@ from typing import ClassVar
 
 from config import roles
 from config.embedded.binaries import can_use, find_postgres, readable_by, shared_dir
-from config.embedded.exceptions import DataLostError, ServerFailedError, VersionMismatchError
+from config.embedded.exceptions import (
+    DamagedFileError,
+    DataLostError,
+    ServerFailedError,
+    VersionMismatchError,
+)
 from config.embedded.server import Server
 from config.embedded.spawn import Account, own_command
 
@@ -135,7 +140,7 @@ class Postgres(Server):
         version = self._server_version()
         if not self._data_dir.exists():
             self._make_cluster(int(version))
-        data_version = (self._data_dir / "PG_VERSION").read_text(encoding="ascii").strip()
+        data_version = self._data_version()
         if data_version != version:
             raise VersionMismatchError(self._data_dir, data_version, version)
         # We hold the data, so a pid file is that of a dead server; its number may by now
@@ -161,6 +166,20 @@ class Postgres(Server):
             return False
         lines = text.splitlines()
         return len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
+
+    def _data_version(self) -> str:
+        marker = self._data_dir / "PG_VERSION"
+        try:
+            text = marker.read_text(encoding="ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            text = ""
+        if not text.isdigit():
+            raise DamagedFileError(
+                marker,
+                "it is to hold the version of PostgreSQL",
+                f"Restore {self._data_dir} from a back-up, or move it away to start empty.",
+            )
+        return text
 
     def _server_version(self) -> str:
         """Return the major version, as PG_VERSION has it."""

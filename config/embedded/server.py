@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from config.backoff import Backoff
-from config.embedded.exceptions import AlreadyRunningError, DataLostError, ServerFailedError
+from config.embedded.exceptions import (
+    AlreadyRunningError,
+    DamagedFileError,
+    DataLostError,
+    ServerFailedError,
+)
 from config.embedded.ports import choose_port, port_is_free
 from config.embedded.spawn import Account, spawn
 from config.embedded.state import trim_log, write_private
@@ -149,6 +154,13 @@ class Server(ABC):
                 place = place.relative_to(self._state_dir)
             self._keep(Record(choose_port(), secrets.token_urlsafe(24), str(place)))
             return
+        except (ValueError, TypeError):
+            raise DamagedFileError(
+                self._record_path,
+                "it is not what we wrote",
+                "Restore it from a back-up, or move it and the data that it is about away to start"
+                " empty.",
+            ) from None
         if not self._data_dir.parent.is_dir():
             raise DataLostError(self._data_dir, self._record_path)
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from config.embedded.exceptions import AlreadyRunningError
+from config.embedded.exceptions import AlreadyRunningError, DamagedFileError
 
 __all__ = ["StateLock", "make_state_dir", "read_env", "trim_log", "write_env", "write_private"]
 
@@ -51,13 +51,18 @@ def read_env(path: Path) -> dict[str, str]:
     """
     if not path.exists():
         return {}
+    way_out = "Mend the line, or move the file away: with a new SECRET_KEY everybody logs in again."
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DamagedFileError(path, "it is not text", way_out) from None
     pairs = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         key, equals, value = line.partition("=")
         if not equals or not key.isidentifier():
-            raise ValueError(f"{path}:{number}: expected KEY=VALUE")
+            raise DamagedFileError(path, f"line {number} is not KEY=VALUE", way_out)
         pairs[key] = value
     return pairs
 
@@ -100,6 +105,8 @@ class StateLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(handle, 20).decode("ascii", "replace").strip()
+            # Whatever is in the file: the lock on it counts.
+            holder = holder if holder.isdigit() else ""
             os.close(handle)
             raise AlreadyRunningError(self._path.parent, self._what, holder) from None
         os.ftruncate(handle, 0)

@@ -97,3 +97,26 @@ def test_the_environment_wins_over_the_file(
 
 def test_no_file_is_no_settings(tmp_path: Path) -> None:
     env.load_env_file(tmp_path / "absent")
+
+
+def test_a_database_url_may_name_several_hosts() -> None:
+    found = env.database("postgresql://u:p@h1:5432,h2:5433,[::1]/db?sslmode=require")
+    assert (found["HOST"], found["PORT"]) == ("h1,h2,::1", "5432,5433,5432")
+    options = found["OPTIONS"]
+    assert isinstance(options, dict)
+    assert options["target_session_attrs"] == "read-write"
+    assert options["sslmode"] == "require"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u@h1,,h2/db", "empty"),
+        ("postgresql://u@h1:x,h2/db", "h1:x"),
+        ("postgresql://u@h1/db?sslmod=require", "sslmod is not known"),
+        ("postgresql://u@h1/db?sslmode", "name=value"),
+    ],
+)
+def test_what_is_wrong_with_a_database_url_is_named(url: str, said: str) -> None:
+    with pytest.raises(env.SettingError, match=said):
+        env.database(url)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.embedded import AlreadyRunningError
+from config.embedded import AlreadyRunningError, EmbeddedError
 from config.embedded.state import (
     StateLock,
     make_state_dir,
@@ -71,7 +71,7 @@ def test_a_line_that_is_no_assignment_is_named(tmp_path: Path, line: str) -> Non
     path = tmp_path / "env"
     path.write_text(f"GOOD=1\n{line}\n")
 
-    with pytest.raises(ValueError, match=r"env:2: expected KEY=VALUE"):
+    with pytest.raises(EmbeddedError, match="line 2 is not KEY=VALUE"):
         read_env(path)
 
 

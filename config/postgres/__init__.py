@@ -1,0 +1,1 @@
+"""Django's backend for PostgreSQL, for servers that fail over (see ``base``)."""

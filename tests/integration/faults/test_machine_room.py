@@ -1,0 +1,135 @@
+"""The machine room under load: steps of the clock, processes that hang, a database that fails over.
+
+Every loop is back within half a minute, it is told meanwhile, and each reading is stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from bench.stack import Stack, new_state_dir, running_on
+from config.loops import CONTROL
+from tests.integration.faults.replicated import replicated
+from tests.integration.faults.test_sigkill import Scene
+from tests.standin.clock import StandInClock
+
+pytestmark = pytest.mark.slow
+
+#: A loop is back within this time.
+_BACK_S = 30.0
+_HOURS_S = 3 * 3600.0
+
+
+@contextmanager
+def scene(folder: Path, env: Mapping[str, str]) -> Iterator[Scene]:
+    with new_state_dir() as state, running_on(state, "--no-demo", env=env) as stack:
+        token_file = folder / "operator-token"
+        token_file.write_text(stack.credential("operator_token"))
+        found = Scene(stack, token_file, folder)
+        until(lambda: in_control(stack), 120, "the start")
+        yield found
+
+
+def readyz(stack: Stack) -> dict[str, Any]:
+    """Return the checks; none when nobody answers."""
+    with suppress(urllib3.exceptions.HTTPError, ValueError):
+        answer = urllib3.request("GET", f"{stack.url}/readyz", timeout=3.0, retries=False)
+        body: dict[str, Any] = json.loads(answer.data)
+        return {"status": body["status"], **body["checks"]}
+    return {"status": "silent"}
+
+
+def in_control(stack: Stack, younger_than_s: float = 12.0) -> bool:
+    """Say whether every loop of control was done a moment ago."""
+    loops = readyz(stack).get("loops", {})
+    return all(
+        loops.get(name, {}).get("ok") and 0 <= loops[name]["age_s"] < younger_than_s
+        for name in CONTROL
+    )
+
+
+def until(condition: Callable[[], bool], limit_s: float, what: str) -> float:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < limit_s, f"{what}: not within {limit_s:.0f} s"
+        time.sleep(0.25)
+    return time.monotonic() - began
+
+
+@contextmanager
+def loaded(scene: Scene, seconds: float) -> Iterator[None]:
+    """Send readings meanwhile; in the end, each has to be there once."""
+    load = scene._start_load(seconds)
+    try:
+        scene._wait_for_rows(load)
+        yield
+        output, _ = load.communicate(timeout=seconds + 180)
+    finally:
+        load.kill()
+    told = json.loads(output.strip().splitlines()[-1])
+    assert load.returncode == 0, told
+    assert scene._wrong_of_load(told) == []
+
+
+def test_steps_and_drift_of_the_clock_stop_no_loop(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    clock = StandInClock(tmp_path)
+    with scene(tmp_path, clock.environment) as found, loaded(found, 100):
+        for step_s in (-_HOURS_S, _HOURS_S, 0.0):
+            clock.set(step_s)
+            took_s = until(lambda: not readyz(found.stack)["clock"]["ok"], 15, "told")
+            print(f"step to {step_s:+.0f} s: told after {took_s:.1f} s")
+            # For longer than the slack of a loop: it is not only that nobody has noticed.
+            for _ in range(14):
+                time.sleep(1)
+                assert in_control(found.stack, _BACK_S)
+        clock.set(0.0, drift=0.5)
+        until(lambda: abs(readyz(found.stack)["clock"]["database_offset_s"] or 0) > 5, 40, "drift")
+        assert in_control(found.stack, _BACK_S)
+        clock.set()
+
+
+@pytest.mark.parametrize(
+    ("service", "which"),
+    [("worker", 0), ("worker", -1), ("beat", 0), ("web", -1), ("postgres", 0), ("valkey", 0)],
+)
+def test_a_frozen_process_is_replaced_within_half_a_minute(
+    tmp_path: Path, service: str, which: int
+) -> None:
+    with scene(tmp_path, {}) as found, loaded(found, 50):
+        process = found.stack.family(service)[which]
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        until(lambda: not process.is_running() or process.status() == "zombie", 25, "its end")
+        ended_s = time.monotonic() - began
+        until(lambda: in_control(found.stack), 60, "control")
+        back_s = time.monotonic() - began
+        print(f"{service}[{which}]: ended after {ended_s:.1f} s, back after {back_s:.1f} s")
+        logs = "".join(path.read_text() for path in (found.stack.state_dir / "logs").glob("*.log"))
+        assert "ended by force" in logs
+        assert back_s <= _BACK_S
+
+
+def test_a_database_that_fails_over_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    with (
+        replicated() as pair,
+        scene(tmp_path, {"DATABASE_URL": pair.url}) as found,
+        loaded(found, 50),
+    ):
+        time.sleep(5)
+        began = time.monotonic()
+        pair.fail_over()
+        promoted_s = time.monotonic() - began
+        until(lambda: in_control(found.stack, promoted_s + 5), 60, "control")
+        back_s = time.monotonic() - began
+        print(f"promoted after {promoted_s:.1f} s, back after {back_s:.1f} s")
+        assert back_s <= _BACK_S
