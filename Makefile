@@ -18,6 +18,7 @@ run: $(VENV)/server.stamp
 test: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
+	@sh tests/integration/agent/ensure-python.sh
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
@@ -26,6 +27,7 @@ test: $(VENV)/dev.stamp
 test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
+	@sh tests/integration/agent/ensure-python.sh
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python

@@ -20,6 +20,11 @@ from headroom.plan.groups import WrongUse
 __all__ = ["main"]
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
+_SHARED_USER = click.option(
+    "--shared-user",
+    is_flag=True,
+    help="Run all jobs as this command's own user: they can read and end each other.",
+)
 #: What `headroom plan` needs, and the agent does not have.
 _PLAN_EXTRA = {"numpy", "pint", "scipy"}
 
@@ -107,6 +112,7 @@ def version() -> None:
     help="Let the server limit power and clocks of this machine's GPUs.",
 )
 @click.option("--allow-jobs", is_flag=True, help="Run the jobs that the server places here.")
+@_SHARED_USER
 @click.option("--once", is_flag=True, help="Push one batch and end.")
 @click.option("--print", "print_", is_flag=True, help="With --once: print it instead, as JSON.")
 @click.option("--table", is_flag=True, help="With --once: print it instead, as tables.")
@@ -124,6 +130,7 @@ def agent(
     dcgm: str | None,
     allow_actuation: bool,
     allow_jobs: bool,
+    shared_user: bool,
     once: bool,
     print_: bool,
     table: bool,
@@ -149,12 +156,13 @@ def agent(
         push_s=push_s,
         allow_actuation=allow_actuation,
         allow_jobs=allow_jobs,
+        shared_user=shared_user,
         spool_file=spool,
         spool_max_mb=spool_max_mb,
         spool_max_hours=spool_max_hours,
         dcgm=dcgm,
     )
-    options = command.options_of(given)
+    options = command.options_of(given, config_file)
     if print_ or table:
         click.echo(command.print_once(options, is_table=table))
     elif not command.run_agent(options, once=once):
@@ -169,6 +177,7 @@ def agent(
     help="Where jobs are kept. [default: in the state folder]",
 )
 @click.option("--allow-jobs", is_flag=True, help="Run the jobs that the server places here.")
+@_SHARED_USER
 def work(
     config_file: Path | None,
     server: str | None,
@@ -176,6 +185,7 @@ def work(
     node: str | None,
     folder: Path | None,
     allow_jobs: bool,
+    shared_user: bool,
 ) -> None:
     """Run jobs that the server places on this machine, and read nothing of it.
 
@@ -192,6 +202,7 @@ def work(
         token_file=token_file,
         node=node,
         allow_jobs=allow_jobs,
+        shared_user=shared_user,
         work_folder=folder,
     )
     if not given.allow_jobs:
@@ -199,7 +210,7 @@ def work(
             "running commands of the server is off: give --allow-jobs, or allow_jobs = true in the "
             "configuration file"
         )
-    command.run_jobs(command.options_of(given))
+    command.run_jobs(command.options_of(given, config_file))
 
 
 @main.command()

@@ -22,7 +22,7 @@ from headroom.agent.actuation import (
     warn_of_leftovers,
 )
 from headroom.agent.background import Background
-from headroom.agent.config import AgentConfig
+from headroom.agent.config import DEFAULT_FILE, AgentConfig, refuse_if_readable
 from headroom.agent.devices import Source, close_all
 from headroom.agent.host import HostSource
 from headroom.agent.loop import Agent, AgentSettings, Sampler
@@ -36,7 +36,9 @@ from headroom.client import Client
 from headroom.contracts import TelemetryBatch
 from headroom.settings import DEFAULT_SERVER, find_token
 from headroom.signals import call_on_stop
+from headroom.work.launch import Separation, why_no_view
 from headroom.work.runner import Runner, RunnerSettings
+from headroom.work.users import Users, UsersError, can_change_user
 
 __all__ = [
     "AgentOptions",
@@ -64,9 +66,11 @@ class AgentOptions:
     spool_max_hours: float
     allow_actuation: bool
     config: AgentConfig
+    #: the file that ``config`` was read from, where there is one
+    config_file: Path | None = None
 
 
-def options_of(config: AgentConfig) -> AgentOptions:
+def options_of(config: AgentConfig, config_file: Path | None = None) -> AgentOptions:
     """Return what ``config`` says, with the defaults for what it does not."""
     node = config.node or socket.gethostname()
     return AgentOptions(
@@ -80,6 +84,7 @@ def options_of(config: AgentConfig) -> AgentOptions:
         spool_max_hours=config.spool.max_hours,
         allow_actuation=config.allow_actuation,
         config=config,
+        config_file=config_file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None),
     )
 
 
@@ -197,14 +202,49 @@ def run_jobs(options: AgentOptions) -> None:
 
 
 def runner_settings(options: AgentOptions) -> RunnerSettings:
-    """Return where jobs are kept: beside the spool, when nothing is said."""
+    """Return where jobs are kept (beside the spool, when nothing is said) and as whom they run.
+
+    Raises :class:`UsersError` and :class:`ConfigError` where that cannot be.
+    """
     work = options.config.work
     return RunnerSettings(
         node=options.settings.node,
         folder=Path(work.folder) if work.folder else options.spool.with_name("jobs"),
         log_bytes=int(work.log_mb * 1024 * 1024),
         limits=work.limits,
+        disk_bytes=int(work.disk_gb * 1e9) if work.disk_gb else None,
+        pids=work.pids,
+        memory_bytes=int(work.memory_gb * 1e9) if work.memory_gb else None,
+        separation=_separation(options),
+        is_shared=work.shared_user,
+        frozen_s=work.frozen_s,
     )
+
+
+def _separation(options: AgentOptions) -> Separation | None:
+    """Return how jobs are kept apart; None: they run as the agent's own user."""
+    work = options.config.work
+    if work.shared_user:
+        return None
+    if not can_change_user():
+        if work.users or work.default_user:
+            raise UsersError("only root may run jobs as other users: [work] users asks for that")
+        logger.warning(
+            "jobs run as the agent's own user, of one project at a time, and can read and end "
+            "what is the agent's: run it as root to keep them apart"
+        )
+        return None
+    users = Users(work.users, default=work.default_user, uids=work.uids, groups=work.groups)
+    if options.token_file is not None:
+        refuse_if_readable(options.token_file)
+    secret = [path for path in (options.token_file, options.config_file) if path is not None]
+    why = why_no_view() if work.private_view else "private_view is off"
+    if why:
+        logger.warning(
+            "jobs see each other's processes and share temporary folders", extra={"cause": why}
+        )
+    hidden = [path.absolute() for path in (*secret, options.spool)]
+    return Separation(users, view=not why, hidden=hidden)
 
 
 def _run_once(options: AgentOptions, token: str, spool: Spool) -> bool:

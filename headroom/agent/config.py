@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from headroom.agent.sources.redfish.service import Credentials
 from headroom.contracts import Name
 from headroom.errors import HeadroomError
+from headroom.work.users import DEFAULT_UIDS
 
 __all__ = [
     "DEFAULT_FILE",
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "overlaid",
     "read_credentials",
+    "refuse_if_readable",
 ]
 
 DEFAULT_FILE = Path("/etc/headroom/agent.toml")
@@ -47,6 +49,8 @@ _Seconds: TypeAlias = Annotated[float, Meta(ge=1, le=86_400)]
 #: Boards behind Redfish are small computers, and have other things to do.
 _PoliteSeconds: TypeAlias = Annotated[float, Meta(ge=5, le=86_400)]
 _AbsolutePath: TypeAlias = Annotated[str, Meta(pattern=r"^/[^\x00]*$")]
+_Account: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?$")]
+_Uid: TypeAlias = Annotated[int, Meta(ge=1000, le=2**32 - 3)]
 _Resource: TypeAlias = Annotated[str, Meta(pattern=r"^/redfish/[^\s?]*$")]
 
 S = TypeVar("S", bound=Struct)
@@ -140,7 +144,7 @@ class RedfishConfig(_Section, frozen=True):
 
 
 class WorkConfig(_Section, frozen=True):
-    """Where jobs are kept, how much of what each says, and whether they get shares of the machine.
+    """Where jobs are kept, as whom they run, and what of the machine each may take.
 
     It takes ``allow_jobs`` besides.
     """
@@ -148,6 +152,24 @@ class WorkConfig(_Section, frozen=True):
     folder: _AbsolutePath | None = None
     log_mb: _Positive = 8
     limits: bool = True
+    #: Of the folders of one job, at most; None: by its share of the GPUs.
+    disk_gb: _Positive | None = None
+    #: Memory of one job, at most; None: its share alone.
+    memory_gb: _Positive | None = None
+    #: Processes and threads of one job, at most; None: a quarter of the machine's.
+    pids: Annotated[int, Meta(ge=16, le=4_194_304)] | None = None
+    #: The account of each project's jobs, and that of all others; else each attempt gets a uid.
+    users: dict[str, _Account] = {}
+    default_user: _Account | None = None
+    uids: tuple[_Uid, _Uid] = DEFAULT_UIDS
+    #: The groups that jobs are in, beside that of their user.
+    groups: list[_Account] = []
+    #: Whether all jobs run as the agent's own user.
+    shared_user: bool = False
+    #: Whether each job has its own view of processes and of temporary folders.
+    private_view: bool = True
+    #: How long what the server no longer confirms stands still before it is ended.
+    frozen_s: _Positive = 6 * 3600
 
 
 class AgentConfig(_Section, frozen=True):
@@ -207,6 +229,7 @@ def overlaid(
     allow_actuation: bool = False,
     allow_jobs: bool = False,
     work_folder: Path | None = None,
+    shared_user: bool = False,
     spool_file: Path | None = None,
     spool_max_mb: float | None = None,
     spool_max_hours: float | None = None,
@@ -226,7 +249,7 @@ def overlaid(
         push_s=push_s,
         allow_actuation=allow_actuation,
         allow_jobs=allow_jobs,
-        work=_put_over(config.work, folder=_absolute(work_folder)),
+        work=_put_over(config.work, folder=_absolute(work_folder), shared_user=shared_user),
         spool=spool,
     )
     if dcgm is None:
@@ -249,10 +272,15 @@ def _absolute(path: Path | None) -> str | None:
 def read_credentials(path: Path) -> Credentials:
     """Read a file with ``username`` and ``password``, which not everybody may read."""
     text = _read(path)
-    if stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXO:
-        raise ConfigError(f"{path}: everybody can read it: chmod o-rwx {path}")
+    refuse_if_readable(path)
     secrets = _decode(path, text, _Secrets)
     return Credentials(secrets.username, secrets.password)
+
+
+def refuse_if_readable(path: Path) -> None:
+    """Raise :class:`ConfigError` where everybody can read a file that holds a secret."""
+    if stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXO:
+        raise ConfigError(f"{path}: everybody can read it: chmod o-rwx {path}")
 
 
 def _read(path: Path) -> str:
@@ -302,6 +330,10 @@ def _structs_in(type_: Any) -> Iterator[type[Struct]]:
 def _problems(config: AgentConfig) -> Iterator[tuple[str, str]]:
     """Yield what is wrong although each value alone is in form: its key, and why."""
     yield from _bad_urls(config)
+    if config.work.uids[0] > config.work.uids[1]:
+        yield "work.uids", "the first is above the last: write [FIRST, LAST]"
+    if config.work.shared_user and (config.work.users or config.work.default_user):
+        yield "work.shared_user", "it does not go with users and default_user: leave one out"
     yield from _twice("ethernet.links", config.ethernet.links.values())
     links = [*config.infiniband.links.values(), *config.ethernet.links.values()]
     yield from _twice("infiniband.links", links)

@@ -69,6 +69,9 @@ class Book:
         """Open the book, or make it. Raises :class:`BookError`."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # It holds the environments of jobs. What SQLite puts beside it gets the same rights.
+            path.touch(0o600)
+            path.chmod(0o600)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # FULL: a claim that a power cut takes back would be given twice.
             self._db.executescript(

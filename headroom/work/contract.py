@@ -86,6 +86,7 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     ``nodes`` are those of the gang in the order of their ranks. ``gpus`` are the indices of the
     gang's GPUs on this node, of ``gpus_of_node`` that it has. ``walltime_s`` is how long it may
     compute at most, pauses left out; ``grace_s`` is the time between SIGTERM and SIGKILL.
+    ``project`` says whose it is; older servers do not.
     """
 
     job: str
@@ -100,6 +101,7 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     power_cap_w: float | None = None
     walltime_s: float | None = None
     grace_s: float = 30.0
+    project: str = ""
 
 
 class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -121,13 +123,16 @@ class WorkOrders(Struct, kw_only=True):
     """The answer: what is wanted of this machine.
 
     ``poll_s`` is when to ask again; ``report_s`` is how often at least to report, so that the
-    server takes the machine for alive.
+    server takes the machine for alive. ``fence_s`` is for how long, from when this was asked for,
+    what the machine is told to run may run: after that it has to stand still, since the server may
+    have it run elsewhere. None: an older server, which does not say.
     """
 
     now: Timestamp
     orders: list[Order]
     poll_s: float
     report_s: float
+    fence_s: Annotated[float, Meta(gt=0)] | None = None
 
 
 class WorkState(enum.StrEnum):

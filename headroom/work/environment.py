@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from headroom.work.contract import Task
 from headroom.work.folder import Folder
+from headroom.work.users import JobUser
 
 __all__ = ["environment_of", "port_of"]
 
@@ -17,10 +18,25 @@ _FIRST_PORT, _PORTS = 20_000, 10_000
 
 
 def environment_of(
-    attempt: str, task: Task, folder: Folder, own: Mapping[str, str]
+    attempt: str,
+    task: Task,
+    folder: Folder,
+    own: Mapping[str, str],
+    user: JobUser | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a task; ``own`` is the agent's. What is placed cannot be set."""
+    """Return the environment of a task; ``own`` is the agent's. What is placed cannot be set.
+
+    ``user`` is as whom it runs, where that is not the agent's own.
+    """
     inherited = {name: own[name] for name in _INHERITED if name in own}
+    if user is not None:
+        inherited |= {
+            "HOME": user.home or str(folder.work),
+            "USER": user.name,
+            # Who has no account is not found otherwise.
+            "LOGNAME": user.name,
+            "TMPDIR": str(folder.temporary),
+        }
     gpus = ",".join(str(gpu) for gpu in sorted(task.gpus))
     return {
         "PATH": _DEFAULT_PATH,

@@ -1,4 +1,8 @@
-"""The folder of one attempt: what its shepherd and its job leave there. See ``shepherd``."""
+"""The folders of one attempt: what its shepherd and its job leave there. See ``shepherd``.
+
+Where the job has a user of its own, what is the shepherd's and what is the job's lie apart, and the
+job cannot reach the first. Either way nothing that lies there is trusted to be what it should be.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,11 +20,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from headroom.contracts import Timestamp
+from headroom.work.reading import open_plain, read_plain, write_plain
 
 __all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShepherdExit"]
 
 _TAIL_BYTES = 4096
+#: Of what a job says of itself, and of each file that is ours.
 _MOST_STATUS_BYTES = 65_536
+_MOST_BYTES = 1024 * 1024
 
 
 class ShepherdExit(Struct):
@@ -29,6 +37,10 @@ class ShepherdExit(Struct):
     stopped: bool
     timed_out: bool
     ended_at: float
+    #: why it was ended, where that was not asked for
+    why: str = ""
+    #: nobody has confirmed for too long that it may run
+    lost: bool = False
 
 
 class Directives(Struct):
@@ -56,29 +68,47 @@ class JobStatus(Struct):
 
 @dataclass(frozen=True)
 class Marks:
-    """What can be seen of an attempt. ``started_at``: when the command was about to be started."""
+    """What can be seen of an attempt. ``started_at``: when the command was about to be started.
+
+    ``is_fenced``: it stands still, for the server was not heard for too long.
+    """
 
     is_watched: bool
     started_at: float | None
     is_paused: bool
     exit: ShepherdExit | None
+    is_fenced: bool = False
 
 
 class Folder:
-    """The files of one attempt."""
+    """The files of one attempt: the shepherd's at ``path``, the job's at ``place``.
 
-    def __init__(self, path: Path) -> None:
+    Without a place of its own the job is within ``path``.
+    """
+
+    def __init__(self, path: Path, place: Path | None = None) -> None:
         self.path = path
+        self.place = path if place is None else place
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the job has a place of its own."""
+        return self.place != self.path
 
     @property
     def work(self) -> Path:
         """Where the job begins."""
-        return self.path / "work"
+        return self.place / "work"
+
+    @property
+    def temporary(self) -> Path:
+        """Where a job with a place of its own puts what is temporary."""
+        return self.place / "tmp"
 
     @property
     def directives(self) -> Path:
         """What the job is told."""
-        return self.path / "directives.json"
+        return self.place / "directives.json"
 
     @property
     def status(self) -> Path:
@@ -96,73 +126,92 @@ class Folder:
         return Marks(
             is_watched=is_watched,
             started_at=started_at,
-            is_paused=(self.path / "paused").exists(),
-            exit=self._exit(),
+            is_paused=os.path.lexists(self.path / "paused"),
+            exit=None if is_watched else self._exit(),
+            is_fenced=os.path.lexists(self.path / "fenced"),
         )
 
     def _started_at(self) -> float | None:
         try:
-            return (self.path / "started").stat().st_mtime
+            return os.lstat(self.path / "started").st_mtime
         except FileNotFoundError:
             return None
 
     def tell(self, order: str) -> bool:
         """Give the shepherd an order; return whether there is one to take it."""
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(self.path / "control", os.O_WRONLY | os.O_NONBLOCK)
+            fd = os.open(self.path / "control", flags)
         except OSError as exc:
             if exc.errno in (errno.ENXIO, errno.ENOENT):
                 return False
             raise
-        with os.fdopen(fd, "wb", buffering=0) as control:
-            control.write(f"{order}\n".encode())
+        try:
+            # Full: whoever should read it stands still.
+            with contextlib.suppress(BlockingIOError):
+                is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+                return is_pipe and os.write(fd, f"{order}\n".encode()) > 0
+        finally:
+            os.close(fd)
+        return False
+
+    def bar(self) -> bool:
+        """See that no shepherd ever starts the command; return False where one may have.
+
+        It is the mark that a shepherd makes, and that cannot be made twice.
+        """
+        try:
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            os.close(os.open(self.path / "started", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
         return True
 
     def read_directives(self) -> Directives:
         """Return what the job was told last."""
         try:
-            return msgspec.json.decode(self.directives.read_bytes(), type=Directives)
+            return msgspec.json.decode(read_plain(self.directives, _MOST_BYTES), type=Directives)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return Directives()
 
     def write_directives(self, directives: Directives) -> None:
         """Put down what the job is told, all at once."""
-        made = self.directives.with_suffix(".new")
-        made.write_bytes(msgspec.json.encode(directives))
-        made.replace(self.directives)
+        write_plain(self.directives, msgspec.json.encode(directives), 0o644)
 
     def job_status(self) -> JobStatus:
         """Return what the job says of itself; nothing where that is not in form."""
         try:
-            with self.status.open("rb") as file:
-                return msgspec.json.decode(file.read(_MOST_STATUS_BYTES), type=JobStatus)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            # The job's folder is its user's, and cannot be put in the place of another.
+            owner = os.lstat(self.work).st_uid
+            said = read_plain(self.status, _MOST_STATUS_BYTES, owner=owner)
+            return msgspec.json.decode(said, type=JobStatus)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return JobStatus()
 
     def log_tail(self) -> str:
         """Return the end of what the command said."""
         said = b""
         for name in ("log", "log.1"):
-            with contextlib.suppress(OSError), (self.path / name).open("rb") as file:
+            with (
+                contextlib.suppress(OSError),
+                os.fdopen(open_plain(self.path / name), "rb") as file,
+            ):
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _TAIL_BYTES + len(said)))
-                said = file.read() + said
+                said = file.read(_TAIL_BYTES) + said
             if len(said) >= _TAIL_BYTES:
                 break
         return said[-_TAIL_BYTES:].decode("utf-8", "replace").replace("\x00", "\ufffd")
 
-    def clear(self) -> None:
-        """Remove what the job has left; its log stays."""
-        shutil.rmtree(self.work, ignore_errors=True)
-
     def remove(self) -> None:
-        """Remove all of it."""
+        """Remove what the shepherd has left."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _is_locked(self) -> bool:
         try:
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = open_plain(self.path / "lock", os.O_RDWR)
+        except OSError:
+            # There is none, or something that no shepherd has made: then nobody watches by it.
             return False
         try:
             # Shared: two that look at once do not take each other for a shepherd.
@@ -175,6 +224,8 @@ class Folder:
 
     def _exit(self) -> ShepherdExit | None:
         try:
-            return msgspec.json.decode((self.path / "exit.json").read_bytes(), type=ShepherdExit)
-        except FileNotFoundError:
+            return msgspec.json.decode(
+                read_plain(self.path / "exit.json", _MOST_BYTES), type=ShepherdExit
+            )
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None

@@ -10,6 +10,9 @@ from headroom.work.folder import JobStatus, Marks, ShepherdExit
 
 __all__ = ["Step", "report_of", "step_of"]
 
+#: Of a report.
+_MOST_TEXT = 500
+
 
 class Step(enum.Enum):
     """What is next to be done for an attempt."""
@@ -23,15 +26,19 @@ class Step(enum.Enum):
     GIVE_UP = "give up"
 
 
-def step_of(claim: Claim, marks: Marks, *, is_starting: bool) -> Step:
-    """Return what to do with an attempt. ``is_starting``: its shepherd is on its way up."""
-    if claim.state != ClaimState.STARTING:
+def step_of(claim: Claim, marks: Marks, *, is_starting: bool, is_confirmed: bool) -> Step:
+    """Return what to do with an attempt. ``is_starting``: its shepherd is on its way up.
+
+    ``is_confirmed``: the server has said lately that it is to run here. What was begun by an
+    earlier life is not started without: it may run elsewhere by now.
+    """
+    if claim.state != ClaimState.STARTING or marks.is_watched or is_starting:
         return Step.NOTHING
     if marks.exit is not None:
         return Step.END
-    if marks.is_watched or is_starting:
-        return Step.NOTHING
-    return Step.LAUNCH if marks.started_at is None else Step.GIVE_UP
+    if marks.started_at is not None:
+        return Step.GIVE_UP
+    return Step.LAUNCH if is_confirmed else Step.NOTHING
 
 
 def report_of(
@@ -45,7 +52,8 @@ def report_of(
     is_running = claim.state == ClaimState.STARTING and marks.started_at is not None
     state = WorkState.CLAIMED
     if is_running:
-        state = WorkState.PAUSED if marks.is_paused else WorkState.RUNNING
+        stands_still = marks.is_paused or marks.is_fenced
+        state = WorkState.PAUSED if stands_still else WorkState.RUNNING
     return WorkReport(
         attempt=claim.attempt,
         node=node,
@@ -54,6 +62,7 @@ def report_of(
         checkpoint_at=status.checkpoint_at,
         signals_seen=claim.signals,
         signals_done=min(status.done, claim.signals),
+        text="it stands still: the server was not heard" if marks.is_fenced else "",
     )
 
 
@@ -71,17 +80,20 @@ def _ended(
         outcome, text = WorkOutcome.TIMED_OUT, "its walltime was up"
     elif end.stopped:
         outcome, text = WorkOutcome.STOPPED, "it was told to stop"
+    elif end.lost:
+        # Not the command's fault, and nothing of it runs any more.
+        outcome = WorkOutcome.LOST
     return WorkReport(
         attempt=claim.attempt,
         node=node,
         state=WorkState.ENDED,
         outcome=outcome,
-        exit_code=end.exit_code,
+        exit_code=min(max(end.exit_code, 0), 255),
         started_at=marks.started_at,
         ended_at=end.ended_at,
         checkpoint_at=status.checkpoint_at,
         signals_seen=claim.signals,
         signals_done=min(status.done, claim.signals),
-        text=text,
+        text=end.why[:_MOST_TEXT] or text,
         log_tail=log_tail,
     )

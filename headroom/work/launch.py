@@ -3,65 +3,169 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from headroom.work.cgroups import Cgroups
+from headroom.work.cgroups import Cgroups, most_pids
 from headroom.work.contract import Task
 from headroom.work.environment import environment_of
 from headroom.work.folder import Folder
+from headroom.work.reading import read_plain, write_plain
+from headroom.work.users import JobUser, Users, uids_in_use
 
-__all__ = ["Launcher"]
+__all__ = ["Launcher", "Separation", "why_no_view"]
+
+logger = logging.getLogger(__name__)
 
 _SHEPHERD = Path(__file__).with_name("shepherd.py")
+#: Folders that everybody may write to, of which a job gets its own.
+_SHARED = ("/tmp", "/var/tmp")  # noqa: S108 - it is what they are to be kept out of
+#: Of what is free where jobs lie, for all of them together.
+_DISK_SHARE = 0.9
+#: How long to wait for what ends leftovers, s.
+_SWEEP_S = 5.0
+_MOST_TASK_BYTES = 16 * 1024 * 1024
 
 
+@dataclass(frozen=True)
+class Separation:
+    """How jobs are kept apart from each other and from the agent.
+
+    ``view``: each has a view of the machine of its own, where ``hidden`` files are empty.
+    """
+
+    users: Users
+    view: bool = True
+    hidden: Sequence[Path] = ()
+
+
+@dataclass
 class Launcher:
-    """Starts one shepherd for each attempt, in a session of its own: it outlives us."""
+    """Starts one shepherd for each attempt, in a session of its own: it outlives us.
 
-    def __init__(self, *, cgroups: Cgroups | None, log_bytes: int) -> None:
-        self._cgroups = cgroups
-        self._log_bytes = log_bytes
-        #: the pids of those that we have started and not reaped
-        self._shepherds: dict[Path, int] = {}
+    ``log_bytes`` and ``disk_bytes`` are of one attempt, at most; without the second it is the share
+    of what is free that its GPUs are of the machine's. ``frozen_s`` is for how long an attempt of
+    which the server was not heard stands still before it is ended. ``prefix`` tells the control
+    groups of one folder of jobs from another's.
+    """
 
-    def launch(self, attempt: str, task: Task, folder: Folder) -> None:
+    cgroups: Cgroups | None
+    log_bytes: int
+    disk_bytes: int | None = None
+    frozen_s: float = 6 * 3600.0
+    separation: Separation | None = None
+    prefix: str = ""
+    #: the pids of those that we have started and not reaped
+    _shepherds: dict[Path, int] = field(default_factory=dict)
+
+    def launch(self, attempt: str, task: Task, folder: Folder, until: float | None = None) -> None:
         """Start the shepherd of ``folder``. Started again, it finds what was, and does nothing.
 
-        Raises OSError where the machine does not let us.
+        ``until`` is as long as the attempt may run unless the server is heard again, by
+        CLOCK_BOOTTIME in s. Raises OSError where the machine does not let us, and UsersError.
         """
-        folder.work.mkdir(parents=True, exist_ok=True)
-        name = folder.path.name
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        separation = self.separation if folder.is_apart else None
+        user = _make_place(separation, task, folder)
         part = min(1.0, len(task.gpus) / max(task.gpus_of_node, 1)) or 1.0
+        name = f"{self.prefix}{folder.path.name}"
         document = {
             "command": task.command,
-            "env": environment_of(attempt, task, folder, os.environ),
+            "env": environment_of(attempt, task, folder, os.environ, user),
             "cwd": str(folder.work),
             "walltime_s": task.walltime_s,
             "grace_s": task.grace_s,
-            "log_bytes": self._log_bytes,
-            "cgroups": self._cgroups.make(name, part) if self._cgroups else [],
+            "log_bytes": self.log_bytes,
+            "cgroups": self.cgroups.make(name, part) if self.cgroups else [],
+            "until": until,
+            "frozen_s": self.frozen_s,
+            "disk": self._disk(folder, part),
+            "user": separation and user and self._cage(separation, user, folder, part),
         }
-        made = folder.path / "task.json.new"
-        made.touch(0o600)
-        made.write_bytes(msgspec.json.encode(document))
-        made.replace(folder.path / "task.json")
+        write_plain(folder.path / "task.json", msgspec.json.encode(document), 0o600)
+        self._shepherds[folder.path] = self._spawn(folder)
+
+    def _spawn(self, folder: Folder) -> int:
         log = str(folder.path / "shepherd.log")
-        self._shepherds[folder.path] = os.posix_spawn(
+        return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", str(_SHEPHERD), str(folder.path)],
+            [*_interpreter(), str(folder.path)],
             {},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (
+                    os.POSIX_SPAWN_OPEN,
+                    1,
+                    log,
+                    os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK,
+                    0o600,
+                ),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
         )
+
+    # --- What a job is given ----------------------------------------------------------------------
+
+    def _cage(
+        self, separation: Separation, user: JobUser, folder: Folder, part: float
+    ) -> dict[str, Any]:
+        """Return what the shepherd locks the command into: see ``cage``."""
+        rlimits = {"RLIMIT_CORE": 0}
+        if user.is_own:
+            rlimits["RLIMIT_NPROC"] = self.cgroups.pids if self.cgroups else most_pids()
+        view = self._view(separation, folder, part) if separation.view else None
+        return {
+            "uid": user.uid,
+            "gid": user.gid,
+            "groups": list(user.groups),
+            "rlimits": rlimits,
+            "is_own": user.is_own,
+            "is_private": view is not None,
+            "view": view,
+        }
+
+    def _view(self, separation: Separation, folder: Folder, part: float) -> dict[str, Any]:
+        nothing = folder.path.parent.parent / "nothing"
+        nothing.touch(0o000)
+        memory = self.cgroups.memory_bytes if self.cgroups else 1 << 34
+        return {
+            "binds": {
+                place: str(folder.temporary)
+                for place in _SHARED
+                # Where jobs lie below it, it would hide their folders from themselves.
+                if Path(place).is_dir() and not folder.place.is_relative_to(place)
+            },
+            "shm_bytes": max(1 << 20, int(memory * part / 2)),
+            "hidden": [str(path) for path in separation.hidden],
+            "nothing": str(nothing),
+        }
+
+    def _disk(self, folder: Folder, part: float) -> dict[str, Any] | None:
+        """Return what the job's folders may hold, or None where there are no limits."""
+        if self.disk_bytes is None and self.cgroups is None:
+            return None
+        free = os.statvfs(folder.place)
+        share = _DISK_SHARE * part
+        own = int(free.f_bavail * free.f_frsize * share)
+        folders = [str(folder.work), *([str(folder.temporary)] if folder.is_apart else [])]
+        return {
+            "folders": folders,
+            "bytes": self.disk_bytes or own,
+            # Some file systems make room for files as they come, and say 0.
+            "files": int(free.f_favail * share) or 1 << 40,
+        }
+
+    # --- What becomes of it -----------------------------------------------------------------------
 
     def is_starting(self, folder: Folder) -> bool:
         """Say whether a shepherd that we started is still there."""
@@ -74,22 +178,84 @@ class Launcher:
         return False
 
     def dismiss(self, folder: Folder) -> None:
-        """Let go of what belonged to an attempt that is over."""
-        pid = self._shepherds.pop(folder.path, None)
-        if pid is not None:
-            # It has written down the end, and is about to go.
-            os.waitpid(pid, 0)
-        if self._cgroups:
-            self._cgroups.remove(folder.path.name)
+        """Let go of what belonged to an attempt that is over, and that nobody watches any more."""
+        self.is_starting(folder)
+        if self.cgroups:
+            self.cgroups.remove(_groups_of(folder))
 
     def kill_leftovers(self, folder: Folder) -> int:
-        """Kill what runs on though its shepherd is gone; return how many processes."""
+        """Kill what runs on though its shepherd is gone; return how many by their environment."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(  # noqa: S603 - our own file
+                [*_interpreter(), "--sweep", str(folder.path)],
+                check=False,
+                env={},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_SWEEP_S,
+            )
+        if folder.is_apart:
+            return 0
         mark = f"HEADROOM_DIRECTIVES={folder.directives}".encode()
         found = [pid for pid in _pids() if mark in _environment(pid)]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return len(found)
+
+
+def _make_place(separation: Separation | None, task: Task, folder: Folder) -> JobUser | None:
+    """Make the folders of the job; return as whom it runs, where that is not as we do."""
+    if separation is None:
+        folder.work.mkdir(parents=True, exist_ok=True)
+        return None
+    user = _user(separation.users, task, folder)
+    folder.place.mkdir(exist_ok=True)
+    # It may go through, and look at what is its own, and change nothing here.
+    os.chown(folder.place, 0, user.gid)
+    folder.place.chmod(0o750)
+    for path in (folder.work, folder.temporary):
+        path.mkdir(mode=0o700, exist_ok=True)
+        os.chown(path, user.uid, user.gid, follow_symlinks=False)
+    return user
+
+
+def _user(users: Users, task: Task, folder: Folder) -> JobUser:
+    # Those of attempts whose files still lie here are in use as well.
+    others = [path for path in folder.place.parent.iterdir() if path != folder.place]
+    taken = uids_in_use() | {path.lstat().st_gid for path in others}
+    kept = folder.work.lstat().st_uid if folder.work.exists() else None
+    return users.user_of(task.project, int(folder.path.name), taken, kept)
+
+
+def why_no_view() -> str:
+    """Return why this machine does not let jobs have a view of their own; "": it does."""
+    done = subprocess.run(  # noqa: S603 - our own file
+        [*_interpreter(), "--probe"],
+        check=False,
+        env={},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_SWEEP_S,
+    )
+    if done.returncode == 0:
+        return ""
+    said = done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
+    return said or f"exit code {done.returncode}"
+
+
+def _interpreter() -> list[str]:
+    return [sys.executable, "-I", "-S", str(_SHEPHERD)]
+
+
+def _groups_of(folder: Folder) -> list[str]:
+    """Return the control groups that an attempt was given, by whatever life of ours."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError, KeyError):
+        task = msgspec.json.decode(read_plain(folder.path / "task.json", _MOST_TASK_BYTES))
+        return [str(group) for group in task["cgroups"]]
+    return []
 
 
 def _pids() -> list[int]:

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import random
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
+
+import msgspec
 
 from headroom import __version__
 from headroom.agent.delivery import Backoff
@@ -25,6 +28,7 @@ from headroom.work.contract import (
     Order,
     SignalKind,
     SignalOrder,
+    Task,
     Wanted,
     WorkOrders,
     WorkOutcome,
@@ -34,7 +38,8 @@ from headroom.work.contract import (
 )
 from headroom.work.folder import Folder, Marks
 from headroom.work.judging import Step, report_of, step_of
-from headroom.work.launch import Launcher
+from headroom.work.launch import Launcher, Separation
+from headroom.work.trash import Trash
 
 __all__ = ["Runner", "RunnerSettings", "WorkServer"]
 
@@ -46,6 +51,10 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 15.0
 _AT_ONCE_S = 0.02
 #: Folders of attempts that are over, kept for their logs.
 _KEPT_FOLDERS = 50
+#: For how long what a server runs here goes on without it, where the server does not say, s.
+_FENCE_S = 150.0
+#: What goes wrong with one attempt, and is held to it.
+_MOST_TEXT = 500
 
 
 class WorkServer(Protocol):
@@ -60,12 +69,30 @@ class WorkServer(Protocol):
 
 @dataclass(frozen=True)
 class RunnerSettings:
-    """Whose jobs are run, and where they are kept. ``log_bytes``: of one attempt, at most."""
+    """Whose jobs are run, and where they are kept. ``log_bytes``: of one attempt, at most.
+
+    ``disk_bytes`` is what the folders of one may hold, ``memory_bytes`` what memory it may have
+    (None: by its share of the GPUs), ``pids`` how many processes. ``separation`` says as whom jobs
+    run; None: all as we do, and then ``is_shared`` says whether jobs of several projects may run at
+    once. ``frozen_s`` is for how long an attempt of which the server was not heard stands still
+    before it is ended.
+    """
 
     node: str
     folder: Path
     log_bytes: int = 8 * 1024 * 1024
     limits: bool = True
+    disk_bytes: int | None = None
+    pids: int | None = None
+    memory_bytes: int | None = None
+    separation: Separation | None = None
+    is_shared: bool = False
+    frozen_s: float = 6 * 3600.0
+
+
+def boottime() -> float:
+    """Return the time since this machine was started, also while it was suspended, s."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Runner:
@@ -78,7 +105,7 @@ class Runner:
         *,
         launcher: Launcher | None = None,
         clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = boottime,
         draw: Callable[[], float] = random.random,
     ) -> None:
         """Take the folder. Raises :class:`BookError` where another runner has it."""
@@ -88,12 +115,17 @@ class Runner:
         self._monotonic = monotonic
         self._draw = draw
         self._lock = _only_one(settings.folder)
+        self._places = _make_folders(settings)
         self._book = Book(settings.folder / "book.sqlite")
-        self._launcher = launcher or Launcher(
-            cgroups=Cgroups() if settings.limits else None, log_bytes=settings.log_bytes
-        )
+        self._launcher = launcher or _launcher(settings, self._book.store)
+        self._trash = Trash(self._places)
+        #: until when each attempt may run unless the server is heard again, by ``monotonic``
+        self._until: dict[str, float] = {}
+        #: what was last told of each, for when it cannot be looked at
+        self._told: dict[str, WorkReport] = {}
         self._backoff = Backoff(first_s=_FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S, draw=draw)
         self._complaint = ""
+        self._troubles: dict[str, str] = {}
         self._report_at = -float("inf")
         #: What was offered again after it had been forgotten.
         self._declined: dict[str, WorkReport] = {}
@@ -120,6 +152,7 @@ class Runner:
 
     def close(self) -> None:
         """Let go of the folder."""
+        self._trash.close()
         self._book.close()
         os.close(self._lock)
 
@@ -146,7 +179,10 @@ class Runner:
 
     def round(self) -> float:
         """Look, report and obey once; return how long to wait until the next time, s."""
-        reports = [self._look(claim) for claim in self.held()[:MAX_ORDERS]]
+        self._trash.empty()
+        reports = [self._safe_look(claim) for claim in self.held()[:MAX_ORDERS]]
+        self._told = {report.attempt: report for report in reports}
+        asked_at = self._monotonic()
         try:
             answer = self._ask(reports)
         except HeadroomError as exc:
@@ -154,7 +190,9 @@ class Runner:
             return self._backoff.fail(exc.retry_after_s if isinstance(exc, Unavailable) else None)
         self._complaint = ""
         self._backoff.succeed()
-        has_changed = [self._obey(order) for order in answer.orders]
+        # From when it was asked for: the server counts from when it heard that, which is later.
+        until = asked_at + (answer.fence_s or _FENCE_S)
+        has_changed = [self._safe_obey(order, until) for order in answer.orders]
         # A fleet that was started as one should not ask as one.
         return _AT_ONCE_S if any(has_changed) else answer.poll_s * (0.9 + 0.2 * self._draw())
 
@@ -176,13 +214,37 @@ class Runner:
 
     # --- What is held -----------------------------------------------------------------------------
 
+    def _safe_look(self, claim: Claim) -> WorkReport:
+        """Look at an attempt; what goes wrong with it is told of it, and holds up no other."""
+        try:
+            return self._look(claim)
+        except Exception as exc:
+            self._complain_of(claim.attempt, exc)
+            last = self._told.get(claim.attempt) or self._unseen(claim)
+            return msgspec.structs.replace(last, text=f"cannot be looked at: {exc}"[:_MOST_TEXT])
+
+    def _unseen(self, claim: Claim) -> WorkReport:
+        is_claimed = claim.state == ClaimState.CLAIMED
+        return WorkReport(
+            attempt=claim.attempt,
+            node=self._settings.node,
+            state=WorkState.CLAIMED if is_claimed else WorkState.RUNNING,
+            signals_seen=claim.signals,
+        )
+
     def _look(self, claim: Claim) -> WorkReport:
         """Do what is next for an attempt, and return how it is."""
         folder = self._folder(claim)
         if claim.report is not None:
             return claim.report
         marks = folder.marks()
-        match step_of(claim, marks, is_starting=self._launcher.is_starting(folder)):
+        step = step_of(
+            claim,
+            marks,
+            is_starting=self._launcher.is_starting(folder),
+            is_confirmed=self._monotonic() < self._until.get(claim.attempt, 0.0),
+        )
+        match step:
             case Step.LAUNCH:
                 self._launch(claim, folder)
             case Step.END:
@@ -195,7 +257,7 @@ class Runner:
 
     def _launch(self, claim: Claim, folder: Folder) -> None:
         if claim.task is not None:  # it is dropped when all is over
-            self._launcher.launch(claim.attempt, claim.task, folder)
+            self._launcher.launch(claim.attempt, claim.task, folder, self._until[claim.attempt])
             logger.info("job started", extra={"attempt": claim.attempt, "folder": folder.path})
 
     def _end(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
@@ -207,7 +269,7 @@ class Runner:
         return report
 
     def _give_up(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
-        killed = self._launcher.kill_leftovers(folder)
+        self._launcher.kill_leftovers(folder)
         report = WorkReport(
             attempt=claim.attempt,
             node=self._settings.node,
@@ -220,21 +282,27 @@ class Runner:
         )
         self._book.end(report)
         self._launcher.dismiss(folder)
-        logger.warning("job lost", extra={"attempt": claim.attempt, "killed": killed})
+        logger.warning("job lost", extra={"attempt": claim.attempt})
         return report
 
     # --- What is wanted ---------------------------------------------------------------------------
 
-    def _obey(self, order: Order) -> bool:
-        """Do what is wanted; return whether there is something new to tell."""
-        if order.node != self._settings.node:
+    def _safe_obey(self, order: Order, until: float) -> bool:
+        """Obey an order; what goes wrong with it holds up no other. It is given again."""
+        try:
+            return order.node == self._settings.node and self._obey(order, until)
+        except Exception as exc:
+            self._complain_of(order.attempt, exc)
             return False
+
+    def _obey(self, order: Order, until: float) -> bool:
+        """Do what is wanted; return whether there is something new to tell."""
         claim = self._book.get(order.attempt)
         match order.wanted:
             case Wanted.CLAIM:
                 return self._claim(order, claim)
             case Wanted.RUN:
-                return self._run(order, claim)
+                return self._run(order, claim, until)
             case Wanted.STOP:
                 return self._stop_one(order, claim)
             case Wanted.FORGET:
@@ -246,31 +314,64 @@ class Runner:
             return True
         if claim is not None or order.task is None:
             return False
+        if why := self._why_not(order.task):
+            self._book.refuse(self._never(order, why), self._clock())
+            return True
         return self._book.claim(order.attempt, order.task, self._clock())
 
-    def _run(self, order: Order, claim: Claim | None) -> bool:
+    def _why_not(self, task: Task) -> str:
+        """Return why a job may not run beside those that do; "": it may.
+
+        Jobs of one user read and end each other: then one project has the machine at a time.
+        """
+        if self._settings.separation is not None or self._settings.is_shared:
+            return ""
+        others = {
+            claim.task.project
+            for claim in self.held()
+            if claim.task is not None and claim.state != ClaimState.ENDED
+        }
+        if others <= {task.project}:
+            return ""
+        return (
+            "jobs of another project run here, and all jobs of this machine have one user: "
+            "run its agent as root, or with shared_user"
+        )
+
+    def _run(self, order: Order, claim: Claim | None, until: float) -> bool:
         if claim is None:
             self._book.refuse(self._never(order, "it was not claimed here"), self._clock())
             return True
+        if claim.state not in (ClaimState.CLAIMED, ClaimState.STARTING):
+            return False
+        is_new = order.attempt not in self._until
+        self._until[order.attempt] = until
         if claim.state == ClaimState.CLAIMED:
             return self._book.start(order.attempt)
-        if claim.state == ClaimState.STARTING:
-            return self._pass_on(claim, order.signals)
-        return False
+        # A life of ours that has just begun may start it only now.
+        self._folder(claim).tell(f"until {until:.3f}")
+        return self._pass_on(claim, order.signals) or is_new
 
     def _stop_one(self, order: Order, claim: Claim | None) -> bool:
         if claim is None or claim.state == ClaimState.CLAIMED:
             self._book.refuse(self._never(order, order.why), self._clock())
             return True
-        if claim.state == ClaimState.STARTING:
-            self._folder(claim).tell("stop")
-        return False
+        if claim.state != ClaimState.STARTING:
+            return False
+        folder = self._folder(claim)
+        if folder.tell("stop") or not folder.bar():
+            return False
+        # It was begun by a life of ours that ended before anything came of it.
+        self._book.end(self._never(order, order.why))
+        return True
 
     def _forget(self, claim: Claim | None) -> bool:
         if claim is None or claim.state != ClaimState.ENDED:
             return False
-        self._folder(claim).clear()
+        folder = self._folder(claim)
+        self._trash.put(folder.place if folder.is_apart else folder.work)
         self._book.forget(claim.attempt)
+        self._until.pop(claim.attempt, None)
         self._sweep()
         return False
 
@@ -305,7 +406,11 @@ class Runner:
         )
 
     def _folder(self, claim: Claim) -> Folder:
-        return Folder(self._settings.folder / "attempts" / f"{claim.id:08d}")
+        path = self._settings.folder / "attempts" / f"{claim.id:08d}"
+        # What was started before jobs had places of their own stays where it is.
+        if self._settings.separation is None or (path / "work").exists():
+            return Folder(path)
+        return Folder(path, self._places / path.name)
 
     def _sweep(self) -> None:
         """Remove the oldest folders of attempts that are over."""
@@ -316,6 +421,12 @@ class Runner:
             for path in over[:-_KEPT_FOLDERS]:
                 Folder(path).remove()
 
+    def _complain_of(self, attempt: str, exc: Exception) -> None:
+        known = self._troubles.get(attempt)
+        if known != str(exc):
+            logger.warning("job is held up", extra={"attempt": attempt, "cause": exc})
+        self._troubles[attempt] = str(exc)
+
     def _complain(self, what: str, exc: Exception) -> None:
         if str(exc) != self._complaint:
             logger.warning(what, extra={"cause": exc})
@@ -325,6 +436,52 @@ class Runner:
 def _tell(folder: Folder, signal: SignalOrder) -> None:
     if signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
         folder.tell(signal.kind.value)
+
+
+def _launcher(settings: RunnerSettings, store: str) -> Launcher:
+    return Launcher(
+        cgroups=(
+            Cgroups(pids=settings.pids, most_bytes=settings.memory_bytes)
+            if settings.limits
+            else None
+        ),
+        log_bytes=settings.log_bytes,
+        disk_bytes=settings.disk_bytes,
+        frozen_s=settings.frozen_s,
+        separation=settings.separation,
+        # Several may run jobs on one machine: their groups have one parent.
+        prefix=f"{store[:12]}-",
+    )
+
+
+def _make_folders(settings: RunnerSettings) -> Path:
+    """Make the folders of shepherds and jobs; return that of the jobs. Raises :class:`BookError`.
+
+    Jobs with a user of their own have to pass through ours, and may look at nothing else there.
+    """
+    shepherds, jobs = settings.folder / "attempts", settings.folder / "places"
+    try:
+        for folder in (shepherds, jobs):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            folder.chmod(0o700)
+        if settings.separation is not None:
+            settings.folder.chmod(0o711)
+            jobs.chmod(0o711)
+    except OSError as exc:
+        raise BookError(f"the folder of jobs {settings.folder} cannot be used: {exc}") from exc
+    if settings.separation is not None:
+        _check_way(jobs)
+    return jobs
+
+
+def _check_way(jobs: Path) -> None:
+    for folder in jobs.resolve().parents:
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            raise BookError(
+                f"jobs run as users of their own, and these cannot pass through {folder} to their "
+                f"folders in {jobs}: put them elsewhere, with folder under [work] or --folder "
+                f"(such as /var/lib/headroom-jobs), or chmod o+x {folder}"
+            )
 
 
 def _only_one(folder: Path) -> int:

@@ -1,13 +1,17 @@
 """Starts one command, waits for it, and writes down how it ended. Outlives whoever started it.
 
 It is run as a file, by ``python -I -S``, and imports nothing but the standard library: there is one
-for each attempt, so it has to be small and quick to start. Its folder holds, beside ``task.json``:
+for each attempt, so it has to be small and quick to start. Its folder is out of the command's reach
+where the command has a user of its own, and holds:
 
+- ``task.json``: what to run, as whom, within which limits;
 - ``lock``: locked for as long as it lives, so that others can tell, whatever the pid is by now;
 - ``started``: made by whichever shepherd may start the command, before it does so. It cannot be
   made twice, and is never removed, so the command is started at most once;
-- ``control``: a FIFO that it takes orders from, a line each: stop, pause, resume, notify;
-- ``paused``: there while the command is paused;
+- ``control``: a FIFO that it takes orders from, a line each: stop, pause, resume, notify, and
+  ``until T``: the server was heard, so the command may run until T, by CLOCK_BOOTTIME in s;
+- ``paused``, ``fenced``: there while the command stands still, since it was told to, or since
+  nothing was heard of the server for too long;
 - ``log`` and ``log.1``: what the command says, the newest, of bounded size;
 - ``exit.json``: how it ended, on disk before the lock is free.
 """
@@ -15,30 +19,48 @@ for each attempt, so it has to be small and quick to start. Its folder holds, be
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-#: Of prctl(2).
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+if not __package__:  # run as a file, without any path of its own
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from headroom.work import cage
+from headroom.work.holding import Holding
+from headroom.work.usage import Usage
 
 _READ_BYTES = 65536
+#: As much of what the command says is read before orders and the clock are looked at again.
+_MOST_READS = 16
 #: What the shepherd does not hear, and the command does.
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-#: What could not be started, as shells say it.
+#: What could not be started, as shells say it; and what was killed.
 _NOT_FOUND = 127
 _NOT_RUNNABLE = 126
+_KILLED = 128 + signal.SIGKILL
 #: How often to try again to write down how it ended, where the disk does not take it, s.
 _RETRY_S = 2.0
+#: How often to look at CLOCK_BOOTTIME at least, s: what waits does not wait on while the machine is
+#: suspended, and would wait for the rest when it wakes up.
+_LOOK_S = 1.0
+#: How often to measure the command's folder, and how long at a time, s.
+_MEASURE_EVERY_S, _MEASURE_S = 5.0, 0.02
+#: Its own odds against being killed for want of memory. As an ordinary user it may not choose.
+_SPARED = "-900"
+
+
+def boottime() -> float:
+    """Return the time since the machine was started, with that in which it was suspended, s."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Command:
@@ -48,53 +70,72 @@ class Command:
         self._grace_s = float(task["grace_s"])
         self._left_s = task["walltime_s"]
         self._log_bytes = int(task["log_bytes"])
+        self._until: float | None = task.get("until")
+        self._frozen_s = float(task.get("frozen_s", 0.0))
         self._log = _append("log")
         self._written = os.fstat(self._log).st_size
         self._was_stopped = False
         self._timed_out = False
-        self._is_paused = False
+        self._is_lost = False
+        self._is_killed = False
+        self._why = ""
+        #: why it stands still
+        self._held: set[str] = set()
+        self._fenced_at = 0.0
         self._kill_at: float | None = None
         self._looked_at = time.monotonic()
+        self._usage = Usage(task["disk"]) if task.get("disk") else None
+        self._measure_at = 0.0
+        user = task.get("user")
+        own_uid = user["uid"] if user and user["is_own"] and not user["is_private"] else None
+        self._holding = Holding(task["cgroups"], keeper=os.getpid(), uid=own_uid)
         self.output, theirs = os.pipe()
         os.set_blocking(self.output, False)
-        self.pid = _fork(task, theirs)
+        self.pid, self._group, self._status = _start(task, theirs)
         os.close(theirs)
 
     def obey(self, order: str) -> None:
         """Do what a line of the FIFO says."""
-        if order == "stop":
+        word, _, rest = order.partition(" ")
+        if word == "stop":
             self._was_stopped = True
             self._end()
-        elif order == "pause" and self._kill_at is None:
-            _note("paused")
-            self._is_paused = True
-            self._signal(signal.SIGSTOP)
-        elif order == "resume":
-            self._resume()
-        elif order == "notify":
+        elif word == "pause" and self._kill_at is None:
+            self._hold("paused")
+        elif word == "resume":
+            self._let_go("paused")
+        elif word == "notify":
             self._notify()
+        elif word == "until":
+            self._confirm(rest)
 
     def wait_s(self) -> float | None:
         """Return how long nothing is due, s; None: for good."""
         self._count()
         due = [] if self._kill_at is None else [self._kill_at - time.monotonic()]
-        if self._left_s is not None and not self._is_paused and self._kill_at is None:
+        if self._left_s is not None and not self._held and self._kill_at is None:
             due.append(self._left_s)
+        if self._until is not None:
+            due.append(min(_LOOK_S, max(0.0, self._until - boottime())) or _LOOK_S)
+        if self._usage is not None:
+            due.append(_LOOK_S)
         return max(0.0, min(due)) if due else None
 
     def follow(self) -> None:
         """Do what is due by the clock."""
         self._count()
+        self._keep_fence()
+        self._measure()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._signal(signal.SIGKILL)
+            self._holding.kill()
             self._kill_at = time.monotonic() + 1.0
         elif self._left_s is not None and self._left_s <= 0 and self._kill_at is None:
             self._timed_out = True
             self._end()
 
     def pump(self) -> None:
-        """Move what the command has said into the log."""
-        while True:
+        """Move what the command has said into the log; not all at once, it may never be silent."""
+        for _ in range(_MOST_READS):
             try:
                 said = os.read(self.output, _READ_BYTES)
             except BlockingIOError:
@@ -105,47 +146,117 @@ class Command:
 
     def finish(self, status: int) -> dict[str, Any]:
         """Leave nothing of it running, and return how it ended."""
-        self._signal(signal.SIGKILL)
-        _kill_children()
+        self._holding.kill()
+        _reap_all()
         self.pump()
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(self._status_of(status))
+        code = code if code >= 0 else 128 - code
         return {
-            "exit_code": code if code >= 0 else 128 - code,
+            "exit_code": _KILLED if self._why and code == 0 else code,
             "stopped": self._was_stopped,
             "timed_out": self._timed_out,
+            "lost": self._is_lost,
+            "why": self._why,
             "ended_at": time.time(),
         }
 
-    def _count(self) -> None:
-        """Take the time since the last look off what it may run, unless it was paused."""
-        now = time.monotonic()
-        if self._left_s is not None and not self._is_paused:
-            self._left_s -= now - self._looked_at
-        self._looked_at = now
+    def _status_of(self, status: int) -> int:
+        """Return the command's own status, which the first process of its space passes on."""
+        if self._status < 0:
+            return status
+        said = _read(self._status)
+        os.close(self._status)
+        return int(said) if said else int(signal.SIGKILL)
+
+    # --- The fence --------------------------------------------------------------------------------
+
+    def _confirm(self, until: str) -> None:
+        """The server was heard: the command may run until then."""
+        with contextlib.suppress(ValueError):
+            self._until = max(float(until), self._until or 0.0)
+            if boottime() < self._until:
+                self._let_go("fenced")
+
+    def _keep_fence(self) -> None:
+        """Have the command stand still before the server may have it run elsewhere."""
+        if self._until is None or self._is_killed:
+            return
+        now = boottime()
+        if "fenced" not in self._held:
+            if now < self._until:
+                return
+            self._fenced_at = now
+            self._hold("fenced")
+        if self._kill_at is not None:
+            # It was told to end, and may not go on computing to do so.
+            self._kill_now()
+        elif now >= self._fenced_at + self._frozen_s:
+            self._is_lost = True
+            self._why = f"the server was not heard, and it stood still for {self._frozen_s:g} s"
+            self._kill_now()
+
+    # --- Stopping and going on --------------------------------------------------------------------
+
+    def _hold(self, why: str) -> None:
+        if not self._held:
+            self._count()
+        self._held.add(why)
+        _note(why)
+        self._holding.freeze()
+
+    def _let_go(self, why: str) -> None:
+        self._count()
+        self._held.discard(why)
+        _remove(why)
+        if not self._held:
+            self._holding.thaw()
 
     def _end(self) -> None:
-        if self._kill_at is None:
+        if "fenced" in self._held:
+            # It may run elsewhere by now: not a line more.
+            self._kill_now()
+        elif self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace_s
             self._signal(signal.SIGTERM)
-            # What is stopped does not hear of its end.
-            self._resume()
+            # What stands still does not hear of its end.
+            self._let_go("paused")
 
-    def _resume(self) -> None:
-        self._count()
-        self._is_paused = False
-        _remove("paused")
-        self._signal(signal.SIGCONT)
+    def _kill_now(self) -> None:
+        self._is_killed = True
+        self._holding.kill()
+        self._kill_at = time.monotonic() + 1.0
 
     def _notify(self) -> None:
         """Send SIGUSR1 to those that wait for it: it would end the others."""
-        for pid in _members(self.pid):
+        for pid in _members(self._group):
             if _catches(pid, signal.SIGUSR1):
                 _kill(pid, signal.SIGUSR1)
 
     def _signal(self, number: int) -> None:
         # It may be over, or have become somebody else: then it cannot be told.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+            os.killpg(self._group, number)
+
+    # --- What is counted --------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """Take the time since the last look off what it may run, unless it stood still."""
+        now = time.monotonic()
+        if self._left_s is not None and not self._held:
+            self._left_s -= now - self._looked_at
+        self._looked_at = now
+
+    def _measure(self) -> None:
+        """End the command once its folder has grown too large. A look goes on where it was left."""
+        now = time.monotonic()
+        if self._usage is None or now < self._measure_at or self._why:
+            return
+        too_much = self._usage.look(_MEASURE_S)
+        if self._usage.is_done:
+            self._measure_at = now + _MEASURE_EVERY_S
+        if too_much:
+            self._why = too_much
+            self._kill_now()
 
     def _keep(self, said: bytes) -> None:
         if self._written + len(said) > self._log_bytes // 2:
@@ -159,11 +270,13 @@ class Command:
 def main(folder: str) -> int:
     """Start the command of ``folder`` and wait for it, unless that was done before."""
     os.chdir(folder)
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_SPARED)
     task = json.loads(Path("task.json").read_bytes())
     control = _control()
     woken, wake = os.pipe()
@@ -175,11 +288,35 @@ def main(folder: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    if not _claim_start():
+    cage.prctl(cage.PR_SET_CHILD_SUBREAPER, 1)
+    if not _claim_start(task.get("until")):
         return 0
     _write_exit(_watch(Command(task), control, woken))
     return 0
+
+
+def sweep(folder: str) -> int:
+    """Kill what runs on of ``folder`` though its shepherd is gone."""
+    task = json.loads(Path(folder, "task.json").read_bytes())
+    user = task.get("user")
+    uid = user["uid"] if user and user["is_own"] else None
+    Holding(task["cgroups"], keeper=os.getpid(), uid=uid).kill()
+    return 0
+
+
+def probe() -> int:
+    """Try whether this machine lets a command have a view of its own. Changes nothing."""
+    cage.open_space()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            cage.private_view(binds={}, shm_bytes=1 << 20, hidden=(), nothing=os.devnull)
+        except OSError as exc:
+            sys.stdout.write(f"{exc.strerror} ({exc.filename})")
+            sys.stdout.flush()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _watch(command: Command, control: int, woken: int) -> dict[str, Any]:
@@ -206,30 +343,121 @@ def _watch(command: Command, control: int, woken: int) -> dict[str, Any]:
             return command.finish(status)
 
 
-def _fork(task: dict[str, Any], output: int) -> int:
+# --- The start ------------------------------------------------------------------------------------
+
+
+def _start(task: dict[str, Any], output: int) -> tuple[int, int, int]:
+    """Start the command; return whom to wait for, its process group, and where its status comes.
+
+    The last is -1 where it is that of whom to wait for.
+    """
+    user = task.get("user")
+    if user and user["is_private"]:
+        return _start_apart(task, output)
     ours = os.getpid()
     pid = os.fork()
-    if pid:
-        # Both do, as shells have it: whoever comes first, the group is there to be told.
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
-        return pid
+    if pid == 0:
+        _become_command(task, output, ours)
+    # Both do, as shells have it: whoever comes first, the group is there to be told.
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+    return pid, pid, -1
+
+
+def _start_apart(task: dict[str, Any], output: int) -> tuple[int, int, int]:
+    """Start the command in a space of pids of its own, below a first process that is ours.
+
+    With that one the kernel ends all that is in the space: nothing survives a shepherd that is
+    killed, whatever it forked and wherever it hides.
+    """
+    status, theirs = os.pipe()
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    cage.open_space()
+    pid = os.fork()
+    if pid == 0:
+        here.close()
+        _be_first(task, output, theirs, there)
+    os.close(theirs)
+    there.close()
+    with here:
+        here.sendall(b"go")
+        return pid, _pid_of_peer(here) or pid, status
+
+
+def _pid_of_peer(connection: socket.socket) -> int | None:
+    """Return who has written to ``connection``, by the pid that it has for us."""
+    size = 3 * 4
+    said, about, _, _ = connection.recvmsg(16, socket.CMSG_SPACE(size))
+    for level, kind, data in about:
+        if said and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return int.from_bytes(data[:4], sys.byteorder)
+    return None
+
+
+def _be_first(task: dict[str, Any], output: int, status: int, shepherd: socket.socket) -> None:
+    """Start the command and wait for it, as the first process of its space. Returns never."""
     try:
         os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        _close_all_but(output, status, shepherd.fileno())
         # Should the shepherd be killed, nothing may go on that nobody sees.
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != ours:
+        cage.prctl(cage.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if shepherd.recv(2) != b"go":
             os._exit(_NOT_RUNNABLE)
+        cage.private_view(**task["user"]["view"])
+        pid = os.fork()
+        if pid == 0:
+            _become_command(task, output, 1, shepherd)
+        shepherd.close()
+        os.close(output)
+        ended, code = 0, 0
+        while ended != pid:
+            ended, code = os.waitpid(-1, 0)
+        os.write(status, str(code).encode())
+    except OSError as exc:
+        os.write(output, f"headroom: the command cannot be kept apart: {exc}\n".encode())
+        os.write(status, str(_NOT_RUNNABLE << 8).encode())
+    finally:
+        os._exit(0)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Let go of what is the shepherd's: its lock above all."""
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if fd > 2 and fd not in kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def _become_command(
+    task: dict[str, Any], output: int, parent: int, told: socket.socket | None = None
+) -> None:
+    """Become the command, in this process. Returns never."""
+    try:
+        os.setpgid(0, 0)
         _join(task["cgroups"])
         os.dup2(output, 1)
         os.dup2(output, 2)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        for number in (*_ENDING, signal.SIGPIPE):
+        for number in (*_ENDING, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        if told is not None:
+            told.sendall(b"up")
+        if task.get("user"):
+            cage.become(task["user"])
+        else:
+            cage.no_new_privileges()
+        # After the user has changed, which would take it back.
+        cage.prctl(cage.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(_NOT_RUNNABLE)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         os.chdir(task["cwd"])
         _execute(task["command"], task["env"])
+    except Exception as exc:
+        os.write(2, f"headroom: the command cannot be started: {exc}\n".encode())
     finally:
         os._exit(_NOT_RUNNABLE)
 
@@ -258,8 +486,13 @@ def _join(cgroups: list[str]) -> None:
             os.write(2, f"headroom: no limits of {path}: {exc.strerror}\n".encode())
 
 
-def _claim_start() -> bool:
-    """Make the mark that lets the command start; return whether it was not there yet."""
+def _claim_start(until: float | None) -> bool:
+    """Make the mark that lets the command start; return whether it was not there yet.
+
+    A shepherd that comes up after its time leaves it to one that the server has confirmed.
+    """
+    if until is not None and boottime() >= until:
+        return False
     try:
         mark = os.open("started", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -271,11 +504,14 @@ def _claim_start() -> bool:
     return True
 
 
+# --- Its folder -----------------------------------------------------------------------------------
+
+
 def _control() -> int:
     """Open the FIFO, also for writing: so that it is never at its end."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo("control", 0o600)
-    return os.open("control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open("control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _read(fd: int) -> bytes:
@@ -298,23 +534,17 @@ def _reap(pid: int) -> int | None:
             return None
 
 
-def _kill_children() -> None:
-    """Kill whatever the command has left behind: it is ours since its parents are gone."""
-    ours = os.getpid()
+def _reap_all() -> None:
+    """Wait for whatever the command has left behind: it is ours since its parents are gone."""
     while True:
-        for pid in _children(ours):
-            _kill(pid, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(w) for w in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+        if ended == 0:
+            # They were killed; who was born meanwhile was not.
+            Holding([], keeper=os.getpid()).kill()
+            time.sleep(0.002)
 
 
 def _members(group: int) -> list[int]:
@@ -338,16 +568,18 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _kill(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
 def _append(name: str) -> int:
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(name, flags, 0o600)
+    except OSError:
+        # Somebody who has our user has put something else there.
+        _clear(name)
+        return os.open(name, flags, 0o600)
 
 
 def _write_what_fits(fd: int, said: bytes) -> int:
@@ -364,17 +596,33 @@ def _note(name: str) -> None:
 
 
 def _remove(name: str) -> None:
-    Path(name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        Path(name).unlink(missing_ok=True)
+
+
+def _clear(name: str) -> None:
+    """Remove what stands in the way, of whatever kind it is."""
+    path = Path(name)
+    if path.is_dir() and not path.is_symlink():
+        import shutil  # rarely needed, and slow to load
+
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_exit(ended: dict[str, Any]) -> None:
     """Write down how it ended, however long the disk takes: nobody else knows it."""
     while True:
         try:
-            with Path("exit.json.new").open("w") as file:
+            _clear("exit.json.new")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open("exit.json.new", flags, 0o600), "w") as file:
                 json.dump(ended, file)
                 file.flush()
                 os.fsync(file.fileno())
+            if not Path("exit.json").is_file() or Path("exit.json").is_symlink():
+                _clear("exit.json")
             Path("exit.json.new").replace("exit.json")
             _sync_folder()
             return
@@ -391,4 +639,6 @@ def _sync_folder() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if sys.argv[1] == "--probe":
+        sys.exit(probe())
+    sys.exit(sweep(sys.argv[2]) if sys.argv[1] == "--sweep" else main(sys.argv[1]))

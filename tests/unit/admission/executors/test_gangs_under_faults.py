@@ -44,7 +44,7 @@ class Shepherds(Launcher):
         #: those of this runner's life: a new one does not know them
         self.mine: set[Path] = set()
 
-    def launch(self, attempt: str, task: Task, folder: Folder) -> None:
+    def launch(self, attempt: str, task: Task, folder: Folder, until: float | None = None) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         self.coming.append((attempt, folder))
         self.mine.add(folder.path)

@@ -38,6 +38,7 @@ class Server:
         self.looks = 0
         self.posts = 0
         self.is_away = False
+        self.fence_s: float | None = None
 
     def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders:
         self.looks += 1
@@ -52,7 +53,9 @@ class Server:
     def _answer(self) -> WorkOrders:
         if self.is_away:
             raise Unavailable("away", retry_after_s=1.0)
-        return WorkOrders(now=time.time(), orders=self.orders, poll_s=2.0, report_s=30.0)
+        return WorkOrders(
+            now=time.time(), orders=self.orders, poll_s=2.0, report_s=30.0, fence_s=self.fence_s
+        )
 
     def wants(self, wanted: Wanted, **given: Any) -> None:
         self.orders = [Order(attempt=KEY, node="n1", wanted=wanted, **given)]
@@ -308,3 +311,127 @@ def test_an_order_for_another_node_is_not_obeyed(machine: Machine) -> None:
 def test_two_runners_do_not_share_a_folder(machine: Machine) -> None:
     with pytest.raises(BookError, match="another process runs jobs"):
         machine._open()
+
+
+# --- The server is away ---------------------------------------------------------------------------
+
+_TICKS = "i=0; while :; do i=$((i+1)); echo $i > at.new; mv at.new at; sleep 0.02; done"
+
+
+def test_a_job_of_which_the_server_is_not_heard_stands_still_and_goes_on_when_it_is(
+    machine: Machine,
+) -> None:
+    machine.server.fence_s = 3.0
+    machine.start(_TICKS)
+    machine.until("running")
+    machine.server.is_away = True
+    end = time.monotonic() + _LIMIT_S
+    # The runner may do as it likes, or nothing: it is the shepherd who stops the job.
+    while not machine.file("fenced").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    machine.server.is_away = False
+    assert "the server was not heard" in machine.until("paused").text
+    assert machine.until("running").text == ""
+
+
+def test_a_job_that_was_given_to_others_meanwhile_never_goes_on(machine: Machine) -> None:
+    machine.server.fence_s = 3.0
+    machine.start("trap 'touch went-on; exit 0' TERM; " + _TICKS)
+    machine.until("running")
+    end = time.monotonic() + _LIMIT_S
+    while not machine.file("fenced").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    machine.server.wants(Wanted.STOP)
+    report = machine.until("ended")
+    assert (report.outcome, report.exit_code) == ("stopped", 128 + signal.SIGKILL)
+    assert not machine.file("work/went-on").exists()
+
+
+def test_what_an_earlier_life_was_to_start_waits_until_the_server_says_so_again(
+    machine: Machine,
+) -> None:
+    machine.server.wants(Wanted.CLAIM, task=task("touch it-ran"))
+    machine.runner.round()
+    machine.server.wants(Wanted.RUN)
+    assert machine.runner._book.start(KEY)
+    machine.restart()
+    machine.server.is_away = True
+    for _ in range(5):
+        machine.runner.round()
+        time.sleep(0.02)
+    assert not machine.file("started").exists()
+    machine.server.is_away = False
+    machine.server.wants(Wanted.STOP, why="given to another machine")
+    machine.runner.round()
+    report = machine.until("ended")
+    assert (report.outcome, report.text) == ("never_started", "given to another machine")
+    assert not machine.file("work/it-ran").exists()
+
+
+# --- What a job puts in the way -------------------------------------------------------------------
+
+_IN_THE_WAY = {
+    "a pipe as status": 'mkfifo "$HEADROOM_STATUS"',
+    "a folder as status": 'mkdir "$HEADROOM_STATUS"',
+    "a link as status": 'ln -s /dev/zero "$HEADROOM_STATUS"',
+    "garbage as end": "echo nonsense > ../exit.json",
+    "a folder as end": "mkdir ../exit.json",
+    "a pipe as end": "mkfifo ../exit.json",
+    "a false end": 'echo \'{"exit_code":0,"stopped":false,"timed_out":false,"ended_at":1}\''
+    " > ../exit.json",
+    "a pipe as log": "rm -f ../log; mkfifo ../log",
+    "a folder as directives": "rm -f ../directives.json; mkdir -p ../directives.json/x",
+    "a folder as control": "rm ../control; mkdir ../control",
+    "a file as control": "rm ../control; echo > ../control",
+}
+
+
+@pytest.mark.parametrize("kind", _IN_THE_WAY)
+def test_what_a_job_puts_in_the_way_is_its_own_trouble_alone(machine: Machine, kind: str) -> None:
+    """Where jobs have no user of their own they reach the shepherd's files, too."""
+    machine.start(f"{_IN_THE_WAY[kind]}; touch in-the-way; while [ ! -e go ]; do sleep 0.02; done")
+    machine.until("running")
+    end = time.monotonic() + _LIMIT_S
+    while not machine.file("work/in-the-way").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    other = Order(attempt="other/run/1", node="n1", wanted=Wanted.CLAIM, task=task("exit 0"))
+    signals = [SignalOrder(seq=1, kind=SignalKind.CHECKPOINT)]
+    run = Order(attempt=KEY, node="n1", wanted=Wanted.RUN, signals=signals)
+    machine.server.orders = [run, other]
+    machine.runner.round()
+    machine.server.orders = [run, Order(attempt="other/run/1", node="n1", wanted=Wanted.RUN)]
+    while (report := machine.server.reports.get("other/run/1")) is None or report.state != "ended":
+        assert time.monotonic() < end
+        machine.runner.round()
+        time.sleep(0.02)
+    assert report.exit_code == 0
+    assert machine.server.reports[KEY].state == "running"
+    machine.file("work/go").touch()
+    assert machine.until("ended").exit_code == 0
+
+
+def test_jobs_of_a_second_project_wait_where_all_have_one_user(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    orders = [
+        Order(attempt=f"{project}/run/1", node="n1", wanted=Wanted.CLAIM,
+              task=task("exit 0", project=project))
+        for project in ("vision", "speech")
+    ]  # fmt: skip
+    machine.server.orders = orders
+    machine.runner.round()
+    machine.runner.round()
+    first, second = (machine.server.reports[order.attempt] for order in orders)
+    assert first.state == "claimed"
+    assert (second.state, second.outcome) == ("ended", "never_started")
+    assert "jobs of another project run here" in second.text
+    machine.runner.close()
+
+
+def test_the_books_of_a_machine_are_for_nobody_else(machine: Machine) -> None:
+    machine.start("exit 0")
+    machine.until("ended")
+    for name in ("book.sqlite", "book.sqlite-wal", "attempts/00000001/task.json"):
+        assert (machine.folder / name).stat().st_mode & 0o077 == 0

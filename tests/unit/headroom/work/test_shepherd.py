@@ -215,3 +215,121 @@ def test_a_log_stays_within_its_size_and_keeps_the_end(herd: Herd) -> None:
     tail = herd.folder.log_tail()
     assert tail.endswith("line 3000\n")
     assert len(tail) <= 4096
+
+
+# --- The fence ------------------------------------------------------------------------------------
+
+_TICKS = "echo ready; i=0; while :; do i=$((i+1)); echo $i > at.new; mv at.new at; sleep 0.02; done"
+
+
+def confirm(herd: Herd, for_s: float) -> None:
+    """Say what the runner says when the server was heard."""
+    assert herd.folder.tell(f"until {shepherd.boottime() + for_s}")
+
+
+def at(herd: Herd) -> str:
+    return (herd.folder.work / "at").read_text()
+
+
+def test_a_command_stands_still_once_its_time_is_up_and_goes_on_when_it_has_more(
+    herd: Herd,
+) -> None:
+    process = herd.begin(_TICKS, frozen_s=60)
+    confirm(herd, 0.2)
+    until(lambda: herd.folder.marks().is_fenced)
+    time.sleep(0.1)
+    stands_at = at(herd)
+    time.sleep(0.3)
+    assert at(herd) == stands_at
+    # One that comes too late does not count.
+    confirm(herd, -1)
+    time.sleep(0.2)
+    assert at(herd) == stands_at
+    confirm(herd, 60)
+    until(lambda: at(herd) != stands_at)
+    assert not herd.folder.marks().is_fenced
+    herd.folder.tell("stop")
+    process.wait(_LIMIT_S)
+    marks = herd.folder.marks()
+    assert marks.exit is not None
+    assert (marks.exit.stopped, marks.exit.lost) == (True, False)
+
+
+def test_what_stands_still_is_ended_without_a_line_more(herd: Herd) -> None:
+    script = "trap 'echo went on; exit 0' TERM; " + _TICKS
+    process = herd.begin(script, frozen_s=60)
+    confirm(herd, 0.1)
+    until(lambda: herd.folder.marks().is_fenced)
+    herd.folder.tell("stop")
+    process.wait(_LIMIT_S)
+    marks = herd.folder.marks()
+    assert marks.exit is not None
+    assert (marks.exit.stopped, marks.exit.exit_code) == (True, 128 + signal.SIGKILL)
+    assert "went on" not in herd.folder.log_tail()
+
+
+def test_what_stands_still_for_too_long_is_ended_as_lost(herd: Herd) -> None:
+    process = herd.begin(_TICKS, frozen_s=0.3)
+    confirm(herd, 0.1)
+    process.wait(_LIMIT_S)
+    marks = herd.folder.marks()
+    assert marks.exit is not None
+    assert marks.exit.lost
+    assert "the server was not heard" in marks.exit.why
+
+
+def test_whoever_is_told_to_end_has_no_longer_than_its_time(herd: Herd) -> None:
+    script = "trap '' TERM; " + _TICKS
+    process = herd.begin(script, frozen_s=60, grace_s=600)
+    confirm(herd, 0.3)
+    herd.folder.tell("stop")
+    process.wait(_LIMIT_S)
+    marks = herd.folder.marks()
+    assert marks.exit is not None
+    assert (marks.exit.stopped, marks.exit.exit_code) == (True, 128 + signal.SIGKILL)
+
+
+def test_a_shepherd_that_comes_up_after_its_time_starts_nothing(herd: Herd) -> None:
+    marks = herd.run("touch it-ran", until=shepherd.boottime() - 0.1, frozen_s=60)
+    assert (marks.started_at, marks.exit) == (None, None)
+    assert not (herd.folder.work / "it-ran").exists()
+
+
+def test_all_of_a_command_stands_still_also_what_has_left_its_group(herd: Herd) -> None:
+    script = f"setsid sh -c '{_TICKS}' & echo ready; exec sleep 60"
+    herd.begin(script, frozen_s=60)
+    until((herd.folder.work / "at").exists)
+    confirm(herd, 0.1)
+    until(lambda: herd.folder.marks().is_fenced)
+    time.sleep(0.1)
+    stands_at = at(herd)
+    time.sleep(0.2)
+    assert at(herd) == stands_at
+    herd.folder.tell("stop")
+
+
+# --- What lies in the way -------------------------------------------------------------------------
+
+
+def test_an_end_is_written_down_whatever_the_command_has_put_there(herd: Herd) -> None:
+    script = "mkdir -p ../exit.json/a ../exit.json.new/b; mkfifo ../log.1; exit 5"
+    marks = herd.run(script)
+    assert marks.exit is not None
+    assert marks.exit.exit_code == 5
+
+
+def test_a_flood_of_output_does_not_drown_a_stop(herd: Herd) -> None:
+    process = herd.begin("echo ready; exec yes", log_bytes=8000)
+    herd.folder.tell("stop")
+    process.wait(_LIMIT_S)
+    marks = herd.folder.marks()
+    assert marks.exit is not None
+    assert marks.exit.stopped
+
+
+def test_a_folder_that_grows_too_large_ends_the_command(herd: Herd) -> None:
+    disk = {"folders": [str(herd.folder.work)], "bytes": 1_000_000, "files": 1000}
+    marks = herd.run("head -c 5000000 /dev/zero > big; exec sleep 60", disk=disk)
+    assert marks.exit is not None
+    assert marks.exit.why == "its folder has grown over 0.001 GB"
+    assert marks.exit.exit_code == 128 + signal.SIGKILL
