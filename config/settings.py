@@ -307,8 +307,9 @@ LIMITS_VALID_FOR_S = env.decimal("LIMITS_VALID_FOR_S", 120.0, at_least=10)
 
 #: All nodes of a gang have to claim it within this time, or it is withdrawn, s.
 WORK_GATHER_S = env.decimal("WORK_GATHER_S", 30.0, at_least=1)
-#: A machine that runs a part of a gang and is silent for longer than this is given up, s.
-WORK_LEASE_S = env.decimal("WORK_LEASE_S", 300.0, at_least=5)
+#: A machine that runs a part of a gang and is silent for longer than this is given up, s. For half
+#: of it a machine that hears nothing runs on.
+WORK_LEASE_S = env.decimal("WORK_LEASE_S", 300.0, at_least=20)
 #: How often machines ask for work, and report though they have none, s.
 WORK_POLL_S = env.decimal("WORK_POLL_S", 2.0, at_least=0.1)
 WORK_REPORT_S = env.decimal("WORK_REPORT_S", 30.0, at_least=1)

@@ -194,6 +194,7 @@ def _answer(orders: list[Order], now: float) -> WorkOrders:
         orders=orders[:MAX_ORDERS],
         poll_s=settings.WORK_POLL_S,
         report_s=settings.WORK_REPORT_S,
+        fence_s=runners.fence_s(settings.WORK_LEASE_S),
     )
 
 
@@ -290,4 +291,6 @@ def _task(row: NodeOrder, nodes: Sequence[str]) -> Task:
         power_cap_w=row.gang.power_cap_w,
         walltime_s=work["walltime_s"],
         grace_s=work["grace_s"],
+        # What was handed over by an older version does not say.
+        project=work.get("project", ""),
     )

@@ -14,6 +14,7 @@ from django.conf import settings
 
 from admission.executors.exchange import nodes_of
 from admission.executors.models import NodeOrder
+from admission.executors.runners import fence_s
 from telemetry.ways_in.requests import agent_of
 from telemetry.ways_in.short_way import Environ, ShortWay
 
@@ -64,8 +65,9 @@ class WorkGate(ShortWay):
         names = parse_qs(environ.get("QUERY_STRING", "")).get("node", [])
         if not _busy.nodes().isdisjoint(node.node_id for _, node in nodes_of(scope, names)):
             return None
-        return b'{"now":%.6f,"orders":[],"poll_s":%g,"report_s":%g}' % (
+        return b'{"now":%.6f,"orders":[],"poll_s":%g,"report_s":%g,"fence_s":%g}' % (
             time.time(),
             settings.WORK_POLL_S,
             settings.WORK_REPORT_S,
+            fence_s(settings.WORK_LEASE_S),
         )

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 #: What is handed over. To read whole rows costs more than to write what follows from them.
 _FIELDS = (
     "key", "executor", "number", "placement", "phase__name", "phase__index", "phase__job__name",
-    "phase__job__priority", "phase__job__spec",
+    "phase__job__priority", "phase__job__spec", "phase__job__project__name",
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def hand_over(attempts: Sequence[Attempt], now: float) -> int:
     )
     fleet = snapshot.current()
     by_executor: dict[str, list[Attempt]] = {}
-    for row in rows.select_related("phase__job").only(*_FIELDS):
+    for row in rows.select_related("phase__job__project").only(*_FIELDS):
         by_executor.setdefault(row.executor, []).append(row)
     return sum(_hand_over(name, mine, fleet, now) for name, mine in by_executor.items())
 
@@ -65,6 +65,7 @@ def work_of(attempt: Attempt) -> Work:
         walltime_s=spec.get("walltime_s"),
         priority=phase.job.priority,
         comment=f"headroom {attempt.key}",
+        project=phase.job.project.name,
     )
 
 

@@ -108,6 +108,8 @@ class Runner(models.Model):
     store = models.CharField(max_length=64)
     version = models.CharField(max_length=50, blank=True)
     seen_at = models.DateTimeField()
+    #: how long we had listened in all by then, s: see Hearing
+    heard_s = models.FloatField(default=0)
 
     class Meta:
         constraints = [
@@ -119,17 +121,22 @@ class Runner(models.Model):
 
 
 class Hearing(models.Model):
-    """One row: since when machines have been heard without a gap.
+    """One row: for how long machines were listened to, by a clock that only we move on.
 
-    A machine is given up for its silence only where others, or the server, are not the cause.
+    It goes on with each look, by the time that has passed since the one before, and stands still
+    while nobody looks: a clock that is set changes nothing, nor does the time in which we were
+    away. A machine is given up for its silence only where others, or the server, are not the cause.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
-    since = models.DateTimeField()
+    listened_s = models.FloatField(default=0, help_text="In all, s")
+    since_s = models.FloatField(default=0, help_text="When we last began to listen, by listened_s")
     looked_at = models.DateTimeField()
+    looked_s = models.FloatField(default=0, help_text="The same, by the uptime of that machine, s")
+    boot_id = models.CharField(max_length=64, blank=True, help_text="Of the machine that looked")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="executors_hearing_one_row")]
 
     def __str__(self) -> str:
-        return f"since {self.since:%Y-%m-%d %H:%M:%S}"
+        return f"{self.listened_s:g} s"

@@ -42,6 +42,8 @@ class Work:
     grace_s: float = 30.0
     priority: int = 0
     comment: str = ""
+    #: whose it is: machines keep jobs of several projects apart
+    project: str = ""
 
 
 @dataclass(frozen=True)

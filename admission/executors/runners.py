@@ -1,64 +1,111 @@
-"""The machines that run jobs: who was heard, and who has fallen silent."""
+"""The machines that run jobs: who was heard, and who has fallen silent.
+
+A machine has its work for as long as it is heard, and may go on for half of ``WORK_LEASE_S`` from
+when it last asked (:func:`fence_s`): then it stops what it runs by itself. Only after all of the
+lease is it given up, so that the work never runs twice at a time. What lies between the two covers
+what makes the server's count too long: how rarely a report is written down, and how rarely a worker
+looks. The rest is for clocks that drift and for a machine that is slow to stop.
+"""
 
 from __future__ import annotations
 
+import functools
+import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from django.conf import settings
-from django.db.models import Max
+from django.db.models import Max, Subquery
 
 from admission.executors.models import Gang, Hearing, NodeOrder, Runner
 from telemetry.directory import KnownNode
 
-__all__ = ["Heard", "forget", "hearing_since", "is_silent", "ready_nodes", "seen", "silent"]
+__all__ = [
+    "Ears",
+    "Uptime",
+    "fence_s",
+    "forget",
+    "gap_s",
+    "is_silent",
+    "listen",
+    "ready_nodes",
+    "seen",
+    "silent",
+    "uptime",
+]
 
+#: For how much of the lease a machine runs on without having been heard.
+FENCE_SHARE = 0.5
 #: A report within this share of the lease need not be written down: it would cost more than it
 #: tells.
 _WRITE_AT = 0.1
 #: Nobody at all was heard for this share of the lease: it is our own ears.
 _DEAF_AT = 0.2
-#: A look at the clock that comes later than this has not been looking, s.
-_GAP_S = 30.0
+#: A look that comes later than this share of the lease, or than this, has not been looking, s.
+_GAP_SHARE, _SHORTEST_GAP_S = 0.1, 5.0
 
 
 @dataclass(frozen=True)
-class Heard:
-    """When the machine that holds a claim was last heard; Unix s. None: never."""
+class Uptime:
+    """How long the machine of a worker is up, suspended or not, s. ``boot_id`` tells which one."""
 
-    seen_at: float | None
-    claimed_at: float
+    boot_id: str
+    s: float
 
 
-def is_silent(heard: Heard, hearing: float | None, now: float, lease_s: float) -> bool:
-    """Say whether the machine is to be given up. Pure.
+@dataclass(frozen=True)
+class Ears:
+    """How long we have listened in all, and when we last began to; s, by our own clock."""
 
-    ``hearing``: since when we can hear, without a gap; None: we cannot now. The silence in which
-    the server itself was away does not count.
+    listened_s: float = 0.0
+    since_s: float = 0.0
+
+
+def fence_s(lease_s: float) -> float:
+    """Return for how long a machine may run what it was told to, from when it asked, s. Pure."""
+    return FENCE_SHARE * lease_s
+
+
+def gap_s(lease_s: float) -> float:
+    """Return after how long without a look we count as having been away, s. Pure."""
+    return max(_GAP_SHARE * lease_s, _SHORTEST_GAP_S)
+
+
+def listen(ears: Ears, passed_s: float | None, heard_s: float | None, lease_s: float) -> Ears:
+    """Return ``ears`` after a look, ``passed_s`` after the one before it (None: unknown). Pure.
+
+    Who has been away begins anew: every machine has a whole lease from then on. ``heard_s`` is when
+    anybody was heard last. While nobody is, either all machines are silent at once or nothing
+    reaches us. The second is likelier, so leases stand still for ten times as long.
     """
-    if hearing is None:
-        return False
-    # What was heard at a time that is still to come was heard before the clock was set back.
-    heard_at = [at for at in (heard.seen_at or 0.0, heard.claimed_at) if at <= now]
-    return now - max(*heard_at, hearing, 0.0) > lease_s
+    if passed_s is None or not 0.0 <= passed_s <= gap_s(lease_s):
+        return Ears(ears.listened_s, ears.listened_s)
+    listened_s = ears.listened_s + passed_s
+    silence_s = 0.0 if heard_s is None else listened_s - heard_s
+    is_deaf = _DEAF_AT * lease_s < silence_s <= 10 * lease_s
+    return Ears(listened_s, listened_s if is_deaf else ears.since_s)
 
 
-def hearing_since(
-    since: float, looked_at: float, newest: float | None, now: float, lease_s: float
-) -> float | None:
-    """Return since when we can hear, as :func:`is_silent` wants it; None: not at ``now``. Pure.
+def is_silent(ears: Ears, heard_s: float | None, lease_s: float) -> bool:
+    """Say whether a machine is to be given up. Pure. ``heard_s``: None where it never was."""
+    return ears.listened_s - max(heard_s or 0.0, ears.since_s) > lease_s
 
-    ``newest`` is when anybody was heard last. While nobody is, either all machines are silent at
-    once or nothing reaches us. The second is likelier, so leases stand still for ten times as long.
-    """
-    if not 0 <= now - looked_at <= _GAP_S:
-        # We were away, or the clock was set: nobody's silence is known.
-        return now
-    deaf_after_s = _DEAF_AT * lease_s
-    if newest is None or now - newest <= deaf_after_s or now - newest > 10 * lease_s:
-        return since
-    return None
+
+def uptime() -> Uptime:
+    """Return the uptime of this machine. Setting its clock does not change it."""
+    return Uptime(_boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+@functools.cache
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # Then only the looks of one process are compared.
+        return uuid.uuid4().hex
 
 
 def seen(
@@ -69,26 +116,39 @@ def seen(
     version: str,
     at: datetime,
 ) -> None:
-    """Write down that the machine with ``store`` was heard. One query, and one where it is due."""
+    """Write down that the machine with ``store`` was heard. One query, and two where it is due."""
     ids = [node.node_id for _, node in nodes]
-    due = at - timedelta(seconds=_WRITE_AT * settings.WORK_LEASE_S)
-    fresh = set(
-        Runner.objects.filter(node_id__in=ids, store=store, seen_at__gt=due).values_list(
-            "node_id", flat=True
-        )
+    seldom_s = _WRITE_AT * settings.WORK_LEASE_S
+    lately = Runner.objects.filter(
+        node_id__in=ids,
+        store=store,
+        heard_s__gte=Subquery(Hearing.objects.values("listened_s")[:1]) - seldom_s,
+        # Of a clock that was set back nothing can be said.
+        seen_at__gt=at - timedelta(seconds=seldom_s),
+        seen_at__lte=at,
     )
+    fresh = set(lately.values_list("node_id", flat=True))
+    due = [(name, node) for name, node in nodes if node.node_id not in fresh]
+    if not due:
+        return
+    heard_s = Hearing.objects.values_list("listened_s", flat=True).first() or 0.0
     rows = [
         Runner(
-            node_id=node.node_id, node=name, agent=agent, store=store, version=version, seen_at=at
+            node_id=node.node_id,
+            node=name,
+            agent=agent,
+            store=store,
+            version=version,
+            seen_at=at,
+            heard_s=heard_s,
         )
-        for name, node in nodes
-        if node.node_id not in fresh
+        for name, node in due
     ]
     Runner.objects.bulk_create(
         rows,
         update_conflicts=True,
         unique_fields=["node_id", "store"],
-        update_fields=["node", "agent", "version", "seen_at"],
+        update_fields=["node", "agent", "version", "seen_at", "heard_s"],
     )
 
 
@@ -106,44 +166,51 @@ def _lately_s() -> float:
 
 def silent(now: float, lease_s: float, *, executor: str) -> frozenset[int]:
     """Return the orders whose machines are to be given up. A few queries."""
-    hearing = _follow_hearing(now, lease_s)
+    ears = _follow_hearing(now, lease_s)
+    if ears.listened_s - ears.since_s <= lease_s:
+        return frozenset()
     started = NodeOrder.objects.filter(
-        gang__executor=executor,
-        gang__state__in=[Gang.State.GO, Gang.State.STOPPING],
-        claimed_at__lt=datetime.fromtimestamp(now - lease_s, UTC),
+        gang__executor=executor, gang__state__in=[Gang.State.GO, Gang.State.STOPPING]
     ).exclude(state=NodeOrder.State.ENDED)
-    claims = list(started.values_list("pk", "node_id", "store", "claimed_at"))
-    rows = Runner.objects.filter(node_id__in={node for _, node, _, _ in claims})
-    heard = {(row.node_id, row.store): row.seen_at.timestamp() for row in rows}
+    claims = list(started.values_list("pk", "node_id", "store"))
+    rows = Runner.objects.filter(node_id__in={node for _, node, _ in claims})
+    heard = {(row.node_id, row.store): row.heard_s for row in rows}
     return frozenset(
         pk
-        for pk, node, store, claimed_at in claims
-        if claimed_at
-        and is_silent(
-            Heard(heard.get((node, store)), claimed_at.timestamp()), hearing, now, lease_s
-        )
+        for pk, node, store in claims
+        if store and is_silent(ears, heard.get((node, store)), lease_s)
     )
 
 
-def _follow_hearing(now: float, lease_s: float) -> float | None:
-    """Bring the row of :class:`Hearing` to ``now``; return since when we can hear."""
-    at = datetime.fromtimestamp(now, UTC)
-    newest = Runner.objects.aggregate(newest=Max("seen_at"))["newest"]
+def _follow_hearing(now: float, lease_s: float) -> Ears:
+    """Bring the row of :class:`Hearing` to this moment, and return it."""
+    at, up = datetime.fromtimestamp(now, UTC), uptime()
     row = Hearing.objects.filter(pk=1).first()
     if row is None:
-        Hearing.objects.create(pk=1, since=at, looked_at=at)
-        return now
-    hearing = hearing_since(
-        row.since.timestamp(),
-        row.looked_at.timestamp(),
-        newest.timestamp() if newest else None,
-        now,
-        lease_s,
+        Hearing.objects.create(pk=1, looked_at=at, looked_s=up.s, boot_id=up.boot_id)
+        return Ears()
+    newest = Runner.objects.aggregate(newest=Max("heard_s"))["newest"]
+    ears = Ears(row.listened_s, row.since_s)
+    ears = listen(ears, _passed_s(row, at, up), newest, lease_s)
+    Hearing.objects.filter(pk=1).update(
+        listened_s=ears.listened_s,
+        since_s=ears.since_s,
+        looked_at=at,
+        looked_s=up.s,
+        boot_id=up.boot_id,
     )
-    # While we are deaf it moves along, so that hearing begins anew when somebody is heard.
-    since = at if hearing is None else datetime.fromtimestamp(hearing, UTC)
-    Hearing.objects.filter(pk=1).update(since=since, looked_at=at)
-    return hearing
+    return ears
+
+
+def _passed_s(row: Hearing, at: datetime, up: Uptime) -> float | None:
+    """Return the time since the last look, s; None where it was too long ago, as far as we know.
+
+    Between workers on two machines there is no clock to go by: then none has passed for sure.
+    """
+    if row.boot_id == up.boot_id:
+        return up.s - row.looked_s
+    is_late = abs(at - row.looked_at) > timedelta(seconds=_SHORTEST_GAP_S)
+    return None if is_late else 0.0
 
 
 def forget(now: float, after_s: float) -> int:

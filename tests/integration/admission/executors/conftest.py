@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from django.test import Client as HttpClient
 
-from admission.executors import exchange, handing, reconciliation
+from admission.executors import exchange, handing, reconciliation, runners
 from admission.executors.mailbox import moment
-from admission.executors.models import Gang
+from admission.executors.models import Gang, Hearing, Runner
 from admission.executors.reconciliation import Reconciled
 from admission.jobs.models import Attempt, Job, Phase
 from fleet import snapshot
@@ -95,6 +95,8 @@ class Scene:
     fleet: SmallFleet
     machines: list[Machine]
     now: float = field(default_factory=time.time)
+    #: of the machine that the worker is on
+    uptime_s: float = 1000.0
 
     def attempt(
         self,
@@ -144,7 +146,16 @@ class Scene:
 
     def reconcile(self, after_s: float = 0.0) -> Reconciled:
         self.now = max(self.now + after_s, time.time())
+        self.uptime_s += after_s
         return reconciliation.reconcile(self.now)
+
+    def listen(self, for_s: float, *, hears: str = "") -> None:
+        """Go on for so long, with looks often enough; ``hears`` names who speaks meanwhile."""
+        for _ in range(round(for_s / 5)):
+            if hears:
+                heard_s = Hearing.objects.get().listened_s
+                Runner.objects.filter(node=hears).update(seen_at=self.at, heard_s=heard_s)
+            self.reconcile(5.0)
 
     @property
     def at(self) -> datetime:
@@ -158,5 +169,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(fleet: SmallFleet) -> Scene:
-    return Scene(fleet, [Machine(fleet.token, node) for node in NODES])
+def scene(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene(fleet, [Machine(fleet.token, node) for node in NODES])
+    monkeypatch.setattr(runners, "uptime", lambda: runners.Uptime("here", made.uptime_s))
+    return made

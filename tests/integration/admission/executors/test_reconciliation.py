@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from admission.executors import handing
-from admission.executors.models import Gang, Runner
+from admission.executors import handing, runners
+from admission.executors.models import Gang, Hearing, Runner
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.jobs import progress
@@ -116,15 +116,11 @@ def test_a_machine_that_falls_silent_is_given_up_and_the_gang_queued_again(
 ) -> None:
     settings.WORK_LEASE_S = 60
     attempt = scene.running(restart={"tolerance": "disruption"})
-    Runner.objects.filter(node=NODES[1]).update(seen_at=scene.at - timedelta(days=1))
     gangs = Gang.objects.filter(key=attempt.key)
-    gangs.get().orders.update(claimed_at=scene.at - timedelta(days=1))
     # Somebody is heard all the while, so it is not our ears.
-    step_s = settings.WORK_LEASE_S / 4
-    for _ in range(5):
-        next_at = scene.at + timedelta(seconds=step_s)
-        Runner.objects.filter(node=NODES[0]).update(seen_at=next_at)
-        scene.reconcile(step_s)
+    scene.listen(60, hears=NODES[0])
+    assert gangs.get().state == "go"
+    scene.listen(10, hears=NODES[0])
     assert gangs.get().state == "stopping"
     assert scene.machines[0].wanted() == {attempt.key: "stop"}
     scene.machines[0].obey()
@@ -143,18 +139,60 @@ def test_silence_of_everybody_is_not_taken_for_their_end(
 ) -> None:
     settings.WORK_LEASE_S = 60
     attempt = scene.running()
-    for _ in range(8):
-        scene.reconcile(settings.WORK_LEASE_S / 4)
+    scene.listen(120)
     assert scene.gang(attempt).state == "go"
 
 
 def test_a_server_that_was_away_gives_machines_time_to_be_heard(
     scene: Scene, settings: LazySettings
 ) -> None:
+    settings.WORK_LEASE_S = 60
     attempt = scene.running()
-    scene.reconcile(10 * settings.WORK_LEASE_S)
-    Runner.objects.filter(node=NODES[0]).update(seen_at=scene.at)
-    scene.reconcile(1.0)
+    scene.listen(40, hears=NODES[0])
+    scene.reconcile(600)
+    scene.listen(60, hears=NODES[0])
+    assert scene.gang(attempt).state == "go"
+    scene.listen(10, hears=NODES[0])
+    assert scene.gang(attempt).state == "stopping"
+
+
+@pytest.mark.parametrize("step_s", [10_800, -10_800])
+def test_a_step_of_the_clock_costs_no_machine_its_work_nor_gives_one_more_time(
+    scene: Scene, settings: LazySettings, step_s: float
+) -> None:
+    settings.WORK_LEASE_S = 60
+    attempt = scene.running()
+    scene.listen(30, hears=NODES[0])
+    scene.now += step_s
+    scene.listen(30, hears=NODES[0])
+    assert scene.gang(attempt).state == "go"
+    scene.listen(10, hears=NODES[0])
+    assert scene.gang(attempt).state == "stopping"
+
+
+def test_what_is_heard_after_a_backward_step_of_the_clock_is_written_down(
+    scene: Scene, settings: LazySettings
+) -> None:
+    settings.WORK_LEASE_S = 60
+    attempt = scene.running()
+    Runner.objects.update(seen_at=scene.at + timedelta(hours=3))
+    for _ in range(20):
+        for machine in scene.machines:
+            machine.orders()
+        scene.reconcile(5.0)
+    assert scene.gang(attempt).state == "go"
+
+
+def test_looks_of_workers_on_other_machines_count_no_time_that_may_not_have_passed(
+    scene: Scene, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.WORK_LEASE_S = 60
+    attempt = scene.running()
+    for number in range(40):
+        up = runners.Uptime(f"machine {number}", 5.0)
+        monkeypatch.setattr(runners, "uptime", lambda up=up: up)
+        Runner.objects.filter(node=NODES[0]).update(heard_s=Hearing.objects.get().listened_s)
+        scene.reconcile(5.0)
     assert scene.gang(attempt).state == "go"
 
 
