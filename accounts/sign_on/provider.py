@@ -29,7 +29,9 @@ __all__ = ["Metadata", "Secrets", "ask", "discover", "end_session_url", "is_conf
 
 #: What the provider says of itself is asked for again after this long, s.
 _KEPT_S = 300
-_METADATA, _KEYS = "sign_on.metadata", "sign_on.keys"
+_METADATA, _KEYS, _AWAY = "sign_on.metadata", "sign_on.keys", "sign_on.away"
+#: One that did not answer is left alone for this long, s: whoever asks would hold a thread.
+_LEFT_ALONE_S = 5
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -64,7 +66,14 @@ def is_configured() -> bool:
 
 def discover() -> Metadata:
     """Return what the provider says of itself, at most five minutes old."""
-    return cast("Metadata", cache.get_or_set(_METADATA, _fetch_metadata, _KEPT_S))
+    away = cache.get(_AWAY)
+    if away is not None:
+        raise ProviderAwayError(away)
+    try:
+        return cast("Metadata", cache.get_or_set(_METADATA, _fetch_metadata, _KEPT_S))
+    except ProviderAwayError as error:
+        cache.set(_AWAY, error.detail, _LEFT_ALONE_S)
+        raise
 
 
 def ask(secrets: Secrets, back: str) -> str:

@@ -68,7 +68,9 @@ _PROBES = ("/readyz", "/metrics")
 #: What open pages ask again and again, and all viewers may share.
 _POLLED = ("/live/fleet", "/live/fleet/panel")
 #: Where passwords are hashed.
-_PASSWORDS = ("/login/", "/password/", "/admin/login/", "/admin/accounts/user/")
+_PASSWORDS = ("/login/", "/password/", "/account/link/", "/admin/login/", "/admin/accounts/user/")
+#: Where an identity provider is waited for.
+_PROVIDER = ("/login/sign-on/", "/login/callback/")
 
 
 class _Unread:
@@ -201,6 +203,8 @@ class Door:
         if request.path.startswith(_PROBES):
             return self._probes
         if request.method == "POST" and request.path.startswith(_PASSWORDS):
+            return self._sign_in
+        if request.path.startswith(_PROVIDER):
             return self._sign_in
         return self._pages
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
-from accounts import sessions
+from accounts.sessions.standing import standing
 from config.door import metrics
 from config.door.answers import Answer
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
@@ -102,7 +102,7 @@ class Viewers:
 
 def _standing(keys: list[str]) -> dict[str, Hashable]:
     close_old_connections()
-    return sessions.standing(keys)
+    return standing(keys)
 
 
 @dataclass(frozen=True, slots=True)

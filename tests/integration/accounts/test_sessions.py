@@ -12,6 +12,7 @@ from pytest_django import Settings
 from accounts.models import AuditEntry, Session, User
 from accounts.roles import Role
 from accounts.sessions.agents import in_words
+from accounts.sessions.standing import standing
 from accounts.tasks import forget_sessions
 from tests.builders.accounts import PASSWORD, client_of, make_user
 
@@ -186,3 +187,30 @@ def test_sessions_that_are_over_are_forgotten(settings: Settings) -> None:
 )
 def test_a_browser_is_told_in_words(header: str, words: str) -> None:
     assert in_words(header) == words
+
+
+class TestStanding:
+    """What the door takes for polls that it answers itself."""
+
+    def _stands(self, client: Client) -> bool:
+        return _key(client) in standing([_key(client)])
+
+    def test_a_session_stands_for_its_user_until_its_role_changes(self) -> None:
+        user = make_user()
+        client = _log_in(user)
+        before = standing([_key(client)])
+        assert before
+        User.objects.filter(pk=user.pk).update(role=Role.ADMIN)
+        assert standing([_key(client)]) != before
+
+    @pytest.mark.parametrize("column", ["started_at", "last_seen_at", "expire_date"])
+    def test_one_that_is_over_stands_for_nothing(self, column: str) -> None:
+        client = _log_in(make_user())
+        assert self._stands(client)
+        _move_back(column, hours=10_000)
+        assert not self._stands(client)
+
+    def test_nor_does_one_that_lacks_a_second_factor(self, settings: Settings) -> None:
+        client = _log_in(make_user())
+        settings.SECOND_FACTOR_ROLES = ["viewer"]
+        assert not self._stands(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -456,6 +457,18 @@ class TestProviderAway:
         assert response.status_code == 503
         assert b"cannot be reached" in response.content
         assert b"/login/" in response.content
+
+    def test_one_that_is_silent_is_not_asked_by_everybody(self, settings: Settings) -> None:
+        cache.clear()
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            settings.OIDC_ISSUER = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            settings.OIDC_CLIENT_ID, settings.OIDC_TIMEOUT_S = CLIENT_ID, 0.2
+            assert [Client().get("/login/sign-on/").status_code for _ in range(5)] == [503] * 5
+            silent.settimeout(0.2)
+            silent.accept()[0].close()
+            with pytest.raises(TimeoutError):
+                silent.accept()
+        cache.clear()
 
     def test_also_when_it_goes_in_the_midst(
         self, provider: IdentityProvider, settings: Settings

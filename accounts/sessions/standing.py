@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from importlib import import_module
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.utils import timezone
+
+from accounts.sessions.facts import Facts
 
 __all__ = ["standing"]
 
@@ -16,18 +18,13 @@ def standing(keys: Collection[str]) -> dict[str, Hashable]:
     """Return for each live session of ``keys`` what it stands for; two queries for all of them.
 
     While that stays the same, the session means the same user with the same rights. A session that
-    has ended, or belongs to nobody, is left out.
+    has ended, belongs to nobody, or lacks a second factor that it needs by now, is left out.
     """
-    from accounts.models import User
+    from accounts.models import Session, User
 
-    store = import_module(settings.SESSION_ENGINE).SessionStore
-    if not hasattr(store, "get_model_class"):
-        return {}  # sessions are not kept in the database
-    live = store.get_model_class().objects.filter(
-        session_key__in=keys, expire_date__gt=timezone.now()
-    )
-    found = [(row.session_key, row.get_decoded()) for row in live]
-    ids = {data[SESSION_KEY] for _, data in found if SESSION_KEY in data}
+    live = Session.objects.live(timezone.now()).filter(pk__in=keys)
+    found = {row.session_key: row.get_decoded() for row in live}
+    ids = {data[SESSION_KEY] for data in found.values() if SESSION_KEY in data}
     users = {
         str(user[0]): user
         for user in User.objects.filter(is_active=True, pk__in=ids).values_list(
@@ -36,6 +33,10 @@ def standing(keys: Collection[str]) -> dict[str, Hashable]:
     }
     return {
         key: (users[data[SESSION_KEY]], data.get(HASH_SESSION_KEY))
-        for key, data in found
-        if data.get(SESSION_KEY) in users
+        for key, data in found.items()
+        if data.get(SESSION_KEY) in users and _is_enough(data, users[data[SESSION_KEY]][2])
     }
+
+
+def _is_enough(data: dict[str, Any], role: str) -> bool:
+    return role not in settings.SECOND_FACTOR_ROLES or Facts.of(data).second_factor
