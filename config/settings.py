@@ -163,6 +163,7 @@ MIDDLEWARE = [
     "config.metrics.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.keeping.NoStoreMiddleware",
     "config.requests.RequestLogMiddleware",
     "telemetry.middleware.IngestMiddleware",
     "admission.jobs.api.middleware.SubmissionMiddleware",

@@ -44,7 +44,6 @@ def json_of(
         response = _compressed(request, view, key, lambda: msgspec.json.encode(make()))
         response["Content-Type"] = "application/json"
     response["ETag"] = etag
-    response["Cache-Control"] = "private, no-cache"
     patch_vary_headers(response, ["Accept-Encoding", "Cookie"])
     return response
 
@@ -55,9 +54,7 @@ def panel_of(
     """Answer with HTML made once per view and ``key``, the same for everybody; or 204."""
     if (same := unchanged(request, view.version)) is not None:
         return same
-    response = _compressed(request, view, key, lambda: make().encode())
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return _compressed(request, view, key, lambda: make().encode())
 
 
 def _compressed(

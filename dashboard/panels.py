@@ -35,6 +35,4 @@ def answer(
 ) -> HttpResponse:
     """Answer a poll for a panel: the panel, or 204 when the client has it."""
     html, version = draw(request, template, url, query, context)
-    response = conditional.unchanged(request, version) or HttpResponse(html)
-    response["Cache-Control"] = "no-store"
-    return response
+    return conditional.unchanged(request, version) or HttpResponse(html)

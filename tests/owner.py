@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 from django.db import connection
+from django.db.backends.postgresql.operations import DatabaseOperations
 
 from config import roles
 from tests.services import OWNER_URL
@@ -49,7 +50,8 @@ def hand_over() -> None:
         if OWNER_URL in os.environ:
             roles.grant(cursor.cursor, unquote(application))
     speak_as_application()
-    connection.ops.execute_sql_flush = _flush  # type: ignore[method-assign]
+    # Of all connections: a browser test, in whose thread a loop runs, has another than the others.
+    DatabaseOperations.execute_sql_flush = _flush  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -61,10 +63,10 @@ def session() -> Iterator[psycopg.Connection[Any]]:
         yield connected
 
 
-def _flush(statements: Iterable[str]) -> None:
+def _flush(_: DatabaseOperations, sql_list: Iterable[str]) -> None:
     """Empty the tables after a test that commits. The application's role could not."""
     with session() as connected, connected.transaction():
-        for each in statements:
+        for each in sql_list:
             connected.execute(each.encode())
 
 

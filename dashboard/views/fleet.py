@@ -111,8 +111,7 @@ def pulse(_: HttpRequest) -> HttpResponse:
     """How old the newest reading is, for the header of every page."""
     view = state.current()
     return JsonResponse(
-        {"newest": view.newest, "now": view.now, "stale_after_s": settings.STALE_AFTER_S},
-        headers={"Cache-Control": "no-store"},
+        {"newest": view.newest, "now": view.now, "stale_after_s": settings.STALE_AFTER_S}
     )
 
 

@@ -130,7 +130,7 @@ def test_a_poll_of_what_is_shown_already_swaps_nothing(
     answer = viewer.get(re.findall(r'hx-get="(/live/gpus/\d+\?[^"]+)"', html)[0])
     assert answer.status_code == 200
     assert "123" in text_of(answer.content.decode())
-    assert answer["Cache-Control"] == "no-store"
+    assert answer["Cache-Control"] == "private, no-store"
 
 
 def test_an_open_event_names_its_cause_with_a_pattern_and_a_word(
