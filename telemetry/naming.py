@@ -201,7 +201,8 @@ def check(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> None:
         return
     _check_count(max(len(packed.jobs), len(packed.mounts)))
     reported = set(batch.jobs.job) if batch.jobs is not None else set()
-    refused = refused_jobs(scope, reported, set(packed.jobs))
+    newest_ts = packed.span[1] if packed.span else batch.sent_at
+    refused = refused_jobs(scope, reported, set(packed.jobs), newest_ts)
     for error in (*refused.values(), *refused_mounts(packed.mounts).values()):
         raise error
 
@@ -212,10 +213,12 @@ class NamesOf:
     def __init__(self, scope: AgentScope) -> None:
         self._scope = scope
 
-    def jobs(self, reported: Collection[str], named: Collection[str]) -> dict[str, BatchError]:
+    def jobs(
+        self, reported: Collection[str], named: Collection[str], newest_ts: float
+    ) -> dict[str, BatchError]:
         """Return what is wrong with jobs, by name. Raises :class:`TooManyRows`."""
         _check_count(len(named))
-        return refused_jobs(self._scope, reported, named)
+        return refused_jobs(self._scope, reported, named, newest_ts)
 
     def mounts(self, named: Collection[MountName]) -> dict[MountName, BatchError]:
         """Return what is wrong with mounts. Raises :class:`TooManyRows`."""
@@ -229,13 +232,14 @@ def _check_count(names: int) -> None:
 
 
 def refused_jobs(
-    scope: AgentScope, reported: Collection[str], named: Collection[str]
+    scope: AgentScope, reported: Collection[str], named: Collection[str], newest_ts: float
 ) -> dict[str, BatchError]:
     """Return what is wrong with names of jobs, by name; what is fine has a row from here on.
 
     ``reported``: whose progress the agent reports, so that they have to be placed on its nodes.
     ``named``: those and all that its GPUs are labeled with. Another scheduler's jobs are none of
-    ours, and may stand there; ours have to be placed on its nodes.
+    ours, and may stand there; ours have to be placed on its nodes. ``newest_ts``: when that was,
+    Unix s, since a spool may hold what is hours old.
     """
     # What is known is none of ours; what is reported has to be placed at any time.
     unsure = _jobs.unknown(scope.agent_id, named) | set(reported)
@@ -244,6 +248,7 @@ def refused_jobs(
     unplaced = unsure - placed.here(scope, unsure)
     refused: dict[str, BatchError] = {}
     if not scope.any_job:
+        unplaced -= placed.were_here(scope, unplaced, newest_ts)
         foreign = unplaced.intersection(reported)
         foreign |= placed.known(unplaced - foreign)
         refused = {name: checks.foreign_job(name, scope) for name in sorted(foreign)}

@@ -12,11 +12,13 @@ import time
 from collections.abc import Collection, Hashable, Iterable
 from typing import Protocol, TypeAlias
 
+from django.conf import settings
+
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from telemetry.directory import AgentScope
 
-__all__ = ["PlacedJobs", "forget", "here", "job_of", "jobs", "known", "provide"]
+__all__ = ["PlacedJobs", "forget", "here", "job_of", "jobs", "known", "provide", "were_here"]
 
 #: A job that was placed, or whose grace has ended, is seen in every process within this time, s.
 MAX_AGE_S = 2.0
@@ -35,6 +37,9 @@ class PlacedJobs(Protocol):
 
     def placed(self) -> Iterable[tuple[str, Collection[str]]]:
         """Return jobs that run, or ended a short while ago, each with names of its nodes."""
+
+    def ended(self, jobs: Collection[str]) -> Iterable[tuple[str, Collection[str], float]]:
+        """Return attempts of ``jobs`` that are over: job, names of its nodes, end in Unix s."""
 
     def known(self, jobs: Collection[str]) -> set[str]:
         """Return which of ``jobs`` there are or have been."""
@@ -66,16 +71,28 @@ class _Places:
 
     def here(self, scope: AgentScope, names: Collection[str]) -> set[str]:
         self._refresh(MAX_AGE_S)
-        found = {name for name in names if self._is_on(scope, job_of(name))}
+        found = self._here(scope, names)
         if len(found) == len(names):
             return found
         # What was placed a moment ago may not be known yet.
         self._refresh(_LEAST_AGE_S)
-        return {name for name in names if self._is_on(scope, job_of(name))}
+        return self._here(scope, names)
 
-    def _is_on(self, scope: AgentScope, job: str) -> bool:
-        nodes, sites = self._places.get(job, _NOWHERE)
-        return not (scope.node_ids.isdisjoint(nodes) and scope.site_ids.isdisjoint(sites))
+    def _here(self, scope: AgentScope, names: Collection[str]) -> set[str]:
+        places = self._places
+        return {name for name in names if _is_on(scope, places.get(job_of(name), _NOWHERE))}
+
+    def were_here(self, scope: AgentScope, names: Collection[str], ts: float) -> set[str]:
+        if self._source is None or not names:
+            return set()
+        latest_end = ts - settings.TELEMETRY_JOB_GRACE_S
+        attempts = [
+            (job, nodes)
+            for job, nodes, ended_at in self._source.ended({job_of(name) for name in names})
+            if ended_at >= latest_end
+        ]
+        places = _by_job(attempts, snapshot.current())
+        return {name for name in names if _is_on(scope, places.get(job_of(name), _NOWHERE))}
 
     def jobs(self) -> Collection[str]:
         self._refresh(MAX_AGE_S)
@@ -97,21 +114,30 @@ class _Places:
             fleet = snapshot.current()
             generation = (self._source.generation(), fleet.generation)
             if generation != self._generation:
-                self._load(self._source, fleet)
+                self._places = _by_job(self._source.placed(), fleet)
                 self._generation = generation
             self._checked_at = asked_at
 
-    def _load(self, source: PlacedJobs, fleet: FleetArrays) -> None:
-        rows = fleet.nodes.index_by_name
-        site_ids, rack_sites = fleet.sites.ids, fleet.racks.site
-        nodes: dict[str, set[int]] = {}
-        sites: dict[str, set[int]] = {}
-        for job, names in source.placed():
-            found = [rows[name] for name in names if name in rows]
-            nodes.setdefault(job, set()).update(fleet.nodes.ids[found].tolist())
-            at = site_ids[rack_sites[fleet.nodes.rack[found]]].tolist()
-            sites.setdefault(job, set()).update(at)
-        self._places = {job: (frozenset(nodes[job]), frozenset(sites[job])) for job in nodes}
+
+def _by_job(
+    attempts: Iterable[tuple[str, Collection[str]]], fleet: FleetArrays
+) -> dict[str, tuple[Ids, Ids]]:
+    """Return the nodes and sites of each job, of which there may be several attempts."""
+    rows = fleet.nodes.index_by_name
+    site_ids, rack_sites = fleet.sites.ids, fleet.racks.site
+    nodes: dict[str, set[int]] = {}
+    sites: dict[str, set[int]] = {}
+    for job, names in attempts:
+        found = [rows[name] for name in names if name in rows]
+        nodes.setdefault(job, set()).update(fleet.nodes.ids[found].tolist())
+        at = site_ids[rack_sites[fleet.nodes.rack[found]]].tolist()
+        sites.setdefault(job, set()).update(at)
+    return {job: (frozenset(nodes[job]), frozenset(sites[job])) for job in nodes}
+
+
+def _is_on(scope: AgentScope, places: tuple[Ids, Ids]) -> bool:
+    nodes, sites = places
+    return not (scope.node_ids.isdisjoint(nodes) and scope.site_ids.isdisjoint(sites))
 
 
 _places = _Places()
@@ -125,6 +151,15 @@ def here(scope: AgentScope, names: Collection[str]) -> set[str]:
     A query each 2 s, and one more where placements have changed since.
     """
     return _places.here(scope, names)
+
+
+def were_here(scope: AgentScope, names: Collection[str], ts: float) -> set[str]:
+    """Return which of ``names`` are of jobs that ran on the agent's nodes at ``ts``, Unix s.
+
+    For what comes late out of a spool. An attempt that ended less than ``TELEMETRY_JOB_GRACE_S``
+    before ``ts`` counts. One query.
+    """
+    return _places.were_here(scope, names, ts)
 
 
 def jobs() -> Collection[str]:

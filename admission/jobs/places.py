@@ -38,6 +38,18 @@ class Places:
         rows = Attempt.objects.filter(Q(state__in=Attempt.OPEN) | Q(ended_at__gt=since))
         return rows.order_by().values_list("phase__job__name", "placement__nodes")
 
+    def ended(self, jobs: Collection[str]) -> Iterable[tuple[str, Collection[str], float]]:
+        """Return attempts of ``jobs`` that are over, with their nodes and their end. One query.
+
+        Of those alone that ended since the oldest readings that are taken.
+        """
+        since = timezone.now() - timedelta(hours=settings.TELEMETRY_RETENTION_H)
+        rows = Attempt.objects.filter(ended_at__gt=since, phase__job__name__in=jobs).order_by()
+        for job, nodes, ended_at in rows.values_list(
+            "phase__job__name", "placement__nodes", "ended_at"
+        ):
+            yield job, nodes, ended_at.timestamp()
+
     def known(self, jobs: Collection[str]) -> set[str]:
         """Return which of ``jobs`` were ever submitted. One query."""
         return set(Job.objects.filter(name__in=jobs).values_list("name", flat=True))

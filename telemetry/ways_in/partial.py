@@ -45,8 +45,10 @@ _RowCheck: TypeAlias = Callable[[dict[str, Any], int], BatchError | None]
 class NewNames(Protocol):
     """Says what is wrong with names that the inventory does not have; the rest are taken down."""
 
-    def jobs(self, reported: Collection[str], named: Collection[str]) -> Mapping[str, BatchError]:
-        """Look at jobs whose progress is reported, and at all that are named."""
+    def jobs(
+        self, reported: Collection[str], named: Collection[str], newest_ts: float
+    ) -> Mapping[str, BatchError]:
+        """Look at jobs whose progress is reported, and at all that are named, up to a time."""
 
     def mounts(self, named: Collection[Mount]) -> Mapping[Mount, BatchError]:
         """Look at mounts."""
@@ -148,6 +150,15 @@ def _texts(block: Any, *path: str) -> Iterator[str]:
     yield from filter(_is_name, block if isinstance(block, list) else [])
 
 
+def _times(document: dict[str, Any]) -> Iterator[float]:
+    """Yield the times of what may bear a job's name, as far as they are numbers."""
+    blocks = [document.get("jobs"), *(report.get("gpus") for _, report in _reports(document))]
+    for block in blocks:
+        found = block.get("ts") if isinstance(block, dict) else None
+        times = found if isinstance(found, list) else []
+        yield from (each for each in times if isinstance(each, float | int))
+
+
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 200 and "\x00" not in value
 
@@ -176,7 +187,8 @@ class _Salvage:
         labels = {
             name for _, report in _reports(document) for name in _texts(report, "gpus", "job")
         }
-        self._jobs = self._new_names.jobs(reported, reported | labels)
+        newest_ts = max(_times(document), default=batch.sent_at)
+        self._jobs = self._new_names.jobs(reported, reported | labels, newest_ts)
         self._mounts = self._new_names.mounts(set(self._mounts_in(document)))
         batch.status = self._convert("status", document.get("status"), AgentStatus, rows=0)
         batch.nodes = self._each("nodes", document, self._report)

@@ -154,7 +154,7 @@ def _with_good_names(readings: Readings, scope: AgentScope) -> Rows:
     names = {row["job"] for row in rows.values() if "job" in row}
     if len(names) > naming.MAX_NAMES:
         raise checks.names_at_once(len(names), naming.MAX_NAMES)
-    refused = naming.refused_jobs(scope, (), names)
+    refused = naming.refused_jobs(scope, (), names, time.time())
     for error in refused.values():
         readings.refusals.add(checks.at(error, "job"))
     for row in rows.values() if refused else ():

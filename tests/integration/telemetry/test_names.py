@@ -96,6 +96,29 @@ def test_what_a_job_said_last_comes_through_within_the_grace(
     assert partly_refused(source.push(reports("llama", seq=2))).refused_rows == 1
 
 
+def test_what_a_spool_kept_through_an_outage_comes_through_after_the_job_has_ended(
+    source: Source,
+) -> None:
+    ended = timezone.now() - timedelta(hours=2)
+    place("llama", "n1", state=ENDED, ended_at=ended)
+    late = reports("llama", ts=[(ended - timedelta(hours=1)).timestamp()], job="llama")
+    assert late.jobs is not None
+    late.jobs.ts = [(ended - timedelta(hours=1)).timestamp()]
+    assert source.push(late).status_code == 202
+    assert rows_of_jobs() == [2.5]
+    # What bears a time after its end is made up.
+    assert partly_refused(source.push(reports("llama", seq=2))).refused_rows == 1
+
+
+def test_a_job_that_a_spool_kept_but_that_ran_elsewhere_is_refused(source: Source) -> None:
+    ended = timezone.now() - timedelta(hours=2)
+    place("gpt", "n2", state=ENDED, ended_at=ended)
+    late = reports("gpt", ts=[(ended - timedelta(hours=1)).timestamp()])
+    assert late.jobs is not None
+    late.jobs.ts = [(ended - timedelta(hours=1)).timestamp()]
+    assert partly_refused(source.push(late)).refused_rows == 1
+
+
 def test_a_job_that_was_placed_a_moment_ago_is_known(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:

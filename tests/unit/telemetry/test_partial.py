@@ -40,7 +40,9 @@ WHOLE = BatchError("invalid_field", "what the fast way said")
 class FakeNewNames:
     """Takes all names but those that begin with "foreign"."""
 
-    def jobs(self, reported: Collection[str], named: Collection[str]) -> dict[str, BatchError]:
+    def jobs(
+        self, reported: Collection[str], named: Collection[str], newest_ts: float
+    ) -> dict[str, BatchError]:
         return {
             name: BatchError("foreign_job", "it runs elsewhere")
             for name in named
