@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import subprocess
 from pathlib import Path
@@ -40,8 +41,10 @@ class Trash:
     def close(self) -> None:
         """Stop removing. The next life goes on with it."""
         if self._remover is not None:
-            self._remover.terminate()
-            self._remover.wait(_STOP_S)
+            self._remover.kill()
+            # A disk that hangs holds it up, and is not to hold us up.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._remover.wait(_STOP_S)
 
     def _started(self, paths: list[str]) -> subprocess.Popen[bytes]:
         # It follows no link and needs no stack for folders in folders in folders.

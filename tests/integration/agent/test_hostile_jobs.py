@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from headroom.work.contract import SignalKind, SignalOrder
 from headroom.work.launch import why_no_view
 from headroom.work.users import can_change_user
 from tests.integration.agent.processes import wait_for
@@ -242,7 +243,7 @@ def test_a_fork_bomb_stays_within_its_processes_and_is_ended(place: Workplace) -
 
 
 def test_a_flood_of_output_keeps_neither_orders_nor_the_disk_waiting(place: Workplace) -> None:
-    key = attack(place, "flood", "echo done; exec yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+    key = place.run("flood", "exec yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", project="evil")
     # Its log is full soon, and the stop is heard all the same.
     wait_for((place.shepherds(key) / "log.1").exists)
     ended(place, key)
@@ -351,6 +352,17 @@ def test_files_that_it_leaves_elsewhere_are_its_own_alone(place: Workplace) -> N
     place.until(key, "ended")
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         assert not (Path(folder) / "left-by-a-job").exists()
+
+
+def test_directives_reach_a_job_that_has_a_user_of_its_own(place: Workplace) -> None:
+    script = (
+        'trap \'cat "$HEADROOM_DIRECTIVES"; echo "{\\"done\\": 1}" > "$HEADROOM_STATUS"\' USR1;'
+        " echo done; while :; do sleep 0.05; done"
+    )
+    key = attack(place, "told", script)
+    place.release(key, [SignalOrder(seq=1, kind=SignalKind.CHECKPOINT)])
+    wait_for(lambda: place.server.told[key].signals_done == 1)
+    assert '{"seq":1,"checkpoint":1' in ended(place, key).log_tail
 
 
 def test_a_shepherd_that_is_killed_takes_all_of_its_job_along(place: Workplace) -> None:

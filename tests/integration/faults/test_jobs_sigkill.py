@@ -44,7 +44,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
 def agents(stack: Stack, tmp_path: Path) -> Iterator[list[RealAgent]]:
     token_file = tmp_path / "operator-token"
     token_file.write_text(stack.credential("operator_token"))
-    more = ("--allow-jobs", "--sample-s", "1")
+    more = ("--allow-jobs", "--shared-user", "--sample-s", "1")
     made = enroll(stack, token_file, tmp_path, 4, more=more)
     for agent in made:
         # Somebody's work would be left alone.
