@@ -18,7 +18,7 @@ __all__ = ["WorkerBeat", "WorkerConsumer"]
 _EVERY_S = 1.0
 
 
-class WorkerBeat(bootsteps.StartStopStep):  # type: ignore[misc]
+class WorkerBeat(bootsteps.StartStopStep):
     """Beats from the event loop of a worker."""
 
     requires = ("celery.worker.components:Timer",)
@@ -38,7 +38,7 @@ class WorkerBeat(bootsteps.StartStopStep):  # type: ignore[misc]
             self._timer.cancel()
 
 
-class WorkerConsumer(Consumer):  # type: ignore[misc]
+class WorkerConsumer(Consumer):
     """Beats while it waits for a broker that is away: its loop does not go round then."""
 
     def ensure_connected(self, conn: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 from django.db.backends.postgresql import base
 
 __all__ = ["DatabaseWrapper"]
@@ -24,6 +25,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return False
         try:
             row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-        except base.Database.Error:
+        except psycopg.Error:
             return False
         return bool(row) and not row[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import connections
 from django.db.utils import ConnectionHandler
@@ -26,7 +28,7 @@ def test_a_connection_to_a_server_that_only_reads_is_given_up() -> None:
 @pytest.mark.django_db
 def test_django_finds_the_server_that_takes_writes_and_loses_no_commit() -> None:
     with replicated() as pair:
-        connection = handler(pair.url)["default"]
+        connection: Any = handler(pair.url)["default"]
         try:
             with connection.cursor() as cursor:
                 cursor.execute("CREATE TABLE kept (id int)")
