@@ -21,6 +21,7 @@ class Capability(enum.Enum):
     """Something that a person or a token may do."""
 
     VIEW_FLEET = "view_fleet"
+    SEE_ALL_JOBS = "see_all_jobs"
     SUBMIT_JOBS = "submit_jobs"
     RUN_PLAYBOOKS = "run_playbooks"
     EDIT_POLICIES = "edit_policies"
@@ -34,7 +35,7 @@ class Capability(enum.Enum):
         return self.value.replace("_", " ")
 
 
-_VIEWER = frozenset({Capability.VIEW_FLEET})
+_VIEWER = frozenset({Capability.VIEW_FLEET, Capability.SEE_ALL_JOBS})
 _RESPONDER = _VIEWER | {Capability.RUN_PLAYBOOKS}
 _OPERATOR = _RESPONDER | {
     Capability.SUBMIT_JOBS,
@@ -45,7 +46,8 @@ _OPERATOR = _RESPONDER | {
 
 CAPABILITIES: dict[str, frozenset[Capability]] = {
     Role.VIEWER: _VIEWER,
-    Role.ML_USER: _VIEWER | {Capability.SUBMIT_JOBS},
+    # Without SEE_ALL_JOBS: those of the own projects. See accounts.sight.
+    Role.ML_USER: frozenset({Capability.VIEW_FLEET, Capability.SUBMIT_JOBS}),
     Role.RESPONDER: _RESPONDER,
     Role.OPERATOR: _OPERATOR,
     Role.ADMIN: frozenset(Capability),

@@ -11,12 +11,11 @@ import msgspec
 from django.db.models import Count, Min, Sum
 
 from accounts.models import User
-from accounts.roles import Capability
 from admission import holdings
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Limits, limits_of
-from admission.jobs.models import ClassVersion, Phase, Project, ProjectQuerySet
+from admission.jobs.models import ClassVersion, Phase, Project
 from admission.learned import shares
 from dashboard import units
 from dashboard.templatetags.telemetry_words import lasted
@@ -228,7 +227,7 @@ class Projects:
 def projects(user: User, fleet: FleetArrays, now: float) -> Projects:
     """Return projects by name, as far as ``user`` may see them. Four queries."""
     rows = list(Project.objects.all())
-    seen = set(seen_by(user).values_list("pk", flat=True))
+    seen = set(Project.objects.visible_to(user).values_list("pk", flat=True))
     use = in_use("job__project__name", fleet)
     weight = sum(row.weight for row in rows)
     used = {row.pk: shares.decayed(row, now) for row in rows}
@@ -245,13 +244,6 @@ def projects(user: User, fleet: FleetArrays, now: float) -> Projects:
     ]
     hidden = [use.get(row.name, Use()) for row in rows if row.pk not in seen]
     return Projects(lines, _together(hidden), len(hidden))
-
-
-def seen_by(user: User) -> ProjectQuerySet:
-    """Return the projects whose jobs ``user`` sees by name: see JobQuerySet.visible_to."""
-    if user.can(Capability.EDIT_POLICIES) or not user.can(Capability.SUBMIT_JOBS):
-        return Project.objects.all()
-    return Project.objects.filter(members=user)
 
 
 def _together(given: Iterable[Use]) -> Use | None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
+from accounts.sight import Sight
 from dashboard import causes
 from dashboard.causes import Cause
 from telemetry.faults import xids
@@ -31,6 +32,8 @@ class Happening:
     gpu_id: int | None
     gpu_index: int | None
     throttle: ThrottleEvent | None = None
+    #: what the GPU worked on; empty: nothing that is known
+    job: str = ""
     cause: Cause | None = None
     xid: XidEvent | None = None
     meaning: Meaning | None = None
@@ -39,17 +42,20 @@ class Happening:
     beside: tuple[Cause, ...] = ()
 
 
-def of_gpu(gpu_id: int, span: Span) -> list[Happening]:
-    """Return what happened to a GPU in the span, the newest first. Three queries."""
-    return _listed(Q(gpu=gpu_id), Q(gpu=gpu_id), span)
+def of_gpu(gpu_id: int, span: Span, sight: Sight) -> list[Happening]:
+    """Return what happened to a GPU in the span, the newest first. Four queries at most."""
+    return _listed(Q(gpu=gpu_id), Q(gpu=gpu_id), span, sight)
 
 
-def of_node(node_id: int, span: Span) -> list[Happening]:
-    """Return what happened to a node and its GPUs in the span, the newest first. Three queries."""
-    return _listed(Q(gpu__node=node_id), Q(node=node_id), span)
+def of_node(node_id: int, span: Span, sight: Sight) -> list[Happening]:
+    """Return what happened to a node and its GPUs in the span, the newest first.
+
+    Four queries at most.
+    """
+    return _listed(Q(gpu__node=node_id), Q(node=node_id), span, sight)
 
 
-def _listed(of_gpus: Q, of_xids: Q, span: Span) -> list[Happening]:
+def _listed(of_gpus: Q, of_xids: Q, span: Span, sight: Sight) -> list[Happening]:
     within = (span.start_at, span.end_at)
     events = list(
         ThrottleEvent.objects.filter(of_gpus)
@@ -59,21 +65,23 @@ def _listed(of_gpus: Q, of_xids: Q, span: Span) -> list[Happening]:
     )
     logged = XidEvent.objects.filter(of_xids, ts__range=within).select_related("gpu")[:MOST]
     counted = EccEvent.objects.filter(of_gpus, at__range=within).select_related("gpu")[:MOST]
+    jobs = sight.shown([event.job.name if event.job else "" for event in events])
     found = [
-        *(_throttled(event) for event in events),
+        *(_throttled(event, job) for event, job in zip(events, jobs, strict=True)),
         *(_logged(event, events) for event in logged),
         *(_counted(event, events) for event in counted),
     ]
     return sorted(found, key=lambda each: each.at, reverse=True)[:MOST]
 
 
-def _throttled(event: ThrottleEvent) -> Happening:
+def _throttled(event: ThrottleEvent, job: str) -> Happening:
     return Happening(
         at=event.opened_at,
         severity=Severity(event.severity),
         gpu_id=event.gpu_id,
         gpu_index=event.gpu.index,
         throttle=event,
+        job=job,
         cause=causes.of(event.cause),
     )
 

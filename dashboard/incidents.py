@@ -11,12 +11,14 @@ from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from accounts.sight import Sight
 from dashboard import scopes, units
 from dashboard.svg import axis
 from dashboard.svg.axis import Axis, Moment, Span
 from fleet.snapshot import FleetArrays
 from policies.firings import Severity
 from policies.headroom.columns import FIELDS
+from policies.incidents import seeing
 from policies.incidents.models import (
     Incident,
     IncidentMember,
@@ -90,19 +92,21 @@ def read(params: Mapping[str, str]) -> Filters:
     return Filters(**chosen, **texts, error=", ".join(wrong))
 
 
-def in_scope(filters: Filters) -> IncidentQuerySet:
+def in_scope(filters: Filters, sight: Sight) -> IncidentQuerySet:
     """Return the incidents that pass all filters but the state."""
     exact = {name: getattr(filters, name) for name in ("severity", "site", "rule", "assignee")}
-    found = Incident.objects.filter(**{name: value for name, value in exact.items() if value})
+    found = Incident.objects.seen_by(sight).filter(
+        **{name: value for name, value in exact.items() if value}
+    )
     if filters.scope:
-        about = IncidentMember.objects.filter(scope_name=filters.scope)
+        about = IncidentMember.objects.filter(sight.seen_rows(), scope_name=filters.scope)
         found = found.filter(pk__in=about.values("incident"))
     return found
 
 
-def listed(filters: Filters) -> QuerySet[Incident]:
+def listed(filters: Filters, sight: Sight) -> QuerySet[Incident]:
     """Return the incidents of the page: open ones first, the worst of them on top, then newest."""
-    found = in_scope(filters)
+    found = in_scope(filters, sight)
     if filters.state:
         found = found.filter(state=filters.state)
     state = Case(*(When(state=each, then=Value(rank)) for each, rank in _ORDER.items()))
@@ -135,9 +139,10 @@ class Now:
         return sum(self.by_state.values())
 
 
-def current(filters: Filters, now: datetime) -> Now:
-    """Return what goes on. Four queries."""
-    found = in_scope(filters).order_by()
+def current(filters: Filters, sight: Sight, now: datetime) -> Now:
+    """Return what goes on. Five queries at most."""
+    found = in_scope(filters, sight).order_by()
+    worst = listed(filters, sight).exclude(state=State.RESOLVED)[:1]
     rows = list(found.values_list("state", "severity").annotate(count=Count("pk")))
     by_state, by_severity = Counter[str](), Counter[str]()
     for state, severity, count in rows:
@@ -148,7 +153,7 @@ def current(filters: Filters, now: datetime) -> Now:
         by_state={each: by_state[each] for each in State.values},
         by_severity=[(each, by_severity[each]) for each in _RANK if by_severity[each]],
         untaken=found.filter(state=State.OPEN, assignee="").count(),
-        worst=listed(filters).exclude(state=State.RESOLVED).first(),
+        worst=next(iter(seeing.incidents(worst, sight)), None),
         silences=Silence.objects.active(now).count(),
     )
 
@@ -173,9 +178,9 @@ def lasted_s(incident: Incident) -> float:
     return (end - incident.opened_at).total_seconds()
 
 
-def rows(incidents: Iterable[Incident]) -> list[Row]:
-    """Return the lines of ``incidents``. Two queries."""
-    shown = list(incidents)
+def rows(incidents: Iterable[Incident], sight: Sight) -> list[Row]:
+    """Return the lines of ``incidents``. Three queries at most."""
+    shown = seeing.incidents(incidents, sight)
     ids = [incident.pk for incident in shown]
     counted = IncidentMember.objects.filter(incident__in=ids).order_by().values("incident")
     fires = Q(cleared_at=None, dismissed=False)
@@ -184,7 +189,7 @@ def rows(incidents: Iterable[Incident]) -> list[Row]:
         for row in counted.annotate(fires=Count("pk", filter=fires), all=Count("pk"))
     }
     live: dict[int, list[PlaybookRun]] = {}
-    for run in PlaybookRun.objects.live().filter(incident_id__in=ids).order_by("pk"):
+    for run in PlaybookRun.objects.live().seen_by(sight).filter(incident_id__in=ids).order_by("pk"):
         live.setdefault(run.incident_id or 0, []).append(run)
     return [Row(each, *counts.get(each.pk, (0, 0)), live.get(each.pk, [])) for each in shown]
 
@@ -219,12 +224,13 @@ class Member:
         return "dismissed" if self.row.dismissed else "firing"
 
 
-def members(incident: Incident, fleet: FleetArrays, now: datetime) -> list[Member]:
-    """Return its firings: those that go on first, the worst of them on top. One query."""
+def members(incident: Incident, sight: Sight, fleet: FleetArrays, now: datetime) -> list[Member]:
+    """Return its firings: those that go on first, the worst of them on top. Two queries at most."""
     severity = Case(*(When(severity=each.value, then=Value(rank)) for each, rank in _RANK.items()))
     ended = Case(When(cleared_at=None, then=Value(0)), default=Value(1))
-    found = incident.members.select_related("silence").order_by(ended, severity, "fired_at", "pk")
-    return [_member(row, fleet, now) for row in found[:MEMBERS_SHOWN]]
+    seen = incident.members.filter(sight.seen_rows()).select_related("silence")
+    found = seen.order_by(ended, severity, "fired_at", "pk")[:MEMBERS_SHOWN]
+    return [_member(row, fleet, now) for row in seeing.members(found, sight)]
 
 
 def _member(row: IncidentMember, fleet: FleetArrays, now: datetime) -> Member:
@@ -258,9 +264,9 @@ def _quiet(row: IncidentMember, now: datetime) -> str:
     return f"explained by {row.inhibited_by}" if row.inhibited_by else ""
 
 
-def entries(incident: Incident) -> list[TimelineEntry]:
-    """Return what happened, the newest first. One query."""
-    return list(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN])
+def entries(incident: Incident, sight: Sight) -> list[TimelineEntry]:
+    """Return what happened, the newest first. Two queries at most."""
+    return seeing.entries(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN], sight)
 
 
 # --- Its evidence on one axis --------------------------------------------------------------------
@@ -290,6 +296,7 @@ def chart(
     incident: Incident,
     shown: Sequence[Member],
     happened: Sequence[TimelineEntry],
+    sight: Sight,
     fleet: FleetArrays,
     now: datetime,
 ) -> Chart:
@@ -301,7 +308,7 @@ def chart(
     drawn = [
         *_reading_rows(shown, at, fleet, now),
         *(_firing_row(each, at) for each in shown[:_FIRINGS_DRAWN]),
-        *_restriction_rows(incident, shown, at, now),
+        *_restriction_rows(incident, shown, sight, at, now),
         *_happening_rows(happened, at),
     ]
     return Chart(at, drawn, max(incident.members.count() - _FIRINGS_DRAWN, 0))
@@ -364,7 +371,7 @@ def _lines_of(
 
 
 def _restriction_rows(
-    incident: Incident, shown: Sequence[Member], at: Axis, now: datetime
+    incident: Incident, shown: Sequence[Member], sight: Sight, at: Axis, now: datetime
 ) -> list[ChartRow]:
     """Return what rules and playbooks restrict because of it, a row for each kind. Two queries."""
     runs = PlaybookRun.objects.filter(incident_id=incident.pk).values_list("pk", flat=True)[:50]
@@ -376,7 +383,8 @@ def _restriction_rows(
         whose |= Q(owner=owner_of(rule), evidence__scope__in=about)
     by_kind: dict[str, list[Restriction]] = {}
     since = incident.opened_at - _AROUND
-    for row in Restriction.objects.filter(whose, issued_at__gte=since).order_by("issued_at")[:500]:
+    seen = Restriction.objects.seen_by(sight).filter(whose, issued_at__gte=since)
+    for row in seen.order_by("issued_at")[:500]:
         by_kind.setdefault(row.kind, []).append(row)
     return [_restriction_row(kind, found, at, now) for kind, found in by_kind.items()]
 
@@ -419,9 +427,10 @@ def _unix(at: datetime | None) -> float | None:
 # --- Silences ------------------------------------------------------------------------------------
 
 
-def silences(now: datetime) -> list[Silence]:
-    """Return those in force or to come, the first to end on top. One query."""
-    return list(Silence.objects.filter(expires_at__gt=now).order_by("expires_at", "pk")[:100])
+def silences(sight: Sight, now: datetime) -> list[Silence]:
+    """Return those in force or to come, the first to end on top. Two queries at most."""
+    found = Silence.objects.filter(expires_at__gt=now).order_by("expires_at", "pk")[:100]
+    return sight.veiled(found, *seeing.SILENCE)
 
 
 def suggested_matchers(incident: Incident) -> str:

@@ -16,13 +16,15 @@ import yaml
 from django.db.models import Count, F, Q
 from django.utils.safestring import SafeString
 
-from accounts.models import User
+from accounts.sight import Sight
 from admission import board
 from admission.core import reserve
 from admission.core.request import Locality, Request
 from admission.core.whatif import Counterfactual
 from admission.directives.models import Directive
-from admission.jobs.models import Attempt, Job, JobEvent, JobQuerySet, Phase
+from admission.directives.seeing import directives
+from admission.jobs import seeing
+from admission.jobs.models import Attempt, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from dashboard import reasons, units
 from dashboard.queue import href
@@ -137,9 +139,15 @@ class Why:
     ahead: list[Ahead] = field(default_factory=list)
 
 
-def why(phase: Phase, user: User, fleet: FleetArrays, cycle: board.Board | None) -> Why:
-    """Return why ``phase`` waits, as the last cycle saw it. One query, three round trips."""
-    standing = board.standings([phase.key]).get(phase.key)
+def standing_of(phase: Phase, sight: Sight) -> board.Standing | None:
+    """Return how ``phase`` stands in the queue as the reader may see it. Two queries at most."""
+    found = board.standings([phase.key]).get(phase.key)
+    return seeing.standing(found, sight) if found else None
+
+
+def why(phase: Phase, sight: Sight, fleet: FleetArrays, cycle: board.Board | None) -> Why:
+    """Return why ``phase`` waits, as the last cycle saw it. Four queries at most."""
+    standing = standing_of(phase, sight)
     lines = reasons.lines_of(standing.reasons, fleet) if standing else []
     return Why(
         position=standing.position if standing else None,
@@ -151,16 +159,18 @@ def why(phase: Phase, user: User, fleet: FleetArrays, cycle: board.Board | None)
         p50_s=standing.p50_s if standing else None,
         p90_s=standing.p90_s if standing else None,
         basis=standing.basis if standing else "",
-        ahead=_ahead(standing.position, user) if standing else [],
+        ahead=_ahead(standing.position, sight) if standing else [],
     )
 
 
-def _ahead(position: int, user: User) -> list[Ahead]:
+def _ahead(position: int, sight: Sight) -> list[Ahead]:
     """Return those right before a position, the nearest last."""
     first = max(position - 1 - _AHEAD, 0)
     keys = board.order(first, position - 1 - first)
     standings = board.standings(keys)
-    seen = _phases_with(Job.objects.visible_to(user), keys)
+    seen = _phases_with(
+        [key for key, is_seen in zip(keys, sight.seen(keys), strict=True) if is_seen]
+    )
     found = []
     for place, key in enumerate(keys, first + 1):
         standing = standings.get(key)
@@ -178,10 +188,10 @@ def _ahead(position: int, user: User) -> list[Ahead]:
     return found
 
 
-def _phases_with(jobs: JobQuerySet, keys: Sequence[str]) -> Mapping[str, str]:
-    """Return the page of each of ``keys`` whose job is among ``jobs``."""
+def _phases_with(keys: Sequence[str]) -> Mapping[str, str]:
+    """Return the page of each of ``keys``."""
     names = {key.rpartition("/")[0] for key in keys}
-    found = Phase.objects.filter(job__in=jobs.filter(name__in=names)).select_related("job")
+    found = Phase.objects.filter(job__name__in=names).select_related("job")
     return {phase.key: href(phase) for phase in found.defer("job__spec", "request")}
 
 
@@ -199,10 +209,10 @@ class ReasonSpan:
     lasted_s: float
 
 
-def reason_spans(phase: Phase) -> list[ReasonSpan]:
-    """Return the dominant reasons that a phase has had, the newest first. One query."""
+def reason_spans(phase: Phase, sight: Sight) -> list[ReasonSpan]:
+    """Return the dominant reasons that a phase has had, the newest first. Two queries at most."""
     found = phase.job.events.filter(phase=phase.name, kind__in=(REASON, "released"))
-    events = list(found.order_by("-at", "-id")[: REASONS_SHOWN + 1])
+    events = sight.veiled(found.order_by("-at", "-id")[: REASONS_SHOWN + 1], "text")
     spans = []
     after: JobEvent | None = None
     for event in events:
@@ -221,11 +231,11 @@ def reason_spans(phase: Phase) -> list[ReasonSpan]:
     return spans[:REASONS_SHOWN]
 
 
-def ledger(attempts: Sequence[Attempt]) -> list[Directive]:
-    """Return what the job was told, the newest first, each with its lines. Two queries."""
+def ledger(attempts: Sequence[Attempt], sight: Sight) -> list[Directive]:
+    """Return what the job was told, the newest first, each with its lines. Four queries at most."""
     found = Directive.objects.filter(attempt__in=attempts).select_related("attempt")
     lines = found.prefetch_related("events").order_by("-issued_at", "-pk")
-    return list(lines[:DIRECTIVES_SHOWN])
+    return directives(lines[:DIRECTIVES_SHOWN], sight)
 
 
 def asked(row: Directive) -> str:

@@ -10,8 +10,10 @@ from django.db.models import Count
 
 from accounts.models import User
 from accounts.roles import Capability
+from accounts.sight import Sight
 from dashboard import scopes, units
 from policies.headroom.columns import FIELDS
+from policies.playbooks import seeing
 from policies.playbooks.document import (
     Approve,
     Branch,
@@ -186,16 +188,17 @@ class RunView:
 
 def runs_of(incident_id: int, user: User, most: int = 20) -> list[RunView]:
     """Return the runs of an incident, those under way first. Four queries."""
-    found = PlaybookRun.objects.filter(incident_id=incident_id)
+    found = PlaybookRun.objects.seen_by(Sight(user)).filter(incident_id=incident_id)
     rows = list(found.select_related("version").prefetch_related("steps").order_by("-pk")[:most])
     rows.sort(key=lambda run: run.state in OVER)
     return views(rows, user)
 
 
 def views(runs: Sequence[PlaybookRun], user: User) -> list[RunView]:
-    """Return runs as panels show them. Two queries."""
-    effects = _effects(runs)
-    return [_view(run, user, effects) for run in runs]
+    """Return runs that ``user`` may see as panels show them. Seven queries at most."""
+    sight = Sight(user)
+    effects = _effects(runs, sight)
+    return [_view(run, user, effects) for run in seeing.runs(runs, sight)]
 
 
 def _view(run: PlaybookRun, user: User, effects: Mapping[str, str]) -> RunView:
@@ -248,8 +251,8 @@ def _answerers(step: PlannedStep, row: StepRun | None) -> tuple[Capability, froz
     return action.capability, roles
 
 
-def _effects(runs: Sequence[PlaybookRun]) -> dict[str, str]:
-    """Return by owner what came of the restrictions of ``runs``, in words. Two queries."""
+def _effects(runs: Sequence[PlaybookRun], sight: Sight) -> dict[str, str]:
+    """Return by owner what came of the restrictions of ``runs``, in words. Three queries."""
     owners = [run.key(row.path) for run in runs for row in run.steps.all()]
     rows = list(Restriction.objects.of_owners(owners).order_by("pk")[:1000])
     if not rows:
@@ -258,7 +261,9 @@ def _effects(runs: Sequence[PlaybookRun]) -> dict[str, str]:
     told: dict[int, dict[str, str]] = {}
     for pk, kind, text in events.order_by("pk").values_list("restriction", "kind", "text"):
         told.setdefault(pk, {})[kind] = text
-    return {row.owner: _effect(row, told.get(row.pk, {})) for row in rows}
+    effects = {row.owner: _effect(row, told.get(row.pk, {})) for row in rows}
+    seen: dict[str, str] = sight.data(effects)
+    return seen
 
 
 def _effect(row: Restriction, told: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,6 +13,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from django.urls import reverse
 
 from accounts.models import User
+from accounts.sight import Sight
 from admission import board
 from admission.core.reasons import ReasonToken
 from admission.jobs.models import Attempt, Job, Phase, PhaseQuerySet
@@ -315,31 +316,28 @@ def _fetched(ids: Sequence[int]) -> list[Phase]:
     return [by_id[pk] for pk in ids if pk in by_id]
 
 
-def _seen_by(user: User, phases: Iterable[Phase]) -> set[int]:
-    """Return the ids of the jobs of ``phases`` that ``user`` may see by name. One query."""
-    ids = {phase.job_id for phase in phases}
-    return set(Job.objects.visible_to(user).filter(pk__in=ids).values_list("pk", flat=True))
-
-
-def queue_rows(ids: Sequence[int], user: User, fleet: FleetArrays) -> list[QueueRow]:
-    """Return the lines of what waits. Two queries, and two round trips to Redis."""
+def queue_rows(ids: Sequence[int], sight: Sight, fleet: FleetArrays) -> list[QueueRow]:
+    """Return the lines of what waits. Three queries at most, and two round trips to Redis."""
     phases = _fetched(ids)
-    seen = _seen_by(user, phases)
     keys = [phase.key for phase in phases]
+    seen = sight.seen(keys)
     standings, found = board.standings(keys), fixes.known(keys)
+    sight.read(each.sentence for line in standings.values() for each in line.reasons[:1])
     return [
-        _queue_row(phase, phase.job_id in seen, standings.get(phase.key), fleet, found)
-        for phase in phases
+        _queue_row(phase, sight if is_seen else None, standings.get(phase.key), fleet, found)
+        for phase, is_seen in zip(phases, seen, strict=True)
     ]
 
 
 def _queue_row(
     phase: Phase,
-    is_seen: bool,
+    sight: Sight | None,
     standing: board.Standing | None,
     fleet: FleetArrays,
     found: Mapping[str, Found],
 ) -> QueueRow:
+    """Return a line. ``sight`` None: its job is not to be seen."""
+    is_seen = sight is not None
     reason = standing.reasons[0] if standing and standing.reasons else None
     where = scope_of(reason) if reason else None
     return QueueRow(
@@ -349,7 +347,7 @@ def _queue_row(
         project=phase.job.project.name if is_seen else "",
         position=standing.position if standing else None,
         token=reason.token if reason else phase.reason,
-        sentence=reason.sentence if reason and is_seen else "",
+        sentence=sight.text(reason.sentence) if reason and sight else "",
         where=scopes.words(where) if where and is_seen else "",
         where_href=scopes.href(fleet, where) if where and is_seen else "",
         p10_s=standing.p10_s if standing else None,
@@ -363,14 +361,17 @@ def href(phase: Phase) -> str:
     return f"{reverse('job-page', args=[phase.job.name])}?phase={phase.name}"
 
 
-def run_rows(ids: Sequence[int], user: User) -> list[RunRow]:
-    """Return the lines of what holds GPUs. Three queries."""
+def run_rows(ids: Sequence[int], sight: Sight) -> list[RunRow]:
+    """Return the lines of what holds GPUs. Three queries at most."""
     phases = _fetched(ids)
-    seen = _seen_by(user, phases)
+    seen = sight.seen([phase.key for phase in phases])
     held: dict[int, Attempt] = {}
     for attempt in Attempt.objects.open().filter(phase__in=ids):
         held[attempt.phase_id] = attempt
-    return [_run_row(phase, phase.job_id in seen, held.get(phase.pk)) for phase in phases]
+    return [
+        _run_row(phase, is_seen, held.get(phase.pk))
+        for phase, is_seen in zip(phases, seen, strict=True)
+    ]
 
 
 def _run_row(phase: Phase, is_seen: bool, attempt: Attempt | None) -> RunRow:

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db.models import F, Q
 from django.urls import NoReverseMatch, reverse
 
+from accounts.sight import Sight
 from dashboard import conditions, scale, units
 from fleet.snapshot import FleetArrays
 from policies.restrictions import ledger
@@ -136,14 +137,14 @@ class Narrowed:
         texts = (str(each.scope), each.owner, each.reason)
         return not self.search or any(self.search.lower() in text.lower() for text in texts)
 
-    @property
-    def condition(self) -> Q:
-        """The same for rows of the database."""
+    def condition(self, sight: Sight) -> Q:
+        """Return the same for rows of the database, as far as the reader may search them."""
         found = Q(kind=self.kind) if self.kind else Q()
         if self.search:
             kind, _, name = self.search.partition(" ")
             texts = Q(scope_name__icontains=self.search) | Q(owner__icontains=self.search)
-            found &= texts | Q(reason__icontains=self.search) | Q(scope_kind=kind, scope_name=name)
+            reason = Q(reason__icontains=self.search) & sight.without_names("reason")
+            found &= texts | reason | Q(scope_kind=kind, scope_name=name)
         return found
 
 
@@ -225,14 +226,17 @@ def _feeds(fleet: FleetArrays, domain: int) -> Iterator[Scope]:
         domain = int(fleet.domains.parent[domain])
 
 
-def told_of(ids: Iterable[int]) -> dict[int, str]:
-    """Return the newest sentence about what came of each one's present value. One query."""
+def told_of(ids: Iterable[int], sight: Sight) -> dict[int, str]:
+    """Return the newest sentence about what came of each one's present value.
+
+    Two queries at most.
+    """
     events = RestrictionEvent.objects.filter(
         restriction__in=list(ids),
         kind__in=RestrictionEvent.ONCE,
         cycle=F("restriction__cycle"),
     ).order_by("id")
-    return {event.restriction_id: event.text for event in events}
+    return {event.restriction_id: event.text for event in sight.veiled(events, "text")}
 
 
 # --- Breakers ------------------------------------------------------------------------------------

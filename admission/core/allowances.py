@@ -101,7 +101,7 @@ class Allowance:
         have = max(kept.spare, 0.0)
         text = (
             f"{self.label} {_amount(self.limit, self.unit)} at once, and what is left is kept for"
-            f" {kept.key}, which has waited for longer or counts for more"
+            " another job, which has waited for longer or counts for more"
         )
         evidence = {**self.evidence, "kept_for": kept.key, "kept_at": kept.at}
         token = ReasonToken.BACKFILL_RESERVATION

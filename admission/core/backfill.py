@@ -69,7 +69,7 @@ class Reservation:
         wait_s = self.at - self.then.now
         text = (
             f"would run {_hours(end_at - self.at)} longer than the {_hours(wait_s)} after which"
-            f" {self.request.key}, which is ahead of it, is to have what it needs itself"
+            " another job, which is ahead of it, is to have what it needs itself"
         )
         need, have = end_at - self.then.now, wait_s
         evidence = {"kept_for": self.request.key, "kept_at": self.at}

@@ -189,7 +189,7 @@ def _preemption(leaving: Running, request: Request, now: float) -> Preemption:
     )
     freed_w = leaving.placement.total_w
     text = (
-        f"gives way to {request.key}, which counts for more: frees {quantity(freed_w, 'W')} and"
+        f"gives way to another job, which counts for more: frees {quantity(freed_w, 'W')} and"
         f" loses {lost / 3600.0:.1f} GPU hours of work"
     )
     return Preemption(leaving.request.key, request.key, freed_w, lost, text)

@@ -132,7 +132,7 @@ def _restrictions(
             kind=RestrictionKind.POWER_CAP_W,
             scope=scope,
             value=cap_w,
-            reason=f"job {each.phase.key} runs under a cap of {cap_w:g} W per GPU"[:500],
+            reason=f"the job here runs under a cap of {cap_w:g} W per GPU",
             owner=CAP_OWNER,
             cause=each.attempt.key,
             expires_at=now + _CAP_LEASE,

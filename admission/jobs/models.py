@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from accounts import sight
 from accounts.models import User
 from accounts.roles import Capability
 
@@ -48,6 +49,12 @@ class ProjectQuerySet(models.QuerySet["Project"]):
         if user.can(Capability.EDIT_POLICIES):
             return self
         return self.filter(members=user) if user.can(Capability.SUBMIT_JOBS) else self.none()
+
+    def visible_to(self, user: User) -> ProjectQuerySet:
+        """Those that ``user`` may know of by name: those whose jobs ``user`` sees."""
+        if sight.sees_all(user):
+            return self
+        return self.filter(members=user) if user.can(Capability.VIEW_FLEET) else self.none()
 
 
 class Project(SubmissionLimits):
@@ -188,13 +195,10 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(project__in=Project.objects.open_to(user))
 
     def visible_to(self, user: User) -> JobQuerySet:
-        """Those that ``user`` may see by name.
-
-        Who watches the fleet sees all; who only submits jobs, those of the own projects.
-        """
-        if user.can(Capability.EDIT_POLICIES) or not user.can(Capability.SUBMIT_JOBS):
-            return self if user.can(Capability.VIEW_FLEET) else self.none()
-        return self.filter(project__in=user.projects.all())
+        """Those that ``user`` may see by name: see ``accounts.sight``."""
+        if sight.sees_all(user):
+            return self
+        return self.filter(project__in=Project.objects.visible_to(user))
 
 
 class Job(models.Model):

@@ -7,7 +7,6 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import User
-from accounts.roles import Capability
 from admission.jobs.models import Attempt, Phase, Project
 
 __all__ = ["Cycle", "Draw", "DrawProfile", "StartCalibration", "StartForecast"]
@@ -53,10 +52,8 @@ class Draw(models.Model):
 
 class DrawProfileQuerySet(models.QuerySet["DrawProfile"]):
     def visible_to(self, user: User) -> DrawProfileQuerySet:
-        """All, to who watches the fleet; to who only submits jobs, those of the own projects."""
-        if user.can(Capability.EDIT_POLICIES) or not user.can(Capability.SUBMIT_JOBS):
-            return self
-        return self.filter(project__in=user.projects.all())
+        """Those of the projects whose jobs ``user`` sees."""
+        return self.filter(project__in=Project.objects.visible_to(user))
 
 
 class DrawProfile(models.Model):

@@ -13,9 +13,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
+from accounts import sight
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
+from accounts.sight import Sight
 from dashboard import causes, happenings, lemons, panels, ranges, readings
 from dashboard.timeline import Timeline
 from fleet.models import Gpu
@@ -39,7 +41,7 @@ def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
     panel_html, _ = panels.draw(request, _PANEL, _url("live-gpu", gpu), {}, _now(gpu))
     drawn = _table(gpu, timeline, now)
     table_html, _ = panels.draw(request, *drawn)
-    events_html, _ = panels.draw(request, *_happenings(gpu, timeline))
+    events_html, _ = panels.draw(request, *_happenings(gpu, timeline, sight.of(request)))
     context = {
         "rows": timeline.rows if drawn[-1]["rows"] else 0,
         "gpu": gpu,
@@ -77,7 +79,8 @@ def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
 def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
     """What happened in the range, for htmx."""
     gpu = _gpu(gpu_id)
-    return panels.answer(request, *_happenings(gpu, _timeline(request, gpu, time.time())))
+    timeline = _timeline(request, gpu, time.time())
+    return panels.answer(request, *_happenings(gpu, timeline, sight.of(request)))
 
 
 def _gpu(gpu_id: int) -> Gpu:
@@ -106,11 +109,13 @@ def _table(
     return _TABLE, _url("live-gpu-range", gpu), query, context
 
 
-def _happenings(gpu: Gpu, timeline: Timeline) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+def _happenings(
+    gpu: Gpu, timeline: Timeline, seen: Sight
+) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     span = timeline.picker.span
     query = ranges.as_params(timeline.picker)
     context = {
-        "happenings": happenings.of_gpu(gpu.pk, span),
+        "happenings": happenings.of_gpu(gpu.pk, span, seen),
         "most": happenings.MOST,
         "of_node": False,
         "more": urlencode({"node": gpu.node.name, **query}),

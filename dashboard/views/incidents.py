@@ -20,12 +20,13 @@ from django.views.decorators.http import require_POST, require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import CAPABILITIES, Capability
+from accounts.sight import Sight
 from dashboard import incidents, panels, playbooks
 from dashboard.incidents import Filters
 from fleet import snapshot
 from fleet.models import Site
 from policies.firings import Severity
-from policies.incidents import actions
+from policies.incidents import actions, seeing
 from policies.incidents.models import Incident, Silence
 from policies.rules.models import Rule
 
@@ -71,17 +72,19 @@ def panel(request: HttpRequest) -> HttpResponse:
 def _listed(
     request: HttpRequest, filters: Filters
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    now = timezone.now()
-    shown = Paginator(incidents.listed(filters), _PAGE_SIZE).get_page(request.GET.get("page"))
+    now, sight = timezone.now(), Sight(cast(User, request.user))
+    shown = Paginator(incidents.listed(filters, sight), _PAGE_SIZE).get_page(
+        request.GET.get("page")
+    )
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
     context = {
         "filters": filters,
         "query": filters.params,
-        "now": incidents.current(filters, now),
+        "now": incidents.current(filters, sight, now),
         "states": Incident.State.choices,
         "shown": shown,
-        "rows": incidents.rows(shown),
-        "silences": incidents.silences(now),
+        "rows": incidents.rows(shown, sight),
+        "silences": incidents.silences(sight, now),
         "at": now,
         "may_run": cast(User, request.user).can(Capability.RUN_PLAYBOOKS),
         "any_ever": bool(shown) or Incident.objects.exists(),
@@ -106,26 +109,30 @@ def end_silence(request: HttpRequest, silence_id: int) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def incident(request: HttpRequest, number: int) -> HttpResponse:
     """One incident: what happened, its playbooks, and what can be done."""
-    return _shown(request, _found(number), {})
+    return _shown(request, _found(request, number), {})
 
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def incident_panel(request: HttpRequest, number: int) -> HttpResponse:
     """All of one incident that changes, for htmx."""
-    return panels.answer(request, *_one(request, _found(number)))
+    return panels.answer(request, *_one(request, _found(request, number)))
 
 
-def _found(number: int) -> Incident:
-    found = Incident.objects.filter(pk=number).first()
+def _found(request: HttpRequest, number: int) -> Incident:
+    """Return an incident as who asks may see it. Acts read it anew."""
+    sight = Sight(cast(User, request.user))
+    found = Incident.objects.seen_by(sight).filter(pk=number).first()
     if found is None:
         raise Http404(f"There is no incident INC-{number}.")
-    return found
+    return seeing.incidents([found], sight)[0]
 
 
 def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     now, fleet, user = timezone.now(), snapshot.current(), cast(User, request.user)
-    shown, happened = incidents.members(row, fleet, now), incidents.entries(row)
+    sight = Sight(user)
+    shown = incidents.members(row, sight, fleet, now)
+    happened = incidents.entries(row, sight)
     context = {
         "incident": row,
         "lasted_s": incidents.lasted_s(row),
@@ -135,7 +142,7 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
         "firing": row.members.filter(cleared_at=None, dismissed=False).count(),
         "entries": happened,
         "entries_total": row.timeline.count(),
-        "chart": incidents.chart(row, shown, happened, fleet, now),
+        "chart": incidents.chart(row, shown, happened, sight, fleet, now),
         "runs": playbooks.runs_of(row.pk, user),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
         "is_over": row.state == Incident.State.RESOLVED,
@@ -195,7 +202,7 @@ class Asked:
 @requires(Capability.RUN_PLAYBOOKS)
 def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
     """Do one of :data:`_VERBS` with an incident, and say what came of it."""
-    do, row = _VERBS.get(verb), _found(number)
+    do, row = _VERBS.get(verb), _found(request, number)
     if do is None:
         raise Http404(f"An incident cannot be asked to {verb[:40]}.")
     # Postgres refuses NUL in text.

@@ -21,6 +21,7 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
+from accounts.sight import Sight
 from admission import board, live
 from admission.jobs import actions, requests
 from admission.jobs.actions import SpecError
@@ -55,6 +56,7 @@ class Shown:
     """One job as the URL asks for it: a phase of it, and one of that phase's attempts."""
 
     user: User
+    sight: Sight
     job: Job
     phases: list[Phase]
     phase: Phase
@@ -87,11 +89,13 @@ def _shown(request: HttpRequest, name: str) -> Shown:
     phase = jobs.chosen(phases, request.GET.get("phase", ""))
     if phase is None:
         raise Http404(f"{name[:200]} has no phase {request.GET['phase'][:60]!r}.")
-    attempts = list(phase.attempts.order_by("-number"))
+    sight = Sight(user)
+    attempts = sight.veiled(phase.attempts.order_by("-number"), "why")
     given = request.GET.get("attempt", "")
     attempt = next((each for each in attempts if str(each.number) == given), None)
     return Shown(
         user=user,
+        sight=sight,
         job=found,
         phases=phases,
         phase=phase,
@@ -191,7 +195,7 @@ def timeline_panel(request: HttpRequest, name: str) -> HttpResponse:
 def _main(shown: Shown) -> _Drawn:
     now, job, phase = timezone.now(), shown.job, shown.phase
     events = job.events.order_by("-at", "-id")[: jobs.EVENTS_SHOWN]
-    dominant = _dominant(phase) if phase.state == Phase.State.QUEUED else None
+    dominant = _dominant(shown) if phase.state == Phase.State.QUEUED else None
     context = {
         "job": job,
         "phase": phase,
@@ -205,8 +209,8 @@ def _main(shown: Shown) -> _Drawn:
         "learned": jobs.learned(job, phase),
         "facts": jobs.wants(requests.request_of(phase)),
         "artifacts": jobs.artifacts(job.spec, phase),
-        "directives": jobs.ledger(shown.attempts),
-        "events": list(events),
+        "directives": jobs.ledger(shown.attempts, shown.sight),
+        "events": shown.sight.veiled(events, "text"),
         "is_over": phase.state in Phase.OVER,
         "waits": shown.waits,
         "now": now,
@@ -215,8 +219,8 @@ def _main(shown: Shown) -> _Drawn:
     return _PANEL, reverse("live-job", args=[job.name]), shown.params, context
 
 
-def _dominant(phase: Phase) -> board.ReasonLine | None:
-    standing = board.standings([phase.key]).get(phase.key)
+def _dominant(shown: Shown) -> board.ReasonLine | None:
+    standing = jobs.standing_of(shown.phase, shown.sight)
     return standing.reasons[0] if standing and standing.reasons else None
 
 
@@ -232,9 +236,9 @@ def _why(shown: Shown) -> _Drawn:
     context = {
         "job": shown.job,
         "phase": shown.phase,
-        "why": jobs.why(shown.phase, shown.user, fleet, cycle),
+        "why": jobs.why(shown.phase, shown.sight, fleet, cycle),
         "calibration": shared.once("calibration", lambda: jobs.calibration(timezone.now())),
-        "spans": jobs.reason_spans(shown.phase),
+        "spans": jobs.reason_spans(shown.phase, shown.sight),
         "cycle": cycle,
         "old_s": queue.age_s(cycle, time.time()),
     }
@@ -269,7 +273,11 @@ def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:
     events = shown.job.events.filter(phase__in=("", shown.phase.name)).exclude(kind=jobs.REASON)
     context = {
         "chart": job_timeline.chart(
-            attempt, jobs.ledger([attempt]), list(events), snapshot.current(), now
+            attempt,
+            jobs.ledger([attempt], shown.sight),
+            shown.sight.veiled(events, "text"),
+            snapshot.current(),
+            now,
         ),
         "attempt": attempt,
         "live": attempt.ended_at is None,

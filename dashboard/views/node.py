@@ -13,9 +13,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
+from accounts import sight
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
+from accounts.sight import Sight
 from dashboard import happenings, panels, ranges, readings, state
 from dashboard.readings import GpuNow
 from dashboard.timeline import Timeline
@@ -39,7 +41,7 @@ def page(request: HttpRequest, node_id: int) -> HttpResponse:
     panel_html, _ = panels.draw(request, _PANEL, _url("live-node", node), {}, _now(node))
     drawn = _table(node, timeline, now)
     table_html, _ = panels.draw(request, *drawn)
-    events_html, _ = panels.draw(request, *_happenings(node, timeline))
+    events_html, _ = panels.draw(request, *_happenings(node, timeline, sight.of(request)))
     context = {
         "rows": timeline.rows if drawn[-1]["rows"] else 0,
         "node": node,
@@ -77,7 +79,8 @@ def table(request: HttpRequest, node_id: int) -> HttpResponse:
 def events(request: HttpRequest, node_id: int) -> HttpResponse:
     """What happened in the range, for htmx."""
     node = _node(node_id)
-    return panels.answer(request, *_happenings(node, _timeline(request, node, time.time())))
+    timeline = _timeline(request, node, time.time())
+    return panels.answer(request, *_happenings(node, timeline, sight.of(request)))
 
 
 def _node(node_id: int) -> Node:
@@ -110,11 +113,13 @@ def _table(
     return _TABLE, _url("live-node-range", node), query, context
 
 
-def _happenings(node: Node, timeline: Timeline) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+def _happenings(
+    node: Node, timeline: Timeline, seen: Sight
+) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     span = timeline.picker.span
     query = ranges.as_params(timeline.picker)
     context = {
-        "happenings": happenings.of_node(node.pk, span),
+        "happenings": happenings.of_node(node.pk, span, seen),
         "most": happenings.MOST,
         "of_node": True,
         "more": urlencode({"node": node.name, **query}),

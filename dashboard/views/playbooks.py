@@ -18,8 +18,9 @@ from django.views.decorators.http import require_POST, require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
+from accounts.sight import Sight
 from dashboard import panels, playbooks
-from policies.playbooks import plan, runs, versions
+from policies.playbooks import plan, runs, seeing, versions
 from policies.playbooks.document import Playbook, Program
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.plan import Plan
@@ -37,13 +38,15 @@ _RUNS_SHOWN = 25
 def page(request: HttpRequest) -> HttpResponse:
     """All playbooks: what each is about, what fails first, what it costs to change later."""
     found = playbooks.listed()
-    live = PlaybookRun.objects.live().select_related("version").prefetch_related("steps")
-    shown = playbooks.views(list(live.order_by("-pk")[:_RUNS_SHOWN]), cast(User, request.user))
+    user = cast(User, request.user)
+    every = PlaybookRun.objects.live().seen_by(Sight(user))
+    live = every.select_related("version").prefetch_related("steps")
+    shown = playbooks.views(list(live.order_by("-pk")[:_RUNS_SHOWN]), user)
     context = {
         "playbooks": found,
         "active": sum(each.version.state == playbooks.State.ACTIVE for each in found),
         "drafts": sum(each.drafts for each in found),
-        "live_total": PlaybookRun.objects.live().count(),
+        "live_total": every.count(),
         "runs": shown,
         "asking": playbooks.waiting_for_people(shown),
     }
@@ -76,6 +79,8 @@ def playbook(request: HttpRequest, name: str) -> HttpResponse:
     program = playbooks.program_of(shown)
     asked = _asked(program, request.GET) if program else Asked()
     user = cast(User, request.user)
+    sight = Sight(user)
+    seen = PlaybookRun.objects.seen_by(sight).filter(playbook=name)
     context = {
         "name": name,
         "versions": found,
@@ -84,8 +89,8 @@ def playbook(request: HttpRequest, name: str) -> HttpResponse:
         "inputs": _inputs(program.playbook, asked) if program else [],
         "steps": playbooks.step_lines(program) if program else [],
         "asked": asked,
-        "runs": PlaybookRun.objects.filter(playbook=name).select_related("version")[:_RUNS_SHOWN],
-        "live_total": PlaybookRun.objects.live().filter(playbook=name).count(),
+        "runs": sight.veiled(seen.select_related("version")[:_RUNS_SHOWN], *seeing.RUN),
+        "live_total": seen.live().count(),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
         "may_edit": user.can(Capability.EDIT_POLICIES),
     }
@@ -216,11 +221,12 @@ def run_panel(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 def _run(request: HttpRequest, run_id: int) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    rows = PlaybookRun.objects.filter(pk=run_id).select_related("version")
+    user = cast(User, request.user)
+    rows = PlaybookRun.objects.seen_by(Sight(user)).filter(pk=run_id).select_related("version")
     found = list(rows.prefetch_related("steps"))
     if not found:
         raise Http404(f"There is no run {run_id}.")
-    (view,) = playbooks.views(found, cast(User, request.user))
+    (view,) = playbooks.views(found, user)
     context = {"view": view, "now": timezone.now()}
     return _RUN, reverse("live-playbook-run", args=[run_id]), {}, context
 

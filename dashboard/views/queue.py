@@ -17,11 +17,12 @@ from django.views.decorators.http import require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
+from accounts.sight import Sight
 from admission import board
 from admission.core.reasons import ReasonToken
 from admission.jobs import catalog
-from admission.jobs.models import Attempt, Job
-from dashboard import classes, fixes, panels, queue
+from admission.jobs.models import Attempt, Job, Project
+from dashboard import fixes, panels, queue
 from dashboard.memo import Memo
 from dashboard.queue import Filters, Now, QueueRow, RunRow, Tab
 from fleet import snapshot
@@ -55,7 +56,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "panel": html,
         "tokens": [token.value for token in ReasonToken],
         "classes": sorted(catalog.current()),
-        "projects": classes.seen_by(user).values_list("name", flat=True),
+        "projects": Project.objects.visible_to(user).values_list("name", flat=True),
         "sites": Site.objects.values_list("name", flat=True),
     }
     return render(request, "dashboard/queue.html", context, status=400 if filters.error else 200)
@@ -116,14 +117,14 @@ def _rows(
     number = request.GET.get("page")
     if filters.state is Tab.ENDED:
         ended = Paginator(queue.ended(filters, user, timezone.now()), _PAGE_SIZE).get_page(number)
-        return ended, list(ended)
+        return ended, Sight(user).veiled(ended, "why")
     who = user.pk if filters.names_jobs else None
     key = ("ids", filters, who, cycle.cycle if cycle else None)
     ids: list[int] = shared.once(key, lambda: queue.listed(filters, user))
     shown = Paginator(ids, _PAGE_SIZE).get_page(number)
     if filters.state is Tab.RUNNING:
-        return shown, queue.run_rows(list(shown), user)
-    return shown, queue.queue_rows(list(shown), user, snapshot.current())
+        return shown, queue.run_rows(list(shown), Sight(user))
+    return shown, queue.queue_rows(list(shown), Sight(user), snapshot.current())
 
 
 def _fixes_url(rows: Sequence[object], params: dict[str, str]) -> str:

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
+from accounts.sight import Sight
 from dashboard import conditions, panels, restrictions
 from dashboard.restriction_forms import (
     ApproveForm,
@@ -30,9 +31,10 @@ from dashboard.restriction_forms import (
 )
 from dashboard.restrictions import Narrowed
 from fleet import snapshot
-from policies.restrictions import actions, store
+from policies.restrictions import actions, seeing, store
 from policies.restrictions.kinds import KINDS, BadRestriction, RestrictionKind
 from policies.restrictions.models import FleetBreaker, Restriction
+from policies.restrictions.strictest import InForce
 
 __all__ = [
     "approve",
@@ -197,7 +199,7 @@ def _decide(
     act: Callable[[User, Any, datetime], Restriction],
 ) -> HttpResponse:
     """Show what is to be decided, and do it once somebody has said so."""
-    row = get_object_or_404(Restriction, pk=restriction_id)
+    row = _seen(restriction_id, Sight(cast(User, request.user)))
     if request.method != "POST":
         return _decision(request, row, verb, form_of(initial={"version": row.version}))
     form = form_of(request.POST)
@@ -262,7 +264,8 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
     chosen = restrictions.narrowed(request.GET.dict())
     show = "history" if request.GET.get("show") == "history" else ""
     query = {**chosen.params, **({"show": show} if show else {})}
-    in_force = store.in_force(now)
+    sight = Sight(cast(User, request.user))
+    in_force = seeing.in_force(store.in_force(now), sight)
     context: dict[str, Any] = {
         "now": now,
         "chosen": chosen,
@@ -275,12 +278,12 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
         **_may(request),
     }
     if show:
-        context |= _history(request, chosen, now)
+        context |= _history(request, chosen, sight, now)
     else:
-        context |= _in_force(request, chosen, now)
-        context |= _waiting(chosen, now)
+        context |= _in_force(request, chosen, in_force, sight)
+        context |= _waiting(chosen, sight, now)
         context["taken"] = restrictions.taken(fleet, now)[:_FEW]
-        context["over"] = _over(chosen, now)[:_FEW]
+        context["over"] = seeing.rows(_over(chosen, sight, now)[:_FEW], sight)
     shown = context["shown"]
     params = {**query, **({"page": str(shown.number)} if shown.number > 1 else {})}
     return _PANEL, reverse("live-restrictions"), params, context
@@ -294,12 +297,13 @@ def _may(request: HttpRequest) -> dict[str, bool]:
     }
 
 
-def _in_force(request: HttpRequest, chosen: Narrowed, now: datetime) -> dict[str, Any]:
-    fleet, in_force = snapshot.current(), store.in_force(now)
-    found = restrictions.effective(in_force)
+def _in_force(
+    request: HttpRequest, chosen: Narrowed, in_force: InForce, sight: Sight
+) -> dict[str, Any]:
+    fleet, found = snapshot.current(), restrictions.effective(in_force)
     keys = [key for key, each in found.items() if any(map(chosen.takes, each.all))]
     shown = Paginator(keys, _PAGE_SIZE).get_page(request.GET.get("page"))
-    told = restrictions.told_of(each.id for key in shown for each in found[key].all)
+    told = restrictions.told_of((each.id for key in shown for each in found[key].all), sight)
     return {
         "groups": [restrictions.group(fleet, found, key, told) for key in shown],
         "shown": shown,
@@ -307,8 +311,9 @@ def _in_force(request: HttpRequest, chosen: Narrowed, now: datetime) -> dict[str
     }
 
 
-def _waiting(chosen: Narrowed, now: datetime) -> dict[str, Any]:
-    rows = Restriction.objects.waiting(now).filter(chosen.condition).order_by("issued_at", "id")
+def _waiting(chosen: Narrowed, sight: Sight, now: datetime) -> dict[str, Any]:
+    seen = Restriction.objects.waiting(now).seen_by(sight)
+    rows = seen.filter(chosen.condition(sight)).order_by("issued_at", "id")
     fleet = snapshot.current()
     return {
         "waiting": [
@@ -324,35 +329,36 @@ def _waiting(chosen: Narrowed, now: datetime) -> dict[str, Any]:
                 "href": conditions.place_url(fleet, row.scope),
                 "owner_url": restrictions.owner_url(row.owner),
             }
-            for row in rows[:_MOST_WAITING]
+            for row in seeing.rows(rows[:_MOST_WAITING], sight)
         ],
         "waiting_count": rows.count(),
     }  # fmt: skip
 
 
-def _over(chosen: Narrowed, now: datetime) -> Any:
+def _over(chosen: Narrowed, sight: Sight, now: datetime) -> Any:
     live = Restriction.objects.live().filter(expires_at__gt=now).exclude(
         state=Restriction.State.REFUSED
     )  # fmt: skip
-    rows = Restriction.objects.exclude(pk__in=live.values("pk")).filter(chosen.condition)
+    over = Restriction.objects.exclude(pk__in=live.values("pk")).seen_by(sight)
+    rows = over.filter(chosen.condition(sight))
     return rows.order_by("-issued_at", "-id")
 
 
-def _history(request: HttpRequest, chosen: Narrowed, now: datetime) -> dict[str, Any]:
-    shown = Paginator(_over(chosen, now), _PAGE_SIZE).get_page(request.GET.get("page"))
-    return {"over": list(shown), "shown": shown, "waiting_count": _waiting_count(now)}
-
-
-def _waiting_count(now: datetime) -> int:
-    return Restriction.objects.waiting(now).count()
+def _history(request: HttpRequest, chosen: Narrowed, sight: Sight, now: datetime) -> dict[str, Any]:
+    shown = Paginator(_over(chosen, sight, now), _PAGE_SIZE).get_page(request.GET.get("page"))
+    waiting = Restriction.objects.waiting(now).seen_by(sight)
+    return {
+        "over": seeing.rows(shown, sight), "shown": shown, "waiting_count": waiting.count()
+    }  # fmt: skip
 
 
 def _detail(
     request: HttpRequest, restriction_id: int
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    row = get_object_or_404(Restriction, pk=restriction_id)
+    sight = Sight(cast(User, request.user))
+    row = _seen(restriction_id, sight)
     now, fleet = timezone.now(), snapshot.current()
-    events = list(row.events.order_by("id"))
+    events = seeing.events(row.events.order_by("id"), sight)
     is_in_force = row.state == Restriction.State.IN_FORCE and row.expires_at > now
     told = [e for e in events if e.cycle == row.cycle and e.kind in e.ONCE]
     context = {
@@ -374,15 +380,20 @@ def _detail(
         "measures": restrictions.measures(events, row.cycle),
         "events": events,
         "evidence": sorted(row.evidence.items()) if isinstance(row.evidence, dict) else [],
-        "beside": _beside(row, now) if is_in_force else None,
+        "beside": _beside(row, sight, now) if is_in_force else None,
         **_may(request),
     }
     return _DETAIL, reverse("live-restriction", args=[row.pk]), {}, context
 
 
-def _beside(row: Restriction, now: datetime) -> Any:
+def _seen(restriction_id: int, sight: Sight) -> Restriction:
+    found = get_object_or_404(Restriction.objects.seen_by(sight), pk=restriction_id)
+    return seeing.rows([found], sight)[0]
+
+
+def _beside(row: Restriction, sight: Sight, now: datetime) -> Any:
     """Return what else is of this kind on this scope, and which counts."""
-    found = restrictions.effective(store.in_force(now))
+    found = restrictions.effective(seeing.in_force(store.in_force(now), sight))
     key = (RestrictionKind(row.kind), row.scope)
     if key not in found:
         return None

@@ -100,7 +100,9 @@ def _one(request: HttpRequest, slo: Slo) -> tuple[str, str, dict[str, str], dict
         "shows": _VERDICTS.items(),
         "shown": shown,
         "known_jobs": set(
-            Job.objects.filter(name__in=[each.job for each in shown]).values_list("name", flat=True)
+            Job.objects.visible_to(user)
+            .filter(name__in=[each.job for each in shown])
+            .values_list("name", flat=True)
         ),
         "query": query,
     }

@@ -12,9 +12,11 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from accounts import sight
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
+from accounts.sight import Sight
 from dashboard import causes, panels, throttling
 from dashboard.causes import CAUSES
 from dashboard.throttling import Filters
@@ -75,19 +77,25 @@ def _panel(
         "span": filters.picker.span,
         "middle": (filters.picker.span.start + filters.picker.span.end) / 2,
         "shown": shown,
-        "rows": [_row(event, now) for event in shown],
+        "rows": _rows(list(shown), sight.of(request), now),
         "any_ever": bool(shown) or ThrottleEvent.objects.exists(),
         "query": filters.params,
     }
     return _PANEL, reverse("live-throttle-events"), params, context
 
 
-def _row(event: ThrottleEvent, now: float) -> dict[str, Any]:
+def _rows(events: list[ThrottleEvent], seen: Sight, now: float) -> list[dict[str, Any]]:
+    jobs = seen.shown([event.job.name if event.job else "" for event in events])
+    return [_row(event, job, now) for event, job in zip(events, jobs, strict=True)]
+
+
+def _row(event: ThrottleEvent, job: str, now: float) -> dict[str, Any]:
     end = now if event.closed_at is None else event.closed_at.timestamp()
     # It is written down again within that time while its GPU is heard.
     silent_after_s = 2 * PROGRESS_S + settings.STALE_AFTER_S
     return {
         "event": event,
+        "job": job,
         "cause": causes.of(event.cause),
         "lasted_s": end - event.opened_at.timestamp(),
         "silent": event.closed_at is None and now - event.updated_at.timestamp() > silent_after_s,

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import NotAuthenticated
+from rest_framework.generics import GenericAPIView
 
 from accounts.models import User
+from accounts.sight import Sight
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
+
+    # Generic for the type checker alone.
+    BaseView = GenericAPIView[Any]
+else:
+    BaseView = GenericAPIView
 
 
 def actor_of(request: Request) -> User:
@@ -15,3 +23,24 @@ def actor_of(request: Request) -> User:
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
+
+
+class SeeingView(BaseView):
+    """A view of rows that may name jobs: its serializers find ``sight`` in their context."""
+
+    #: of the rows: texts and JSON that may name jobs
+    veiled_fields: tuple[str, ...] = ()
+
+    @cached_property
+    def sight(self) -> Sight:
+        """What who asks may see of jobs."""
+        return Sight(actor_of(self.request))
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """With ``sight``."""
+        return {**super().get_serializer_context(), "sight": self.sight}
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """Return the rows of a page, with names for who may see them."""
+        page = super().paginate_queryset(queryset)
+        return page and self.sight.veiled(page, *self.veiled_fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from accounts.sight import Sight
 from policies.playbooks.document import Program
 from policies.playbooks.machine import OVER, RunState, StepState
 from policies.playbooks.parse import parse
@@ -67,6 +68,10 @@ class PlaybookVersion(models.Model):
 
 
 class PlaybookRunQuerySet(models.QuerySet["PlaybookRun"]):
+    def seen_by(self, sight: Sight) -> PlaybookRunQuerySet:
+        """Those that are not about a job that the reader may not see."""
+        return self.filter(sight.seen_rows())
+
     def live(self) -> PlaybookRunQuerySet:
         """Runs that still do something, or wait to."""
         return self.exclude(state__in=OVER)

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
+from accounts.sight import Sight
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce, Standing, limit_id
 from policies.scopes import Scope, ScopeKind
@@ -39,6 +40,10 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
     def uncounted_by_people(self, now: datetime) -> RestrictionQuerySet:
         """What is in force at ``now`` without any person having issued or approved it."""
         return self.in_force(now).filter(decided_by="").exclude(owner__startswith=_PERSON)
+
+    def seen_by(self, sight: Sight) -> RestrictionQuerySet:
+        """Those that are not about a job that the reader may not see."""
+        return self.filter(sight.seen_rows())
 
     def of_owners(self, owners: Iterable[str]) -> RestrictionQuerySet:
         return self.filter(owner__in=set(owners))

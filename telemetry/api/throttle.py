@@ -11,6 +11,8 @@ from rest_framework import serializers, viewsets
 
 from accounts.cost import dear
 from accounts.permissions import ViewsFleet
+from accounts.sight import Sight
+from fleet.api.actors import SeeingView, actor_of
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
 from telemetry.throttle.rules import Severity
@@ -33,7 +35,9 @@ class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
     lost_s = serializers.FloatField(
         allow_null=True, read_only=True, help_text="lost_mhz_s / usual_mhz"
     )
-    job = serializers.CharField(source="job.name", default=None, allow_null=True, read_only=True)
+    job = serializers.SerializerMethodField(
+        allow_null=True, help_text="Null: none, or one that the reader may not see"
+    )
     xids = serializers.ListField(
         child=serializers.IntegerField(),
         read_only=True,
@@ -75,6 +79,10 @@ class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
         )
         read_only_fields = fields
 
+    def get_job(self, event: ThrottleEvent) -> str | None:
+        sight: Sight = self.context["sight"]
+        return event.job.name if event.job and sight.sees(event.job.name) else None
+
     def get_fields(self) -> dict[str, Any]:
         # "class" is a word of Python: it cannot be an attribute of this class.
         own = serializers.ChoiceField(
@@ -96,7 +104,7 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
     rack = django_filters.NumberFilter("gpu__node__rack_id", help_text="Id of a rack")
     node = django_filters.CharFilter("gpu__node__name", help_text="Name of a node")
     gpu = django_filters.NumberFilter("gpu_id", help_text="Id of a GPU")
-    job = django_filters.CharFilter("job__name", help_text="Name of a job")
+    job = django_filters.CharFilter(method="filter_job", help_text="Name of a job")
     open = django_filters.ChoiceFilter(
         choices=[("1", "open"), ("0", "closed")], method="filter_open"
     )
@@ -127,6 +135,12 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         found: QuerySet[ThrottleEvent] = events.at_least(Severity[value.upper()])
         return found
 
+    def filter_job(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
+        # What the reader may not see is as what is not there.
+        is_seen = Sight(actor_of(self.request)).sees(value)
+        found: QuerySet[ThrottleEvent] = events.filter(job__name=value if is_seen else "")
+        return found
+
     def filter_open(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
         found: QuerySet[ThrottleEvent] = events.filter(closed_at__isnull=value == "1")
         return found
@@ -137,7 +151,7 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 @method_decorator(dear("the span of time, the node or the GPU"), name="list")
-class ThrottleEventViewSet(viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
+class ThrottleEventViewSet(SeeingView, viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     """Spans in which a GPU was throttled for one cause, the newest first."""
 
     queryset = ThrottleEvent.objects.with_xids().select_related("gpu__node__rack__site", "job")
@@ -146,3 +160,9 @@ class ThrottleEventViewSet(viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     filterset_class = ThrottleEventFilter
     # Many events open at one instant, so time alone would not tell them apart.
     cursor_ordering = ("-opened_at", "-id")
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """Return the events of a page, once it is known which of their jobs are seen."""
+        page = super().paginate_queryset(queryset)
+        self.sight.seen([event.job.name for event in page or () if event.job])
+        return page

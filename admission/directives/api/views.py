@@ -18,8 +18,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleet, ViewsFleetOrSubmitsJobs
+from accounts.sight import Sight
 from admission.core.fallback import Fallback
-from admission.directives import actions, advising, falling_back
+from admission.directives import actions, advising, falling_back, seeing
 from admission.directives.actions import BadDirective
 from admission.directives.api.serializers import (
     AdviceSerializer,
@@ -50,7 +51,7 @@ class JobDirectivesView(APIView):
     def get(self, request: Request, name: str) -> Response:
         """List what a job was told, the newest first, each with its ledger. At most 200."""
         job = get_object_or_404(Job.objects.visible_to(actor_of(request)), name=name)
-        return Response(JobDirectiveSerializer(_of(job)[:_MOST], many=True).data)
+        return _told(_of(job)[:_MOST], request)
 
     @extend_schema(
         request=JobDirectiveGiveSerializer,
@@ -67,8 +68,12 @@ class JobDirectivesView(APIView):
         except BadDirective as error:
             raise _refusal(error) from error
         rows = _of(job).filter(pk__in=[row.pk for row in given])
-        answer = JobDirectiveSerializer(rows, many=True).data
-        return Response(answer, status=status.HTTP_201_CREATED)
+        return _told(rows, request, status.HTTP_201_CREATED)
+
+
+def _told(rows: QuerySet[Directive], request: Request, code: int = status.HTTP_200_OK) -> Response:
+    seen = seeing.directives(rows, Sight(actor_of(request)))
+    return Response(JobDirectiveSerializer(seen, many=True).data, status=code)
 
 
 def _of(job: Job) -> QuerySet[Directive]:
@@ -88,14 +93,17 @@ class DirectiveWithdrawView(APIView):
     )
     def post(self, request: Request, pk: int) -> Response:
         """End what a person gave: the job is as before within seconds."""
-        row = get_object_or_404(Directive.objects.select_related("attempt__phase__job"), pk=pk)
-        job = _changeable(request, row.attempt.phase.job.name)
+        # In one: whether it is there is not told to who may not change it.
+        job = get_object_or_404(
+            Job.objects.changeable_by(actor_of(request)), phases__attempts__directives=pk
+        )
         body = _checked(JobDirectiveWithdrawSerializer, request)
         try:
-            actions.withdraw(row.pk, actor_of(request), why=body["reason"], now=timezone.now())
+            actions.withdraw(pk, actor_of(request), why=body["reason"], now=timezone.now())
         except BadDirective as error:
             raise _refusal(error) from error
-        return Response(JobDirectiveSerializer(_of(job).get(pk=pk)).data)
+        (given,) = seeing.directives(_of(job).filter(pk=pk), Sight(actor_of(request)))
+        return Response(JobDirectiveSerializer(given).data)
 
 
 class JobFallbackView(APIView):

@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 
+from accounts.sight import ANOTHER, Sight
 from admission import board
 from admission.core.cycle import Admission, Step, Waiting
 from admission.core.reasons import Reason
 from admission.core.request import Placement
 from admission.core.whatif import Counterfactual, DryRun, Explanation
+from admission.jobs import seeing
 from admission.jobs.api.serializers import JobSerializer, PhaseSerializer
 from admission.jobs.applying import applicable_to
 from admission.jobs.models import Job, Phase
@@ -40,11 +42,11 @@ _JOB = [name for name in JobSerializer.Meta.fields if name not in ("project", "p
 _PHASE = PhaseSerializer.Meta.fields
 
 
-def explained(phase: Phase, explanation: Explanation) -> dict[str, Any]:
+def explained(phase: Phase, explanation: Explanation, sight: Sight) -> dict[str, Any]:
     """Return why a phase waits. ``trace`` and ``estimate`` are of the board: see :func:`told`."""
     return {
         "phase": phase.name,
-        "reasons": _reasons(explanation.reasons),
+        "reasons": _reasons(explanation.reasons, sight),
         "position": explanation.position,
         "trace": [],
         "estimate": None,
@@ -52,9 +54,9 @@ def explained(phase: Phase, explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def told(standing: board.Standing) -> dict[str, Any]:
+def told(standing: board.Standing, sight: Sight) -> dict[str, Any]:
     """Return what the board says beside an explanation."""
-    trace = [msgspec.structs.asdict(each) for each in standing.trace]
+    trace = [msgspec.structs.asdict(each) for each in seeing.standing(standing, sight).trace]
     return {"trace": trace, "estimate": estimate(standing)}
 
 
@@ -63,7 +65,7 @@ def estimate(standing: board.Standing) -> dict[str, Any]:
     return {name: getattr(standing, name) for name in names}
 
 
-def dry_run(job: Job, phase: PhaseSpec, found: DryRun) -> dict[str, Any]:
+def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str, Any]:
     """Return what would become of a phase of a job that is not saved."""
     outcome = found.outcome
     return {
@@ -71,9 +73,9 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun) -> dict[str, Any]:
         "after": phase.needs,
         "starts": isinstance(outcome, Admission),
         "placement": _where(outcome.placement) if isinstance(outcome, Admission) else None,
-        "reasons": _reasons(outcome.reasons) if isinstance(outcome, Waiting) else [],
+        "reasons": _reasons(outcome.reasons, sight) if isinstance(outcome, Waiting) else [],
         "position": outcome.position if isinstance(outcome, Waiting) else None,
-        "trace": _trace(outcome.trace),
+        "trace": _trace(outcome.trace, sight),
         "counterfactuals": [
             _counterfactual(each) for each in applicable_to(job, phase.name, found.counterfactuals)
         ],
@@ -81,32 +83,34 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun) -> dict[str, Any]:
 
 
 def queued(
-    position: int, phase: Phase, standing: board.Standing | None, *, is_named: bool
+    position: int, phase: Phase, standing: board.Standing | None, sight: Sight
 ) -> dict[str, Any]:
     """Return one line of the queue, without names where the job is of another project."""
     job = phase.job
+    is_named = sight.sees(job.name)
     sentence = standing.reasons[0].sentence if standing and standing.reasons else ""
     return {
         "position": position,
         "job": job.name if is_named else None,
         "phase": phase.name if is_named else None,
         "project": job.project.name if is_named else None,
-        "what": phase.key if is_named else "a job of another project",
+        "what": phase.key if is_named else ANOTHER,
         "job_class": job.job_class,
         "gpus": phase.gpus,
         "queued_at": phase.queued_at,
         "reason": phase.reason,
-        "sentence": sentence if is_named else "",
+        "sentence": sight.text(sentence) if is_named else "",
         "estimate": estimate(standing) if standing and is_named else None,
     }
 
 
-def _reasons(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
-    return [msgspec.structs.asdict(each) for each in board.reason_lines(reasons)]
+def _reasons(reasons: Iterable[Reason], sight: Sight) -> list[dict[str, Any]]:
+    lines = seeing.reasons(board.reason_lines(reasons), sight)
+    return [msgspec.structs.asdict(each) for each in lines]
 
 
-def _trace(steps: Iterable[Step]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(each) for each in steps]
+def _trace(steps: Iterable[Step], sight: Sight) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(each) for each in sight.veiled(steps, "sentence")]
 
 
 def _counterfactual(found: Counterfactual) -> dict[str, Any]:

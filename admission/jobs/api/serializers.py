@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from accounts.models import User
+from accounts.sight import Sight
 from admission.jobs.classes import MOST_CHARACTERS
 from admission.jobs.limits import Limits, limits_of, waiting_of
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project, UserLimits
@@ -57,6 +58,7 @@ class PhaseSerializer(serializers.ModelSerializer[Phase]):
 
 
 class AttemptSerializer(serializers.ModelSerializer[Attempt]):
+    why = serializers.SerializerMethodField(help_text="Why it ended")
     placement = serializers.DictField(help_text="Nodes, GPUs, caps and labels; total_w in W")
 
     class Meta:
@@ -76,6 +78,10 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "lost_gpu_s",
         )
         read_only_fields = fields
+
+    def get_why(self, attempt: Attempt) -> str:
+        sight: Sight = self.context["sight"]
+        return sight.text(attempt.why)
 
 
 class _PhaseDetailSerializer(PhaseSerializer):

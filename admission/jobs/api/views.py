@@ -26,6 +26,7 @@ from accounts.permissions import (
     ViewsFleetOrSubmitsJobs,
 )
 from accounts.roles import Capability
+from accounts.sight import Sight
 from admission import board, live
 from admission.jobs import actions, catalog, classes, projects
 from admission.jobs.actions import Conflict, OverLimit
@@ -51,7 +52,7 @@ from admission.jobs.api.serializers import (
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
-from fleet.api.actors import actor_of
+from fleet.api.actors import SeeingView, actor_of
 from headroom.jobs import reading
 from headroom.jobs.reading import SpecError
 from headroom.jobs.schema import job_spec_schema
@@ -89,7 +90,9 @@ class JobFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
-class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Job]):
+class JobViewSet(
+    SeeingView, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Job]
+):
     """Jobs, the newest first. Who submits jobs sees those of the own projects."""
 
     queryset = Job.objects.all()
@@ -141,7 +144,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         spec = reading.read(sent["body"], sent["content_type"])
         now, user = timezone.now(), actor_of(request)
         if request.query_params.get("dry_run", "") not in ("", "0"):
-            return Response(_dry_run(actions.try_out(spec, user, now)))
+            return Response(_dry_run(actions.try_out(spec, user, now), self.sight))
         key = request.headers.get("Idempotency-Key", "")[:200]
         done = actions.submit(spec, user, now=now, idempotency_key=key)
         code = status.HTTP_201_CREATED if done.created else status.HTTP_200_OK
@@ -157,7 +160,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         rows = Job.objects.select_related("project").prefetch_related("phases__attempts")
         is_whole = Job.objects.whole_for(actor_of(self.request)).filter(pk=job.pk).exists()
         found = rows.get(pk=job.pk)
-        return Response(JobDetailSerializer(found, context={"is_whole": is_whole}).data)
+        context = {"is_whole": is_whole, "sight": self.sight}
+        return Response(JobDetailSerializer(found, context=context).data)
 
     @extend_schema(request=CancelJobSerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -215,15 +219,15 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         keys = {f"{job.name}/{phase.name}": phase for phase in waiting}
         standings = board.standings(list(keys))
         found = [
-            {**explained, **(answers.told(standings[key]) if key in standings else {})}
+            {**explained, **(answers.told(standings[key], self.sight) if key in standings else {})}
             for key, phase in keys.items()
-            if (explained := _explained(key, phase)) is not None
+            if (explained := _explained(key, phase, self.sight)) is not None
         ]
         answer = {"job": job.name, "state": job.state, "at": timezone.now(), "phases": found}
         return Response(ExplanationSerializer(answer).data)
 
 
-class JobEventsView(generics.ListAPIView[JobEvent]):
+class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
     """What happened to a job, the newest first."""
 
     queryset = JobEvent.objects.all()
@@ -231,6 +235,7 @@ class JobEventsView(generics.ListAPIView[JobEvent]):
     permission_classes = (ViewsFleet,)
     filter_backends: list[Any] = []
     cursor_ordering = ("-at", "-id")
+    veiled_fields = ("text", "data")
 
     def get_queryset(self) -> QuerySet[JobEvent]:
         """The events of a job that the user may see."""
@@ -241,7 +246,7 @@ class JobEventsView(generics.ListAPIView[JobEvent]):
         return job.events.all()
 
 
-def _dry_run(prepared: actions.Prepared) -> dict[str, Any]:
+def _dry_run(prepared: actions.Prepared, sight: Sight) -> dict[str, Any]:
     spec, pairs = prepared.spec, zip(prepared.spec.phases, prepared.requests, strict=True)
     job = Job(spec=reading.as_json(spec), job_class=spec.job_class, priority=spec.priority)
     answer = {
@@ -249,14 +254,16 @@ def _dry_run(prepared: actions.Prepared) -> dict[str, Any]:
         "project": prepared.project.name,
         "job_class": prepared.job_class.name,
         "at": timezone.now(),
-        "phases": [answers.dry_run(job, phase, live.dry_run(request)) for phase, request in pairs],
+        "phases": [
+            answers.dry_run(job, phase, live.dry_run(request), sight) for phase, request in pairs
+        ],
     }
     return dict(DryRunAnswerSerializer(answer).data)
 
 
-def _explained(key: str, phase: Phase) -> dict[str, Any] | None:
+def _explained(key: str, phase: Phase, sight: Sight) -> dict[str, Any] | None:
     try:
-        return answers.explained(phase, live.explain(key))
+        return answers.explained(phase, live.explain(key), sight)
     except KeyError:  # it has begun, or came after the last look at the queue
         return None
 
@@ -284,7 +291,7 @@ class QueueView(APIView):
             "waiting": last.waiting if last else 0,
             "running": last.running if last else 0,
             "counts": last.counts if last else (),
-            "queue": _lines(keys, first, actor_of(request)),
+            "queue": _lines(keys, first, Sight(actor_of(request))),
         }
         return Response(QueueSerializer(answer).data)
 
@@ -299,14 +306,15 @@ def _window(request: Request) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _lines(keys: list[str], first: int, user: User) -> list[dict[str, Any]]:
+def _lines(keys: list[str], first: int, sight: Sight) -> list[dict[str, Any]]:
     names = {key.rpartition("/")[0] for key in keys}
     rows = Phase.objects.pending().filter(job__name__in=names).select_related("job__project")
     by_key = {row.key: row for row in rows}
-    named = set(Job.objects.visible_to(user).filter(name__in=names).values_list("name", flat=True))
+    sight.seen(keys)
     standings = board.standings(keys)
+    sight.read(each.sentence for found in standings.values() for each in found.reasons[:1])
     return [
-        answers.queued(position, row, standings.get(key), is_named=row.job.name in named)
+        answers.queued(position, row, standings.get(key), sight)
         for position, key in enumerate(keys, first)
         if (row := by_key.get(key)) is not None
     ]
@@ -315,7 +323,7 @@ def _lines(keys: list[str], first: int, user: User) -> list[dict[str, Any]]:
 class ProjectViewSet(
     mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Project]
 ):
-    """Projects: who they are, their quota and share, and what they hold."""
+    """Projects: who they are, their quota and share, and what they hold. Those that one may see."""
 
     queryset = Project.objects.prefetch_related("members")
     serializer_class = ProjectSerializer
@@ -323,6 +331,13 @@ class ProjectViewSet(
     lookup_field = "name"
     lookup_value_regex = _SLUG
     cursor_ordering = ("name",)
+
+    def get_queryset(self) -> QuerySet[Project]:
+        """The projects that the user may know of."""
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return Project.objects.none()
+        visible = Project.objects.visible_to(actor_of(self.request))
+        return visible.prefetch_related("members")
 
     def get_serializer_context(self) -> dict[str, Any]:
         """With what each project holds: one query, when it is first asked for."""

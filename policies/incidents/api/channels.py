@@ -16,8 +16,8 @@ from rest_framework.response import Response
 
 from accounts import audit
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
-from fleet.api.actors import actor_of
-from policies.incidents import actions, notify, outbox
+from fleet.api.actors import SeeingView, actor_of
+from policies.incidents import actions, notify, outbox, seeing
 from policies.incidents.api.incidents import Conflict
 from policies.incidents.api.silences import MatchersField
 from policies.incidents.channels import check_destination
@@ -165,7 +165,7 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class DeliveryViewSet(
-    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Delivery]
+    SeeingView, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Delivery]
 ):
     """Notifications and what became of them, the newest first."""
 
@@ -175,8 +175,17 @@ class DeliveryViewSet(
     filterset_class = DeliveryFilter
     cursor_ordering = ("-id",)
 
+    veiled_fields = seeing.DELIVERY
+
     def get_queryset(self) -> QuerySet[Delivery]:
-        return Delivery.objects.select_related("channel")
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return Delivery.objects.none()
+        return Delivery.objects.seen_by(self.sight).select_related("channel")
+
+    def get_object(self) -> Delivery:
+        """Return one as who asks may see it."""
+        found: Delivery = super().get_object()
+        return self.sight.veiled([found], *seeing.DELIVERY)[0]
 
     @extend_schema(request=None, responses=DeliverySerializer)
     @action(detail=True, methods=["post"])

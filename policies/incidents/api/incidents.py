@@ -19,11 +19,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
+from accounts.sight import Sight
 from fleet import snapshot
-from fleet.api.actors import actor_of
+from fleet.api.actors import SeeingView, actor_of
 from fleet.snapshot import FleetArrays
 from policies.firings import Severity
-from policies.incidents import actions
+from policies.incidents import actions, seeing
 from policies.incidents.evidence import series_of
 from policies.incidents.models import Incident, IncidentMember, TimelineEntry
 
@@ -156,8 +157,9 @@ class IncidentDetailSerializer(IncidentSerializer):
 
     @extend_schema_field(TimelineSerializer(many=True))
     def get_timeline(self, incident: Incident) -> list[dict[str, Any]]:
-        newest = list(incident.timeline.order_by("-at", "-id")[:SHOWN])
-        return [dict(TimelineSerializer(entry).data) for entry in reversed(newest)]
+        newest = incident.timeline.order_by("-at", "-id")[:SHOWN]
+        seen = seeing.entries(newest, self.context["sight"])
+        return [dict(TimelineSerializer(entry).data) for entry in reversed(seen)]
 
 
 class AssignSerializer(serializers.Serializer[Any]):
@@ -201,7 +203,8 @@ class IncidentFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def filter_scope(self, incidents: Any, name: str, value: str) -> QuerySet[Incident]:
-        about = IncidentMember.objects.filter(scope_name=value)
+        sight = Sight(actor_of(self.request))
+        about = IncidentMember.objects.filter(sight.seen_rows(), scope_name=value)
         found: QuerySet[Incident] = incidents.filter(pk__in=about.values("incident"))
         return found
 
@@ -213,7 +216,7 @@ def _count(which: Q) -> Coalesce:
 
 
 class IncidentViewSet(
-    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Incident]
+    SeeingView, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Incident]
 ):
     """Incidents, the newest first."""
 
@@ -223,10 +226,13 @@ class IncidentViewSet(
     filterset_class = IncidentFilter
     cursor_ordering: tuple[str, ...] = ("-opened_at", "-id")
     lookup_url_kwarg = "number"
+    veiled_fields: tuple[str, ...] = seeing.INCIDENT
 
     def get_queryset(self) -> QuerySet[Incident]:
         # Counted for the rows of the page alone: an incident may have ten thousand members.
-        return Incident.objects.annotate(
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return Incident.objects.none()
+        return Incident.objects.seen_by(self.sight).annotate(
             all_members=_count(Q()), firing=_count(Q(cleared_at=None, dismissed=False))
         )
 
@@ -253,28 +259,36 @@ class IncidentViewSet(
             .prefetch_related(
                 Prefetch(
                     "members",
-                    IncidentMember.objects.order_by("cleared_at", "id")[:SHOWN],
+                    IncidentMember.objects.filter(self.sight.seen_rows()).order_by(
+                        "cleared_at", "id"
+                    )[:SHOWN],
                     to_attr="first_members",
                 )
             )
             .get(pk=incident.pk)
         )
+        first = seeing.members(found.first_members, self.sight)
+        (seen,) = seeing.incidents([found], self.sight)
+        seen.first_members = first  # type: ignore[attr-defined]
         context = self.get_serializer_context()
-        return Response(IncidentDetailSerializer(found, context=context).data)
+        return Response(IncidentDetailSerializer(seen, context=context).data)
 
     @extend_schema(parameters=[_NUMBER], responses=TimelineSerializer(many=True), filters=False)
     @action(detail=True, cursor_ordering=("-at", "-id"))
     def timeline(self, request: Request, number: str) -> Response:
         """All that happened, the newest first."""
-        return self._page(TimelineSerializer, self.get_object().timeline.all())
+        rows = self.get_object().timeline.all()
+        return self._page(TimelineSerializer, rows, seeing.ENTRY)
 
     @extend_schema(parameters=[_NUMBER], responses=MemberSerializer(many=True), filters=False)
     @action(detail=True, cursor_ordering=("id",))
     def members(self, request: Request, number: str) -> Response:
         """All firings that it has had."""
-        return self._page(MemberSerializer, self.get_object().members.all())
+        rows = self.get_object().members.filter(self.sight.seen_rows())
+        return self._page(MemberSerializer, rows, seeing.MEMBER)
 
-    def _page(self, serializer: Any, rows: QuerySet[Any]) -> Response:
+    def _page(self, serializer: Any, rows: QuerySet[Any], fields: tuple[str, ...]) -> Response:
+        self.veiled_fields = fields
         page = self.paginate_queryset(rows)
         shown = serializer(page, many=True, context=self.get_serializer_context())
         return self.get_paginated_response(shown.data)

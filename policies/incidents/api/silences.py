@@ -15,8 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleet, ViewsFleetOrRunsPlaybooks
-from fleet.api.actors import actor_of
-from policies.incidents import actions, declared
+from fleet.api.actors import SeeingView, actor_of
+from policies.incidents import actions, declared, seeing
 from policies.incidents.inhibition import Inhibition, Relation
 from policies.incidents.matchers import MAX_MATCHERS, BadMatcher, parse_matchers
 from policies.incidents.models import Silence
@@ -94,7 +94,7 @@ class SilenceFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class SilenceViewSet(
-    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Silence]
+    SeeingView, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Silence]
 ):
     """Silences, the newest first. They are never removed: who kept quiet what stays on record."""
 
@@ -103,6 +103,12 @@ class SilenceViewSet(
     permission_classes = (ViewsFleetOrRunsPlaybooks,)
     filterset_class = SilenceFilter
     cursor_ordering = ("-id",)
+    veiled_fields = seeing.SILENCE
+
+    def get_object(self) -> Silence:
+        """Return one as who asks may see it."""
+        found: Silence = super().get_object()
+        return self.sight.veiled([found], *seeing.SILENCE)[0]
 
     @extend_schema(responses={201: SilenceSerializer})
     def create(self, request: Request) -> Response:

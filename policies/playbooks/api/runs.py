@@ -17,9 +17,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
-from fleet.api.actors import actor_of
+from fleet.api.actors import SeeingView, actor_of
 from policies.incidents.models import Incident
-from policies.playbooks import runs
+from policies.playbooks import runs, seeing
 from policies.playbooks.api.playbooks import Conflict, bad_start, scope_of
 from policies.playbooks.api.serializers import (
     SCOPE_CHOICES,
@@ -55,7 +55,10 @@ class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class PlaybookRunViewSet(
-    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[PlaybookRun]
+    SeeingView,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    viewsets.GenericViewSet[PlaybookRun],
 ):
     """Runs of playbooks, the newest first."""
 
@@ -65,6 +68,17 @@ class PlaybookRunViewSet(
     filterset_class = RunFilter
     lookup_value_regex = "[0-9]{1,18}"
     cursor_ordering = ("-started_at", "-id")
+    veiled_fields = seeing.RUN
+
+    def get_queryset(self) -> QuerySet[PlaybookRun]:
+        """The runs that who asks may see."""
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return PlaybookRun.objects.none()
+        return PlaybookRun.objects.seen_by(self.sight).select_related("version")
+
+    def get_object(self) -> PlaybookRun:
+        """Return one as who asks may see it."""
+        return seeing.runs([super().get_object()], self.sight)[0]
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[PlaybookRun]]:
         return PlaybookRunSerializer if self.action == "list" else PlaybookRunDetailSerializer

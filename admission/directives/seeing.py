@@ -1,0 +1,30 @@
+"""What jobs were told, as a reader may see it: some give way to a job of another project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from accounts.sight import Sight
+from admission.directives.models import Directive
+
+__all__ = ["directives"]
+
+_FIELDS = ("cause", "reason", "evidence", "note", "ended_by", "ended_why")
+
+
+def directives(rows: Iterable[Directive], sight: Sight) -> list[Directive]:
+    """Return directives with their ledgers as the reader may see them. Not to be saved.
+
+    Two queries at most, where ``rows`` come with their events.
+    """
+    found = sight.veiled(rows, *_FIELDS)
+    if sight.sees_all:
+        return found
+    events = [event for row in found for event in row.events.all()]
+    by_row: dict[int, list[Any]] = {row.pk: [] for row in found}
+    for event in sight.veiled(events, "text", "data"):
+        by_row[event.directive_id].append(event)
+    for row in found:
+        row._prefetched_objects_cache = {"events": by_row[row.pk]}  # type: ignore[attr-defined]
+    return found

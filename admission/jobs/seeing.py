@@ -1,0 +1,43 @@
+"""How ``accounts.sight`` looks jobs up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+from django.db.models import QuerySet
+
+from accounts.models import User
+from accounts.sight import Sight
+from admission.board import ReasonLine, Standing
+from admission.jobs.models import Job, Phase
+
+__all__ = ["JobsOfProjects", "reasons", "standing"]
+
+
+class JobsOfProjects:
+    def names_of(self, user: User) -> QuerySet[Any]:
+        """The names of the jobs that ``user`` sees."""
+        return Job.objects.visible_to(user).order_by().values_list("name", flat=True)
+
+    def of_others(self, user: User, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of ``keys`` that are phases of jobs that ``user`` does not see. One query."""
+        phases = Phase.objects.filter(
+            job__name__in={job for job, _ in keys}, name__in={phase for _, phase in keys}
+        ).exclude(job__in=Job.objects.visible_to(user))
+        return set(phases.order_by().values_list("job__name", "name")) & set(keys)
+
+
+def reasons(lines: Iterable[ReasonLine], sight: Sight) -> list[ReasonLine]:
+    """Return reasons as the reader may see them. One query at most."""
+    return sight.veiled(lines, "sentence", "evidence")
+
+
+def standing(found: Standing, sight: Sight) -> Standing:
+    """Return how a phase stands as the reader may see it. Two queries at most."""
+    return msgspec.structs.replace(
+        found,
+        reasons=tuple(reasons(found.reasons, sight)),
+        trace=tuple(sight.veiled(found.trace, "sentence")),
+    )

@@ -1,0 +1,37 @@
+"""Restrictions as a reader may see them.
+
+One on a job of another project is not there. Others may say which job they are for: a power cap
+holds for as long as a job does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accounts.sight import Sight
+from policies.restrictions.models import Restriction, RestrictionEvent
+from policies.restrictions.strictest import InForce
+
+__all__ = ["FIELDS", "events", "in_force", "rows"]
+
+#: Texts and JSON that may name jobs.
+FIELDS = ("reason", "cause", "evidence", "held_why", "ended_why")
+
+
+def rows(found: Iterable[Restriction], sight: Sight) -> list[Restriction]:
+    """Return restrictions that ``seen_by`` has let pass. Not to be saved. One query at most."""
+    return sight.veiled(found, *FIELDS)
+
+
+def events(found: Iterable[RestrictionEvent], sight: Sight) -> list[RestrictionEvent]:
+    """Return lines of the ledger. One query at most."""
+    return sight.veiled(found, "text", "data")
+
+
+def in_force(found: InForce, sight: Sight) -> InForce:
+    """Return what of it the reader may know. Two queries at most."""
+    if sight.sees_all:
+        return found
+    sight.seen([each.scope.name for each in found.standing if each.scope.kind == "job"])
+    left = [each for each in found.standing if not sight.hides(each.scope.kind, each.scope.name)]
+    return InForce(found.at, tuple(sight.veiled(left, "reason", "cause")))
