@@ -92,7 +92,7 @@ def announce(name: str, *, again: bool) -> dict[str, str] | None:
     client = stream.connection()
     if not again and client.hexists(_WAITING, name):
         return None
-    number = cast(int, client.hincrby(_NUMBERS, name, 1))
+    number = client.hincrby(_NUMBERS, name, 1)
     client.hset(_WAITING, name, str(number))
     return {_HEADER: f"{name} {number}"}
 
@@ -100,7 +100,7 @@ def announce(name: str, *, again: bool) -> dict[str, str] | None:
 # --- The receiver --------------------------------------------------------------------------------
 
 
-class LoopTask(celery.Task):  # type: ignore[misc]
+class LoopTask(celery.Task):  # type: ignore[type-arg]
     """A task that is passed over when it was done since beat sent this message.
 
     One that returns False has not done its work: another process is at it, or a part failed.

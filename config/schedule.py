@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 from celery.beat import ScheduleEntry, Scheduler
+from celery.schedules import schedule
 
 from config import loops
 from headroom import heartbeat
@@ -28,7 +29,7 @@ _PATIENCE_S = 4.0
 _SLEEP_S = 1.0
 
 
-class MonotonicScheduler(Scheduler):  # type: ignore[misc]
+class MonotonicScheduler(Scheduler):
     """Sends each entry of the schedule at its pace, unless its last message waits still."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -64,11 +65,12 @@ class MonotonicScheduler(Scheduler):  # type: ignore[misc]
                 self._sent.setdefault(name, now)
                 return
             self._sent[name] = now
-            entry.options = {**entry.options, "headers": headers}
+            entry.options = {**(entry.options or {}), "headers": headers}
             self.apply_async(entry, producer=self.producer, advance=False)
         except Exception as error:  # a broker that is away must not end beat
             log.warning("beat_could_not_send", entry=name, error=type(error).__name__)
 
 
 def _pace_s(entry: ScheduleEntry) -> float:
-    return float(entry.schedule.run_every.total_seconds())
+    every: schedule = entry.schedule
+    return float(every.run_every.total_seconds())

@@ -406,7 +406,7 @@ def forget_if_clock_was_set_back(key: str, ttl_s: float) -> None:
     Redis keeps the moment of the end by its own clock. Where that was set back by three hours, a
     sign of three seconds would stand for three hours.
     """
-    if cast(int, connection().pttl(key)) > ttl_s * 1000:
+    if connection().pttl(key) > ttl_s * 1000:
         connection().delete(key)
 
 

@@ -51,7 +51,7 @@ def hand_over() -> None:
             roles.grant(cursor.cursor, unquote(application))
     speak_as_application()
     # Of all connections: a browser test, in whose thread a loop runs, has another than the others.
-    DatabaseOperations.execute_sql_flush = _flush  # type: ignore[method-assign]
+    DatabaseOperations.execute_sql_flush = _flush  # type: ignore[method-assign, assignment]
 
 
 @contextmanager

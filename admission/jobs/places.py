@@ -45,10 +45,8 @@ class Places:
         """
         since = timezone.now() - timedelta(hours=settings.TELEMETRY_RETENTION_H)
         rows = Attempt.objects.filter(ended_at__gt=since, phase__job__name__in=jobs).order_by()
-        for job, nodes, ended_at in rows.values_list(
-            "phase__job__name", "placement__nodes", "ended_at"
-        ):
-            yield job, nodes, ended_at.timestamp()
+        found = rows.values_list("phase__job__name", "placement__nodes", "ended_at")
+        return [(job, nodes, at.timestamp()) for job, nodes, at in found if at is not None]
 
     def known(self, jobs: Collection[str]) -> set[str]:
         """Return which of ``jobs`` were ever submitted. One query."""

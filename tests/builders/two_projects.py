@@ -162,9 +162,10 @@ def _report(world: World) -> None:
 def _job_rows(one: Marked, other: Marked, fleet: SmallFleet) -> None:
     now, gone = timezone.now(), other.key("queued")
     running = one.jobs["running"].phases.get()
-    placement = {"gpus": {one.node: range(4)}, "racks": ["oslo/A01"]}
+    gpus = {one.node: range(4)}
+    placement = {"gpus": gpus, "racks": ["oslo/A01"]}
     earlier = _ended(running, other, now, number_of=placement)
-    attempt = make_attempt(running, placement["gpus"], racks=["oslo/A01"])
+    attempt = make_attempt(running, gpus, racks=["oslo/A01"])
     for row in (earlier, attempt):
         _told(row, gone, now)
     over = one.jobs["ended"].phases.get()

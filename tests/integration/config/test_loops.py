@@ -55,10 +55,10 @@ class Sent(MonotonicScheduler):
         super().__init__(app)
 
     @property
-    def producer(self) -> None:
+    def producer(self) -> Any:
         return None
 
-    def apply_async(self, entry: Any, **_: Any) -> None:
+    def apply_async(self, entry: Any, *_: Any, **__: Any) -> None:
         self.sent.append((entry.name, entry.options["headers"]["turn"]))
 
 
@@ -244,4 +244,4 @@ def test_how_a_loop_stands(
 
 def test_no_task_of_the_schedule_expires_by_a_clock() -> None:
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
-        assert "expires" not in entry.get("options", {})
+        assert entry.keys() == {"task", "schedule"}

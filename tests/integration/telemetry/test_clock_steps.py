@@ -18,6 +18,9 @@ from telemetry.ways_in import rate
 HOURS_S = 3 * 3600
 
 
+SHARE = rate.share_of(nodes=1)
+
+
 @pytest.fixture
 def client() -> Iterator[redis.Redis]:
     client = stream.connection()
@@ -27,28 +30,28 @@ def client() -> Iterator[redis.Redis]:
 
 
 def test_an_agent_may_send_after_the_clock_of_redis_was_set_back(client: redis.Redis) -> None:
-    rows_per_s, bucket = rate.limits()
-    stream.take_rows(1, bucket)
+    rows_per_s, bucket = SHARE
+    stream.take_rows(1, bucket, SHARE)
     with pytest.raises(stream.TooFast):
-        stream.take_rows(1, bucket)
+        stream.take_rows(1, bucket, SHARE)
     # Written three hours from now, as the clock had it then; full again a moment later.
     now = time.time() + HOURS_S
     client.set(rate.bucket_key(1), f"{now + 0.01:.6f} {now:.6f}")
-    stream.take_rows(1, rows_per_s // 100)
+    stream.take_rows(1, rows_per_s // 100, SHARE)
 
 
 def test_what_was_owed_is_owed_after_a_step_too(client: redis.Redis) -> None:
-    rows_per_s, bucket = rate.limits()
+    rows_per_s, bucket = SHARE
     now, owed_s = time.time() + HOURS_S, bucket / rows_per_s
     client.set(rate.bucket_key(1), f"{now + owed_s:.6f} {now:.6f}")
     with pytest.raises(stream.TooFast) as refused:
-        stream.take_rows(1, rows_per_s)
+        stream.take_rows(1, rows_per_s, SHARE)
     assert refused.value.wait_s == pytest.approx(1.0, abs=0.5)
 
 
 def test_a_bucket_of_an_earlier_release_is_read(client: redis.Redis) -> None:
     client.set(rate.bucket_key(1), f"{time.time() + 1:.6f}")
-    stream.take_rows(1, 1)
+    stream.take_rows(1, 1, SHARE)
 
 
 def test_the_sign_of_a_drain_does_not_outlive_a_step_back(client: redis.Redis) -> None:
