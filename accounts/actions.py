@@ -13,16 +13,20 @@ from accounts.models import ApiToken, User
 def create_token(actor: User | str, user: User, name: str) -> tuple[ApiToken, str]:
     """Make an API token of ``user`` and return it with its secret, which is not kept."""
     token, secret = ApiToken.issue(user, name)
-    audit.record(actor, "token.create", user.username, name=name, hint=token.hint)
+    told = audit.changes(None, audit.state(token))
+    audit.record(actor, "token.create", user.username, name=name, hint=token.hint, **told)
     return token, secret
 
 
 @transaction.atomic
 def revoke_token(actor: User | str, token: ApiToken) -> bool:
     """End a token for good. Return False where it was revoked before."""
-    revoked = ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(
-        revoked_at=timezone.now()
-    )
-    if revoked:
-        audit.record(actor, "token.revoke", token.user.username, name=token.name, hint=token.hint)
-    return bool(revoked)
+    before = audit.state(token)
+    now = timezone.now()
+    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
+        return False
+    token.revoked_at = now
+    told = audit.changes(before, audit.state(token))
+    of_token = {"name": token.name, "hint": token.hint}
+    audit.record(actor, "token.revoke", token.user.username, **of_token, **told)
+    return True

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
+from django.db import transaction
 from django.utils import timezone
 
 from accounts import actions, audit
 from accounts.models import ApiToken, AuditEntry, GroupRole, Identity, User
+from accounts.noted import NotedAdmin, actor_of
 from accounts.second_factor import actions as second_factor
 from accounts.sessions import actions as sessions
 from accounts.sessions.agents import in_words
 
 if TYPE_CHECKING:
-    from django.db.models import Model, QuerySet
+    from django.db.models import QuerySet
     from django.forms import ModelForm
     from django.http import HttpRequest
 
@@ -24,10 +26,9 @@ if TYPE_CHECKING:
     BaseUserAdmin = DjangoUserAdmin[User]
     TokenModelAdmin = admin.ModelAdmin[ApiToken]
     AuditModelAdmin = admin.ModelAdmin[AuditEntry]
-    NotedModelAdmin = admin.ModelAdmin[Any]
 else:
     BaseUserAdmin = DjangoUserAdmin
-    TokenModelAdmin = AuditModelAdmin = NotedModelAdmin = admin.ModelAdmin
+    TokenModelAdmin = AuditModelAdmin = admin.ModelAdmin
 
 # Roles take their place.
 admin.site.unregister(Group)
@@ -54,25 +55,27 @@ class UserAdmin(BaseUserAdmin):
     def save_model(
         self, request: HttpRequest, obj: User, form: ModelForm[User], change: bool
     ) -> None:
-        """Save, and note which fields changed; never their values, which may be secret."""
-        super().save_model(request, obj, form, change)
-        audit.record(
-            _actor(request),
-            "user.change" if change else "user.create",
-            obj.username,
-            fields=[name for name in form.changed_data if "password" not in name],
-            role=obj.role,
-            active=obj.is_active,
-        )
-        if change and {"role", "is_active"} & set(form.changed_data):
-            sessions.end_all(_actor(request), obj, why="user.change")
+        """Save, and note what was before and is after."""
+        with transaction.atomic():
+            before = audit.stored(obj)
+            super().save_model(request, obj, form, change)
+            audit.record(
+                actor_of(request),
+                "user.change" if change else "user.create",
+                obj.username,
+                **audit.changes(before, audit.state(obj)),
+                role=obj.role,
+                active=obj.is_active,
+            )
+            if change and {"role", "is_active"} & set(form.changed_data):
+                sessions.end_all(actor_of(request), obj, why="user.change")
 
     def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
         """Note a password set for somebody else too, which does not pass ``save_model``."""
         if "password" in str(message).lower():
-            audit.record(_actor(request), "password.set", obj.username)
+            audit.record(actor_of(request), "password.set", obj.username)
             own = request.session.session_key if obj == request.user else None
-            sessions.end_all(_actor(request), obj, but=own, why="password")
+            sessions.end_all(actor_of(request), obj, but=own, why="password")
         return super().log_change(request, obj, message)
 
     @admin.display(description="Sessions")
@@ -88,31 +91,33 @@ class UserAdmin(BaseUserAdmin):
     @admin.action(description="End all sessions of selected users", permissions=["change"])
     def end_sessions(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         """Log people out everywhere, at once."""
-        ended = sum(sessions.end_all(_actor(request), user, why="admin") for user in queryset)
+        ended = sum(sessions.end_all(actor_of(request), user, why="admin") for user in queryset)
         self.message_user(request, f"{ended} users are logged out everywhere.", messages.SUCCESS)
 
     @admin.action(description="Reset the second factor of selected users", permissions=["change"])
     def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         """Take a lost second factor from others. One's own takes a code, on one's account page."""
-        others = queryset.exclude(pk=_actor(request).pk)
-        count = sum(second_factor.reset(_actor(request), user) for user in others)
+        others = queryset.exclude(pk=actor_of(request).pk)
+        count = sum(second_factor.reset(actor_of(request), user) for user in others)
         self.message_user(request, f"{count} second factors are reset.", messages.SUCCESS)
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
-        audit.record(_actor(request), "user.delete", obj.username)
-        super().delete_model(request, obj)
+        with transaction.atomic():
+            _note_deletion(request, obj)
+            super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        for user in queryset:
-            audit.record(_actor(request), "user.delete", user.username)
-        super().delete_queryset(request, queryset)
+        with transaction.atomic():
+            for user in queryset:
+                _note_deletion(request, user)
+            super().delete_queryset(request, queryset)
 
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(TokenModelAdmin):
     """Everybody's tokens. They are made by their users, who alone see the secret."""
 
-    list_display = ["name", "user", "hint", "created_at", "revoked_at"]
+    list_display = ["name", "user", "hint", "expires_at", "last_used_at", "revoked_at"]
     list_filter = [("revoked_at", admin.EmptyFieldListFilter)]
     list_select_related = ["user"]
     search_fields = ["name", "user__username", "hint"]
@@ -131,7 +136,7 @@ class ApiTokenAdmin(TokenModelAdmin):
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """Revoke tokens, say how many."""
         revoked = sum(
-            actions.revoke_token(_actor(request), token)
+            actions.revoke_token(actor_of(request), token)
             for token in queryset.select_related("user")
         )
         self.message_user(request, f"{revoked} tokens are revoked.", messages.SUCCESS)
@@ -141,33 +146,8 @@ class ApiTokenAdmin(TokenModelAdmin):
         return request.user.has_perm("accounts.change_apitoken")
 
 
-class _NotedAdmin(NotedModelAdmin):
-    """Each write has its entry in the audit log."""
-
-    #: what the actions in the log begin with
-    noted: str
-
-    def save_model(
-        self, request: HttpRequest, obj: Model, form: ModelForm[Any], change: bool
-    ) -> None:
-        super().save_model(request, obj, form, change)
-        self._note(request, "change" if change else "create", obj)
-
-    def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        self._note(request, "delete", obj)
-        super().delete_model(request, obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for obj in queryset:
-            self._note(request, "delete", obj)
-        super().delete_queryset(request, queryset)
-
-    def _note(self, request: HttpRequest, what: str, obj: Model) -> None:
-        audit.record(_actor(request), f"{self.noted}.{what}", str(obj))
-
-
 @admin.register(GroupRole)
-class GroupRoleAdmin(_NotedAdmin):
+class GroupRoleAdmin(NotedAdmin):
     """What groups of the identity provider mean. It counts from each person's next sign-on."""
 
     noted = "group_role"
@@ -177,7 +157,7 @@ class GroupRoleAdmin(_NotedAdmin):
 
 
 @admin.register(Identity)
-class IdentityAdmin(_NotedAdmin):
+class IdentityAdmin(NotedAdmin):
     """Who may sign on as whom. To add one is to let that person of the provider be this user."""
 
     noted = "identity"
@@ -207,7 +187,6 @@ class AuditEntryAdmin(AuditModelAdmin):
         return False
 
 
-def _actor(request: HttpRequest) -> User:
-    if not isinstance(request.user, User):
-        raise TypeError("the admin site lets nobody in who is not logged in")
-    return request.user
+def _note_deletion(request: HttpRequest, user: User) -> None:
+    told = audit.changes(audit.state(user), None)
+    audit.record(actor_of(request), "user.delete", user.username, **told)

@@ -18,6 +18,8 @@ from django.db import connection, transaction
 from config.embedded.state import write_private
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from accounts.models import User
     from config.machine import LocalGpu
     from fleet.models import Node, Rack
@@ -104,8 +106,9 @@ def ensure_admin() -> tuple[str, Path] | None:
     password = secrets.token_urlsafe(15)
     path: Path = settings.STATE_DIR / "admin-password"
     with transaction.atomic():
-        User.objects.create_superuser(name, password=password)
-        audit.record(audit.SYSTEM, "user.create", name, role=Role.ADMIN.value)
+        user = User.objects.create_superuser(name, password=password)
+        told = audit.changes(None, audit.state(user))
+        audit.record(audit.SYSTEM, "user.create", name, role=Role.ADMIN.value, **told)
         # Inside, so that no admin exists whose password nobody knows.
         write_private(path, f"{password}\n")
     return name, path
@@ -147,7 +150,8 @@ def _demo_user() -> User:
     if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
-        audit.record(audit.SYSTEM, "user.create", DEMO, role=user.role)
+        told = audit.changes(None, audit.state(user))
+        audit.record(audit.SYSTEM, "user.create", DEMO, role=user.role, **told)
     return user
 
 
@@ -184,19 +188,32 @@ def _enroll(name: str) -> str:
 def _local_node(name: str, gpus: list[LocalGpu]) -> Node:
     from fleet.models import Node
 
-    return Node.objects.create(name=name, rack=_local_rack(gpus), height_u=4)
+    node = Node.objects.create(name=name, rack=_local_rack(gpus), height_u=4)
+    _note_created("node", node)
+    return node
+
+
+def _note_created(kind: str, row: Model) -> None:
+    from accounts import audit
+
+    told = audit.changes(None, audit.state(row))
+    audit.record(audit.SYSTEM, f"fleet.{kind}.create", str(row), **told)
 
 
 def _local_rack(gpus: list[LocalGpu]) -> Rack:
     from fleet.models import Rack, Site
 
-    site, _ = Site.objects.get_or_create(name=LOCAL_SITE)
+    site, is_new = Site.objects.get_or_create(name=LOCAL_SITE)
+    if is_new:
+        _note_created("site", site)
     gpus_w = sum(gpu.power_limit_w or UNKNOWN_GPU_W for gpu in gpus)
     # A machine whose GPUs alone may draw more than the circuit gives has a larger one.
     budget_w = CIRCUIT_W if gpus_w < CIRCUIT_W / 2 else 2 * gpus_w
-    rack, _ = Rack.objects.get_or_create(
+    rack, is_new = Rack.objects.get_or_create(
         site=site, name=LOCAL_RACK, defaults={"budget_w": budget_w}
     )
+    if is_new:
+        _note_created("rack", rack)
     return rack
 
 
@@ -205,7 +222,7 @@ def _add_gpus(node: Node, gpus: list[LocalGpu]) -> None:
     from fleet.models import Gpu, HardwareModel
 
     for gpu in gpus:
-        model, _ = HardwareModel.objects.get_or_create(
+        model, is_new = HardwareModel.objects.get_or_create(
             name=gpu.model,
             defaults={
                 "kind": HardwareKind.GPU,
@@ -218,9 +235,13 @@ def _add_gpus(node: Node, gpus: list[LocalGpu]) -> None:
                 "mem_bytes": gpu.mem_bytes,
             },
         )
-        Gpu.objects.get_or_create(
+        if is_new:
+            _note_created("hardware_model", model)
+        row, is_new = Gpu.objects.get_or_create(
             node=node, index=gpu.index, defaults={"model": model, "uuid": gpu.uuid}
         )
+        if is_new:
+            _note_created("gpu", row)
 
 
 def _kept(path: Path) -> str:

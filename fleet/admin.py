@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 
-from accounts import audit
-from accounts.models import User
+from accounts.noted import NotedAdmin
 from fleet.models import (
     CoolingZone,
     Gpu,
@@ -24,16 +23,10 @@ from fleet.writing import writing
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet
-    from django.forms import ModelForm
     from django.http import HttpRequest, HttpResponse
 
-    # Generic for the type checker alone.
-    BaseAdmin = admin.ModelAdmin[Any]
-else:
-    BaseAdmin = admin.ModelAdmin
 
-
-class _InventoryAdmin(BaseAdmin):
+class _InventoryAdmin(NotedAdmin):
     """Writes under the inventory's lock, and notes each of them."""
 
     list_per_page = 50
@@ -53,28 +46,13 @@ class _InventoryAdmin(BaseAdmin):
         with writing():
             return super().changeform_view(request, object_id, form_url, extra_context)
 
-    def save_model(
-        self, request: HttpRequest, obj: Model, form: ModelForm[Any], change: bool
-    ) -> None:
-        super().save_model(request, obj, form, change)
-        self._note(request, "change" if change else "create", obj, fields=form.changed_data)
-
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
         with writing():
-            self._note(request, "delete", obj)
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         with writing():
-            for obj in queryset:
-                self._note(request, "delete", obj)
             super().delete_queryset(request, queryset)
-
-    def _note(self, request: HttpRequest, what: str, obj: Model, **detail: Any) -> None:
-        if not isinstance(request.user, User):
-            raise TypeError("the admin site lets nobody in who is not logged in")
-        kind = str(obj._meta.verbose_name).lower().replace(" ", "_")
-        audit.record(request.user, f"fleet.{kind}.{what}", str(obj), **detail)
 
 
 @admin.register(Site)

@@ -79,6 +79,7 @@ def _enroll(actor: User | str, wanted: Sequence[Enrollment], rotate: bool) -> li
     sites = _ids(Site, {name for each in wanted for name in each.sites})
     _check_names(wanted, nodes, sites)
     existing = _existing(wanted, rotate)
+    before = {name: audit.state(agent, "nodes", "sites") for name, agent in existing.items()}
     enrolled = _save(wanted, existing)
     _scope(enrolled, wanted, nodes, sites)
     for each, one in zip(wanted, enrolled, strict=True):
@@ -89,9 +90,16 @@ def _enroll(actor: User | str, wanted: Sequence[Enrollment], rotate: bool) -> li
             nodes=list(each.nodes),
             sites=list(each.sites),
             any_job=each.any_job,
+            **audit.changes(before.get(each.name), _state_of(one.agent, each)),
         )
     transaction.on_commit(directory.forget_scopes)
     return enrolled
+
+
+def _state_of(agent: Agent, enrollment: Enrollment) -> audit.State:
+    """Return an agent as it is now, without asking for what has just been written."""
+    scope = {"nodes": sorted(set(enrollment.nodes)), "sites": sorted(set(enrollment.sites))}
+    return {**audit.state(agent), **scope}
 
 
 _Named = TypeVar("_Named", Node, Site)
@@ -119,7 +127,8 @@ def _check_names(
 
 def _existing(wanted: Sequence[Enrollment], rotate: bool) -> dict[str, Agent]:
     named = Agent.objects.filter(name__in=[each.name for each in wanted])
-    existing = {agent.name: agent for agent in named.select_for_update().order_by("pk")}
+    locked = named.select_for_update().order_by("pk").prefetch_related("nodes", "sites")
+    existing = {agent.name: agent for agent in locked}
     if existing and not rotate:
         index = next(i for i, each in enumerate(wanted) if each.name in existing)
         raise NameTaken(index, "name", f"there is an agent {wanted[index].name!r} already")
@@ -169,18 +178,25 @@ def allow_any_job(actor: User | str, agent: Agent, allowed: bool) -> None:
         if before == allowed:
             return
         agent.save(update_fields=["any_job"])
-        audit.record(actor, "agent.any_job", agent.name, before=before, after=allowed)
+        told = audit.changes({"any_job": before}, {"any_job": allowed})
+        audit.record(actor, "agent.any_job", agent.name, **told)
         transaction.on_commit(directory.forget_scopes)
 
 
 def rotate(actor: User | str, agent: Agent, *, grace: timedelta = timedelta()) -> str:
     """Give ``agent`` a new token and return it. The old one ends after ``grace``."""
     with transaction.atomic():
+        before = audit.state(agent)
         old_until = timezone.now() + grace if grace else None
         secret = agent.renew_token(old_until=old_until)
         agent.save(update_fields=Agent.TOKEN_FIELDS)
         audit.record(
-            actor, "agent.rotate", agent.name, hint=agent.hint, grace_s=grace.total_seconds()
+            actor,
+            "agent.rotate",
+            agent.name,
+            hint=agent.hint,
+            grace_s=grace.total_seconds(),
+            **audit.changes(before, audit.state(agent)),
         )
         transaction.on_commit(directory.forget_scopes)
     return secret
@@ -192,7 +208,9 @@ def revoke(actor: User | str, agent: Agent) -> bool:
         now = timezone.now()
         if not Agent.objects.usable().filter(pk=agent.pk).update(revoked_at=now):
             return False
+        before = audit.state(agent)
         agent.revoked_at = now
-        audit.record(actor, "agent.revoke", agent.name, hint=agent.hint)
+        told = audit.changes(before, audit.state(agent))
+        audit.record(actor, "agent.revoke", agent.name, hint=agent.hint, **told)
         transaction.on_commit(directory.forget_scopes)
     return True

@@ -48,13 +48,15 @@ def link(user: User, person: Person) -> None:
         if identity.user_id != user.pk:
             raise SignOnError("linked_already", "That sign-on belongs to another account.")
         if made:
-            audit.record(user, "identity.link", user.username, subject=person.subject)
+            told = audit.changes(None, audit.state(identity))
+            audit.record(user, "identity.link", user.username, subject=person.subject, **told)
 
 
 @transaction.atomic
 def unlink(actor: User | str, identity: Identity) -> None:
     """Have an identity open its account no more."""
-    audit.record(actor, "identity.unlink", identity.user.username, subject=identity.subject)
+    told = audit.changes(audit.state(identity), None)
+    audit.record(actor, "identity.unlink", identity.user.username, subject=identity.subject, **told)
     identity.delete()
 
 
@@ -109,7 +111,9 @@ def _made(person: Person, role: Role) -> User:
         )
     user.save()
     Identity.objects.create(user=user, issuer=person.issuer, subject=person.subject)
-    audit.record(audit.SYSTEM, "user.create", user.username, role=role, subject=person.subject)
+    told = audit.changes(None, audit.state(user))
+    of_person = {"role": role, "subject": person.subject}
+    audit.record(audit.SYSTEM, "user.create", user.username, **of_person, **told)
     return user
 
 
@@ -124,7 +128,8 @@ def _set_role(user: User, role: Role) -> None:
     """Give ``user`` a role; sessions with another one end."""
     if user.role == role:
         return
-    audit.record(audit.SYSTEM, "user.change", user.username, role=role, before=user.role)
+    told = audit.changes({"role": user.role}, {"role": role})
+    audit.record(audit.SYSTEM, "user.change", user.username, role=role, **told)
     user.role = role
     user.save(update_fields=["role"])
     sessions.end_all(audit.SYSTEM, user, why="role")

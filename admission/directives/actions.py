@@ -156,6 +156,7 @@ def give(
     audit.record(
         user, "directive.give", job.name, kind=kind, value=value, reason=reason,
         directives=[row.pk for row in given],
+        **audit.changes(None, {f"directive {row.pk}": audit.state(row) for row in given}),
     )  # fmt: skip
     return given
 
@@ -198,6 +199,8 @@ def withdraw(pk: int, user: User, *, why: str, now: datetime) -> Directive:
             "directive", f"{row.owner} wants it, and would give it again",
             "end what it rests on: the restriction, or the shortage",
         )  # fmt: skip
+    before = audit.state(row)
     store.end([row], now=now, by=f"user:{user.get_username()}", why=why)
-    audit.record(user, "directive.withdraw", str(row.attempt), directive=row.pk, why=why)
+    told = audit.changes(before, audit.stored(row))
+    audit.record(user, "directive.withdraw", str(row.attempt), directive=row.pk, why=why, **told)
     return row

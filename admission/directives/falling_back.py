@@ -197,6 +197,8 @@ def move(job: Job, state: Fallback, *, why: str, by: str, now: datetime) -> bool
 @transaction.atomic
 def set_state(job: Job, state: Fallback, user: User, *, why: str, now: datetime) -> Job:
     """Bring a job to a state, as a person."""
+    before = audit.stored(job)
     if move(job, state, why=why, by=f"user:{user.get_username()}", now=now):
-        audit.record(user, "job.fallback", job.name, state=state.value, why=why)
+        told = audit.changes(before, audit.stored(job))
+        audit.record(user, "job.fallback", job.name, state=state.value, why=why, **told)
     return job

@@ -5,6 +5,7 @@ Those who call have looked up the job among what the user may change.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,7 +139,8 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     phases = [_phase(job, index, *pair, now) for index, pair in enumerate(pairs)]
     told = history.event(0, history.SUBMITTED, f"Submitted by {job.submitted_by}", now)
     of_job = {"project": spec.project, "job_class": spec.job_class}
-    entry = audit.entry(user, "job.submit", job.name, **of_job)
+    changed = audit.changes(None, _state_of(job))
+    entry = audit.entry(user, "job.submit", job.name, **of_job, **changed)
     try:
         with transaction.atomic():
             is_new = _insert(prepared, job, phases, told, entry)
@@ -231,14 +233,31 @@ def cancel(job: Job, user: User, *, why: str, now: datetime) -> Job:
     job = _open(job)
     text = f"Cancelled by {user.get_username()}" + (f": {why}" if why else "")
     history.event(job.pk, history.CANCELLED, text, now).save()
-    audit.record(user, "job.cancel", job.name, why=why)
+    before = _phases(job)
     over = {"state": Phase.State.CANCELLED, "ended_at": now, "reason": "", "reason_since": None}
     job.phases.filter(state__in=Phase.PENDING).update(**over)
     for attempt in Attempt.objects.open().filter(phase__job=job):
         _stop(attempt, text, now)
     job.phases.filter(state__in=Phase.ACTIVE).update(state=Phase.State.STOPPING)
     progress.settle(job, now)
+    audit.record(user, "job.cancel", job.name, why=why, **audit.changes(before, _phases(job)))
     return job
+
+
+def _state_of(job: Job) -> audit.State:
+    """Return a job with the digest of its specification, which it keeps itself, and all before."""
+    digest = hashlib.sha256(msgspec.json.encode(job.spec, order="sorted")).hexdigest()
+    return {**audit.state(job), "spec": f"sha256:{digest}"}
+
+
+def _phases(job: Job) -> audit.State:
+    """Return what people change of a job's phases: their states and holds. One query."""
+    return {
+        f"phase {each.name}": {
+            "state": each.state, "held_by": each.held_by, "hold_reason": each.hold_reason
+        }
+        for each in job.phases.order_by("index")
+    }  # fmt: skip
 
 
 def _stop(attempt: Attempt, why: str, now: datetime) -> None:
@@ -255,12 +274,13 @@ def hold(job: Job, user: User, *, why: str, now: datetime) -> Job:
     """Let none of its phases begin until it is released. What runs goes on."""
     job = _open(job)
     by = user.get_username()
+    before = _phases(job)
     waiting = job.phases.filter(state__in=Phase.PENDING)
     if not waiting.update(held_by=by, hold_reason=why[:500]):
         raise Conflict("nothing_waits", "none of its phases waits to begin", "cancel it instead")
     text = f"Held by {by}" + (f": {why}" if why else "")
     history.event(job.pk, history.HELD, text, now).save()
-    audit.record(user, "job.hold", job.name, why=why)
+    audit.record(user, "job.hold", job.name, why=why, **audit.changes(before, _phases(job)))
     return job
 
 
@@ -268,12 +288,13 @@ def hold(job: Job, user: User, *, why: str, now: datetime) -> Job:
 def release(job: Job, user: User, *, now: datetime) -> Job:
     """Let its phases begin again. Raises :class:`Conflict` where none is held."""
     job = _open(job)
+    before = _phases(job)
     held = job.phases.exclude(held_by="")
     if not held.update(held_by="", hold_reason=""):
         raise Conflict("not_held", "none of its phases is held")
     text = f"Released by {user.get_username()}"
     history.event(job.pk, history.RELEASED_HOLD, text, now).save()
-    audit.record(user, "job.release", job.name)
+    audit.record(user, "job.release", job.name, **audit.changes(before, _phases(job)))
     return job
 
 
@@ -317,13 +338,15 @@ def _changed(
         replaced_by=by,
         change=new.told[:500],
     )
+    before = _state_of(job)
     job.spec, job.revision = reading.as_json(new.spec), job.revision + 1
     job.job_class, job.priority = new.spec.job_class, new.spec.priority
     job.save(update_fields=["spec", "revision", "job_class", "priority"])
     _rewrite(job, new.job_class)
     text = f"{new.told}, by {by}"
     history.event(job.pk, history.AMENDED, text, now, phase=phase, revision=job.revision).save()
-    audit.record(user, "job.amend", job.name, phase=phase, change=new.told)
+    told = audit.changes(before, _state_of(job))
+    audit.record(user, "job.amend", job.name, phase=phase, change=new.told, **told)
     return job
 
 

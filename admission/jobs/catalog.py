@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import Max
 
 from accounts import audit
 from accounts.models import User
@@ -115,11 +114,13 @@ def write(user: User, name: str, text: str, *, now: datetime) -> ClassVersion:
             code="other_name", message=f"the text is of the class {found.name!r}, not {name!r}",
             field="name", hint="a class keeps its name: write another class for another name",
         )])  # fmt: skip
-    last = ClassVersion.objects.filter(name=name).aggregate(last=Max("number"))["last"]
+    last = ClassVersion.objects.filter(name=name).order_by("-number").first()
+    number = 1 if last is None else last.number + 1
     row = ClassVersion.objects.create(
-        name=name, number=(last or 0) + 1, text=text, author=user.get_username(), created_at=now
+        name=name, number=number, text=text, author=user.get_username(), created_at=now
     )
-    audit.record(user, "class.write", name, number=row.number)
+    told = audit.changes(None if last is None else audit.state(last), audit.state(row))
+    audit.record(user, "class.write", name, number=row.number, **told)
     _rewrite_requests(found)
     return row
 

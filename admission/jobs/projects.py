@@ -52,7 +52,8 @@ def create(user: User, *, members: Iterable[User] = (), **fields: Any) -> Projec
     """Add a project."""
     project = Project.objects.create(**fields)
     project.members.set(members)
-    audit.record(user, "project.create", project.name, **_told(fields, members))
+    told = audit.changes(None, audit.state(project, "members"))
+    audit.record(user, "project.create", project.name, **told)
     return project
 
 
@@ -61,26 +62,24 @@ def update(
     user: User, project: Project, *, members: Iterable[User] | None = None, **fields: Any
 ) -> Project:
     """Change a project; ``members`` are all that it has from then on."""
+    before = audit.state(project, "members")
     for name, value in fields.items():
         setattr(project, name, value)
     if fields:
         project.save(update_fields=list(fields))
     if members is not None:
         project.members.set(members)
-    audit.record(user, "project.update", project.name, **_told(fields, members))
+    told = audit.changes(before, audit.state(project, "members"))
+    audit.record(user, "project.update", project.name, **told)
     return project
 
 
 @transaction.atomic
 def limit_user(user: User, row: UserLimits, **fields: Any) -> None:
     """Change what a user may submit."""
-    before = {name: getattr(row, name) for name in fields}
+    before = None if row.pk is None else audit.state(row)
     for name, value in fields.items():
         setattr(row, name, value)
     row.save()
-    audit.record(user, "user.limit", row.user.get_username(), before=before, after=fields)
-
-
-def _told(fields: dict[str, Any], members: Iterable[User] | None) -> dict[str, Any]:
-    named = {} if members is None else {"members": sorted(each.username for each in members)}
-    return {**{name: value for name, value in fields.items() if name != "name"}, **named}
+    told = audit.changes(before, audit.state(row))
+    audit.record(user, "user.limit", row.user.get_username(), **told)

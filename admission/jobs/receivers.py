@@ -20,6 +20,7 @@ def follow_groups(user: User, groups: frozenset[str], **_: Any) -> None:
     """
     wanted = set(Project.objects.filter(groups__group__in=groups).distinct())
     held = {each.project: each for each in user.group_memberships.select_related("project")}
+    before = {"projects": sorted(map(str, user.projects.all()))}
     added = wanted - set(user.projects.all())
     for project in added:
         project.members.add(user)
@@ -30,4 +31,5 @@ def follow_groups(user: User, groups: frozenset[str], **_: Any) -> None:
         held[project].delete()
     if added or removed:
         told = {"added": sorted(map(str, added)), "removed": sorted(map(str, removed))}
-        audit.record(audit.SYSTEM, "project.groups", user.username, **told)
+        changed = audit.changes(before, {"projects": sorted(map(str, user.projects.all()))})
+        audit.record(audit.SYSTEM, "project.groups", user.username, **told, **changed)

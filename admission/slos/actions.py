@@ -26,10 +26,12 @@ def declare(actor: User | str, text: str) -> Slo:
         name=name,
         defaults={"text": text, "author": author, "created_at": now, "changed_at": now},
     )
+    before = None if is_new else audit.state(slo)
     if is_new or slo.text != text or slo.retired_at is not None:
         if not is_new:
             _change(slo, text, author)
-        audit.record(actor, "slo.declare", name, version=slo.version, text=text)
+        told = audit.changes(before, audit.state(slo))
+        audit.record(actor, "slo.declare", name, version=slo.version, text=text, **told)
     return slo
 
 
@@ -45,5 +47,6 @@ def _change(slo: Slo, text: str, author: str) -> None:
 @transaction.atomic
 def retire(actor: User | str, slo: Slo) -> None:
     """Measure an objective no more. What was judged stays for as long as its window."""
+    before = audit.stored(slo)
     if Slo.objects.in_use().filter(pk=slo.pk).update(retired_at=timezone.now()):
-        audit.record(actor, "slo.retire", slo.name)
+        audit.record(actor, "slo.retire", slo.name, **audit.changes(before, audit.stored(slo)))

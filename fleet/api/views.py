@@ -51,25 +51,24 @@ class _RowViewSet(BaseViewSet):
             return super().destroy(request, *args, **kwargs)
 
     def perform_create(self, serializer: BaseSerializer[Any]) -> None:
-        self._note("create", serializer.save(), dict(serializer.data))
+        row = serializer.save()
+        self._note("create", row, None, audit.state(row))
 
     def perform_update(self, serializer: BaseSerializer[Any]) -> None:
-        before = type(serializer)(serializer.instance).data
+        before = audit.state(serializer.instance)
         row = serializer.save()
-        changes = {
-            name: [before[name], value]
-            for name, value in serializer.data.items()
-            if before[name] != value
-        }
-        self._note("change", row, changes)
+        self._note("change", row, before, audit.state(row))
 
     def perform_destroy(self, instance: models.Model) -> None:
-        self._note("delete", instance, {})
+        self._note("delete", instance, audit.state(instance), None)
         instance.delete()
 
-    def _note(self, what: str, row: models.Model, fields: dict[str, Any]) -> None:
+    def _note(
+        self, what: str, row: models.Model, before: audit.State | None, after: audit.State | None
+    ) -> None:
         kind = str(row._meta.verbose_name).lower().replace(" ", "_")
-        audit.record(actor_of(self.request), f"fleet.{kind}.{what}", str(row), fields=fields)
+        told = audit.changes(before, after)
+        audit.record(actor_of(self.request), f"fleet.{kind}.{what}", str(row), **told)
 
 
 class SiteViewSet(_RowViewSet):

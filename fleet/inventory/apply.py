@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from django.db import models, transaction
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Rows in one statement.
 _BATCH = 2000
+#: Rows of a plan that its entry in the audit log holds.
+_TOLD = 2000
 
 _Ids = dict[str, dict[str, int]]
 
@@ -40,9 +42,37 @@ def apply(plan: Plan, actor: User | str) -> None:
         _change(kind, {key: each.after for key, each in plan.kinds[name].changed.items()}, ids)
     for name, kind in reversed(KINDS.items()):
         _remove(kind, [ids[name][key] for key in plan.kinds[name].removed])
-    audit.record(actor, "fleet.apply", ", ".join(plan.sites), counts=plan.counts)
+    audit.record(actor, "fleet.apply", ", ".join(plan.sites), counts=plan.counts, **_told(plan))
     snapshot.expire()
     transaction.on_commit(snapshot.expire)
+
+
+def _told(plan: Plan) -> dict[str, Any]:
+    """Return what was before and is after, by kind and key; of a large plan the first rows.
+
+    Changes come first, then what goes, then what is new, since the inventory has that now.
+    """
+    rows = [
+        *_rows_of(plan, lambda kind: {k: (c.before, c.after) for k, c in kind.changed.items()}),
+        *_rows_of(plan, lambda kind: {key: (row, None) for key, row in kind.removed.items()}),
+        *_rows_of(plan, lambda kind: {key: (None, row) for key, row in kind.created.items()}),
+    ]
+    told: dict[str, Any] = {"before": {}, "after": {}}
+    for name, before, after in rows[:_TOLD]:
+        changed = audit.changes(before, after)
+        told["before"][name], told["after"][name] = changed["before"], changed["after"]
+    return told | ({"rows_left_out": len(rows) - _TOLD} if len(rows) > _TOLD else {})
+
+
+_Sides = tuple[Row | None, Row | None]
+
+
+def _rows_of(
+    plan: Plan, sides: Callable[[KindPlan], Mapping[str, _Sides]]
+) -> Iterator[tuple[str, Row | None, Row | None]]:
+    for name, kind in plan.kinds.items():
+        for key, (before, after) in sides(kind).items():
+            yield f"{name} {key}", before, after
 
 
 def _let_go(domains: KindPlan, ids: dict[str, int]) -> None:

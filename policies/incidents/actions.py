@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,9 +48,17 @@ def _unresolved(incident: Incident) -> Incident:
     return row
 
 
-def _record(actor: User, row: Incident, kind: str, text: str, now: datetime, **data: Any) -> None:
+def _record(
+    actor: User,
+    row: Incident,
+    kind: str,
+    text: str,
+    now: datetime,
+    changed: dict[str, Any],
+    **data: Any,
+) -> None:
     follow.note(row, kind, text, data, actor.get_username(), now)
-    audit.record(actor, f"incident.{kind}", row.number, **plain(data))
+    audit.record(actor, f"incident.{kind}", row.number, **plain(data) | changed)
 
 
 def acknowledge(actor: User, incident: Incident, *, now: datetime) -> Incident:
@@ -60,6 +67,7 @@ def acknowledge(actor: User, incident: Incident, *, now: datetime) -> Incident:
         row = _unresolved(incident)
         if row.state == Incident.State.ACKNOWLEDGED:
             return row
+        was = audit.state(row)
         row.state = Incident.State.ACKNOWLEDGED
         row.acknowledged_at, row.acknowledged_by = now, actor.get_username()
         row.notify_at = now
@@ -68,7 +76,9 @@ def acknowledge(actor: User, incident: Incident, *, now: datetime) -> Incident:
             row.assignee = actor.get_username()
             fields.append("assignee")
         row.save(update_fields=fields)
-        _record(actor, row, "acknowledged", f"Acknowledged by {row.acknowledged_by}.", now)
+        changed = audit.changes(was, audit.state(row))
+        text = f"Acknowledged by {row.acknowledged_by}."
+        _record(actor, row, "acknowledged", text, now, changed)
         return row
 
 
@@ -80,10 +90,12 @@ def assign(actor: User, incident: Incident, assignee: str, *, now: datetime) -> 
         row = _unresolved(incident)
         if row.assignee == assignee:
             return row
+        was = audit.state(row)
         before, row.assignee = row.assignee, assignee
         row.save(update_fields=["assignee"])
         text = f"Assigned to {assignee}." if assignee else "Assigned to nobody."
-        _record(actor, row, "assigned", text, now, before=before, assignee=assignee)
+        changed = audit.changes(was, audit.state(row))
+        _record(actor, row, "assigned", text, now, changed, before=before, assignee=assignee)
         return row
 
 
@@ -92,7 +104,8 @@ def comment(actor: User, incident: Incident, text: str, *, now: datetime) -> Inc
     with writing():
         row = _locked(incident)
         follow.note(row, "comment", text, {}, actor.get_username(), now)
-        audit.record(actor, "incident.comment", row.number)
+        told = audit.changes(None, {"text": text})
+        audit.record(actor, "incident.comment", row.number, **told)
         return row
 
 
@@ -100,6 +113,7 @@ def close(actor: User, incident: Incident, reason: str, *, now: datetime) -> Inc
     """Resolve it by hand. What still fires counts no more until it has cleared once."""
     with writing():
         row = _unresolved(incident)
+        was = audit.state(row)
         firing = row.members.filter(cleared_at=None).update(dismissed=True)
         row.state = Incident.State.RESOLVED
         row.resolved_at = row.notify_at = now
@@ -117,7 +131,8 @@ def close(actor: User, incident: Incident, reason: str, *, now: datetime) -> Inc
         )
         TURNS.labels("closed").inc()
         text = f"Closed by {row.resolved_by}: {reason}"
-        _record(actor, row, "closed", text, now, reason=reason, still_firing=firing)
+        changed = audit.changes(was, audit.state(row))
+        _record(actor, row, "closed", text, now, changed, reason=reason, still_firing=firing)
         return row
 
 
@@ -131,6 +146,7 @@ def mute_member(
         )
     with writing():
         row = IncidentMember.objects.select_related("incident").get(pk=member.pk)
+        was = audit.state(row)
         row.muted_until, row.muted_reason = until, reason
         row.muted_by = actor.get_username() if until else ""
         row.save(update_fields=["muted_until", "muted_by", "muted_reason"])
@@ -138,7 +154,8 @@ def mute_member(
         kind = "member_silenced" if until else "member_heard"
         what = f"silenced until {until:%Y-%m-%d %H:%M} UTC: {reason}" if until else "heard again"
         data = {"member": row.key, "until": until, "reason": reason}
-        _record(actor, row.incident, kind, f"{row.key} is {what}", now, **data)
+        changed = audit.changes(was, audit.state(row))
+        _record(actor, row.incident, kind, f"{row.key} is {what}", now, changed, **data)
         return row
 
 
@@ -186,6 +203,7 @@ def create_silence(
             reason=reason,
             starts_at=starts_at.isoformat(),
             expires_at=expires_at.isoformat(),
+            **audit.changes(None, audit.state(silence)),
         )
         follow.mark_silenced(now=now)
         return silence
@@ -197,15 +215,29 @@ def end_silence(actor: User, silence: Silence, *, now: datetime) -> Silence:
         row = Silence.objects.get(pk=silence.pk)
         if row.expires_at <= now:
             return row
+        was = audit.state(row)
         row.starts_at, row.expires_at = min(row.starts_at, now), now
         row.save(update_fields=["starts_at", "expires_at"])
-        audit.record(actor, "silence.end", str(row.pk))
+        told = audit.changes(was, audit.state(row))
+        audit.record(actor, "silence.end", str(row.pk), **told)
         follow.mark_silenced(now=now)
         return row
 
 
 def record_channel(
-    actor: User, action: str, channel: NotificationChannel, fields: Iterable[str]
+    actor: User,
+    action: str,
+    channel: NotificationChannel,
+    before: audit.State | None,
+    after: audit.State | None,
 ) -> None:
-    """Note in the audit log what was done with a channel; of fields the names, never the values."""
-    audit.record(actor, f"channel.{action}", channel.name, kind=channel.kind, fields=sorted(fields))
+    """Note in the audit log what was done with a channel, with its target and secret masked.
+
+    The address that a channel sends to is often a secret itself.
+    """
+    told = audit.changes(_masked(before), _masked(after))
+    audit.record(actor, f"channel.{action}", channel.name, kind=channel.kind, **told)
+
+
+def _masked(state: audit.State | None) -> audit.State | None:
+    return None if state is None else audit.masked(state, "target")

@@ -120,7 +120,8 @@ def start(
             if found is None:
                 raise
             return found
-        audit.record(by, "playbook.start", str(row), incident=incident_id, inputs=chosen)
+        told = audit.changes(None, audit.state(row))
+        audit.record(by, "playbook.start", str(row), incident=incident_id, inputs=chosen, **told)
         _tell(row, "playbook_started", f"Playbook {version} started on {scope}", {}, by, now)
     _ask_to_advance(row.pk)
     return row
@@ -386,10 +387,18 @@ def _by_person(
         conditions = Conditions(now)
         at = _machine(row, conditions)
         run = _load(row)
+        before = _state_of(row)
         _make(at, row, run, move(at, run), conditions, by=user.username)
-        audit.record(user, f"playbook.{what}", str(row), **detail)
+        told = audit.changes(before, _state_of(row))
+        audit.record(user, f"playbook.{what}", str(row), **detail, **told)
     _ask_to_advance(run_id)
     return row
+
+
+def _state_of(row: PlaybookRun) -> audit.State:
+    """Return a run with its steps, as they are in the database. One query."""
+    steps = {f"step {each.name}": each.state for each in row.steps.order_by("pk")}
+    return {**audit.state(row), **steps}
 
 
 def _ask_to_advance(run_id: int) -> None:

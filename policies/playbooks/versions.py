@@ -38,7 +38,8 @@ def create_draft(text: str, *, author: str, now: datetime) -> PlaybookVersion:
         author=author,
         created_at=now,
     )
-    audit.record(author, "playbook.draft", str(version))
+    told = audit.changes(None, audit.state(version))
+    audit.record(author, "playbook.draft", str(version), **told)
     return version
 
 
@@ -56,10 +57,12 @@ def activate(version: PlaybookVersion, *, reviewer: str, now: datetime) -> Playb
 
 def _activate(version: PlaybookVersion, reviewer: str, now: datetime) -> PlaybookVersion:
     for old in PlaybookVersion.objects.active().filter(name=version.name):
-        _retire(old, now)
+        _retire(old, reviewer, now)
+    before = audit.state(version)
     version.state, version.reviewer, version.activated_at = State.ACTIVE, reviewer, now
     version.save(update_fields=["state", "reviewer", "activated_at"])
-    audit.record(reviewer, "playbook.activate", str(version), author=version.author)
+    told = audit.changes(before, audit.state(version))
+    audit.record(reviewer, "playbook.activate", str(version), author=version.author, **told)
     return version
 
 
@@ -70,14 +73,16 @@ def retire(version: PlaybookVersion, *, by: str, now: datetime) -> PlaybookVersi
     version.refresh_from_db()
     if version.state == State.RETIRED:
         raise VersionError(f"{version} is retired already")
-    _retire(version, now)
-    audit.record(by, "playbook.retire", str(version))
+    _retire(version, by, now)
     return version
 
 
-def _retire(version: PlaybookVersion, now: datetime) -> None:
+def _retire(version: PlaybookVersion, by: str, now: datetime) -> None:
+    before = audit.state(version)
     version.state, version.retired_at = State.RETIRED, now
     version.save(update_fields=["state", "retired_at"])
+    told = audit.changes(before, audit.state(version))
+    audit.record(by, "playbook.retire", str(version), **told)
 
 
 @transaction.atomic

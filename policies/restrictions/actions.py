@@ -79,6 +79,7 @@ def issue(user: User, wanted: Wanted, *, now: datetime) -> Restriction:
         audit.record(
             user, "restriction.issue", str(row.scope), id=row.pk, kind=row.kind, value=row.value,
             expires_at=row.expires_at.isoformat(), reason=row.reason,
+            **audit.changes(None, audit.state(row)),
         )  # fmt: skip
     return row
 
@@ -165,6 +166,7 @@ def refuse(user: User, pk: int, *, why: str, now: datetime, version: int = 0) ->
 def throw_breaker(user: User, *, is_open: bool, reason: str, now: datetime) -> FleetBreaker:
     """Open the fleet breaker, or close it. Closing brings in what waits at its owners' next say."""
     with writing():
+        before = audit.state(FleetBreaker.current())
         breaker, _ = FleetBreaker.objects.update_or_create(
             id=1,
             defaults={
@@ -172,7 +174,8 @@ def throw_breaker(user: User, *, is_open: bool, reason: str, now: datetime) -> F
             },
         )  # fmt: skip
         action = "fleet_breaker.open" if is_open else "fleet_breaker.close"
-        audit.record(user, action, reason=reason)
+        told = audit.changes(before, audit.state(breaker))
+        audit.record(user, action, reason=reason, **told)
     return breaker
 
 
@@ -194,11 +197,13 @@ def _changed(
         _ensure_live(row, states)
         if version and version != row.version:
             raise Conflict("changed", "it has changed since you looked: look again")
+        before = audit.state(row)
         event = change(row)
         row.save(update_fields=FIELDS)
         event.save()
         metrics.count([event])
-        audit.record(user, action, str(row.scope), id=row.pk, kind=row.kind, **detail)
+        told = audit.changes(before, audit.state(row))
+        audit.record(user, action, str(row.scope), id=row.pk, kind=row.kind, **detail, **told)
     return row
 
 

@@ -52,7 +52,8 @@ def create_draft(actor: User | str, text: str, *, note: str = "") -> RuleVersion
         rule=rule, number=newest + 1, text=text, note=note[:500],
         author=_name(actor), created_at=now, changed_at=now,
     )  # fmt: skip
-    audit.record(actor, "rule.draft", str(version), note=note[:500])
+    told = audit.changes(None, audit.state(version))
+    audit.record(actor, "rule.draft", str(version), note=note[:500], **told)
     return version
 
 
@@ -67,6 +68,7 @@ def promote(
     """
     rule = _locked(version.rule.name)
     version = RuleVersion.objects.get(pk=version.pk)
+    before = audit.state(version)
     _check_step(version, to)
     counts = to in (States.CANARY, States.ACTIVE)
     if counts and _name(actor) == version.author:
@@ -89,7 +91,7 @@ def promote(
     audit.record(
         actor, f"rule.{to}", str(version), was=was, share=version.share,
         author=version.author, reviewer=version.reviewer,
-        retired=[old.number for old in retired],
+        retired=[old.number for old in retired], **audit.changes(before, audit.state(version)),
     )  # fmt: skip
     return version
 
@@ -162,9 +164,11 @@ def _give_back(canary: RuleVersion, active: RuleVersion) -> None:
 
 
 def _retire(actor: User | str, version: RuleVersion, why: str) -> None:
+    before = audit.state(version)
     version.state, version.changed_at, version.share = States.RETIRED, timezone.now(), None
     version.save(update_fields=["state", "share", "changed_at"])
-    audit.record(actor, "rule.retire", str(version), why=why[:500])
+    told = audit.changes(before, audit.state(version))
+    audit.record(actor, "rule.retire", str(version), why=why[:500], **told)
 
 
 @transaction.atomic
@@ -181,7 +185,8 @@ def ask_for_replay(
         version=version, by=_name(actor), created_at=now,
         start_at=datetime.fromtimestamp(start_at, UTC), end_at=datetime.fromtimestamp(end_at, UTC),
     )  # fmt: skip
-    audit.record(actor, "rule.replay", str(version), start=start_at, end=end_at)
+    told = audit.changes(None, audit.state(replay))
+    audit.record(actor, "rule.replay", str(version), start=start_at, end=end_at, **told)
     return replay
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config import checks, ownership, preparation
+from config import checks, ownership, preparation, settings_audit
 
 
 class Command(BaseCommand):
@@ -32,6 +32,7 @@ class Command(BaseCommand):
             if not options["no_static"] and preparation.collect_static():
                 self.stdout.write("The assets are collected.")
             self._admin()
+            settings_audit.note()
             if brought := preparation.ensure_policies():
                 self.stdout.write(f"{len(brought)} built-in rules and playbooks are new.")
             if options["demo"]:

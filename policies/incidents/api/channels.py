@@ -103,13 +103,15 @@ class ChannelViewSet(BaseViewSet):
 
     def _save(self, what: str, serializer: BaseSerializer[NotificationChannel]) -> None:
         # Somebody has looked at it: what failed before is tried again.
+        before = None if serializer.instance is None else audit.state(serializer.instance)
         channel = serializer.save(failures=0, not_before=None, last_error="")
-        fields = serializer.validated_data.keys()
-        actions.record_channel(actor_of(self.request), what, channel, fields)
+        actions.record_channel(actor_of(self.request), what, channel, before, audit.state(channel))
 
     @transaction.atomic
     def perform_destroy(self, instance: NotificationChannel) -> None:
-        actions.record_channel(actor_of(self.request), "delete", instance, [])
+        actions.record_channel(
+            actor_of(self.request), "delete", instance, audit.state(instance), None
+        )
         instance.delete()
 
     @extend_schema(request=None, responses={202: None})
@@ -123,7 +125,7 @@ class ChannelViewSet(BaseViewSet):
         key = f"headroom-test-{channel.pk}-{now.timestamp():.6f}"
         with transaction.atomic():
             notify.send([channel.name], "Test message of Headroom", body, key=key, now=now)
-            actions.record_channel(actor, "test", channel, [])
+            audit.record(actor, "channel.test", channel.name, kind=channel.kind)
         return Response(status=status.HTTP_202_ACCEPTED)
 
 

@@ -180,7 +180,7 @@ class TestMachine:
 def test_a_later_start_asks_little(django_assert_max_num_queries: DjangoAssertNumQueries) -> None:
     arguments = ("--demo", "--machine-agent", "laptop")
     _prepare(*arguments)
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(19):
         _prepare(*arguments)
 
 
