@@ -8,6 +8,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 
 from accounts import tokens
+from accounts.addresses import client_address
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
@@ -27,7 +28,8 @@ class ApiTokenAuthentication(BaseAuthentication):
             return None
         token = ApiToken.opened_by(secret)
         if token is None:
-            raise AuthenticationFailed("This token is unknown or revoked.", "token_refused")
+            raise AuthenticationFailed("This token is unknown, over or revoked.", "token_refused")
+        token.note_use(client_address(request))
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

@@ -36,7 +36,7 @@ def requires(capability: Capability) -> Callable[[Callable[..., HttpResponseBase
             if not request.user.is_authenticated:
                 return _to_login(request)
             if not request.user.can(capability):
-                raise PermissionDenied(f"The role {request.user.role} may not {capability.phrase}.")
+                raise PermissionDenied(request.user.why_not(capability))
             return view(request, *args, **kwargs)
 
         return guarded

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser, UserManager
-from django.db import connection, models
+from django.contrib.postgres.fields import ArrayField
+from django.db import connection, models, transaction
+from django.db.models import Q
+from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from accounts import tokens
@@ -48,14 +53,21 @@ class User(AbstractUser):
 
     objects: ClassVar[RoleUserManager] = RoleUserManager()
 
+    #: What the token that somebody came with is for. None: no token, or one for everything.
+    scope: frozenset[Capability] | None = None
+
     def can(self, capability: Capability) -> bool:
-        """Say whether the user's role holds ``capability``; an inactive user may do nothing."""
+        """Say whether the user's role, and the scope, hold ``capability``.
+
+        An inactive user may do nothing.
+        """
         return capability in self.capabilities
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """All that the user may do."""
-        return CAPABILITIES[self.role] if self.is_active else frozenset()
+        """All that the user may do, by the token that was used for it if there was one."""
+        held = CAPABILITIES[self.role] if self.is_active else frozenset()
+        return held if self.scope is None else held & self.scope
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
         """Return what each session is compared with: a new password or role ends them all."""
@@ -63,19 +75,41 @@ class User(AbstractUser):
         value = f"{self.role} {self.password}"
         return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
 
+    def why_not(self, capability: Capability) -> str:
+        """Return the sentence for somebody who may not do it."""
+        if self.scope is not None and capability in CAPABILITIES[self.role]:
+            return f"This token may not {capability.phrase}: it is for less than its user may."
+        return f"The role {self.role} may not {capability.phrase}."
+
+    @transaction.atomic
     def save(self, *args: Any, **kwargs: Any) -> None:
         # Django's admin asks for these two flags; the role alone decides them.
         self.is_staff = self.role in (Role.OPERATOR, Role.ADMIN)
         self.is_superuser = self.role == Role.ADMIN
         if kwargs.get("update_fields") is not None:
             kwargs["update_fields"] = {*kwargs["update_fields"], "is_staff", "is_superuser"}
+        # Not where the hash alone is new, after a login under better parameters.
+        is_new_password = self.pk is not None and self._password is not None
         super().save(*args, **kwargs)
+        if is_new_password:
+            self.end_tokens("the password was changed")
+
+    def end_tokens(self, why: str) -> int:
+        """Revoke all of the user's tokens that still work; return how many those were."""
+        from accounts import audit
+
+        ended = list(self.api_tokens.usable().select_for_update(of=("self",)).order_by("pk"))
+        self.api_tokens.filter(pk__in=[each.pk for each in ended]).update(revoked_at=timezone.now())
+        for each in ended:
+            audit.record(audit.SYSTEM, "token.revoke", self.username, **each.named, why=why)
+        return len(ended)
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def usable(self) -> ApiTokenQuerySet:
-        """Tokens that are not revoked, of users who are active."""
-        return self.filter(revoked_at__isnull=True, user__is_active=True)
+        """Tokens that are neither revoked nor over, of users who are active."""
+        is_live = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+        return self.filter(is_live, revoked_at__isnull=True, user__is_active=True)
 
     def with_secret(self, secret: str) -> ApiTokenQuerySet:
         """The token whose secret this is, if there is one."""
@@ -83,7 +117,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(models.Model):
-    """A token of a user for the REST API. It may do what its user may do."""
+    """A token of a user for the REST API. It may do what its user may do, or less."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
@@ -91,6 +125,15 @@ class ApiToken(models.Model):
     hint = models.CharField(max_length=12, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never")
+    scope = ArrayField(
+        models.CharField(max_length=32),
+        null=True,
+        blank=True,
+        help_text="Capabilities; empty: all of its user's",
+    )
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_from = models.GenericIPAddressField(null=True, blank=True, editable=False)
 
     objects = ApiTokenQuerySet.as_manager()
 
@@ -100,14 +143,61 @@ class ApiToken(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.hint}…)"
 
+    @property
+    def named(self) -> dict[str, str]:
+        """What the audit log calls it by."""
+        return {"name": self.name, "hint": self.hint}
+
+    @property
+    def state(self) -> str:
+        """``usable``, ``expired`` or ``revoked``; what its user may is another matter."""
+        if self.revoked_at is not None:
+            return "revoked"
+        is_over = self.expires_at is not None and self.expires_at <= timezone.now()
+        return "expired" if is_over else "usable"
+
+    @property
+    def capabilities(self) -> frozenset[Capability] | None:
+        """What it is for; None: all that its user may. What we no longer know it is not for."""
+        known = {each.value: each for each in Capability}
+        return None if self.scope is None else frozenset(known[n] for n in self.scope if n in known)
+
+    @property
+    def phrases(self) -> list[str]:
+        """What it is for, in words; none: all that its user may."""
+        return sorted(each.phrase for each in self.capabilities or ())
+
     @classmethod
-    def issue(cls, user: User, name: str) -> tuple[ApiToken, str]:
+    def issue(
+        cls,
+        user: User,
+        name: str,
+        *,
+        expires_at: datetime | None = None,
+        scope: Collection[Capability] | None = None,
+    ) -> tuple[ApiToken, str]:
         """Create a token and return it with its secret, which cannot be had again."""
         secret = tokens.generate(tokens.USER_PREFIX)
         token = cls.objects.create(
-            user=user, name=name, digest=tokens.digest(secret), hint=tokens.hint(secret)
+            user=user,
+            name=name,
+            digest=tokens.digest(secret),
+            hint=tokens.hint(secret),
+            expires_at=expires_at,
+            scope=None if scope is None else sorted(each.value for each in scope),
         )
         return token, secret
+
+    def note_use(self, address: str | None) -> None:
+        """Write down when and from where it was used, at most once a minute.
+
+        Requests at the same moment do not wait for each other: one of them writes.
+        """
+        now = timezone.now()
+        if self.last_used_at is not None and now - self.last_used_at < _USE_NOTED_EVERY:
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(_NOTE_USE, [now, address, self.pk])
 
     @classmethod
     def opened_by(cls, secret: str) -> ApiToken | None:
@@ -123,6 +213,7 @@ class ApiToken(models.Model):
         names = _columns(cls)
         token = cls.from_db(connection.alias, names, row[: len(names)])
         token.user = User.from_db(connection.alias, _columns(User), row[len(names) :])
+        token.user.scope = token.capabilities
         return token
 
 
@@ -130,6 +221,13 @@ _OPENED_BY = """
 SELECT {of_token}, {of_user}
 FROM accounts_apitoken AS token JOIN accounts_user AS owner ON owner.id = token.user_id
 WHERE token.digest = %s AND token.revoked_at IS NULL AND owner.is_active
+    AND (token.expires_at IS NULL OR token.expires_at > now())
+"""
+
+_USE_NOTED_EVERY = timedelta(minutes=1)
+_NOTE_USE = """
+UPDATE accounts_apitoken SET last_used_at = %s, last_used_from = %s
+WHERE id = (SELECT id FROM accounts_apitoken WHERE id = %s FOR UPDATE SKIP LOCKED)
 """
 
 

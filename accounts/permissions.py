@@ -25,7 +25,7 @@ class RequiresCapability(BasePermission):
         capability = self.reading if request.method in SAFE_METHODS else self.writing
         if not request.user.is_authenticated:
             return False
-        self.message = f"The role {request.user.role} may not {capability.phrase}."
+        self.message = request.user.why_not(capability)
         return request.user.can(capability)
 
 

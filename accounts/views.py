@@ -10,6 +10,7 @@ from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -67,6 +68,7 @@ class Logout(auth_views.LogoutView):
 class ChangePassword(auth_views.PasswordChangeView):
     """Ends the user's other sessions, as Django does when the password's hash changes."""
 
+    @transaction.atomic
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         response = super().form_valid(form)
         user = logins.user_of(self.request)
@@ -89,7 +91,7 @@ def admin_login(request: HttpRequest) -> HttpResponse:
 @require_GET
 def account(request: HttpRequest) -> HttpResponse:
     """Show who one is, what one may do, and one's tokens."""
-    return _account_page(request, TokenForm())
+    return _account_page(request, TokenForm(logins.user_of(request)))
 
 
 @login_required
@@ -98,11 +100,13 @@ def account(request: HttpRequest) -> HttpResponse:
 @sensitive_variables("secret")
 def create_token(request: HttpRequest) -> HttpResponse:
     """Make a token and show its secret, this once."""
-    form = TokenForm(request.POST)
+    user = logins.user_of(request)
+    form = TokenForm(user, request.POST)
     if not form.is_valid():
         return _account_page(request, form, status=400)
-    user = logins.user_of(request)
-    token, secret = actions.create_token(user, user, form.cleaned_data["name"])
+    token, secret = actions.create_token(
+        user, user, form.cleaned_data["name"], expires_at=form.expires_at, scope=form.capabilities
+    )
     return render(request, "accounts/token_created.html", {"token": token, "secret": secret})
 
 

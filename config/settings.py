@@ -88,6 +88,11 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+#: API tokens end after this long where nobody says, and after so long at most, days.
+API_TOKEN_DAYS = env.integer("API_TOKEN_DAYS", 90, at_least=1)
+API_TOKEN_MAX_DAYS = env.integer("API_TOKEN_MAX_DAYS", 366, at_least=1)
+#: Whether people may make API tokens that never end.
+API_TOKEN_MAY_BE_ENDLESS = env.boolean("API_TOKEN_MAY_BE_ENDLESS", False)
 #: Where the audit log goes, too: udp://, tcp:// or tls://host:port, or unix:///path; or nowhere.
 AUDIT_SYSLOG_URL = env.string("AUDIT_SYSLOG_URL", "")
 #: Certificates that a receiver by TLS is checked against, PEM. Empty: the system's.

@@ -335,7 +335,7 @@ def answer(
 def _check_approver(at: Machine, run: Run, step: str, user: User) -> None:
     action, roles = at.approvers(run, step)
     if not user.can(action.capability):
-        raise NotAllowed(f"the role {user.role} may not {action.capability.phrase}")
+        raise NotAllowed(user.why_not(action.capability).rstrip("."))
     if roles and user.role not in roles:
         raise NotAllowed(f"step {step} is to be answered by: {', '.join(sorted(roles))}")
 
