@@ -85,8 +85,8 @@ def test_nobody_gets_what_others_share(stack: Stack, accounts: Accounts, cookie:
 @pytest.mark.parametrize(
     "change",
     [
-        "DELETE FROM django_session WHERE session_key = %s",
-        "UPDATE django_session SET expire_date = now() WHERE session_key = %s",
+        "DELETE FROM accounts_session WHERE session_key = %s",
+        "UPDATE accounts_session SET expire_date = now() WHERE session_key = %s",
         "UPDATE accounts_user SET is_active = false WHERE username = 'bench' AND %s <> ''",
         "UPDATE accounts_user SET password = 'other' WHERE username = 'bench' AND %s <> ''",
     ],
