@@ -217,7 +217,10 @@ def test_a_job_that_would_put_off_the_blocked_one_waits_and_is_told_for_whom() -
     assert _started(decisions) == set()
     reason = decisions.waiting["long/train"].dominant
     assert reason.token is ReasonToken.BACKFILL_RESERVATION
-    assert "head/train" in reason.sentence
+    # Beside the sentence: not all who read that may know the name.
+    assert reason.evidence["kept_for"] == "head/train"
+    assert "another job" in reason.sentence
+    assert "head/train" not in reason.sentence
     assert decisions.waiting["long/train"].trace[-1].check == "reservations"
 
 
