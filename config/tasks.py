@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from config import clock_steps, condition, health, own_incident, watchdog
 from config.clock import Moment
-from telemetry import stream
+from telemetry import set_back, stream
 
 log = structlog.get_logger(__name__)
 
@@ -19,6 +19,7 @@ def watch() -> None:
     now = Moment.now()
     by_s = condition.note_clock(stream.connection(), now)
     if by_s:
+        set_back.note(by_s)
         rows = clock_steps.follow(by_s, timezone.now())
         log.warning("clock_was_set", by_s=round(by_s, 1), rows_brought_back=rows)
     found = health.look()

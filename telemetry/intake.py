@@ -15,7 +15,7 @@ from django.db import DatabaseError
 
 from fleet import snapshot
 from headroom.contracts import TelemetryAck, TelemetryBatch
-from telemetry import checks, disk, naming, rows, stream, tasks
+from telemetry import checks, disk, naming, rows, set_back, stream, tasks
 from telemetry.directory import AgentScope, names_of
 from telemetry.models import IngestPosition
 from telemetry.ways_in import rate
@@ -159,6 +159,8 @@ def _check_times(batch: TelemetryBatch, packed: rows.Packed, now: float) -> None
     oldest, newest = packed.span
     max_future_s = settings.TELEMETRY_MAX_FUTURE_S
     max_age_s = settings.TELEMETRY_RETENTION_H * 3600
+    if newest > now + max_future_s:
+        max_future_s = set_back.max_future_s()
     if newest > now + max_future_s or oldest < now - max_age_s:
         checks.check_times(batch, now=now, max_future_s=max_future_s, max_age_s=max_age_s)
 

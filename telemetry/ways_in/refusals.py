@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from accounts import audit
 from headroom.contracts import BatchError, FieldError
-from telemetry import checks, metrics, stream
+from telemetry import checks, metrics, set_back, stream
 from telemetry.directory import AgentScope
 from telemetry.models import Agent
 
@@ -72,7 +72,7 @@ def time_limits(now: float) -> TimeLimits:
     """Return the limits that the settings set."""
     return TimeLimits(
         now,
-        max_future_s=settings.TELEMETRY_MAX_FUTURE_S,
+        max_future_s=set_back.max_future_s(),
         max_age_s=settings.TELEMETRY_RETENTION_H * 3600,
     )
 

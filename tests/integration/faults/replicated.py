@@ -64,12 +64,20 @@ class Pair:
         assert until(self._is_synchronous, 30)
 
     def fail_over(self) -> None:
-        """End the primary as a power cut would, and have the standby take its place."""
+        """End the primary, and have the standby take its place."""
+        self.end_primary()
+        self.promote()
+
+    def end_primary(self) -> None:
+        """End the primary as a power cut would."""
         server = self._servers.pop(0)
         # Its children hold shared memory: all of them at once.
         for pid in _family(server.pid):
             os.kill(pid, signal.SIGKILL)
         server.wait()
+
+    def promote(self) -> None:
+        """Have the standby take writes."""
         with psycopg.connect(self._one(1), autocommit=True) as connection:
             connection.execute("SELECT pg_promote(true, 30)")
 

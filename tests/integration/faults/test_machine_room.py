@@ -110,12 +110,15 @@ def test_a_frozen_process_is_replaced_within_half_a_minute(
         process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         until(lambda: not process.is_running() or process.status() == "zombie", 25, "its end")
-        ended_s = time.monotonic() - began
-        until(lambda: in_control(found.stack), 60, "control")
+        ended = time.monotonic()
+        ended_s = ended - began
+        until(lambda: in_control(found.stack, time.monotonic() - ended), 120, "control")
         back_s = time.monotonic() - began
         print(f"{service}[{which}]: ended after {ended_s:.1f} s, back after {back_s:.1f} s")
         logs = "".join(path.read_text() for path in (found.stack.state_dir / "logs").glob("*.log"))
         assert "ended by force" in logs
+        if service not in ("postgres", "valkey"):
+            assert not readyz(found.stack)["processes"]["ok"]
         assert back_s <= _BACK_S
 
 
@@ -127,9 +130,13 @@ def test_a_database_that_fails_over_loses_nothing_and_doubles_nothing(tmp_path: 
     ):
         time.sleep(5)
         began = time.monotonic()
-        pair.fail_over()
-        promoted_s = time.monotonic() - began
-        until(lambda: in_control(found.stack, promoted_s + 5), 60, "control")
-        back_s = time.monotonic() - began
-        print(f"promoted after {promoted_s:.1f} s, back after {back_s:.1f} s")
+        pair.end_primary()
+        until(lambda: readyz(found.stack)["status"] == "unavailable", 20, "told")
+        told_s = time.monotonic() - began
+        pair.promote()
+        promoted = time.monotonic()
+        # Each loop was done once more since then.
+        until(lambda: in_control(found.stack, time.monotonic() - promoted), 60, "control")
+        back_s = time.monotonic() - promoted
+        print(f"told after {told_s:.1f} s, back {back_s:.1f} s after the promotion")
         assert back_s <= _BACK_S

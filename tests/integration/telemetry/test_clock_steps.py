@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import redis
 
-from telemetry import stream
+from telemetry import set_back, stream
 from telemetry.frame import FrameWriter
 from telemetry.live_frame import is_fresh
 from telemetry.samples import GPU, Rows, as_array
@@ -93,6 +93,21 @@ def test_readings_go_on_when_the_clock_was_set_back(client: redis.Redis) -> None
     # And an older one does not take the place of a newer one.
     writer.update("gpu", _row(now - 5, 200.0), received_at=now)
     assert writer.ts("gpu", np.array([3]))[0] == pytest.approx(now)
+
+
+def test_what_was_read_before_the_clock_was_set_back_is_taken(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set_back.max_future_s() == 30.0
+    wall = time.time
+    with monkeypatch.context() as step:
+        step.setattr(time, "time", lambda: wall() - HOURS_S)
+        assert set_back.max_future_s() == pytest.approx(30.0 + HOURS_S, abs=1)
+    # A process that began after the step knows it by the one that looks after the clock.
+    set_back.note(-HOURS_S)
+    assert set_back.max_future_s() == 30.0 + HOURS_S
+    set_back.note(HOURS_S)
+    assert set_back.max_future_s() == 30.0
 
 
 def test_a_reading_of_a_time_to_come_is_stale() -> None:
