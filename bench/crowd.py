@@ -34,6 +34,8 @@ Answered: TypeAlias = Callable[[int, bytes, bytes], None]
 
 #: An agent pushes one reading of each of its GPUs this often, s.
 AGENT_PACE_S = 10.0
+#: Agents push for the first time within this, s: what a server hears first costs it most.
+RAMP_S = 60.0
 #: How often the Fleet page asks for the heatmap and for its panel, s: static/js/fleet.js, and
 #: templates/dashboard/panels/fleet.html.
 HEATMAP_S, PANEL_S = 1.0, 2.0
@@ -224,7 +226,7 @@ def run_agents(options: dict[str, Any]) -> dict[str, Any]:
     _wait_for_span(counts)
     start = time.time()
     for place, agent in enumerate(agents):
-        due = start + place / len(agents) * AGENT_PACE_S
+        due = start + place / len(agents) * RAMP_S
         crowd.at(due, lambda agent=agent, due=due: agent.push(due))  # type: ignore[misc]
     used = time.process_time()
     crowd.run(counts.end + 5.0)

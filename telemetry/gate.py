@@ -47,8 +47,9 @@ class Post:
 def take_all(posts: Sequence[Post]) -> list[bytes | None]:
     """Take the good batches among ``posts``; return the body of the answer to each.
 
-    None where it has to be tried once more where what is wrong has an answer. Nothing is lost by
-    that: a batch that was appended twice is stored once.
+    None where it has to be tried once more: where what is wrong has an answer, and the database may
+    be asked about names that are new. All who push would wait for that here. Nothing is lost by
+    it: a batch that was appended twice is stored once.
     """
     now = time.time()
     outcomes = intake.take_all([_checked(post, now) for post in posts])
@@ -61,7 +62,7 @@ def _checked(post: Post, now: float) -> intake.Checked | None:
         intake.check_pace(scope)
         plain = decompress(post.body, post.encoding)
         batch = decode_batch(plain, json=is_json(post.content_type))
-        return intake.check(batch, scope, now)
+        return intake.check(batch, scope, now, may_wait=False)
     except Exception:
         return None
 

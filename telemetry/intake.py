@@ -78,13 +78,24 @@ def _taken(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
         return [None] * len(batches)
 
 
-def check(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Checked:
-    """Return ``batch`` as it is appended. Raises :class:`BatchError` where it may not be."""
+class Waits(Exception):
+    """The batch brings names for which the database has to be asked."""
+
+
+def check(
+    batch: TelemetryBatch, scope: AgentScope, received_at: float, *, may_wait: bool = True
+) -> Checked:
+    """Return ``batch`` as it is appended. Raises :class:`BatchError` where it may not be.
+
+    Raises :class:`Waits` where its names are new and it may not wait for the database.
+    """
     if disk.is_full():
         raise disk_full()
     checks.check_agent(batch, scope)
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)
+    if not may_wait and not naming.are_known(batch, packed, scope):
+        raise Waits
     naming.check_boot_id(scope, batch.boot_id)
     naming.check(batch, packed, scope)
     return Checked(

@@ -26,6 +26,7 @@ __all__ = [
     "MAX_BOOT_IDS",
     "MAX_NAMES",
     "NamesOf",
+    "are_known",
     "check",
     "check_boot_id",
     "forget",
@@ -183,6 +184,19 @@ def forget() -> None:
     """Have this process look up again what it knows."""
     for kind in _KINDS:
         kind.forget()
+
+
+def are_known(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> bool:
+    """Say whether this process knows all names of the batch: then :func:`check` asks no database.
+
+    What an agent reports of jobs is asked for each time.
+    """
+    return (
+        batch.jobs is None
+        and not _boot_ids.unknown(scope.agent_id, [batch.boot_id])
+        and not _jobs.unknown(scope.agent_id, packed.jobs)
+        and not any(_mounts.unknown(mount.node_id, [mount.name]) for mount in packed.mounts)
+    )
 
 
 def check_boot_id(scope: AgentScope, boot_id: str) -> None:

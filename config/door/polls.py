@@ -31,8 +31,8 @@ __all__ = ["Polls"]
 SHARED_S = 0.5
 #: A session that has ended, or whose user may less than before, is noticed within this, s.
 STANDING_MAX_AGE_S = 2.0
-#: A session that has not asked for so long is forgotten, s.
-_FORGET_AFTER_S = 60.0
+#: Each session is Django's matter again after this, s: it notes who is still there.
+_ASK_AGAIN_S = 60.0
 #: Sessions and answers that are kept at most.
 _MOST_SESSIONS = 2000
 _MOST_ANSWERS = 64
@@ -47,8 +47,8 @@ class _Viewer:
 
     #: where it was answered
     paths: set[str]
-    #: when it asked last (s of the loop's clock)
-    asked_at: float
+    #: when Django last answered it for the first time (s of the loop's clock)
+    answered_at: float
     #: what it stood for when that was last looked at; None: not yet
     standing: Hashable = None
 
@@ -69,8 +69,8 @@ class Viewers:
         viewer = self._known.get(session)
         if viewer is None or viewer.standing is None or path not in viewer.paths:
             return False
-        viewer.asked_at = now
-        return now - self._looked_at <= STANDING_MAX_AGE_S
+        is_fresh = now - self._looked_at <= STANDING_MAX_AGE_S
+        return is_fresh and now - viewer.answered_at <= _ASK_AGAIN_S
 
     def answered(self, session: str, path: str, now: float) -> None:
         """Note that Django has answered the session."""
@@ -81,7 +81,7 @@ class Viewers:
         known = {
             session: viewer
             for session, viewer in self._known.items()
-            if now - viewer.asked_at < _FORGET_AFTER_S
+            if now - viewer.answered_at <= _ASK_AGAIN_S
         }
         try:
             found = await self._lane.do(partial(_standing, list(known)))
