@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 
 from accounts.actions import TokenRefused, token_end
+from accounts.edge import names
 from accounts.models import User
 from accounts.roles import Capability
 
@@ -30,6 +31,7 @@ class TokenForm(forms.Form):
 
     name = forms.CharField(
         max_length=100,
+        validators=[names.plain],
         help_text="What will use it, such as “nightly report”.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )

@@ -15,6 +15,7 @@ NAMES = (
     "connections",
     "inventory",
     "start",
+    "fuzz",
     "agent",
     "storage",
     "physics",

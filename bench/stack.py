@@ -20,7 +20,7 @@ import urllib3
 from config.embedded.state import read_env
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-_START_S = 240.0
+_START_S = 300.0
 
 #: How to tell the processes of the stack by their command lines.
 _MARKS = {

@@ -6,17 +6,23 @@ endpoints do. Where several fields are wrong, ``errors`` beside it lists them al
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError as ModelValidationError
+from django.core.signing import BadSignature, Signer
 from django.db.models import ProtectedError, RestrictedError
-from rest_framework import status
 from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
+from rest_framework.pagination import Cursor
 from rest_framework.pagination import CursorPagination as BaseCursorPagination
 from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 from rest_framework.settings import api_settings
+from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import exception_handler as base_exception_handler
+
+from accounts.edge.errors import InUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +42,9 @@ HINTS = {
 }
 
 
+_FOREIGN_CURSOR = "It is no cursor of this list: take `next` as an answer gives it."
+
+
 class CursorPagination(BaseCursorPagination):
     """Pages by id: stable while rows come and go, and as fast at the end as at the start.
 
@@ -46,19 +55,37 @@ class CursorPagination(BaseCursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 1000
 
+    def decode_cursor(self, request: Request) -> Cursor | None:
+        """Return the place that ``cursor`` names: of this list, as this server gave it out.
+
+        Anybody else's could hold a place that the database cannot compare with.
+        """
+        given = request.query_params.get(self.cursor_query_param)
+        if given is None:
+            return None
+        try:
+            offset, reverse, position = self._signer().unsign_object(given)
+        except (BadSignature, ValueError) as error:
+            detail = ErrorDetail(_FOREIGN_CURSOR, code="foreign_cursor")
+            raise ValidationError({self.cursor_query_param: [detail]}) from error
+        return Cursor(offset, reverse, position)
+
+    def encode_cursor(self, cursor: Cursor) -> str:
+        """Return the link to a place of this list."""
+        token = self._signer().sign_object([*cursor])
+        link: str = replace_query_param(self.base_url, self.cursor_query_param, token)
+        return link
+
+    def _signer(self) -> Signer:
+        path = urlsplit(self.base_url).path
+        return Signer(salt=f"cursor:{path}:{','.join(self.ordering)}")
+
     def get_ordering(
         self, request: Request, queryset: QuerySet[Any], view: APIView
     ) -> tuple[str, ...]:
         """Return the fields by which the view's rows are in order."""
         ordering: tuple[str, ...] = getattr(view, "cursor_ordering", ("id",))
         return ordering
-
-
-class InUse(APIException):
-    """Something else refers to the row."""
-
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "in_use"
 
 
 def error_body(code: str, message: str, field: str = "") -> dict[str, Error]:
@@ -93,9 +120,10 @@ def _as_api_exception(exc: Exception) -> Exception:
         return ValidationError(as_serializer_error(exc))
     if isinstance(exc, ProtectedError | RestrictedError):
         users = exc.protected_objects if isinstance(exc, ProtectedError) else exc.restricted_objects
-        named = sorted(str(user) for user in users)
-        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-        return InUse(f"It is in use by {', '.join(named[:3])}{more}.")
+        # Of a hundred thousand not each is asked for its name.
+        named = sorted(map(str, islice(users, 3)))
+        more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+        return InUse(f"It is in use by {', '.join(named)}{more}.")
     return exc
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+import redis
 import structlog
+from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 
@@ -13,13 +16,24 @@ from config.api import error_body
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-CODES = {400: "bad_request", 403: "permission_denied", 404: "not_found", 500: "server_error"}
+CODES = {
+    400: "bad_request",
+    403: "permission_denied",
+    404: "not_found",
+    500: "server_error",
+    503: "unavailable",
+}
 MESSAGES = {
     400: "This request could not be read.",
     403: "This is not allowed.",
     404: "There is nothing at this address.",
     500: "A fault in Headroom. It is in its logs.",
+    503: "Postgres or Redis cannot be reached. Jobs and limits go on as they are.",
 }
+#: What the clients of both stores raise when their server is away, full, or does not answer.
+STORE_AWAY = (OperationalError, InterfaceError, redis.ConnectionError, redis.TimeoutError)
+#: After so long a request may be sent again, s.
+RETRY_AFTER_S = 5
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +43,11 @@ def bad_request(
     exception: Exception | None = None,  # noqa: ARG001 - Django names it
 ) -> HttpResponse:
     return _answer(request, 400)
+
+
+def refused(request: HttpRequest, field: str, reason: str) -> HttpResponse:
+    """Answer 400: ``field`` of the request cannot be read, and why."""
+    return _answer(request, 400, reason, field)
 
 
 def permission_denied(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -43,7 +62,19 @@ def not_found(
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer for what nobody caught: 503 where a store is away, else 500."""
+    if isinstance(sys.exc_info()[1], STORE_AWAY):
+        return _unavailable(request)
     return _answer(request, 500)
+
+
+def _unavailable(request: HttpRequest) -> HttpResponse:
+    log.warning("store_away", path=request.path, error=type(sys.exc_info()[1]).__name__)
+    response = _answer(request, 503)
+    response["Retry-After"] = str(RETRY_AFTER_S)
+    # Django would write the whole traceback, of each request, for as long as the store is away.
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 def csrf_failure(
@@ -56,13 +87,14 @@ def csrf_failure(
     )
 
 
-def _answer(request: HttpRequest, status: int, reason: str = "") -> HttpResponse:
+def _answer(request: HttpRequest, status: int, reason: str = "", field: str = "") -> HttpResponse:
     if request.path.startswith("/api/"):
-        return JsonResponse(error_body(CODES[status], reason or MESSAGES[status]), status=status)
+        body = error_body(CODES[status], reason or MESSAGES[status], field)
+        return JsonResponse(body, status=status)
     request_id = structlog.contextvars.get_contextvars().get("request_id", "")
-    context = {"request_id": request_id, "reason": reason}
+    context = {"request_id": request_id, "reason": f"{field}: {reason}" if field else reason}
     # The fault may be the database, which the user's name in the header would ask again.
-    source = None if status == 500 else request
+    source = None if status >= 500 else request
     try:
         return HttpResponse(
             render_to_string(f"errors/{status}.html", context, source), status=status

@@ -104,6 +104,18 @@ def terminal_colors() -> bool:
     return sys.stderr.isatty() and "NO_COLOR" not in os.environ
 
 
+class Refusals(logging.Filter):
+    """Leaves out the traceback of a request that is refused: strangers could fill logs with them.
+
+    The reason is in the line itself.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith("django.security"):
+            record.exc_info = None
+        return True
+
+
 def logging_config(*, level: str, log_format: str, color: bool) -> dict[str, Any]:
     """Return Django's ``LOGGING``."""
     return {
@@ -116,7 +128,14 @@ def logging_config(*, level: str, log_format: str, color: bool) -> dict[str, Any
                 "foreign_pre_chain": [*_SHARED, structlog.stdlib.ExtraAdder()],
             }
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
+        "filters": {"refusals": {"()": Refusals}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "structured",
+                "filters": ["refusals"],
+            }
+        },
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             # They bring handlers of their own, which would print a line twice or in another form.

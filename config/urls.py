@@ -2,9 +2,9 @@
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
-from drf_spectacular.views import SpectacularAPIView
 
 from config import health, metrics
+from config.schema import SchemaView
 
 handler400 = "config.errors.bad_request"
 handler403 = "config.errors.permission_denied"
@@ -12,7 +12,7 @@ handler404 = "config.errors.not_found"
 handler500 = "config.errors.server_error"
 
 api: list[URLPattern | URLResolver] = [
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("schema", SchemaView.as_view(), name="schema"),
     path("", include("accounts.api_urls")),
     path("", include("fleet.urls")),
     path("", include("telemetry.urls")),

@@ -11,6 +11,8 @@ import zstandard
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils.cache import patch_vary_headers
 
+from accounts.edge.visible import visible
+
 T = TypeVar("T")
 
 
@@ -65,7 +67,7 @@ def _compressed(
     These answers hold no secret that could be told by how well it compresses with what an attacker
     chooses (BREACH); whole pages do, their CSRF token.
     """
-    body = view.once(("plain", *key), make)
+    body = view.once(("plain", *key), lambda: visible(make()))
     encoding = _encoding(request) if len(body) >= _LEAST_BYTES else ""
     if not encoding:
         return HttpResponse(body)

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from accounts.edge.parameters import MomentFormField
 from dashboard.restrictions import sentence
 from policies.restrictions.kinds import KINDS, LONGEST, BadRestriction, RestrictionKind, Wanted
 from policies.scopes import Scope, ScopeKind
@@ -47,7 +48,7 @@ class _Ends(forms.Form):
     lasts = forms.ChoiceField(
         label="Ends", choices=[("", "choose …"), *_SPANS, (_UNTIL, "at the time below")]
     )
-    until = forms.DateTimeField(
+    until = MomentFormField(
         label="At, UTC",
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 
+from accounts.edge.admin import Autocomplete
 from accounts.noted import NotedAdmin
+from fleet import deleting
 from fleet.models import (
     CoolingZone,
     Gpu,
@@ -26,12 +28,21 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
 
+#: So many rows are deleted at once.
+_MOST_DELETED = 50
+
+
 class _InventoryAdmin(NotedAdmin):
     """Writes under the inventory's lock, and notes each of them."""
 
     list_per_page = 50
     # Counting a whole table again for "100,000 total" is not worth its time.
     show_full_result_count = False
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name in self.autocomplete_fields:
+            kwargs.setdefault("widget", Autocomplete(db_field, self.admin_site))
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def changeform_view(
         self,
@@ -45,6 +56,15 @@ class _InventoryAdmin(NotedAdmin):
             return super().changeform_view(request, object_id, form_url, extra_context)
         with writing():
             return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Say what goes, in short: what is below it may be the whole fleet."""
+        rows = list(objs[: _MOST_DELETED + 1])
+        kept = [why for row in rows[:_MOST_DELETED] if (why := deleting.obstacle(row))]
+        if len(rows) > _MOST_DELETED:
+            kept.append(f"More than {_MOST_DELETED} are selected: apply an inventory without them.")
+        names = [f"{row}, with all that stands in it" for row in rows]
+        return names, {self.model._meta.verbose_name_plural: len(rows)}, set(), kept
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
         with writing():

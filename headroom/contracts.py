@@ -13,6 +13,7 @@ clocks-event reasons, ``throttle_*_ns`` are cumulative nanoseconds since the dri
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator
 from typing import Annotated, TypeAlias
 
@@ -26,9 +27,16 @@ MAX_ROWS = 200_000
 
 #: Postgres' text has no NUL.
 _NO_NUL = r"^[^\x00]*$"
+#: Control characters, line breaks, and what turns the direction of writing.
+_ODD = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+#: What every name keeps to, whatever it is the name of. ("$" alone would let a line feed follow.)
+PLAIN = rf"^[^{_ODD}]*$(?!\n)"
+#: The same in words, after "has to be".
+PLAIN_IN_WORDS = "text without line breaks, control characters and turns of direction"
+_FIRST_ODD = re.compile(f"[{_ODD}\ud800-\udfff]")
 
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NO_NUL)]
-BootId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN)]
+BootId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64, pattern=PLAIN)]
 Timestamp: TypeAlias = Annotated[float, Meta(ge=0, lt=1e11)]
 
 _Watts = Annotated[float, Meta(ge=0, le=1e6)]
@@ -42,6 +50,12 @@ _BytesPerSecond = Annotated[float, Meta(ge=0, le=1e15)]
 _Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 _Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+
+
+def odd_character(name: str) -> str:
+    """Return the first character of ``name`` that no name may have; empty: there is none."""
+    found = _FIRST_ODD.search(name)
+    return found[0] if found else ""
 
 
 class ThrottleCause(enum.IntFlag):

@@ -85,10 +85,11 @@ def _rows_by_name(fleet: FleetArrays, kind: ScopeKind) -> dict[str, int]:
 def _gpu_row(fleet: FleetArrays, name: str) -> int | None:
     node, _, index = name.rpartition("/")
     row = fleet.nodes.index_by_name.get(node)
-    if row is None or not index.isdecimal():
+    if row is None:
         return None
     first, last = fleet.gpu_bounds[row], fleet.gpu_bounds[row + 1]
-    found = np.flatnonzero(fleet.gpus.index[first:last] == int(index))
+    # As texts: what else may stand for a number is no name of a GPU.
+    found = np.flatnonzero(fleet.gpus.index[first:last].astype(str) == index)
     return int(first + found[0]) if len(found) else None
 
 

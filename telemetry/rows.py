@@ -206,7 +206,7 @@ class _Packer:
         if (storage := report.storage) is not None:
             mounts = self._mounts.of([Mount(node.node_id, name) for name in storage.mount])
             self._add("storage", storage, mount_id=mounts, node_id=[node.node_id] * len(storage))
-        if (xids := report.xids) is not None:
+        if (xids := report.xids) is not None and xids.ts:
             self._widen(xids.ts)
             self._xids += _xid_lines(node, xids)
 

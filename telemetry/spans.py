@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from accounts.edge.parameters import as_moment
+
 #: The longest span that may be asked for, s.
 MAX_SPAN_S = 366 * 86_400.0
 #: The shortest one, s.
@@ -18,7 +20,7 @@ DEFAULT_RANGE = "1h"
 
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RANGE = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-_UNIX = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
+_UNIX = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?")
 
 
 class ParameterError(ValueError):
@@ -93,9 +95,9 @@ def _time(text: str, field: str) -> float:
         return float(text)
     try:
         # An unescaped "+00:00" arrives with a space in the plus sign's place.
-        at = datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text))
+        at = as_moment(datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text)))
     except ValueError:
         raise ParameterError(
             field, f"{text[:40]!r} is no time: give Unix seconds or ISO 8601"
         ) from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    return at.timestamp()

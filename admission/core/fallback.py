@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from admission.core.request import Locality, Request
+from headroom.jobs import yaml_values
 
 __all__ = [
     "FACTS",
@@ -116,8 +116,11 @@ class BadPolicy(ValueError):
 def read_policy(text: str) -> Policy:
     """Return the policy of a YAML document. Raises :class:`BadPolicy`."""
     try:
-        policy = msgspec.convert(yaml.safe_load(text), Policy)
-    except (msgspec.ValidationError, yaml.YAMLError) as error:
+        policy = msgspec.convert(yaml_values.read(text)[0], Policy)
+    except yaml_values.YamlError as error:
+        line, column = error.place
+        raise BadPolicy(f"{error.path or f'line {line}, column {column}'}: {error}") from error
+    except msgspec.ValidationError as error:
         raise BadPolicy(str(error)) from error
     for number, way in enumerate(policy.ways):
         _check(way, f"ways[{number}]")

@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
+from accounts.edge.parameters import whole_number
 from accounts.models import User
 from accounts.roles import Capability
 from dashboard import conditional, conditions, moments
@@ -77,10 +78,10 @@ def site_panel(request: HttpRequest, site: str) -> HttpResponse:
 
 def _asked(request: HttpRequest) -> tuple[str, int, bool]:
     """Return the list that is shown whole, its page, and whether this user may restrict."""
-    show, number = request.GET.get("show", ""), request.GET.get("page", "")
+    show = request.GET.get("show", "")
     may = cast(User, request.user).can(Capability.EDIT_POLICIES)
-    is_number = number.isascii() and number.isdecimal() and len(number) < 6
-    return (show if show in _FEW else "", int(number) if is_number else 1, may)
+    page = whole_number(request.GET.get("page", ""), most=99_999)
+    return (show if show in _FEW else "", 1 if page is None else page, may)
 
 
 def _sites(moment: Moment) -> dict[str, Any]:

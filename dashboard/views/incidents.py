@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from accounts.decorators import requires
+from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import CAPABILITIES, Capability
 from accounts.sight import Sight
@@ -280,10 +281,8 @@ def _silence(ask: Asked) -> str:
 
 
 def _member(row: Incident, given: Mapping[str, str]) -> Any:
-    number = given.get("member", "")
-    found = None
-    if number.isascii() and number.isdecimal() and len(number) < 19:
-        found = row.members.filter(pk=int(number)).first()
+    number = whole_number(given.get("member", ""), most=BIGGEST_ID)
+    found = None if number is None else row.members.filter(pk=number).first()
     if found is None:
         raise Http404(f"{row.number} has no such member.")
     return found

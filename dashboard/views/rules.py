@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from accounts.decorators import requires
+from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import Capability
 from dashboard import panels, ranges, rules
@@ -168,9 +169,10 @@ def _chosen(versions: list[RuleVersion], row: Rule, number: str) -> RuleVersion 
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+    number = whole_number(text, most=10**9)
+    if number is None:
         raise Http404(f"{text[:20]!r} is no version")
-    return int(text)
+    return number
 
 
 def _version(name: str, number: int) -> RuleVersion:
@@ -321,9 +323,9 @@ def _replays(row: Rule) -> list[RuleReplay]:
 def _replay_html(request: HttpRequest, row: Rule) -> str:
     """Return the replay that the URL names, else the newest of the rule; empty: there is none."""
     found = RuleReplay.objects.filter(version__rule=row).select_related("version__rule")
-    number = request.GET.get("replay", "")
-    if number.isascii() and number.isdecimal() and len(number) < 19:
-        found = found.filter(pk=int(number))
+    number = whole_number(request.GET.get("replay", ""), most=BIGGEST_ID)
+    if number is not None:
+        found = found.filter(pk=number)
     newest = found.first()
     return panels.draw(request, *_replay(newest))[0] if newest else ""
 

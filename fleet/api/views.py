@@ -8,6 +8,8 @@ from django.db import models
 from rest_framework import viewsets
 
 from accounts import audit
+from accounts.edge.errors import InUse
+from fleet import deleting
 from fleet.api import filters, serializers
 from fleet.api.actors import actor_of
 from fleet.models import (
@@ -60,6 +62,8 @@ class _RowViewSet(BaseViewSet):
         self._note("change", row, before, audit.state(row))
 
     def perform_destroy(self, instance: models.Model) -> None:
+        if why_not := deleting.obstacle(instance):
+            raise InUse(why_not)
         self._note("delete", instance, audit.state(instance), None)
         instance.delete()
 

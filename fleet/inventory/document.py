@@ -7,16 +7,26 @@ from typing import Annotated, Literal, NoReturn, TypeAlias
 
 from msgspec import Meta, Struct, field
 
+from fleet import bounds
 from fleet.inventory import reader
 from fleet.inventory.exceptions import InventoryError, Problem
+from fleet.models.validators import MOST_LABEL_CHARACTERS
+from headroom.contracts import PLAIN
 
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
-_SiteName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[^/]+$")]
-_Text: TypeAlias = Annotated[str, Meta(max_length=200)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN)]
+_SiteName: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=200, pattern=PLAIN.replace("[^", "[^/"))
+]
+_Text: TypeAlias = Annotated[str, Meta(max_length=200, pattern=PLAIN)]
+_Label: TypeAlias = Annotated[str, Meta(max_length=MOST_LABEL_CHARACTERS, pattern=PLAIN)]
 _Reference: TypeAlias = Name | None
-# The upper ends keep NaN and infinity out, which no comparison would.
-_Quantity: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]
-_Celsius: TypeAlias = Annotated[float, Meta(ge=-274, le=1000)]
+_PartWatts: TypeAlias = Annotated[float, Meta(ge=0, le=bounds.MOST_PART_W)]
+_PlaceWatts: TypeAlias = Annotated[float, Meta(ge=0, le=bounds.MOST_PLACE_W)]
+_Celsius: TypeAlias = Annotated[float, Meta(ge=bounds.COLDEST_C, le=bounds.HOTTEST_C)]
+_Megahertz: TypeAlias = Annotated[float, Meta(ge=0, le=bounds.MOST_MHZ)]
+_BytesPerSecond: TypeAlias = Annotated[float, Meta(ge=0, le=bounds.MOST_BYTES_PER_S)]
+_BitsPerSecond: TypeAlias = Annotated[float, Meta(ge=0, le=bounds.MOST_BITS_PER_S)]
+_Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=bounds.MOST_SECONDS)]
 _Units: TypeAlias = Annotated[int, Meta(ge=1, le=32_767)]
 _Index: TypeAlias = Annotated[int, Meta(ge=0, le=32_767)]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
@@ -30,20 +40,20 @@ class HardwareEntry(_Part, kw_only=True):
     name: Name
     kind: Literal["gpu", "node"]
     vendor: _Text = ""
-    rated_w: _Quantity
-    idle_w: _Quantity = 0.0
+    rated_w: _PartWatts
+    idle_w: _PartWatts = 0.0
     slowdown_c: _Celsius | None = None
     slowdown_mem_c: _Celsius | None = None
     shutdown_c: _Celsius | None = None
-    sm_max_mhz: _Quantity | None = None
-    mem_bytes: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    sm_max_mhz: _Megahertz | None = None
+    mem_bytes: Annotated[int, Meta(ge=0, le=bounds.MOST_BYTES)] | None = None
 
 
 class PowerDomainEntry(_Part, kw_only=True):
     name: Name
     kind: Literal["utility", "feed", "panel", "pdu"]
     parent: _Reference = None
-    capacity_w: _Quantity
+    capacity_w: _PlaceWatts
     derating: Annotated[float, Meta(ge=0.01, le=1)] = 1.0
     pair: _Text = ""
     side: Literal["A", "B", ""] = ""
@@ -52,13 +62,13 @@ class PowerDomainEntry(_Part, kw_only=True):
 class CoolingZoneEntry(_Part, kw_only=True):
     name: Name
     kind: Literal["air", "rear-door", "direct-to-chip", "immersion"]
-    capacity_w: _Quantity
+    capacity_w: _PlaceWatts
     supply_c: _Celsius | None = None
 
 
 class StorageEndpointEntry(_Part, kw_only=True):
     name: Name
-    capacity_bytes_per_s: _Quantity | None = None
+    capacity_bytes_per_s: _BytesPerSecond | None = None
 
 
 class GpuGroup(_Part, kw_only=True):
@@ -71,7 +81,7 @@ class GpuGroup(_Part, kw_only=True):
 class GpuEntry(_Part, kw_only=True):
     index: _Index
     model: Name
-    uuid: Annotated[str, Meta(max_length=64)] = ""
+    uuid: Annotated[str, Meta(max_length=64, pattern=PLAIN)] = ""
 
 
 class NodeEntry(_Part, kw_only=True):
@@ -81,16 +91,16 @@ class NodeEntry(_Part, kw_only=True):
     height_u: _Units = 8
     switch_domain: _Text = ""
     storage_endpoint: _Reference = None
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[_Label, _Label] = field(default_factory=dict)
     gpus: GpuGroup | list[GpuEntry] = field(default_factory=list)
 
 
 class RackEntry(_Part, kw_only=True):
     name: Name
-    row: Annotated[str, Meta(max_length=50)] = ""
+    row: Annotated[str, Meta(max_length=50, pattern=PLAIN)] = ""
     position: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     height_u: _Units = 48
-    budget_w: _Quantity
+    budget_w: _PlaceWatts
     feed_a: _Reference = None
     feed_b: _Reference = None
     cooling_zone: _Reference = None
@@ -99,7 +109,7 @@ class RackEntry(_Part, kw_only=True):
 
 class SiteEntry(_Part, kw_only=True):
     name: _SiteName
-    budget_w: _Quantity | None = None
+    budget_w: _PlaceWatts | None = None
     time_zone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
     power_domains: list[PowerDomainEntry] = field(default_factory=list)
     cooling_zones: list[CoolingZoneEntry] = field(default_factory=list)
@@ -114,8 +124,8 @@ class LinkEntry(_Part, kw_only=True):
     rack: _Reference = None
     node: _Reference = None
     peer_site: _Reference = None
-    capacity_bits_per_s: _Quantity
-    latency_s: _Quantity | None = None
+    capacity_bits_per_s: _BitsPerSecond
+    latency_s: _Seconds | None = None
     control_share: _Share = 0.0
 
 

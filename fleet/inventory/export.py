@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_origin
 
 import msgspec
 import yaml
@@ -33,7 +34,27 @@ def document_of(rows: Rows) -> Document:
         "links": [{**row, "rack": _name(row["rack"])} for row in _sorted(rows["links"].values())],
         "meters": [_meter(row) for row in _sorted(rows["meters"].values())],
     }
-    return msgspec.convert(values, Document)
+    made: Document = _made(Document, values)
+    return made
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """Return plain values as structs, unchecked.
+
+    What is stored may be older than a bound. It is told as it is, and refused where it is read.
+    """
+    if get_origin(kind) is list:
+        (item,) = get_args(kind)
+        return [_made(item, each) for each in value]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        types = _types(kind)
+        return kind(**{name: _made(types[name], each) for name, each in value.items()})
+    return value
+
+
+@cache
+def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _sorted(rows: Iterable[Row], *fields: str) -> list[Row]:

@@ -1,53 +1,58 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.edge import names
+from fleet import bounds
 from fleet.kinds import HardwareKind
 from fleet.models import validators
-
-_QUANTITY: list[Callable[[float], None]] = [MinValueValidator(0), validators.finite]
 
 
 class HardwareModel(models.Model):
     """A kind of GPU or node: the ratings that hold where nothing is measured."""
 
-    name = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200, validators=[names.plain], unique=True)
     kind = models.CharField(max_length=8, choices=HardwareKind.choices)
-    vendor = models.CharField(max_length=200, blank=True)
+    vendor = models.CharField(max_length=200, validators=[names.plain], blank=True)
     rated_w = models.FloatField(
-        validators=_QUANTITY,
+        validators=validators.quantity(bounds.MOST_PART_W),
         help_text="GPU: its power limit as sold. Node: all but its GPUs at full load. W.",
     )
     idle_w = models.FloatField(
-        default=0, validators=_QUANTITY, help_text="Draw when idle, W. Node: all but its GPUs."
+        default=0,
+        validators=validators.quantity(bounds.MOST_PART_W),
+        help_text="Draw when idle, W. Node: all but its GPUs.",
     )
     slowdown_c = models.FloatField(
         null=True,
         blank=True,
-        validators=[validators.finite],
+        validators=validators.quantity(bounds.HOTTEST_C, bounds.COLDEST_C),
         help_text="Core temperature at which clocks are cut, °C",
     )
     slowdown_mem_c = models.FloatField(
         null=True,
         blank=True,
-        validators=[validators.finite],
+        validators=validators.quantity(bounds.HOTTEST_C, bounds.COLDEST_C),
         help_text="Memory temperature at which clocks are cut, °C",
     )
     shutdown_c = models.FloatField(
         null=True,
         blank=True,
-        validators=[validators.finite],
+        validators=validators.quantity(bounds.HOTTEST_C, bounds.COLDEST_C),
         help_text="Core temperature at which the part turns off, °C",
     )
     sm_max_mhz = models.FloatField(
-        null=True, blank=True, validators=_QUANTITY, help_text="Highest SM clock, MHz"
+        null=True,
+        blank=True,
+        validators=validators.quantity(bounds.MOST_MHZ),
+        help_text="Highest SM clock, MHz",
     )
     mem_bytes = models.BigIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(0)], help_text="Memory, bytes"
+        null=True,
+        blank=True,
+        validators=validators.quantity(bounds.MOST_BYTES),
+        help_text="Memory, bytes",
     )
 
     class Meta:
@@ -58,6 +63,8 @@ class HardwareModel(models.Model):
 
     def clean(self) -> None:
         """Refuse an idle draw above the rated one, and another kind than its parts are of."""
+        if validators.lacks(self):
+            return
         if self.idle_w > self.rated_w:
             raise ValidationError({"idle_w": "it draws more when idle than it is rated for"})
         if self.pk is None:

@@ -4,6 +4,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from accounts.edge import names
+from fleet import bounds
 from fleet.kinds import LinkKind
 from fleet.models import validators
 from fleet.models.node import Node
@@ -14,7 +16,7 @@ from fleet.models.site import Site
 class Link(models.Model):
     """A network link, by where it starts: a node, a rack, or a site."""
 
-    name = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200, validators=[names.plain], unique=True)
     kind = models.CharField(max_length=16, choices=LinkKind.choices)
     site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="links")
     rack = models.ForeignKey(
@@ -32,13 +34,13 @@ class Link(models.Model):
         help_text="WAN: the other end",
     )
     capacity_bits_per_s = models.FloatField(
-        validators=[MinValueValidator(0), validators.finite],
+        validators=validators.quantity(bounds.MOST_BITS_PER_S),
         help_text="For each direction, bit/s",
     )
     latency_s = models.FloatField(
         null=True,
         blank=True,
-        validators=[MinValueValidator(0), validators.finite],
+        validators=validators.quantity(bounds.MOST_SECONDS),
         help_text="One way, s",
     )
     control_share = models.FloatField(
@@ -55,6 +57,8 @@ class Link(models.Model):
 
     def clean(self) -> None:
         """Refuse two starts, a start at another site, and an end where it starts."""
+        if validators.lacks(self):
+            return
         if self.rack is not None and self.node is not None:
             raise ValidationError({"node": "a link starts at a rack or at a node, not at both"})
         validators.same_site(self, "rack")

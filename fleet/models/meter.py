@@ -3,6 +3,7 @@ from functools import reduce
 
 from django.db import models
 
+from accounts.edge import names
 from fleet.kinds import MeterKind
 from fleet.models.cooling import CoolingZone
 from fleet.models.node import Node
@@ -21,7 +22,7 @@ def _exactly_one(*fields: str) -> models.Q:
 class Meter(models.Model):
     """Something that measures one power domain, cooling zone, rack or node."""
 
-    name = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200, validators=[names.plain], unique=True)
     kind = models.CharField(max_length=16, choices=MeterKind.choices, default=MeterKind.POWER)
     power_domain = models.ForeignKey(
         PowerDomain, on_delete=models.CASCADE, null=True, blank=True, related_name="meters"

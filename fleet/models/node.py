@@ -4,6 +4,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.edge import names
+from fleet import bounds
 from fleet.kinds import HardwareKind
 from fleet.models import validators
 from fleet.models.hardware import HardwareModel
@@ -15,9 +17,9 @@ class StorageEndpoint(models.Model):
     """A file system or object store that nodes read data from and write checkpoints to."""
 
     site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="storage_endpoints")
-    name = models.CharField(max_length=200)
+    name = models.CharField(max_length=200, validators=[names.plain])
     capacity_bytes_per_s = models.FloatField(
-        null=True, blank=True, validators=[MinValueValidator(0), validators.finite]
+        null=True, blank=True, validators=validators.quantity(bounds.MOST_BYTES_PER_S)
     )
 
     class Meta:
@@ -30,13 +32,15 @@ class StorageEndpoint(models.Model):
         return f"{self.site}/{self.name}"
 
     def clean(self) -> None:
+        if validators.lacks(self):
+            return
         validators.site_stays(self)
 
 
 class Node(models.Model):
     """A server. Its name is unique in the whole fleet, since agents know no more of themselves."""
 
-    name = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200, validators=[names.plain], unique=True)
     rack = models.ForeignKey(Rack, on_delete=models.CASCADE, related_name="nodes")
     position_u = models.PositiveSmallIntegerField(
         null=True,
@@ -49,7 +53,10 @@ class Node(models.Model):
         HardwareModel, on_delete=models.PROTECT, null=True, blank=True, related_name="nodes"
     )
     switch_domain = models.CharField(
-        max_length=200, blank=True, help_text="Nodes behind the same leaf switch"
+        max_length=200,
+        validators=[names.plain],
+        blank=True,
+        help_text="Nodes behind the same leaf switch",
     )
     storage_endpoint = models.ForeignKey(
         StorageEndpoint, on_delete=models.SET_NULL, null=True, blank=True, related_name="nodes"
@@ -64,6 +71,8 @@ class Node(models.Model):
 
     def clean(self) -> None:
         """Refuse a place that is taken or outside the rack, and what belongs elsewhere."""
+        if validators.lacks(self):
+            return
         if self.model is not None and self.model.kind != HardwareKind.NODE:
             raise ValidationError({"model": f"{self.model} is not a model of a node"})
         storage = self.storage_endpoint
@@ -101,7 +110,9 @@ class Gpu(models.Model):
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
     index = models.PositiveSmallIntegerField()
     model = models.ForeignKey(HardwareModel, on_delete=models.PROTECT, related_name="gpus")
-    uuid = models.CharField(max_length=64, blank=True, help_text="As NVML gives it, if known")
+    uuid = models.CharField(
+        max_length=64, validators=[names.plain], blank=True, help_text="As NVML gives it, if known"
+    )
 
     class Meta:
         ordering = ["node", "index"]
@@ -113,5 +124,7 @@ class Gpu(models.Model):
         return f"{self.node}/gpu{self.index}"
 
     def clean(self) -> None:
+        if validators.lacks(self):
+            return
         if self.model.kind != HardwareKind.GPU:
             raise ValidationError({"model": f"{self.model} is not a model of a GPU"})

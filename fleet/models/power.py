@@ -6,6 +6,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from accounts.edge import names
+from fleet import bounds
 from fleet.kinds import PowerDomainKind, Side
 from fleet.models import validators
 from fleet.models.site import Site
@@ -22,20 +24,25 @@ class PowerDomain(models.Model):
     """
 
     site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="power_domains")
-    name = models.CharField(max_length=200)
+    name = models.CharField(max_length=200, validators=[names.plain])
     kind = models.CharField(max_length=8, choices=PowerDomainKind.choices)
     parent = models.ForeignKey(
         "self", on_delete=models.RESTRICT, null=True, blank=True, related_name="children"
     )
     capacity_w = models.FloatField(
-        validators=[MinValueValidator(0), validators.finite], help_text="Rated capacity, W"
+        validators=validators.quantity(bounds.MOST_PLACE_W), help_text="Rated capacity, W"
     )
     derating = models.FloatField(
         default=1.0,
         validators=[MinValueValidator(0.01), MaxValueValidator(1), validators.finite],
         help_text="Share of the capacity that may be used without end, 0.01 to 1",
     )
-    pair = models.CharField(max_length=200, blank=True, help_text="Name of the A/B pair, if any")
+    pair = models.CharField(
+        max_length=200,
+        validators=[names.plain],
+        blank=True,
+        help_text="Name of the A/B pair, if any",
+    )
     side = models.CharField(max_length=1, choices=Side.choices, blank=True)
 
     class Meta:
@@ -75,6 +82,8 @@ class PowerDomain(models.Model):
 
     def clean(self) -> None:
         """Refuse a parent at another site and a tree that bites its tail."""
+        if validators.lacks(self):
+            return
         validators.site_stays(self)
         if self.parent is None:
             return

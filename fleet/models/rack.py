@@ -4,6 +4,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from accounts.edge import names
+from fleet import bounds
 from fleet.kinds import Side
 from fleet.models import validators
 from fleet.models.cooling import CoolingZone
@@ -15,12 +17,12 @@ class Rack(models.Model):
     """A rack: its place, its budget, its two feeds and its cooling zone."""
 
     site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="racks")
-    name = models.CharField(max_length=200)
-    row = models.CharField(max_length=50, blank=True)
+    name = models.CharField(max_length=200, validators=[names.plain])
+    row = models.CharField(max_length=50, validators=[names.plain], blank=True)
     position = models.PositiveIntegerField(default=0, help_text="Place in its row, from 0")
     height_u = models.PositiveSmallIntegerField(default=48, validators=[MinValueValidator(1)])
     budget_w = models.FloatField(
-        validators=[MinValueValidator(0), validators.finite],
+        validators=validators.quantity(bounds.MOST_PLACE_W),
         help_text="What the rack may draw, W",
     )
     feed_a = models.ForeignKey(
@@ -45,6 +47,8 @@ class Rack(models.Model):
 
     def clean(self) -> None:
         """Refuse feeds and a cooling zone that it cannot have, and less height than is in use."""
+        if validators.lacks(self):
+            return
         validators.site_stays(self)
         validators.same_site(self, "feed_a", "feed_b", "cooling_zone")
         self._check_feeds()

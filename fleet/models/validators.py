@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 import zoneinfo
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+
+from accounts.edge import names
+
+#: Of the name of a label, and of its text.
+MOST_LABEL_CHARACTERS = 1000
+Validator: TypeAlias = Callable[[Any], None]
 
 
 def finite(value: float) -> None:
     """Refuse NaN and infinity, which every comparison of bounds would let pass."""
     if not math.isfinite(value):
         raise ValidationError("a finite number is needed")
+
+
+def quantity(most: float, least: float = 0) -> list[Validator]:
+    """Return the checks of a number from ``least`` to ``most``."""
+    return [MinValueValidator(least), MaxValueValidator(most), finite]
 
 
 def without_slash(value: str) -> None:
@@ -39,6 +52,19 @@ def labels(value: Any) -> None:
     texts = isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
     if not texts:
         raise ValidationError('labels are names with texts, such as {"pool": "train"}')
+    for text in (*value, *value.values()):
+        names.plain(text)
+        if len(text) > MOST_LABEL_CHARACTERS:
+            raise ValidationError(f"a label has at most {MOST_LABEL_CHARACTERS} characters")
+
+
+def lacks(row: models.Model) -> bool:
+    """Say whether a field is empty that may not be. Its own check tells so: ``clean`` is later."""
+    return any(
+        getattr(row, field.attname) is None
+        for field in row._meta.concrete_fields
+        if not field.null and not field.primary_key
+    )
 
 
 def same_site(row: models.Model, *fields: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headroom.contracts import FieldError
+from headroom.contracts import PLAIN, PLAIN_IN_WORDS, FieldError
 from headroom.documents import closest, field_names, placed, refusal, told
 from headroom.errors import HeadroomError
 from headroom.jobs import rules, spec, yaml_values
@@ -46,6 +46,7 @@ _IN_WORDS = {
     spec.CHECKSUM: "sha256: and 64 hex digits",
     spec.VARIABLE: "letters, digits and '_', no digit first",
     spec.NO_NUL: "no NUL character",
+    PLAIN: PLAIN_IN_WORDS,
 }
 _FIELDS = field_names(spec)
 

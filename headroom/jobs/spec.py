@@ -15,6 +15,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from headroom.contracts import PLAIN
+
 __all__ = [
     "MOST_GPUS",
     "MOST_PHASES",
@@ -58,8 +60,8 @@ PhaseName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
 ProjectName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
 ClassName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
 #: Of the inventory.
-_Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]
-_Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=NO_NUL)]
+_Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN)]
+_Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=PLAIN)]
 _Path: TypeAlias = Annotated[str, Meta(max_length=300, pattern=PATH)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=4000, pattern=NO_NUL)]
 _Argument: TypeAlias = Annotated[str, Meta(max_length=32_768, pattern=NO_NUL)]

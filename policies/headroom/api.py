@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import whole_number
 from accounts.permissions import ViewsFleet
 from policies import present
 from policies.headroom import forecasts
@@ -231,9 +232,10 @@ def _whole(request: Request, name: str, default: int, most: int) -> int:
     text = request.query_params.get(name, "")
     if not text:
         return default
-    if not text.isdecimal() or not 0 <= int(text) <= most:
+    number = whole_number(text, most=most)
+    if number is None:
         raise ValidationError({name: f"give a whole number from 0 to {most}"})
-    return int(text)
+    return number
 
 
 def _chosen(headroom: Headroom, table: Table, request: Request) -> list[int]:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 #: A document that is larger is refused unread, characters.
 MOST_CHARACTERS = 65_536
+#: The most mappings and lists in each other.
+MOST_DEPTH = 20
 
 #: libyaml's where PyYAML has it: it is ten times as fast.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -127,7 +129,7 @@ def parse(text: str) -> Marked:
         message = f"{len(text)} characters; at most {MOST_CHARACTERS} are taken"
         raise RuleError([Problem(message, 1, 1)])
     try:
-        _refuse_aliases(text)
+        _check_events(text)
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -136,15 +138,20 @@ def parse(text: str) -> Marked:
         raise RuleError([Problem(message, *place, hint="check indentation and quotes")]) from error
     except yaml.YAMLError as error:  # a character that no document may have
         raise RuleError([Problem(str(error).splitlines()[0], 1, 1)]) from error
-    except RecursionError as error:
-        raise RuleError([Problem("it is nested too deeply", 1, 1)]) from error
     if root is None:
         raise RuleError([Problem("the document is empty", 1, 1, hint="see docs/reference")])
     return Marked(text, _value(root), root)
 
 
-def _refuse_aliases(text: str) -> None:
+def _check_events(text: str) -> None:
+    """Refuse what may be small in the text and large, or deep, as a value. Without recursion."""
+    depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            message = f"it is nested deeper than {MOST_DEPTH} levels"
+            raise RuleError([Problem(message, *_place(event.start_mark))])
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             place = _place(event.start_mark)
             raise RuleError(
@@ -162,7 +169,11 @@ def _value(node: yaml.Node) -> Any:
         raise RuleError(
             [Problem(f"a {kind} cannot be used", *_place(node.start_mark), hint="put it in quotes")]
         )
-    return _LOADER("").construct_object(node)
+    try:
+        return _LOADER("").construct_object(node)
+    except ValueError as error:  # such as a number of thousands of digits
+        message = f"{str(node.value)[:20]!r} is no {node.tag.rpartition(':')[2]} that can be read"
+        raise RuleError([Problem(message, *_place(node.start_mark))]) from error
 
 
 def _mapping(node: yaml.MappingNode) -> dict[str, Any]:

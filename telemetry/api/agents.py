@@ -17,6 +17,8 @@ from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.edge import names
+from accounts.edge.parameters import whole_number
 from accounts.permissions import ViewsFleetOrManagesAgents
 from fleet.api.actors import actor_of
 from telemetry import enrollment
@@ -75,7 +77,7 @@ class AgentSerializer(serializers.ModelSerializer[Agent]):
 class EnrollmentSerializer(serializers.Serializer[Enrollment]):
     """An agent to enroll, with the nodes and sites (by name) that it may speak for."""
 
-    name = serializers.CharField(max_length=200)
+    name = serializers.CharField(max_length=200, validators=[names.plain])
     nodes = serializers.ListField(
         child=serializers.CharField(max_length=200), default=list, max_length=20_000
     )
@@ -217,12 +219,10 @@ class AgentViewSet(
 
 
 def _grace(request: Request) -> timedelta:
-    given = request.query_params.get("grace_s", "0")
-    if not (
-        given.isascii() and given.isdecimal() and len(given) <= 5 and int(given) <= MAX_GRACE_S
-    ):
+    grace_s = whole_number(request.query_params.get("grace_s", "0"), most=MAX_GRACE_S)
+    if grace_s is None:
         raise ValidationError({"grace_s": f"Give whole seconds, 0 to {MAX_GRACE_S}."})
-    return timedelta(seconds=int(given))
+    return timedelta(seconds=grace_s)
 
 
 def _api_error(error: EnrollmentError, many: bool) -> APIException:

@@ -10,6 +10,7 @@ from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
 from accounts.cost import dear
+from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
 from telemetry.api.throttle import SEVERITIES
 from telemetry.faults import xids
@@ -71,8 +72,8 @@ class XidEventFilter(django_filters.FilterSet):  # type: ignore[misc]
     rack = django_filters.NumberFilter("node__rack_id", help_text="Id of a rack")
     node = django_filters.CharFilter("node__name", help_text="Name of a node")
     gpu = django_filters.NumberFilter("gpu_id", help_text="Id of a GPU")
-    since = django_filters.IsoDateTimeFilter("ts", "gte")
-    until = django_filters.IsoDateTimeFilter("ts", "lt")
+    since = MomentFilter("ts", "gte")
+    until = MomentFilter("ts", "lt")
 
     class Meta:
         model = XidEvent
@@ -124,8 +125,8 @@ class EccEventFilter(django_filters.FilterSet):  # type: ignore[misc]
     rack = django_filters.NumberFilter("gpu__node__rack_id", help_text="Id of a rack")
     node = django_filters.CharFilter("gpu__node__name", help_text="Name of a node")
     gpu = django_filters.NumberFilter("gpu_id", help_text="Id of a GPU")
-    since = django_filters.IsoDateTimeFilter("at", "gte")
-    until = django_filters.IsoDateTimeFilter("at", "lt")
+    since = MomentFilter("at", "gte")
+    until = MomentFilter("at", "lt")
 
     class Meta:
         model = EccEvent

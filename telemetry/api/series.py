@@ -225,11 +225,19 @@ class SeriesView(APIView):
         name = f"{wanted.kind}-{wanted.id}-{start:%Y%m%dT%H%M%SZ}.csv"
         return {"Content-Disposition": f'attachment; filename="{name}"'}
 
+    def options(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Describe the resource."""
+        self._answer_in_json()
+        return super().options(request, *args, **kwargs)
+
     def handle_exception(self, exc: Exception) -> Response:
         """Answer with an error, which is JSON whatever was asked for."""
+        self._answer_in_json()
+        return super().handle_exception(exc)
+
+    def _answer_in_json(self) -> None:
         self.request.accepted_renderer = JSONRenderer()
         self.request.accepted_media_type = JSONRenderer.media_type
-        return super().handle_exception(exc)
 
 
 #: The id of a job that never reports.

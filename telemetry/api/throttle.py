@@ -10,6 +10,7 @@ from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
 from accounts.cost import dear
+from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
 from accounts.sight import Sight
 from fleet.api.actors import SeeingView, actor_of
@@ -108,8 +109,8 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
     open = django_filters.ChoiceFilter(
         choices=[("1", "open"), ("0", "closed")], method="filter_open"
     )
-    since = django_filters.IsoDateTimeFilter(method="filter_since")
-    until = django_filters.IsoDateTimeFilter("opened_at", "lt")
+    since = MomentFilter(method="filter_since")
+    until = MomentFilter("opened_at", "lt")
 
     class Meta:
         model = ThrottleEvent

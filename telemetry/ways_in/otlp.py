@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     NumberDataPoint,
 )
 
+from accounts.edge.bodies import read_json
 from headroom.contracts import BatchError
 from telemetry.ways_in.errors import JSON, UnsupportedType, malformed
 from telemetry.ways_in.messages import Status
@@ -92,13 +92,13 @@ def _parse(body: bytes, form: str) -> ExportMetricsServiceRequest:
         except DecodeError as exc:
             raise malformed("protobuf", str(exc)) from exc
     try:
-        document = json.loads(body.decode())
+        document = read_json(body)
         if not isinstance(document, dict):
             raise ValueError("it is no object")
         return json_format.ParseDict(
             document, ExportMetricsServiceRequest(), ignore_unknown_fields=True
         )
-    except (json_format.ParseError, ValueError, RecursionError) as exc:
+    except (json_format.ParseError, ValueError) as exc:
         raise malformed("OTLP JSON", str(exc)[:500]) from exc
 
 

@@ -81,7 +81,11 @@ def make_episode(version: RuleVersion, scope: str = "oslo/A01", **given: Any) ->
         "version": version, "rule": version.rule.name, "mode": "active", "scope_kind": "rack",
         "scope_name": scope, "severity": "warning", "since": now - timedelta(minutes=2),
         "fired_at": now - timedelta(minutes=1), "summary": f"Rack {scope} is hot",
-        "restricts": [{"kind": "no_new_launches"}], "told_fired": True,
+        "restricts": [
+            {"kind": "no_new_launches", "scope_kind": "rack", "scope_name": scope, "value": None,
+             "lease_s": 60, "most_of_site": None},
+        ],
+        "told_fired": True,
     }  # fmt: skip
     return RuleEpisode.objects.create(**{**fields, **given})
 

@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
+from accounts.edge.parameters import whole_number
 from accounts.models import User
 from accounts.permissions import (
     ViewsFleet,
@@ -300,9 +301,10 @@ def _window(request: Request) -> tuple[int, int]:
     found = []
     for name, usual, most in (("first", 1, 10**9), ("count", 100, _MOST_QUEUED)):
         text = request.query_params.get(name, str(usual))
-        if not text.isdecimal() or not 1 <= int(text[:12]) <= most:
+        number = whole_number(text, least=1, most=most)
+        if number is None:
             raise serializers.ValidationError({name: f"Give a whole number from 1 to {most}."})
-        found.append(int(text))
+        found.append(number)
     return found[0], found[1]
 
 

@@ -11,11 +11,11 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
-from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from admission.slos import actions, document, measuring
 from admission.slos.api.serializers import (

@@ -7,27 +7,24 @@ from typing import Any
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers, status
-from rest_framework.exceptions import APIException
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import audit
+from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import actor_of
 from policies.incidents import follow, incoming
 from policies.incidents.models import Incident
 from policies.incidents.writing import writing
 
-#: The longest body that is read, byte.
-MAX_BYTES = 16 * 1024 * 1024
 
+class AlertsParser(JSONParser):
+    """Alerts come by the thousand."""
 
-class TooLong(APIException):
-    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
-    default_code = "too_long"
-    default_detail = f"A request has at most {MAX_BYTES // 1024**2} MiB: send fewer alerts at once."
+    max_bytes = 16 * 1024 * 1024
 
 
 class TakenSerializer(serializers.Serializer[Any]):
@@ -42,12 +39,11 @@ class AlertmanagerView(APIView):
     """The webhook of an Alertmanager, version 4. Its token needs the role of a responder."""
 
     permission_classes = (ViewsFleetOrRunsPlaybooks,)
+    parser_classes = (AlertsParser,)
 
     @extend_schema(request=OpenApiTypes.OBJECT, responses=TakenSerializer)
     def post(self, request: Request) -> Response:
         """Take alerts. Sent again, they change nothing."""
-        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BYTES:
-            raise TooLong
         now = timezone.now()
         try:
             found = incoming.read(request.data, now)

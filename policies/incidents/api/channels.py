@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts import audit
+from accounts.edge import names
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
 from policies.incidents import actions, notify, outbox, seeing
@@ -62,6 +63,10 @@ class ChannelSerializer(serializers.ModelSerializer[NotificationChannel]):
             "last_error",
         )
         read_only_fields = ("id", "created_at", "failures", "not_before", "last_error")
+
+    def validate_name(self, value: str) -> str:
+        names.plain(value)
+        return value
 
     def get_has_secret(self, channel: NotificationChannel) -> bool:
         return bool(channel.secret)

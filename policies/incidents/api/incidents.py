@@ -18,6 +18,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.edge.parameters import MomentField, MomentFilter
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
 from accounts.sight import Sight
 from fleet import snapshot
@@ -178,9 +179,7 @@ class CloseSerializer(serializers.Serializer[Any]):
 
 class MuteSerializer(serializers.Serializer[Any]):
     member = serializers.IntegerField(min_value=1, help_text="Id of a member of the incident")
-    until = serializers.DateTimeField(
-        allow_null=True, default=None, help_text="Null: let it be heard again"
-    )
+    until = MomentField(allow_null=True, default=None, help_text="Null: let it be heard again")
     reason = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
@@ -195,8 +194,8 @@ class IncidentFilter(django_filters.FilterSet):  # type: ignore[misc]
     scope = django_filters.CharFilter(
         method="filter_scope", help_text="Name of a scope that one of its members is about"
     )
-    since = django_filters.IsoDateTimeFilter("opened_at", "gte")
-    until = django_filters.IsoDateTimeFilter("opened_at", "lt")
+    since = MomentFilter("opened_at", "gte")
+    until = MomentFilter("opened_at", "lt")
 
     class Meta:
         model = Incident

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import MomentField
 from accounts.permissions import ViewsFleet, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
 from policies.incidents import actions, declared, seeing
@@ -45,7 +46,8 @@ class MatchersField(serializers.ListField):
 
 class SilenceSerializer(serializers.ModelSerializer[Silence]):
     matchers = MatchersField(help_text='All have to match: `["rule=\\"rack-power\\""]`')
-    starts_at = serializers.DateTimeField(required=False, help_text="Without it: now")
+    starts_at = MomentField(required=False, help_text="Without it: now")
+    expires_at = MomentField()
     state = serializers.SerializerMethodField()
 
     class Meta:

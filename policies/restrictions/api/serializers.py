@@ -8,6 +8,7 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
+from accounts.edge.parameters import MomentField
 from policies.restrictions.kinds import KINDS, LONGEST, RestrictionKind
 from policies.restrictions.models import FleetBreaker, Restriction, RestrictionEvent
 from policies.scopes import ScopeKind
@@ -73,7 +74,7 @@ class RestrictionIssueSerializer(serializers.Serializer[Any]):
     scope = RestrictionScopeSerializer()
     value = serializers.FloatField(required=False, allow_null=True, default=None)
     reason = serializers.CharField(max_length=500)
-    expires_at = serializers.DateTimeField(required=False, default=None, allow_null=True)
+    expires_at = MomentField(required=False, default=None, allow_null=True)
     for_s = serializers.FloatField(
         required=False,
         default=None,

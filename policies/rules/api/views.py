@@ -14,11 +14,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers, status, viewsets
 from rest_framework.decorators import action
 from rest_framework.exceptions import ErrorDetail, ValidationError
-from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import whole_number
+from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from fleet.api.actors import actor_of
 from policies.rules import actions, diff, document, tasks
@@ -250,10 +251,10 @@ def _version(name: str, number: int) -> RuleVersion:
 
 
 def _number(request: Request, key: str) -> int:
-    given = request.query_params.get(key, "")
-    if not given.isascii() or not given.isdecimal() or len(given) > 9:
+    number = whole_number(request.query_params.get(key, ""), most=10**9)
+    if number is None:
         raise ValidationError({key: "Give the number of a version."})
-    return int(given)
+    return number
 
 
 def _api_error(error: actions.Refused) -> ValidationError:

@@ -160,7 +160,7 @@ def test_however_facts_flicker_it_goes_back_no_sooner_than_its_dwell(
             "when: [{fact: wan_up, at_least: 1}]}]",
             "ways[0].for_s",
         ),
-        ("[", "while parsing"),
+        ("[", "line 2, column 1"),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_and_says_where(text: str, where: str) -> None:

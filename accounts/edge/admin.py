@@ -1,0 +1,47 @@
+"""The admin site, with checks of what Django hands to the database as it came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.widgets import AutocompleteSelect
+from django.core.exceptions import BadRequest, ValidationError
+
+from accounts.edge.parameters import BIGGEST_ID, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest, HttpResponse
+
+
+class AdminSite(admin.AdminSite):
+    """Refuses a selection of rows that are none."""
+
+    def admin_view(
+        self, view: Callable[..., HttpResponse], cacheable: bool = False
+    ) -> Callable[..., HttpResponse]:
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            for given in request.POST.getlist(ACTION_CHECKBOX_NAME):
+                if whole_number(given, most=BIGGEST_ID) is None:
+                    raise BadRequest("What is selected is no row.")
+            return view(request, *args, **kwargs)
+
+        return super().admin_view(checked, cacheable)
+
+
+class Autocomplete(AutocompleteSelect):
+    """Shows a form again whose value is no row's key, as one in which nothing is chosen."""
+
+    def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
+        return super().optgroups(name, [each for each in value if self._may_be_key(each)], attr)
+
+    def _may_be_key(self, value: Any) -> bool:
+        field: Any = self.field
+        try:
+            key = field.target_field.to_python(value)
+        except ValidationError:
+            return False
+        return not isinstance(key, int) or abs(key) <= BIGGEST_ID

@@ -1,0 +1,13 @@
+"""Errors of the REST API that several rooms raise."""
+
+from __future__ import annotations
+
+from rest_framework import status
+from rest_framework.exceptions import APIException
+
+
+class InUse(APIException):
+    """Something else refers to the row, or stands in it."""
+
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "in_use"

@@ -1,0 +1,19 @@
+"""The one check of names that people and programs give to things, as a validator of Django."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+
+from headroom.contracts import PLAIN_IN_WORDS, odd_character
+
+__all__ = ["plain"]
+
+
+def plain(value: str) -> None:
+    """Refuse line breaks, other control characters, and what turns the direction of writing."""
+    odd = odd_character(value)
+    if odd:
+        raise ValidationError(
+            f"U+{ord(odd):04X} is in it: it has to be {PLAIN_IN_WORDS}",
+            code="control_character",
+        )

@@ -1,0 +1,87 @@
+"""Numbers and moments as they stand in query strings, forms and bodies: one reading of each.
+
+A number is ASCII digits, no more than its greatest value has. A moment lies in a time in which
+nothing overflows, whatever is added to it and whatever time zone it is told in.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import django_filters
+from django import forms
+from django.core.exceptions import ValidationError
+from django_filters.fields import IsoDateTimeField
+from rest_framework import serializers
+
+__all__ = [
+    "BIGGEST_ID",
+    "EARLIEST",
+    "LATEST",
+    "MomentField",
+    "MomentFilter",
+    "MomentFormField",
+    "as_moment",
+    "whole_number",
+]
+
+#: Of what Postgres counts rows with.
+BIGGEST_ID = 2**63 - 1
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_NO_MOMENT = f"Give a time from {EARLIEST:%Y} to {LATEST:%Y}."
+
+
+def whole_number(text: str, *, least: int = 0, most: int) -> int | None:
+    """Return the number that ``text`` is; None: it is none, or not from ``least`` to ``most``."""
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(most)):
+        return None
+    value = int(digits)
+    return value if least <= value <= most else None
+
+
+def as_moment(at: datetime) -> datetime:
+    """Return ``at`` in UTC, which it is in already where it does not say. Raises ValueError."""
+    # Years alone are compared: to move it to UTC first is what might overflow.
+    if not EARLIEST.year < at.year < LATEST.year:
+        raise ValueError(_NO_MOMENT)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+class MomentField(serializers.DateTimeField):
+    """A moment in a body."""
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        try:
+            return as_moment(value)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+
+def _form_moment(value: Any) -> Any:
+    try:
+        return None if value is None else as_moment(value)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
+
+
+class MomentFormField(forms.DateTimeField):
+    """A moment in a form of a page."""
+
+    def clean(self, value: Any) -> Any:
+        return _form_moment(super().clean(value))
+
+
+class _MomentParameter(IsoDateTimeField):  # type: ignore[misc]
+    def clean(self, value: Any) -> Any:
+        return _form_moment(super().clean(value))
+
+
+class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
+    """Rows before or after a moment of the query string."""
+
+    field_class = _MomentParameter

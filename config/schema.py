@@ -1,0 +1,36 @@
+"""``/api/v1/schema``: what the REST API says of itself."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from django.http import HttpResponse
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.views import SpectacularAPIView
+
+if TYPE_CHECKING:
+    from rest_framework.renderers import BaseRenderer
+    from rest_framework.request import Request
+
+
+class SchemaView(SpectacularAPIView):  # type: ignore[misc]
+    """The description in OpenAPI, as YAML or as JSON (``Accept``).
+
+    It is made once in a process: that takes seconds, and it is the same for all.
+    """
+
+    def _get_schema_response(self, request: Request) -> HttpResponse:
+        name = self._get_filename(request, self.api_version)
+        headers = {"Content-Disposition": f'inline; filename="{name}"'}
+        renderer = request.accepted_renderer
+        return HttpResponse(
+            _rendered(type(renderer)), content_type=renderer.media_type, headers=headers
+        )
+
+
+@functools.cache
+def _rendered(form: type[BaseRenderer]) -> bytes:
+    description = SchemaGenerator().get_schema(request=None, public=True)
+    rendered: bytes = form().render(description, renderer_context={})
+    return rendered

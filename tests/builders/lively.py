@@ -1,0 +1,113 @@
+"""A fleet with something of everything, for what looks at all pages and all endpoints."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from django.utils import timezone
+
+from fleet import snapshot
+from fleet.models import Gpu
+from policies.incidents.models import Silence
+from policies.restrictions import store
+from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.rules.machine import Phase
+from policies.scopes import Scope, ScopeKind
+from telemetry.faults.models import EccEvent
+from telemetry.lemons.models import LemonFinding
+from telemetry.models import ThrottleEvent, XidEvent
+from telemetry.throttle.rules import Severity
+from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.jobs import make_lively_queue
+from tests.builders.policies import (
+    make_episode,
+    make_playbook,
+    make_replay,
+    make_rule,
+    make_run,
+    open_incident,
+    rule_text,
+    set_standing,
+)
+from tests.builders.slos import make_judged, make_sampled, make_slo
+
+
+def make_lively() -> SmallFleet:
+    """A fleet with something of everything: over, throttling, stale, never heard, failing."""
+    small = small_fleet()
+    snapshot.expire()
+    heard = [n for n in small.nodes if n not in small.nodes_of("oslo/B03")]
+    silent = small.nodes_of("oslo/B02") + small.nodes_of("oslo/B01")[:1]
+    small.report(at=time.time() - 300, only=heard)
+    small.report(
+        only=[n for n in heard if n not in silent],
+        temp_c=lambda node, gpu: 40.0 + 12 * gpu + (15 if node.startswith("oslo-a01") else 0),
+        throttle=lambda node, gpu: 0x24 if gpu == 3 and "-a0" in node else 0,
+        links={"oslo/A01/uplink": 6e10},
+    )
+    make_failing(small.gpu("oslo-a01-n1"))
+    make_restricted()
+    make_ruled()
+    make_lively_queue()
+    make_promised()
+    return small
+
+
+def make_restricted() -> None:
+    """Have restrictions be in force, looser than another, held, and over."""
+    now, oslo = timezone.now(), Scope(ScopeKind.SITE, "oslo")
+    rack = Scope(ScopeKind.RACK, "oslo/A01")
+    cap, drain = RestrictionKind.POWER_CAP_W, RestrictionKind.DRAIN
+    wanted = (
+        (cap, rack, 560.0, "rule:" + "w" * 190), (cap, rack, 600.0, "user:eva"),
+        (drain, oslo, None, "rule:feed-loss"), (drain, rack, None, "user:anna"),
+    )  # fmt: skip
+    store.hold(
+        (
+            Wanted(kind, scope, value, "x" * 200, owner, "cause", now + timedelta(hours=1))
+            for kind, scope, value, owner in wanted
+        ),
+        now=now,
+    )
+    store.release("user:anna", now=now, by="anna", why="mended")
+
+
+def make_ruled() -> None:
+    """Have a rule fire and be replayed, and an incident with a run that asks something."""
+    version = make_rule()
+    set_standing(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
+    make_episode(version)
+    make_replay(make_rule(text=rule_text(above=85.0), to="draft"))
+    open_incident(rule="x" * 200, summary="y" * 300)
+    incident = open_incident("rack oslo/A01", "rack oslo/A02")
+    make_run(make_playbook(), incident)
+    now = timezone.now()
+    Silence.objects.create(
+        matchers=['rule="rack-power"', f'site=~"{"z" * 180}"'], author="w" * 150, reason="v" * 400,
+        created_at=now, starts_at=now, expires_at=now + timedelta(hours=2),
+    )  # fmt: skip
+
+
+def make_promised() -> None:
+    """Have a promise be kept, and one be broken of jobs with long names."""
+    make_judged(make_slo(), good=30, bad=1)
+    make_judged(make_slo("s" * 100), good=2, bad=60, project="p" * 60)
+    make_sampled(30, oslo=0.5, bergen=0.1)
+
+
+def make_failing(gpu: Gpu) -> None:
+    """Have a GPU be a lemon, and meet all that goes wrong with one."""
+    now = timezone.now()
+    at = now - timedelta(minutes=5)
+    LemonFinding.objects.create(
+        gpu=gpu, metric="hot_core", since=at, seen_at=now, score=7.5, own=84.0, peers_median=63.0,
+        peers=31, among="rack",
+    )  # fmt: skip
+    for severity in Severity:
+        ThrottleEvent.objects.create(
+            gpu=gpu, cause=1 << (severity + 4), severity=severity, opened_at=at, updated_at=now,
+            observed_s=300, throttled_s=60, usual_mhz=1800, lost_mhz_s=9000, energy_j=9e5,
+        )  # fmt: skip
+    XidEvent.objects.create(node=gpu.node, gpu=gpu, ts=at, xid=79, text="NVRM: " + "x" * 400)
+    EccEvent.objects.create(gpu=gpu, since=at, at=now, count=1, total=1)
