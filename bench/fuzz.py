@@ -16,7 +16,7 @@ import psutil
 
 from bench import django_in, report
 from bench.stack import Stack, running
-from tests.fuzz import unseen_seed
+from tests.fuzz import UNBOUNDED, unseen_seed
 
 REQUESTS = 30_000
 #: After each of so many, memory and logs are looked at, and who has lost his session logs in again.
@@ -27,6 +27,7 @@ def run() -> None:
     requests = int(os.environ.get("FUZZ_REQUESTS", REQUESTS))
     seed = int(os.environ.get("FUZZ_SEED", unseen_seed()))
     began = time.monotonic()
+    os.environ.update(UNBOUNDED)
     with running("--web-workers", "2") as stack:
         django_in.set_up(stack)
         found, tracebacks = _run(stack, seed, requests)

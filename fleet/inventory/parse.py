@@ -12,6 +12,7 @@ import msgspec
 from fleet.inventory import reader
 from fleet.inventory.document import Document, Inventory, with_lines
 from fleet.inventory.exceptions import MAX_PROBLEMS, InventoryError, Path, Problem
+from headroom.contracts import PLAIN_IN_WORDS, odd_character
 
 
 def parse(data: str | bytes, source: str = "inventory") -> Inventory:
@@ -88,6 +89,8 @@ def _is_struct(kind: Any) -> bool:
 def _said(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"{value!r} is none of: {', '.join(filter(None, get_args(kind)))}"
+    if isinstance(value, str) and (odd := odd_character(value)):
+        return f"U+{ord(odd):04X} is in it: it has to be {PLAIN_IN_WORDS}"
     # Every scalar comes in as a text, so "got `str`" would mislead.
     message = str(error).partition(" - at `")[0].partition(", got `str`")[0]
     return f"{message}, got {value!r}" if isinstance(value, str) else message

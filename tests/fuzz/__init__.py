@@ -15,6 +15,18 @@ import tomllib
 import zlib
 from pathlib import Path
 
+#: What a user may do in a second is bounded; here four users do what hundreds would.
+UNBOUNDED = {
+    "WRITES_PER_S": "1e6",
+    "DEAR_REQUESTS_PER_S": "1e6",
+    "DEAR_REQUESTS_AT_ONCE": "100",
+    "DEAR_REQUESTS_PER_USER": "100",
+    "USER_SUBMISSIONS_PER_S": "1e6",
+    "PROJECT_SUBMISSIONS_PER_S": "1e6",
+    "LOGIN_ADDRESS_LIMIT": "1000000",
+    "LOGIN_NAME_LIMIT": "1000000",
+}
+
 
 def unseen_seed() -> int:
     """Return the seed of the figures that are told: fixed by the version, and never mended with."""

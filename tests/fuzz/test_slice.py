@@ -16,7 +16,7 @@ from django.db import connection
 from bench.stack import REPOSITORY, free_port
 from config.up import services
 from tests.builders.lively import make_lively
-from tests.fuzz import corpus, running, world
+from tests.fuzz import UNBOUNDED, corpus, running, world
 from tests.fuzz.making import Identity, Maker
 from tests.fuzz.sending import Sender, Sent
 
@@ -35,7 +35,7 @@ def web(folder: Path, **environment: str) -> Iterator[str]:
     process = subprocess.Popen(
         service.command,
         cwd=REPOSITORY,
-        env=os.environ | {"LOG_LEVEL": "WARNING"} | environment,
+        env=os.environ | {"LOG_LEVEL": "WARNING"} | UNBOUNDED | environment,
         stdout=log,
         stderr=log,
     )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
-
 from accounts.models import ApiToken, User
 from accounts.roles import Role
+from bench.django_in import session_cookie
 from tests.fuzz.making import Identity
 
 _ROLES = (Role.ADMIN, Role.OPERATOR, Role.ML_USER, Role.VIEWER)
@@ -23,9 +20,4 @@ def _person(role: Role) -> Identity:
         username=f"fuzz-{role}", defaults={"role": role, "is_active": True}
     )
     _, secret = ApiToken.issue(user, "fuzz")
-    session = SessionStore()
-    session[SESSION_KEY] = str(user.pk)
-    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
-    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-    session.save()
-    return Identity(secret, f"sessionid={session.session_key}")
+    return Identity(secret, session_cookie(user.username))

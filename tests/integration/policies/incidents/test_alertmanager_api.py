@@ -83,7 +83,7 @@ def test_what_is_wrong_is_named_and_nothing_is_taken(
 
 
 def test_what_is_too_long_is_not_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alertmanager, "MAX_BYTES", 1000)
+    monkeypatch.setattr(alertmanager.AlertsParser, "max_bytes", 1000)
     answer = post(client, make_payload(*[alert()] * 10))
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "too_long"

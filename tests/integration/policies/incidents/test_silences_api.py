@@ -83,7 +83,8 @@ def test_one_may_begin_later(responder: Client) -> None:
         ({"reason": ""}, "reason"),
         ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
         ({"expires_at": "2999-01-01T00:00:00Z"}, "expires_at"),
-        ({"starts_at": "2998-01-01T00:00:00Z"}, "expires_at"),
+        ({"starts_at": "2998-01-01T00:00:00Z"}, "starts_at"),
+        ({"starts_at": "2198-01-01T00:00:00Z"}, "expires_at"),
         ({"expires_at": None}, "expires_at"),
     ],
 )
