@@ -199,7 +199,7 @@ class Workplace:
     def left_behind(self) -> list[str]:
         """Return what there is of jobs that are over: processes, groups, mounts, files."""
         found = [f"process {pid}" for pid in self.running()]
-        found += [str(path) for path in _GROUPS.glob(f"**/headroom/{self.store()[:12]}-*")]
+        found += [str(path) for path in self._groups()]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         found += [line for line in mounts if str(self.jobs) in line]
         found += [str(path) for path in (self.jobs / "places").iterdir()]
@@ -226,7 +226,16 @@ class Workplace:
                 each.kill()
         for pid in self.running():
             os.kill(pid, signal.SIGKILL)
+        # A run that failed is not to leave them for good.
+        for group in self._groups():
+            with contextlib.suppress(OSError):
+                group.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _groups(self) -> list[Path]:
+        with contextlib.suppress(sqlite3.Error):
+            return list(_GROUPS.glob(f"**/headroom/{self.store()[:12]}-*"))
+        return []
 
 
 @contextmanager
