@@ -89,7 +89,7 @@ class User(AbstractUser):
         if kwargs.get("update_fields") is not None:
             kwargs["update_fields"] = {*kwargs["update_fields"], "is_staff", "is_superuser"}
         # Not where the hash alone is new, after a login under better parameters.
-        is_new_password = self.pk is not None and self._password is not None
+        is_new_password = self.pk is not None and getattr(self, "_password", None) is not None
         super().save(*args, **kwargs)
         if is_new_password:
             self.end_tokens("the password was changed")

@@ -12,7 +12,6 @@ from typing import Any
 
 import structlog
 from celery.beat import ScheduleEntry, Scheduler
-from celery.schedules import schedule
 
 from config import loops
 from headroom import heartbeat
@@ -72,5 +71,5 @@ class MonotonicScheduler(Scheduler):
 
 
 def _pace_s(entry: ScheduleEntry) -> float:
-    every: schedule = entry.schedule
+    every: Any = entry.schedule
     return float(every.run_every.total_seconds())

@@ -38,7 +38,7 @@ def note() -> bool:
 
     with transaction.atomic():
         last = AuditEntry.objects.filter(action="settings.change").order_by("-id").first()
-        before: Mapping[str, Any] | None = last and last.detail["settings"]
+        before: Mapping[str, Any] | None = last.detail["settings"] if last else None
         after = current()
         if before == after:
             return False

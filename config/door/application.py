@@ -100,7 +100,7 @@ class Door:
         self._accepted = recorder("telemetry", "POST", 202)
         self._batches = Lane("batches", _take_all, threads=1, room=4096, at_once=64)
         self._agents_lane = _lane("agents", threads=2, room=4096)
-        self._pages = _lane("pages", threads=3, room=512)
+        self._pages = _lane("pages", threads=4, room=512)
         self._sign_in = _lane("sign_in", threads=1, room=32)
         self._probes = _lane("probes", threads=1, room=64)
         self._agents = Agents(self._agents_lane)

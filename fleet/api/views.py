@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import models
 from rest_framework import viewsets
@@ -57,7 +57,7 @@ class _RowViewSet(BaseViewSet):
         self._note("create", row, None, audit.state(row))
 
     def perform_update(self, serializer: BaseSerializer[Any]) -> None:
-        before = audit.state(serializer.instance)
+        before = audit.state(cast(models.Model, serializer.instance))
         row = serializer.save()
         self._note("change", row, before, audit.state(row))
 

@@ -397,7 +397,7 @@ def _by_person(
 
 def _state_of(row: PlaybookRun) -> audit.State:
     """Return a run with its steps, as they are in the database. One query."""
-    steps = {f"step {each.name}": each.state for each in row.steps.order_by("pk")}
+    steps = {f"step {each.path}": each.state for each in row.steps.order_by("pk")}
     return {**audit.state(row), **steps}
 
 

@@ -88,6 +88,19 @@ def test_a_page_has_one_title(page: Path) -> None:
     assert len(re.findall(r"^# ", prose(page), re.MULTILINE)) == 1
 
 
+def test_the_threat_model_names_tests_that_there_are() -> None:
+    page = (DOCS / "explanation" / "security.md").read_text()
+    tests = REPOSITORY / "tests"
+    code = "".join(path.read_text() for path in tests.rglob("test_*.py"))
+    named = set(re.findall(r"`(test\w+)`", page))
+    assert named
+    assert not [name for name in named if f"def {name}(" not in code]
+    files = set(re.findall(r"`(test\w+\.py)`", page))
+    assert not [name for name in files if not list(tests.rglob(name))]
+    paths = set(re.findall(r"`(tests/[\w/.]+)`", page))
+    assert not [path for path in paths if not (REPOSITORY / path).exists()]
+
+
 def wire_structs() -> list[type[msgspec.Struct]]:
     """Return the structs of the contract, by name."""
     found = [
