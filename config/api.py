@@ -73,11 +73,11 @@ class CursorPagination(BaseCursorPagination):
     def encode_cursor(self, cursor: Cursor) -> str:
         """Return the link to a place of this list."""
         token = self._signer().sign_object([*cursor])
-        link: str = replace_query_param(self.base_url, self.cursor_query_param, token)
+        link: str = replace_query_param(str(self.base_url), self.cursor_query_param, token)
         return link
 
     def _signer(self) -> Signer:
-        path = urlsplit(self.base_url).path
+        path = urlsplit(str(self.base_url)).path
         return Signer(salt=f"cursor:{path}:{','.join(self.ordering)}")
 
     def get_ordering(

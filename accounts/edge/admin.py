@@ -12,22 +12,19 @@ from django.core.exceptions import BadRequest, ValidationError
 from accounts.edge.parameters import BIGGEST_ID, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django.http import HttpRequest, HttpResponse
 
 
 class AdminSite(admin.AdminSite):
     """Refuses a selection of rows that are none."""
 
-    def admin_view(
-        self, view: Callable[..., HttpResponse], cacheable: bool = False
-    ) -> Callable[..., HttpResponse]:
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             for given in request.POST.getlist(ACTION_CHECKBOX_NAME):
                 if whole_number(given, most=BIGGEST_ID) is None:
                     raise BadRequest("What is selected is no row.")
-            return view(request, *args, **kwargs)
+            answer: HttpResponse = view(request, *args, **kwargs)
+            return answer
 
         return super().admin_view(checked, cacheable)
 

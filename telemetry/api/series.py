@@ -225,7 +225,7 @@ class SeriesView(APIView):
         name = f"{wanted.kind}-{wanted.id}-{start:%Y%m%dT%H%M%SZ}.csv"
         return {"Content-Disposition": f'attachment; filename="{name}"'}
 
-    def options(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def options(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Describe the resource."""
         self._answer_in_json()
         return super().options(request, *args, **kwargs)

@@ -18,6 +18,7 @@ from config.up import services
 from tests.builders.lively import make_lively
 from tests.fuzz import UNBOUNDED, corpus, running, world
 from tests.fuzz.making import Identity, Maker
+from tests.fuzz.schemas import Described
 from tests.fuzz.sending import Sender, Sent
 
 REQUESTS = 1_000
@@ -89,7 +90,7 @@ def _tracebacks(folder: Path) -> list[str]:
 
 def test_requests_of_a_seed_are_the_same_each_time() -> None:
     known = corpus.Corpus(
-        corpus.Described(corpus.openapi(), corpus.WORDS), ["", "racks/<int:rack_id>/"], ["/"],
+        Described(corpus.openapi(), corpus.WORDS), ["", "racks/<int:rack_id>/"], ["/"],
         [corpus.Form("/x", "post", (("a", "1"),))], [(("/api/v1/rules",), "a: 1")], ["q"],
     )  # fmt: skip
     maker = Maker(known, {"admin": Identity("t", "sessionid=s")}, 7, 200)

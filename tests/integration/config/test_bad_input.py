@@ -259,7 +259,7 @@ def test_a_model_in_use_is_not_deleted_and_few_of_its_users_are_asked(
     program: Client, django_assert_max_num_queries: Any
 ) -> None:
     node = make_node(gpus=40)
-    model = node.gpus.first().model
+    model = node.gpus.get(index=0).model
     with django_assert_max_num_queries(25):
         answer = program.delete(f"/api/v1/hardware-models/{model.pk}")
     assert (answer.status_code, error_of(answer)["code"]) == (409, "in_use")
@@ -279,7 +279,7 @@ def test_what_is_too_large_is_deleted_by_an_inventory(
 
 
 def test_the_admin_site_says_what_keeps_a_row(admin: Client) -> None:
-    model = make_node(gpus=4).gpus.first().model
+    model = make_node(gpus=4).gpus.get(index=0).model
     address = f"/admin/fleet/hardwaremodel/{model.pk}/delete/"
     assert b"and 1 more" in admin.get(address).content
     admin.post(address, {"post": "yes"})
