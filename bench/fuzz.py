@@ -31,8 +31,6 @@ def run() -> None:
     with running("--web-workers", "2") as stack:
         django_in.set_up(stack)
         found, tracebacks = _run(stack, seed, requests)
-    for each in (*found.faults[:200], *tracebacks[:200]):
-        print(each, file=sys.stderr)
     figures = _figures(found, tracebacks, seed, time.monotonic() - began)
     report.show("fuzz", figures)
     if requests >= REQUESTS:
@@ -55,15 +53,20 @@ def _run(stack: Stack, seed: int, requests: int) -> tuple[Any, list[str]]:
         who = {**world.people(), "agent": agent}
         maker = making.Maker(known, who, seed, requests)
         part = range(start, min(start + _PART, requests))
+        told = len(found.faults)
         fuzzing.run(stack.url, maker, part, report=found)
-        tracebacks += logs.tracebacks()
+        new = logs.tracebacks()
+        print(*found.faults[told:], *new, sep="\n", file=sys.stderr, flush=True)
+        tracebacks += new
         found.memory_mib.append(sum(map(_rss_mib, stack.pids("web"))))
         print(
             f"{found.requests} requests, {len(found.faults)} faults, {len(tracebacks)} tracebacks,"
             f" {found.memory_mib[-1]:.0f} MiB, slowest {found.slowest_s:.1f} s",
             file=sys.stderr,
         )
+    told = len(found.faults)
     fuzzing.send_slow_again(stack.url, found)
+    print(*found.faults[told:], sep="\n", file=sys.stderr)
     return found, tracebacks
 
 
