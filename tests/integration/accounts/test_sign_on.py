@@ -112,6 +112,8 @@ class TestGettingIn:
         assert set(user.projects.all()) == {speech, by_hand}
         entry = AuditEntry.objects.filter(action="project.groups").latest("pk")
         assert (entry.detail["added"], entry.detail["removed"]) == (["s"], ["v"])
+        assert "v" in entry.detail["before"]["projects"]
+        assert "s" in entry.detail["after"]["projects"]
 
     def test_a_group_that_is_gone_takes_its_role_with_it(self, provider: IdentityProvider) -> None:
         provider.has("ada", "ops", "ml")

@@ -159,7 +159,7 @@ class TestPassword:
 class TestUse:
     def test_the_last_use_is_known_by_time_and_address(self, client: Client) -> None:
         user = make_user()
-        secret = make_token(user)
+        _, secret = ApiToken.issue(user, "report")
         assert user.api_tokens.get().last_used_at is None
         status(secret)
         token = user.api_tokens.get()
@@ -170,7 +170,7 @@ class TestUse:
 
     def test_it_is_written_once_a_minute_at_most(self) -> None:
         user = make_user()
-        secret = make_token(user)
+        _, secret = ApiToken.issue(user, "report")
         status(secret)
         first = user.api_tokens.get().last_used_at
         status(secret)

@@ -356,7 +356,7 @@ def test_writes_are_audited_with_who_and_what(operator: Client, fleet: None) -> 
     send(operator, "patch", f"racks/{rack.pk}", budget_w=39_000)
     entry = AuditEntry.objects.get(action="fleet.rack.change")
     assert (entry.actor, entry.target) == ("a-operator", "site-1/R0001")
-    assert entry.detail == {"fields": {"budget_w": [44_000, 39_000]}}
+    assert entry.detail == {"before": {"budget_w": 44_000}, "after": {"budget_w": 39_000}}
     send(operator, "post", "sites", name="new")
     assert AuditEntry.objects.get(action="fleet.site.create").target == "new"
 

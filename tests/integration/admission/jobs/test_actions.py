@@ -216,7 +216,10 @@ def test_what_waits_is_cancelled_at_once(ada: User) -> None:
     assert cancelled.ended_at is not None
     texts = list(job.events.values_list("text", flat=True))
     assert texts[1:] == ["Cancelled by ada: a typo", "The job is cancelled"]
-    assert AuditEntry.objects.get(action="job.cancel").detail == {"why": "a typo"}
+    detail = AuditEntry.objects.get(action="job.cancel").detail
+    assert detail["why"] == "a typo"
+    ((name, before),) = list(detail["before"].items())[:1]
+    assert (before["state"], detail["after"][name]["state"]) == ("queued", "cancelled")
 
 
 def test_what_runs_is_told_to_stop_and_is_over_when_it_has(ada: User) -> None:

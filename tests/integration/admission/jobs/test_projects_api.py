@@ -33,7 +33,9 @@ def test_an_operator_adds_a_project_and_changes_it(client: Client, ada: User, bo
     assert {**answer.json(), **change} == answer.json()
     assert list(Project.objects.get(name="nlp").members.all()) == [bob]
     entry = AuditEntry.objects.get(action="project.update")
-    assert (entry.target, entry.detail) == ("nlp", change)
+    assert (entry.target, entry.detail["after"]) == ("nlp", change)
+    before = {"weight": 1.0, "gpu_quota": 64, "power_quota_w": None, "members": ["ada"]}
+    assert entry.detail["before"] == before
 
 
 def test_what_is_left_out_of_a_change_stays(client: Client, ada: User) -> None:
