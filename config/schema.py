@@ -23,9 +23,8 @@ class SchemaView(SpectacularAPIView):
         name = self._get_filename(request, self.api_version)  # type: ignore[no-untyped-call]
         headers = {"Content-Disposition": f'inline; filename="{name}"'}
         renderer = request.accepted_renderer
-        return HttpResponse(
-            _rendered(type(renderer)), content_type=renderer.media_type, headers=headers
-        )
+        form: Any = type(renderer)
+        return HttpResponse(_rendered(form), content_type=renderer.media_type, headers=headers)
 
 
 @functools.cache
