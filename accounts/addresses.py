@@ -33,8 +33,19 @@ def address_of(forwarded: str, peer: str, proxies: int) -> str | None:
 
 
 def client_network(request: HttpRequest) -> str | None:
-    """Return what one client can have at will: an IPv4 address, or the first of an IPv6 /64."""
-    address = client_address(request)
+    """Return what one client can have at will, as :func:`network_of` has it."""
+    return network_of(client_address(request))
+
+
+#: A household or a virtual machine is given at least so much of IPv6, bits.
+_IPV6_PREFIX = 64
+
+
+def network_of(address: str | None) -> str | None:
+    """Return what counts as one sender: an IPv4 address, or the first of the /64 of an IPv6 one.
+
+    Whoever has one address of IPv6 has 2**64 of them.
+    """
     if address is None:
         return None
     parsed = ipaddress.ip_address(address)
@@ -42,4 +53,4 @@ def client_network(request: HttpRequest) -> str | None:
         return address
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((int(parsed), 64), strict=False).network_address)
+    return str(ipaddress.ip_network((int(parsed), _IPV6_PREFIX), strict=False).network_address)

@@ -5,13 +5,12 @@ Pure: nobody is asked here for the time or for a setting.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Bound", "Budget", "Pace", "TooMany", "TooMuch", "origin_of"]
+__all__ = ["Bound", "Budget", "Pace", "TooMany", "TooMuch"]
 
 
 class TooMany(Exception):
@@ -113,22 +112,3 @@ class Pace:
     def allowed_s(self, received_bytes: int) -> float:
         """Return the time since its start by which more than ``received_bytes`` must be there."""
         return min(self.longest_s, self.grace_s + received_bytes / self.least_bytes_per_s)
-
-
-#: A household or a virtual machine is given at least so much of IPv6, bits.
-_IPV6_PREFIX = 64
-
-
-def origin_of(address: str | None) -> str:
-    """Return what is counted as one sender: an IPv4 address, or the network of an IPv6 one.
-
-    Whoever has one address of IPv6 has 2**64 of them. All without an address are one.
-    """
-    if address is None:
-        return ""
-    parsed = ipaddress.ip_address(address)
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))

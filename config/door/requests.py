@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from django.conf import settings
 
 from accounts import tokens
-from accounts.addresses import address_of
-from config.door.accounting import origin_of
+from accounts.addresses import address_of, network_of
 
 if TYPE_CHECKING:
     from config.door.protocol import Scope
@@ -90,7 +89,8 @@ class Request:
     def origin(self) -> str:
         """The sender, as requests are counted that carry no agent's token."""
         forwarded = self._joined("x-forwarded-for") if settings.PROXY_COUNT else ""
-        return origin_of(address_of(forwarded, _host(self.scope.client), settings.PROXY_COUNT))
+        address = address_of(forwarded, _host(self.scope.client), settings.PROXY_COUNT)
+        return network_of(address) or ""
 
     def _joined(self, name: str) -> str:
         return ",".join(value for given, value in self.headers.items() if given == name)

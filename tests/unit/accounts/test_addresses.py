@@ -4,7 +4,7 @@ import pytest
 from django.test import RequestFactory
 from pytest_django import Settings
 
-from accounts.addresses import client_address
+from accounts.addresses import client_address, network_of
 
 SPOOFED = "6.6.6.6"
 
@@ -28,3 +28,18 @@ def test_only_what_our_proxies_wrote_counts(
     settings.PROXY_COUNT = proxies
     request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.9", HTTP_X_FORWARDED_FOR=forwarded)
     assert client_address(request) == expected
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.9", "10.0.0.9"),
+        ("2001:db8:1:2:3::9", "2001:db8:1:2::"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::"),
+        ("::ffff:10.0.0.9", "10.0.0.9"),
+        (None, None),
+    ],
+)
+def test_a_network_of_ipv6_is_one_sender(address: str | None, network: str | None) -> None:
+    assert network_of(address) == network

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.door.accounting import Bound, Budget, Pace, TooMany, TooMuch, origin_of
+from config.door.accounting import Bound, Budget, Pace, TooMany, TooMuch
 
 
 def test_one_key_may_have_so_many_open_and_another_has_its_own() -> None:
@@ -100,18 +100,3 @@ def test_who_keeps_the_least_rate_is_late_only_at_the_end(bytes_per_s: float) ->
         assert late == []
     if bytes_per_s < 900:
         assert late
-
-
-@pytest.mark.parametrize(
-    ("address", "origin"),
-    [
-        ("10.0.0.9", "10.0.0.9"),
-        ("2001:db8:1:2:3::9", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
-        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
-        ("::ffff:10.0.0.9", "10.0.0.9"),
-        (None, ""),
-    ],
-)
-def test_a_network_of_ipv6_is_one_sender(address: str | None, origin: str) -> None:
-    assert origin_of(address) == origin
