@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.test import Client
 
-from accounts.models import ApiToken, User
+from accounts.models import User
 from accounts.roles import Role
 from fleet import snapshot
 from fleet.inventory import Plan, apply, parse, plan, read_state
+from tests.builders.accounts import make_token
 
 ClientOf = Callable[[Role], Client]
 
@@ -27,7 +28,7 @@ def client_of(db: None) -> ClientOf:
 
     def make(role: Role) -> Client:
         user = User.objects.create_user(f"a-{role}", role=role)
-        _, secret = ApiToken.issue(user, "test")
+        secret = make_token(user)
         return Client(headers={"Authorization": f"Bearer {secret}"})
 
     return make
