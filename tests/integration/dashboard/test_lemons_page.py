@@ -79,7 +79,7 @@ def test_without_any_it_says_what_would_be_one(viewer: Client, small: SmallFleet
 
 
 def test_a_state_that_is_none_shows_those_that_hold(viewer: Client, findings: None) -> None:
-    assert len(gpus_of(opened(viewer, f"{URL}?state=%00"))) == 3
+    assert len(gpus_of(opened(viewer, f"{URL}?state=%7F"))) == 3
 
 
 def test_a_poll_brings_the_answer_along_and_then_nothing(viewer: Client, findings: None) -> None:

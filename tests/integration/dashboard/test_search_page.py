@@ -77,7 +77,7 @@ def test_at_most_fifty_are_listed(viewer: Client, small: SmallFleet) -> None:
     assert "type more of the name" in html
 
 
-@pytest.mark.parametrize("query", ["%", "_", "\x00", "'; --", "<script>", "x" * 500, "/gpu1"])
+@pytest.mark.parametrize("query", ["%", "_", "\x7f", "'; --", "<script>", "x" * 500, "/gpu1"])
 def test_odd_queries_find_nothing_and_break_nothing(
     viewer: Client, small: SmallFleet, query: str
 ) -> None:

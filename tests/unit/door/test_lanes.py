@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
+
+Result = TypeVar("Result")
+
+
+def run(asked: Coroutine[Any, Any, Result]) -> Result:
+    """Run on a thread without an event loop: a browser of other tests may have left one here."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, asked).result()
 
 
 def test_jobs_are_answered_in_groups_and_each_with_its_own() -> None:
@@ -31,7 +41,7 @@ def test_jobs_are_answered_in_groups_and_each_with_its_own() -> None:
         assert lane.open == 0
         return answers
 
-    assert asyncio.run(ask()) == [number * 2 for number in range(10)]
+    assert run(ask()) == [number * 2 for number in range(10)]
     assert max(sizes) == 4
 
 
@@ -51,7 +61,7 @@ def test_a_full_lane_says_so_and_a_waiter_is_given_up_in_time() -> None:
             await second
         assert await lane.do(4) == 4
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_who_has_left_is_not_waited_for() -> None:
@@ -67,7 +77,7 @@ def test_who_has_left_is_not_waited_for() -> None:
         assert await lane.do(2) == 2
         assert lane.open == 0
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_an_error_reaches_who_asked_and_the_thread_goes_on() -> None:
@@ -81,7 +91,7 @@ def test_an_error_reaches_who_asked_and_the_thread_goes_on() -> None:
             await lane.do(0)
         assert await lane.do(1) == 1
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_lane_hangs_only_while_all_of_its_threads_are_at_one_job_for_too_long() -> None:
@@ -102,7 +112,7 @@ def test_a_lane_hangs_only_while_all_of_its_threads_are_at_one_job_for_too_long(
         await asyncio.gather(first, second)
         assert not lane.hangs(time.monotonic() + 60, after_s=30)
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def _held(may_go: threading.Event) -> Callable[[Sequence[int]], Sequence[int]]:
