@@ -87,6 +87,7 @@ def test_nobody_gets_what_others_share(stack: Stack, accounts: Accounts, cookie:
     [
         "DELETE FROM accounts_session WHERE session_key = %s",
         "UPDATE accounts_session SET expire_date = now() WHERE session_key = %s",
+        "UPDATE accounts_session SET last_seen_at = '2000-01-01' WHERE session_key = %s",
         "UPDATE accounts_user SET is_active = false WHERE username = 'bench' AND %s <> ''",
         "UPDATE accounts_user SET password = 'other' WHERE username = 'bench' AND %s <> ''",
     ],
