@@ -53,7 +53,7 @@ class Report:
                 self.slowest_s, self.slowest = got.seconds, f"#{number} {sent}"
             if got.seconds > MOST_SECONDS:
                 self.slow.append((number, sent, got))
-            if fault := _fault(got):
+            elif fault := _fault(got):
                 self.faults.append(f"#{number} {fault}: {sent}")
 
 
@@ -110,9 +110,11 @@ def send_slow_again(url: str, report: Report) -> None:
     sender = Sender(url)
     for number, sent, got in report.slow:
         again = sender.send(sent)
+        took = f"{got.seconds:.1f} s and {again.seconds:.1f} s"
         if again.seconds > MOST_SECONDS:
-            took = f"{got.seconds:.1f} s and {again.seconds:.1f} s"
             report.faults.append(f"#{number} {got.status} after {took}: {sent}")
+        elif fault := _fault(again) or (_fault(got) if got.status else ""):
+            report.faults.append(f"#{number} {fault} after {took}: {sent}")
     sender.close()
 
 
