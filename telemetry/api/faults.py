@@ -6,10 +6,8 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
-from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
-from accounts.cost import dear
 from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
 from telemetry.api.throttle import SEVERITIES
@@ -84,7 +82,6 @@ class XidEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
-@method_decorator(dear("the span of time, the node or the GPU"), name="list")
 class XidEventViewSet(viewsets.ReadOnlyModelViewSet[XidEvent]):
     """Xid errors that kernels logged, the newest first."""
 
@@ -133,7 +130,6 @@ class EccEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
-@method_decorator(dear("the span of time, the node or the GPU"), name="list")
 class EccEventViewSet(viewsets.ReadOnlyModelViewSet[EccEvent]):
     """Uncorrected memory errors that GPUs counted, the newest first."""
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
-from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
-from accounts.cost import dear
 from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
 from accounts.sight import Sight
@@ -151,7 +149,6 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
-@method_decorator(dear("the span of time, the node or the GPU"), name="list")
 class ThrottleEventViewSet(SeeingView, viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     """Spans in which a GPU was throttled for one cause, the newest first."""
 
