@@ -40,10 +40,16 @@ def make_judged(slo: Slo, *, good: int = 0, bad: int = 0, project: str = "vision
 
 
 def make_sampled(minutes: int, **power_headroom: float) -> None:
-    """Have the power headroom of sites been so for as long."""
+    """Have the power headroom of sites been so for as long.
+
+    A worker that runs beside may have sampled this minute already.
+    """
     now = timezone.now().replace(second=0, microsecond=0)
     ConditionSample.objects.bulk_create(
-        ConditionSample(at=now - timedelta(minutes=minute), site=site, power_headroom=left)
-        for site, left in power_headroom.items()
-        for minute in range(minutes)
+        (
+            ConditionSample(at=now - timedelta(minutes=minute), site=site, power_headroom=left)
+            for site, left in power_headroom.items()
+            for minute in range(minutes)
+        ),
+        ignore_conflicts=True,
     )
