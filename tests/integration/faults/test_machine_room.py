@@ -106,7 +106,7 @@ def test_steps_and_drift_of_the_clock_stop_no_loop(tmp_path: Path) -> None:
     ("service", "which"),
     [("worker", 0), ("worker", -1), ("beat", 0), ("web", -1), ("postgres", 0), ("valkey", 0)],
 )
-def test_a_frozen_process_is_ended_at_once_and_its_loops_come_back(
+def test_a_frozen_process_is_replaced_within_half_a_minute(
     tmp_path: Path, service: str, which: int
 ) -> None:
     with scene(tmp_path, {}) as found, loaded(found, 50):
@@ -123,9 +123,7 @@ def test_a_frozen_process_is_ended_at_once_and_its_loops_come_back(
         assert "ended by force" in logs
         if service not in ("postgres", "valkey"):
             assert not readyz(found.stack)["processes"]["ok"]
-        # How long a start takes is the machine's affair: some 5 s on two idle cores, 30 s where
-        # twenty others want them.
-        assert ended_s <= 15
+        assert back_s <= _BACK_S
 
 
 def test_a_database_that_fails_over_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
