@@ -16,6 +16,8 @@ import redis
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
+#: What the tests' own servers have set.
+_GIVEN = ("DATABASE_URL", "DATABASE_OWNER_URL", "REDIS_URL", "SECRET_KEY", "HEADROOM_STATE_DIR")
 _SAY_AND_WAIT = (
     'echo "$DATABASE_URL"; echo "$REDIS_URL"; echo "$DATABASE_OWNER_URL"; exec sleep 600'
 )
@@ -108,3 +110,42 @@ def living_with(variable: str, value: str) -> list[int]:
             if wanted in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return found
+
+
+@contextmanager
+def up(state_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Start without the demo fleet and yield once it says that it is up."""
+    env = {name: value for name, value in os.environ.items() if name not in _GIVEN}
+    command = [sys.executable, "-m", "config.up", "--no-demo", "--port", str(port)]
+    shown = state_dir.with_name("shown")
+    with (
+        shown.open("wb") as output,
+        subprocess.Popen(
+            [*command, "--state-dir", str(state_dir)],
+            cwd=REPOSITORY,
+            env=env,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            until(lambda: "Headroom is up" in shown.read_text() or process.poll() is not None, 120)
+            assert "Headroom is up" in shown.read_text(), shown.read_text()
+            assert process.poll() is None, shown.read_text()
+            yield process, shown
+        finally:
+            process.kill()
+            until(lambda: not running(str(state_dir)))
+
+
+def manage(state_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `manage.py` on an installation, as from a shell that knows its state folder alone."""
+    env = {name: value for name, value in os.environ.items() if name not in _GIVEN}
+    return subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=REPOSITORY,
+        env={**env, "HEADROOM_STATE_DIR": str(state_dir)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

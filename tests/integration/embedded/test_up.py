@@ -3,10 +3,7 @@
 import http.client
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,43 +11,15 @@ import pytest
 from config.embedded.ports import choose_port
 from config.embedded.state import read_env
 from tests.integration.embedded.helpers import (
-    REPOSITORY,
     answers,
     living_with,
     running,
     serves,
     until,
+    up,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-@contextmanager
-def up(state_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Start without the demo fleet and yield once it says that it is up."""
-    given = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HEADROOM_STATE_DIR")
-    env = {name: value for name, value in os.environ.items() if name not in given}
-    command = [sys.executable, "-m", "config.up", "--no-demo", "--port", str(port)]
-    shown = state_dir.with_name("shown")
-    with (
-        shown.open("wb") as output,
-        subprocess.Popen(
-            [*command, "--state-dir", str(state_dir)],
-            cwd=REPOSITORY,
-            env=env,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        ) as process,
-    ):
-        try:
-            assert until(
-                lambda: "Headroom is up" in shown.read_text() or process.poll() is not None, 60
-            )
-            assert process.poll() is None, shown.read_text()
-            yield process, shown
-        finally:
-            process.kill()
-            until(lambda: not running(str(state_dir)))
 
 
 def test_it_starts_stops_in_order_and_leaves_nothing_even_when_killed(state_dir: Path) -> None:
