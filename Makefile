@@ -22,7 +22,8 @@ test: $(VENV)/dev.stamp
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
-	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile $(ARGS)
+	@# In the order of the folders: what waits for servers and browsers comes first, what is quick last.
+	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh

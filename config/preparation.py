@@ -5,6 +5,7 @@ Imports stay inside of the steps: most starts need none of them, and are to be f
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import secrets
 from collections.abc import Iterator
@@ -68,15 +69,26 @@ def collect_static() -> bool:
 
     What was gathered before stays: pages that are open, and servers that run, still ask for it.
     """
-    mark = Path(settings.STATIC_ROOT) / ".collected"
+    root = Path(settings.STATIC_ROOT)
+    mark = root / ".collected"
     state = _assets_state(settings.BASE_DIR)
-    if mark.exists() and mark.read_text() == state:
+    if _says(mark, state):
         return False
     from django.core.management import call_command
 
-    call_command("collectstatic", interactive=False, verbosity=0)
-    mark.write_text(state)
+    root.mkdir(parents=True, exist_ok=True)
+    # Several installations of one checkout may start at once.
+    with (root / ".collecting").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _says(mark, state):
+            return False
+        call_command("collectstatic", interactive=False, verbosity=0)
+        mark.write_text(state)
     return True
+
+
+def _says(mark: Path, state: str) -> bool:
+    return mark.exists() and mark.read_text() == state
 
 
 def _assets_state(base: Path) -> str:

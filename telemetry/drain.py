@@ -79,6 +79,7 @@ class Drain:
         with transaction.atomic():
             cursor = _cursor()
             positions = self._positions.load(cursor, {m.position_key for m in messages})
+            messages = _of_known_agents(messages, positions)
             fresh = _take(messages, positions)
             gathered = self._gather(cursor, fresh)
             for found in gathered.rows.values():
@@ -154,7 +155,20 @@ def _cursor() -> psycopg.Cursor[Any]:
     return psycopg.Cursor(raw)
 
 
-def _take(messages: list[Message], positions: dict[tuple[int, str], Position]) -> list[Message]:
+def _of_known_agents(
+    messages: list[Message], positions: dict[sql.PositionKey, Position]
+) -> list[Message]:
+    """Return the messages without those of agents that have gone, of which nothing is stored."""
+    known = [message for message in messages if message.position_key in positions]
+    if len(known) < len(messages):
+        gone = {m.agent_id for m in messages if m.position_key not in positions}
+        dropped = len(messages) - len(known)
+        log.warning("batches_of_removed_agents_dropped", count=dropped, agent_ids=sorted(gone)[:10])
+        metrics.DROPPED_ROWS.inc(sum(m.packed.weight for m in messages if m.agent_id in gone))
+    return known
+
+
+def _take(messages: list[Message], positions: dict[sql.PositionKey, Position]) -> list[Message]:
     """Return what was not stored before, in order, and note it in ``positions``."""
     fresh = []
     for message in messages:

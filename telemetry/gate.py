@@ -11,17 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
-from headroom.contracts import MAX_BATCH_BYTES, TelemetryAck, decode_batch
+from headroom.contracts import MAX_BATCH_BYTES, BatchError, TelemetryAck, decode_batch
 from telemetry import intake, metrics
+from telemetry.intake import Checked, Looked
 from telemetry.views import is_json
 from telemetry.ways_in.errors import JSON
 from telemetry.ways_in.requests import agent_of, decompress
 
-__all__ = ["HEADERS", "MAX_BATCH_BYTES", "PATH", "Post", "take_all"]
+__all__ = ["HEADERS", "MAX_BATCH_BYTES", "PATH", "Post", "Untaken", "take_all", "take_new"]
 
 PATH: Final = "/api/v1/telemetry"
 #: Of the answer to a good batch, which is 202.
@@ -44,32 +46,72 @@ class Post:
     body: bytes
 
 
-def take_all(posts: Sequence[Post]) -> list[bytes | None]:
+class Untaken(Enum):
+    """Why a post was not taken."""
+
+    #: It brings names that this process does not know. :func:`take_new` may take it.
+    NEW_NAMES = auto()
+    #: It is no good batch, or could not be appended. The view says what is wrong.
+    HANDED_ON = auto()
+
+
+def take_all(posts: Sequence[Post]) -> list[bytes | Untaken]:
     """Take the good batches among ``posts``; return the body of the answer to each.
 
-    None where it has to be tried once more: where what is wrong has an answer, and the database may
-    be asked about names that are new. All who push would wait for that here. Nothing is lost by
-    it: a batch that was appended twice is stored once.
+    The database is not asked about names that are new: all who push would wait for that here.
+    Nothing is lost where a batch is tried once more: one that was appended twice is stored once.
     """
+    return _take([_if_known(each) for each in _look_at(posts)])
+
+
+def take_new(posts: Sequence[Post]) -> list[bytes | Untaken]:
+    """Do the same for batches that bring new names: these get their rows, all together.
+
+    Raises what the database raises.
+    """
+    looked = _look_at(posts)
+    intake.learn(each for each in looked if isinstance(each, Looked))
+    return _take([_if_allowed(each) for each in looked])
+
+
+def _look_at(posts: Sequence[Post]) -> list[Looked | Untaken]:
     now = time.time()
-    outcomes = intake.take_all([_checked(post, now) for post in posts])
-    return [_answer(outcome) for outcome in outcomes]
+    return [_look(post, now) for post in posts]
 
 
-def _checked(post: Post, now: float) -> intake.Checked | None:
+def _look(post: Post, now: float) -> Looked | Untaken:
     try:
         scope = agent_of(post.authorization)
         intake.check_pace(scope)
         plain = decompress(post.body, post.encoding)
-        batch = decode_batch(plain, json=is_json(post.content_type))
-        return intake.check(batch, scope, now, may_wait=False)
+        return intake.look(decode_batch(plain, json=is_json(post.content_type)), scope, now)
     except Exception:
-        return None
+        return Untaken.HANDED_ON
 
 
-def _answer(ack: TelemetryAck | None) -> bytes | None:
+def _if_known(looked: Looked | Untaken) -> Checked | Untaken:
+    if isinstance(looked, Looked) and not looked.has_known_names:
+        return Untaken.NEW_NAMES
+    return _if_allowed(looked)
+
+
+def _if_allowed(looked: Looked | Untaken) -> Checked | Untaken:
+    if isinstance(looked, Untaken):
+        return looked
+    try:
+        return intake.admit(looked)
+    except BatchError:
+        return Untaken.HANDED_ON
+
+
+def _take(batches: Sequence[Checked | Untaken]) -> list[bytes | Untaken]:
+    acks = iter(intake.take_all([each for each in batches if isinstance(each, Checked)]))
+    return [each if isinstance(each, Untaken) else _answer(next(acks)) for each in batches]
+
+
+def _answer(ack: TelemetryAck | None) -> bytes | Untaken:
     if ack is None:
-        return None
+        return Untaken.HANDED_ON
     _accepted.inc()
     return msgspec.json.encode(ack)
 

@@ -6,7 +6,7 @@ names a second time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import redis
@@ -18,6 +18,7 @@ from headroom.contracts import TelemetryAck, TelemetryBatch
 from telemetry import checks, disk, naming, rows, set_back, stream, tasks
 from telemetry.directory import AgentScope, names_of
 from telemetry.models import IngestPosition
+from telemetry.stream import Appended
 from telemetry.ways_in import rate
 from telemetry.ways_in.errors import Overloaded, disk_full, too_fast
 
@@ -27,12 +28,32 @@ _BYTES_PER_ROW = 32
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """A batch with which nothing is wrong, unless its names are one too many or another's."""
+
+    batch: TelemetryBatch
+    packed: rows.Packed
+    scope: AgentScope
+    received_at: float
+
+    @property
+    def has_known_names(self) -> bool:
+        """Whether :func:`admit` can do without the database."""
+        return naming.are_known(self.batch, self.packed, self.scope)
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """A batch that may be appended, and whose it is."""
 
     message: stream.Message
     scope: AgentScope
     shard: int
+
+    @property
+    def position(self) -> stream.PositionOf:
+        """Where it is kept how far the agent's batches are durable."""
+        return (self.shard, self.message.agent_id, self.message.boot_id)
 
     @property
     def share(self) -> rate.Share:
@@ -46,9 +67,9 @@ def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Teleme
     Raises :class:`BatchError` where it breaks the contract, is about another agent's things, comes
     too fast, or finds the stream full.
     """
-    checked = check(batch, scope, received_at)
+    checked = admit(look(batch, scope, received_at))
     try:
-        return _ack(checked, stream.append(checked.shard, checked.message, checked.share))
+        appended = stream.append(checked.shard, checked.message, checked.share)
     except stream.Full:
         raise Overloaded(
             "backlog_full",
@@ -58,49 +79,43 @@ def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Teleme
     except stream.TooFast as exc:
         rate.hold(scope.agent_id, exc.wait_s)
         raise too_fast(exc.wait_s, checked.share) from None
+    (ack,) = _acks([(checked, appended)])
+    return ack
 
 
-def take_all(batches: Sequence[Checked | None]) -> list[TelemetryAck | None]:
-    """Append batches in one round trip; None for what is None or could not be appended."""
-    checked = [each for each in batches if each is not None]
-    outcomes = iter(_taken(checked))
-    return [None if each is None else next(outcomes) for each in batches]
-
-
-def _taken(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
+def take_all(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
+    """Append batches in one round trip; None for what could not be appended."""
     try:
         outcomes = stream.append_all([(each.shard, each.message, each.share) for each in batches])
-        return [
-            _ack(each, outcome) if isinstance(outcome, stream.Appended) else None
-            for each, outcome in zip(batches, outcomes, strict=True)
-        ]
+        pairs = list(zip(batches, outcomes, strict=True))
+        acks = iter(_acks([(each, told) for each, told in pairs if isinstance(told, Appended)]))
+        return [next(acks) if isinstance(told, Appended) else None for _, told in pairs]
     except (redis.RedisError, DatabaseError):
         return [None] * len(batches)
 
 
-class Waits(Exception):
-    """The batch brings names for which the database has to be asked."""
-
-
-def check(
-    batch: TelemetryBatch, scope: AgentScope, received_at: float, *, may_wait: bool = True
-) -> Checked:
-    """Return ``batch`` as it is appended. Raises :class:`BatchError` where it may not be.
-
-    Raises :class:`Waits` where its names are new and it may not wait for the database.
-    """
+def look(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Looked:
+    """Return ``batch`` packed. Raises :class:`BatchError` where something is wrong with it."""
     if disk.is_full():
         raise disk_full()
     checks.check_agent(batch, scope)
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)
-    if not may_wait and not naming.are_known(batch, packed, scope):
-        raise Waits
+    return Looked(batch, packed, scope, received_at)
+
+
+def learn(batches: Iterable[Looked]) -> None:
+    """Give the names of many batches their rows together: then :func:`admit` asks little more."""
+    naming.learn([(each.batch, each.packed, each.scope) for each in batches])
+
+
+def admit(looked: Looked) -> Checked:
+    """Return a batch as it is appended. Raises :class:`BatchError` where a name may not be."""
+    batch, packed, scope = looked.batch, looked.packed, looked.scope
     naming.check_boot_id(scope, batch.boot_id)
     naming.check(batch, packed, scope)
-    return Checked(
-        message(batch, scope.agent_id, packed, received_at), scope, stream.shard_of(scope.name)
-    )
+    told = message(batch, scope.agent_id, packed, looked.received_at)
+    return Checked(told, scope, stream.shard_of(scope.name))
 
 
 def check_pace(scope: AgentScope) -> None:
@@ -148,12 +163,6 @@ def message(
     )
 
 
-def durable_seq(scope: AgentScope, boot_id: str) -> int:
-    """Return how far the agent's batches of ``boot_id`` are committed."""
-    cached = stream.durable_seq(stream.shard_of(scope.name), scope.agent_id, boot_id)
-    return _stored_seq(scope, boot_id) if cached is None else cached
-
-
 def _pack(batch: TelemetryBatch, scope: AgentScope) -> rows.Packed:
     try:
         return rows.pack(batch, scope, names_of(snapshot.current()))
@@ -176,18 +185,40 @@ def _check_times(batch: TelemetryBatch, packed: rows.Packed, now: float) -> None
         checks.check_times(batch, now=now, max_future_s=max_future_s, max_age_s=max_age_s)
 
 
-def _ack(checked: Checked, appended: stream.Appended) -> TelemetryAck:
-    if appended.wants_drain:
-        tasks.drain.delay(checked.shard)
-    durable = appended.durable_seq
-    if durable is None:
-        durable = _stored_seq(checked.scope, checked.message.boot_id)
-    return TelemetryAck(durable_seq=durable, received_at=checked.message.received_at)
+def durable_seq(scope: AgentScope, boot_id: str) -> int:
+    """Return how far the agent's batches of ``boot_id`` are committed."""
+    shard = stream.shard_of(scope.name)
+    cached = stream.durable_seq(shard, scope.agent_id, boot_id)
+    if cached is not None:
+        return cached
+    return _stored_seqs([(shard, scope.agent_id, boot_id)])[shard, scope.agent_id, boot_id]
 
 
-def _stored_seq(scope: AgentScope, boot_id: str) -> int:
-    """Look the durable seq up in Postgres, and leave it in Redis for the next batch."""
-    stored = IngestPosition.objects.filter(agent_id=scope.agent_id, boot_id=boot_id)
-    mark = stored.values_list("mark", flat=True).first() or 0
-    stream.remember_durable(stream.shard_of(scope.name), scope.agent_id, boot_id, mark)
-    return mark
+def _acks(taken: Sequence[tuple[Checked, Appended]]) -> list[TelemetryAck]:
+    for shard in {checked.shard for checked, told in taken if told.wants_drain}:
+        tasks.drain.delay(shard)
+    stored = _stored_seqs([each.position for each, told in taken if told.durable_seq is None])
+    return [
+        TelemetryAck(
+            durable_seq=stored.get(checked.position, 0)
+            if told.durable_seq is None
+            else told.durable_seq,
+            received_at=checked.message.received_at,
+        )
+        for checked, told in taken
+    ]
+
+
+def _stored_seqs(positions: Sequence[stream.PositionOf]) -> dict[stream.PositionOf, int]:
+    """Look durable seqs up in Postgres, and leave them in Redis for the next batches."""
+    if not positions:
+        return {}
+    _, agent_ids, boot_ids = zip(*positions, strict=True)
+    rows = IngestPosition.objects.filter(agent_id__in=agent_ids, boot_id__in=boot_ids)
+    found = {(agent, boot): mark for agent, boot, mark in rows.values_list(*_POSITION)}
+    marks = {each: found.get(each[1:], 0) for each in positions}
+    stream.remember_durable(marks)
+    return marks
+
+
+_POSITION = ("agent_id", "boot_id", "mark")

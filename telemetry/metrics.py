@@ -23,7 +23,7 @@ DUPLICATES = Counter(
 )
 DROPPED_ROWS = Counter(
     "headroom_telemetry_dropped_rows_total",
-    "Rows of things that were removed from the inventory after the batch was accepted.",
+    "Rows of agents, or of things in the inventory, removed after the batch was accepted.",
 )
 DRAIN_SECONDS = Histogram(
     "headroom_telemetry_drain_seconds",

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Count, QuerySet
 
 from headroom.contracts import BatchError, TelemetryBatch
 from telemetry import checks, placed, stream
@@ -30,6 +32,7 @@ __all__ = [
     "check",
     "check_boot_id",
     "forget",
+    "learn",
     "refused_jobs",
     "refused_mounts",
 ]
@@ -41,6 +44,10 @@ MAX_BOOT_IDS = 10_000
 #: What a process knows to have its row is looked up again after so long, s.
 _KNOWN_FOR_S = 6 * 3600.0
 _MOST_KNOWN = 200_000
+
+
+#: A holder's id (an agent's or a node's), and a name.
+Held: TypeAlias = tuple[int, str]
 
 
 class _Names(ABC):
@@ -70,41 +77,77 @@ class _Names(ABC):
             self._known[name] = self._known.get(name, frozenset()) | {holder}
 
     def admit(self, holder: int, names: Collection[str]) -> set[str]:
-        """Give each of ``names`` its row; return those for which there is no room.
+        """Give each of ``names`` its row; return those for which there is no room."""
+        return self.admit_all({holder: names}).get(holder, set())
+
+    def admit_all(self, wanted: Mapping[int, Collection[str]]) -> dict[int, set[str]]:
+        """Give the names of each holder their rows; return those for which there is no room.
 
         One query, and three more where any is new.
         """
-        if not names:
-            return set()
-        new = set(names) - self.find(holder, names)
-        left = self._add_some(holder, sorted(new)) if new else set()
-        self.know(holder, (name for name in names if name not in left))
+        pairs = {(holder, name) for holder, names in wanted.items() for name in names}
+        if not pairs:
+            return {}
+        new = pairs - self.find(pairs)
+        left = self._add_some(_by_holder(new)) if new else {}
+        for holder, names in wanted.items():
+            over = left.get(holder, ())
+            self.know(holder, (name for name in names if name not in over))
         return left
 
-    def _add_some(self, holder: int, new: Sequence[str]) -> set[str]:
+    def _add_some(self, new: Mapping[int, Collection[str]]) -> dict[int, set[str]]:
+        most = self.most()
         with transaction.atomic():
-            # Else two batches at once would each find the last place free.
+            # Else two batches at once would each find the last place free. Who locks many does it
+            # in order, so that nobody waits for somebody who waits for him.
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [self.lock, holder % 2**31])
-            room = max(self.most() - self.count(holder), 0)
-            self.add(holder, new[:room])
-        return set(new[room:])
+                keys = sorted({holder % 2**31 for holder in new})
+                cursor.execute(
+                    "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key",
+                    [self.lock, keys],
+                )
+            counts = self.count(new.keys())
+            named = {holder: sorted(names) for holder, names in new.items()}
+            room = {holder: max(most - counts.get(holder, 0), 0) for holder in new}
+            self.add([(h, name) for h, names in named.items() for name in names[: room[h]]])
+        over = {holder: set(names[room[holder] :]) for holder, names in named.items()}
+        return {holder: names for holder, names in over.items() if names}
 
     @abstractmethod
     def most(self) -> int:
         """Return how many names one holder may have."""
 
     @abstractmethod
-    def find(self, holder: int, names: Collection[str]) -> set[str]:
-        """Return which of ``names`` have their row."""
+    def find(self, pairs: Collection[Held]) -> set[Held]:
+        """Return which of ``pairs`` have their row."""
 
     @abstractmethod
-    def count(self, holder: int) -> int:
-        """Return how many names the holder has."""
+    def count(self, holders: Collection[int]) -> dict[int, int]:
+        """Return how many names the holders have, of those that have any."""
 
     @abstractmethod
-    def add(self, holder: int, names: Sequence[str]) -> None:
-        """Write rows for ``names``."""
+    def add(self, pairs: Sequence[Held]) -> None:
+        """Write rows for ``pairs``."""
+
+
+def _by_holder(pairs: Iterable[Held]) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for holder, name in pairs:
+        found.setdefault(holder, set()).add(name)
+    return found
+
+
+def _counts(rows: QuerySet[Any], holder: str, holders: Collection[int]) -> dict[int, int]:
+    """Return how many of ``rows`` each of ``holders`` has, by the name of that column."""
+    of_these = rows.filter(**{f"{holder}__in": holders}).order_by()
+    return dict(of_these.values_list(holder).annotate(Count("pk")))
+
+
+def _found(rows: QuerySet[Any], holder: str, name: str, pairs: Collection[Held]) -> set[Held]:
+    """Return which of ``pairs`` are among ``rows``, by the names of the two columns."""
+    holders, names = zip(*pairs, strict=True)
+    of_these = rows.filter(**{f"{holder}__in": set(holders), f"{name}__in": set(names)})
+    return set(of_these.values_list(holder, name)).intersection(pairs)
 
 
 class _Jobs(_Names):
@@ -124,15 +167,17 @@ class _Jobs(_Names):
     def most(self) -> int:
         return settings.TELEMETRY_MAX_JOB_NAMES_PER_AGENT
 
-    def find(self, holder: int, names: Collection[str]) -> set[str]:
-        found = ReportedJob.objects.filter(name__in=names)
-        return set(found.values_list("name", flat=True))
+    def find(self, pairs: Collection[Held]) -> set[Held]:
+        # A name that somebody else was first to use is as good.
+        rows = ReportedJob.objects.filter(name__in={name for _, name in pairs})
+        found = set(rows.values_list("name", flat=True))
+        return {(holder, name) for holder, name in pairs if name in found}
 
-    def count(self, holder: int) -> int:
-        return ReportedJob.objects.filter(agent_id=holder).count()
+    def count(self, holders: Collection[int]) -> dict[int, int]:
+        return _counts(ReportedJob.objects.all(), "agent_id", holders)
 
-    def add(self, holder: int, names: Sequence[str]) -> None:
-        rows = [ReportedJob(name=name, agent_id=holder) for name in names]
+    def add(self, pairs: Sequence[Held]) -> None:
+        rows = [ReportedJob(name=name, agent_id=holder) for holder, name in pairs]
         ReportedJob.objects.bulk_create(rows, ignore_conflicts=True)
 
 
@@ -144,15 +189,14 @@ class _Mounts(_Names):
     def most(self) -> int:
         return settings.TELEMETRY_MAX_MOUNTS_PER_NODE
 
-    def find(self, holder: int, names: Collection[str]) -> set[str]:
-        found = Mount.objects.filter(node_id=holder, name__in=names)
-        return set(found.values_list("name", flat=True))
+    def find(self, pairs: Collection[Held]) -> set[Held]:
+        return _found(Mount.objects.all(), "node_id", "name", pairs)
 
-    def count(self, holder: int) -> int:
-        return Mount.objects.filter(node_id=holder).count()
+    def count(self, holders: Collection[int]) -> dict[int, int]:
+        return _counts(Mount.objects.all(), "node_id", holders)
 
-    def add(self, holder: int, names: Sequence[str]) -> None:
-        rows = [Mount(node_id=holder, name=name) for name in names]
+    def add(self, pairs: Sequence[Held]) -> None:
+        rows = [Mount(node_id=holder, name=name) for holder, name in pairs]
         Mount.objects.bulk_create(rows, ignore_conflicts=True)
 
 
@@ -164,15 +208,14 @@ class _BootIds(_Names):
     def most(self) -> int:
         return MAX_BOOT_IDS
 
-    def find(self, holder: int, names: Collection[str]) -> set[str]:
-        found = IngestPosition.objects.filter(agent_id=holder, boot_id__in=names)
-        return set(found.values_list("boot_id", flat=True))
+    def find(self, pairs: Collection[Held]) -> set[Held]:
+        return _found(IngestPosition.objects.all(), "agent_id", "boot_id", pairs)
 
-    def count(self, holder: int) -> int:
-        return IngestPosition.objects.filter(agent_id=holder).count()
+    def count(self, holders: Collection[int]) -> dict[int, int]:
+        return _counts(IngestPosition.objects.all(), "agent_id", holders)
 
-    def add(self, holder: int, names: Sequence[str]) -> None:
-        rows = [IngestPosition(agent_id=holder, boot_id=name) for name in names]
+    def add(self, pairs: Sequence[Held]) -> None:
+        rows = [IngestPosition(agent_id=holder, boot_id=name) for holder, name in pairs]
         IngestPosition.objects.bulk_create(rows, ignore_conflicts=True)
 
 
@@ -187,16 +230,43 @@ def forget() -> None:
 
 
 def are_known(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> bool:
-    """Say whether this process knows all names of the batch: then :func:`check` asks no database.
+    """Say whether :func:`check_boot_id` and :func:`check` can do without the database.
 
-    What an agent reports of jobs is asked for each time.
+    They can where this process knows all names of the batch, and jobs that it reports on run on the
+    agent's nodes.
     """
     return (
-        batch.jobs is None
-        and not _boot_ids.unknown(scope.agent_id, [batch.boot_id])
-        and not _jobs.unknown(scope.agent_id, packed.jobs)
+        not _boot_ids.unknown(scope.agent_id, [batch.boot_id])
+        and placed.are_here(scope, _jobs.unknown(scope.agent_id, packed.jobs) | _reported(batch))
         and not any(_mounts.unknown(mount.node_id, [mount.name]) for mount in packed.mounts)
     )
+
+
+def learn(batches: Collection[tuple[TelemetryBatch, Packed, AgentScope]]) -> None:
+    """Give new names of many batches their rows, with few queries for all of them together.
+
+    What is left to be looked at stays unknown, and is for :func:`check`: names for which there is
+    no room, and jobs that are reported on or that are Headroom's own.
+    """
+    boot_ids: dict[int, set[str]] = {}
+    mounts: dict[int, set[str]] = {}
+    jobs: dict[int, set[str]] = {}
+    for batch, packed, scope in batches:
+        agent_id = scope.agent_id
+        boot_ids.setdefault(agent_id, set()).update(_boot_ids.unknown(agent_id, [batch.boot_id]))
+        unsure = _jobs.unknown(agent_id, packed.jobs) - _reported(batch)
+        jobs.setdefault(agent_id, set()).update(unsure - placed.here(scope, unsure))
+        for mount in packed.mounts:
+            unknown = _mounts.unknown(mount.node_id, [mount.name])
+            mounts.setdefault(mount.node_id, set()).update(unknown)
+    _boot_ids.admit_all(boot_ids)
+    _mounts.admit_all(mounts)
+    ours = placed.known(set[str]().union(*jobs.values()))
+    _jobs.admit_all({holder: names - ours for holder, names in jobs.items()})
+
+
+def _reported(batch: TelemetryBatch) -> set[str]:
+    return set() if batch.jobs is None else set(batch.jobs.job)
 
 
 def check_boot_id(scope: AgentScope, boot_id: str) -> None:
@@ -214,9 +284,8 @@ def check(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> None:
     if not packed.jobs and not packed.mounts:
         return
     _check_count(max(len(packed.jobs), len(packed.mounts)))
-    reported = set(batch.jobs.job) if batch.jobs is not None else set()
     newest_ts = packed.span[1] if packed.span else batch.sent_at
-    refused = refused_jobs(scope, reported, set(packed.jobs), newest_ts)
+    refused = refused_jobs(scope, _reported(batch), set(packed.jobs), newest_ts)
     for error in (*refused.values(), *refused_mounts(packed.mounts).values()):
         raise error
 

@@ -18,7 +18,17 @@ from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from telemetry.directory import AgentScope
 
-__all__ = ["PlacedJobs", "forget", "here", "job_of", "jobs", "known", "provide", "were_here"]
+__all__ = [
+    "PlacedJobs",
+    "are_here",
+    "forget",
+    "here",
+    "job_of",
+    "jobs",
+    "known",
+    "provide",
+    "were_here",
+]
 
 #: A job that was placed, or whose grace has ended, is seen in every process within this time, s.
 MAX_AGE_S = 2.0
@@ -77,6 +87,12 @@ class _Places:
         # What was placed a moment ago may not be known yet.
         self._refresh(_LEAST_AGE_S)
         return self._here(scope, names)
+
+    def are_here(self, scope: AgentScope, names: Collection[str]) -> bool:
+        if not names:
+            return True
+        self._refresh(MAX_AGE_S)
+        return len(self._here(scope, names)) == len(names)
 
     def _here(self, scope: AgentScope, names: Collection[str]) -> set[str]:
         places = self._places
@@ -151,6 +167,14 @@ def here(scope: AgentScope, names: Collection[str]) -> set[str]:
     A query each 2 s, and one more where placements have changed since.
     """
     return _places.here(scope, names)
+
+
+def are_here(scope: AgentScope, names: Collection[str]) -> bool:
+    """Say whether all of ``names`` are, as far as this process has heard, of such jobs.
+
+    A query each 2 s, and one more where placements have changed since.
+    """
+    return _places.are_here(scope, names)
 
 
 def were_here(scope: AgentScope, names: Collection[str], ts: float) -> set[str]:

@@ -14,10 +14,12 @@ from telemetry.rows import Mount, XidLine
 #: Agent id and boot_id.
 PositionKey: TypeAlias = tuple[int, str]
 
+# An agent may have gone since, as after a restore of a backup from before it was enrolled.
 _INSERT_POSITIONS = """
 INSERT INTO telemetry_ingestposition (agent_id, boot_id, mark, beyond, updated_at)
-SELECT agent_id, boot_id, 0, '{}', now()
+SELECT new.agent_id, new.boot_id, 0, '{}', now()
 FROM unnest(%s::bigint[], %s::text[]) AS new (agent_id, boot_id)
+JOIN telemetry_agent ON telemetry_agent.id = new.agent_id
 ON CONFLICT (agent_id, boot_id) DO NOTHING
 """
 
@@ -135,12 +137,12 @@ class Positions:
         self._known: dict[PositionKey, tuple[int, str]] = {}
 
     def load(self, cursor: Cursor[Any], keys: set[PositionKey]) -> dict[PositionKey, Position]:
-        """Return the position for each (agent id, boot_id), made where new."""
+        """Return the position for each (agent id, boot_id) whose agent is there, made where new."""
         self._read(cursor, keys)
         if new := keys - self._known.keys():
             cursor.execute(_INSERT_POSITIONS, _transposed(sorted(new), 2))
             self._read(cursor, new)
-        return {key: _position(*self._known[key]) for key in keys}
+        return {key: _position(*self._known[key]) for key in keys & self._known.keys()}
 
     def _read(self, cursor: Cursor[Any], keys: set[PositionKey]) -> None:
         if unknown := keys - self._known.keys():

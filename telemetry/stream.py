@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias, cast
@@ -122,6 +122,8 @@ def _new_pool() -> redis.ConnectionPool:
     )
 
 
+#: Shard, agent id and boot_id: whose durable seq is kept where.
+PositionOf: TypeAlias = tuple[int, int, str]
 #: Keys and arguments of a script.
 Call: TypeAlias = tuple[list[str], list[str | int | bytes]]
 _Command: TypeAlias = tuple[str | int | bytes, ...]
@@ -374,9 +376,12 @@ def _seq_of(found: Any, boot_id: str) -> int | None:
     return int(seq) if of == boot_id else None
 
 
-def remember_durable(shard: int, agent_id: int, boot_id: str, seq: int) -> None:
-    """Leave a durable seq that was read from Postgres, unless a drain has left a newer one."""
-    connection().hsetnx(_durable(shard), str(agent_id), f"{seq} {boot_id}")
+def remember_durable(marks: Mapping[PositionOf, int]) -> None:
+    """Leave durable seqs that were read from Postgres, unless a drain has left a newer one."""
+    pipe = connection().pipeline(transaction=False)
+    for (shard, agent_id, boot_id), seq in marks.items():
+        pipe.hsetnx(_durable(shard), str(agent_id), f"{seq} {boot_id}")
+    pipe.execute()
 
 
 def publish_durable(shard: int, marks: dict[tuple[int, str], int]) -> None:

@@ -9,12 +9,30 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from pytest_django import DjangoDbBlocker
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests import owner
 
 # No example fails for being slow: on a busy machine any of them may be.
 hypothesis.settings.register_profile("headroom", deadline=None)
 hypothesis.settings.load_profile("headroom")
+
+
+#: Folders whose files share a server that takes half a minute to start: one process has them all.
+_TOGETHER = ("tests/integration/door/",)
+
+
+class _Scheduling(LoadFileScheduling):
+    """Hands out tests file by file, and files that share a server together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        shared = (folder for folder in _TOGETHER if nodeid.startswith(folder))
+        return next(shared, super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return _Scheduling(config, log)
 
 
 def pytest_configure() -> None:

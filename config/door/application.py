@@ -49,6 +49,8 @@ SMALL_BODY_BYTES = 64 * 2**10
 LARGE_BODY_BYTES = 64 * 2**20
 #: No body may take longer than this, however fast it comes.
 LONGEST_BODY_S = 60.0
+#: A batch that finds its lane idle waits so long for others: a group costs each of them less.
+LINGER_S = 0.01
 #: How often the event loop does its chores.
 CHORES_EVERY_S = 1.0
 #: A lane hangs whose threads have all been at one job for longer than this.
@@ -98,7 +100,8 @@ class Door:
         self._pace = Pace(settings.DOOR_BODY_GRACE_S, least_bytes_per_s, LONGEST_BODY_S)
         self._healthy = recorder("healthz", "GET", 200)
         self._accepted = recorder("telemetry", "POST", 202)
-        self._batches = Lane("batches", _take_all, threads=1, room=4096, at_once=64)
+        self._batches = _lane_of_batches("batches", gate.take_all)
+        self._newcomers = _lane_of_batches("newcomers", gate.take_new)
         self._agents_lane = _lane("agents", threads=2, room=4096)
         self._pages = _lane("pages", threads=4, room=512)
         self._sign_in = _lane("sign_in", threads=1, room=32)
@@ -117,7 +120,14 @@ class Door:
 
     @property
     def _lanes(self) -> list[Lane[Any, Any]]:
-        return [self._batches, self._agents_lane, self._pages, self._sign_in, self._probes]
+        return [
+            self._batches,
+            self._newcomers,
+            self._agents_lane,
+            self._pages,
+            self._sign_in,
+            self._probes,
+        ]
 
     async def __rsgi__(self, scope: Scope, protocol: HTTPProtocol) -> None:
         """Answer one request."""
@@ -159,11 +169,17 @@ class Door:
             length = _length(request, gate.MAX_BATCH_BYTES)
             body = await bodies.read(protocol, length, self._pace, share) if length else b""
             if request.path == gate.PATH and request.method == "POST" and request.is_by_tls:
-                taken = await self._batches.do(_post(request, body))
-                if taken is not None:
+                taken = await self._take(_post(request, body))
+                if isinstance(taken, bytes):
                     self._accepted(time.perf_counter() - began)
                     return Answer(202, gate.HEADERS, taken)
             return await self._call(self._agents_lane, request, body)
+
+    async def _take(self, post: gate.Post) -> bytes | gate.Untaken:
+        taken = await self._batches.do(post)
+        if taken is gate.Untaken.NEW_NAMES:
+            return await self._newcomers.do(post)
+        return taken
 
     # --- Others ----------------------------------------------------------------------------------
 
@@ -243,6 +259,17 @@ def _lane(name: str, *, threads: int, room: int) -> Lane[Callable[[], Any], Any]
     return Lane(name, _do_each, threads=threads, room=room, afterwards=_finish)
 
 
+def _lane_of_batches(
+    name: str, take: Callable[[Sequence[gate.Post]], list[bytes | gate.Untaken]]
+) -> Lane[gate.Post, bytes | gate.Untaken]:
+    def work(posts: Sequence[gate.Post]) -> list[bytes | gate.Untaken]:
+        # As Django does before each request of its own.
+        close_old_connections()
+        return take(posts)
+
+    return Lane(name, work, threads=1, room=4096, at_once=64, linger_s=LINGER_S)
+
+
 def _do_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
     return [job() for job in jobs]
 
@@ -260,12 +287,6 @@ def _post(request: Request, body: bytes) -> gate.Post:
         encoding=headers.get("content-encoding", ""),
         body=body,
     )
-
-
-def _take_all(posts: Sequence[gate.Post]) -> list[bytes | None]:
-    # As Django does before each request of its own.
-    close_old_connections()
-    return gate.take_all(posts)
 
 
 def _is_known(environ: Environ) -> bool:

@@ -38,7 +38,8 @@ class _Turn(Generic[Job, Result]):
 class Lane(Generic[Job, Result]):
     """Threads that do jobs for an event loop.
 
-    ``work`` takes up to ``at_once`` jobs and returns a result for each, in their order. There is
+    ``work`` takes up to ``at_once`` jobs and returns a result for each, in their order. A thread
+    waits ``linger_s`` for others to come before it begins with fewer. There is
     room for ``room`` jobs, those at work included. What waited for longer than ``patience_s`` is
     not begun: whoever asked has been told, or has gone.
     """
@@ -51,6 +52,7 @@ class Lane(Generic[Job, Result]):
         threads: int,
         room: int,
         at_once: int = 1,
+        linger_s: float = 0.0,
         patience_s: float = 10.0,
         afterwards: Callable[[Result], None] = lambda _result: None,
     ) -> None:
@@ -61,6 +63,7 @@ class Lane(Generic[Job, Result]):
         self._threads = threads
         self._room = room
         self._at_once = at_once
+        self._linger_s = linger_s
         self._patience_s = patience_s
         self._afterwards = afterwards
         self._turns: queue.SimpleQueue[_Turn[Job, Result]] = queue.SimpleQueue()
@@ -103,6 +106,8 @@ class Lane(Generic[Job, Result]):
 
     def _next(self) -> list[_Turn[Job, Result]]:
         turns = [self._turns.get()]
+        if self._linger_s and self._turns.qsize() + 1 < self._at_once:
+            time.sleep(self._linger_s)
         while len(turns) < self._at_once:
             try:
                 turns.append(self._turns.get_nowait())

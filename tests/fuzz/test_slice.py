@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,13 @@ from tests.fuzz.sending import Sender, Sent
 
 REQUESTS = 1_000
 SEED = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> None:
+    """The assets as the web service wants them, which else finds no page fit to be shown."""
+    code = "import django; django.setup(); from config import preparation as p; p.collect_static()"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
 @contextmanager

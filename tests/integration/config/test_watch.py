@@ -231,7 +231,7 @@ def test_readings_are_refused_before_the_disk_is_full(settings: Settings) -> Non
     disk.forget()
     try:
         with pytest.raises(Overloaded) as refused:
-            intake.check(None, None, 0.0)  # type: ignore[arg-type]
+            intake.look(None, None, 0.0)  # type: ignore[arg-type]
         assert refused.value.error.code == "disk_full"
     finally:
         disk.forget()

@@ -64,7 +64,7 @@ def test_a_stream_is_sent_while_it_is_made(url: str) -> None:
         rest = 0
         while b"0000099" not in (piece := raw.socket.recv(65_536)):
             rest += len(piece)
-        assert time.monotonic() - began > 5
+        assert time.monotonic() - began > 4  # of 99 pauses
     assert first_s < 4
     assert rest > 90 * LINE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from fleet import snapshot
 from fleet.models import Gpu
@@ -276,6 +276,20 @@ def test_a_gpu_removed_after_its_batch_was_accepted_costs_only_its_own_rows(
     drain_everything()
     assert len(stored()) == 8
     assert ThrottleEvent.objects.count() == 8
+
+
+def test_an_agent_removed_after_its_batch_was_accepted_holds_up_nobody(
+    source: Source, stranger: Source
+) -> None:
+    source.push(make_batch("agent-1", "n1"))
+    stranger.push(make_batch("agent-2", "n2"))
+    source.agent.delete()
+    drain_everything()
+    with transaction.atomic():
+        # What Postgres would else say no earlier than at the commit.
+        connection.cursor().execute("SET CONSTRAINTS ALL IMMEDIATE")
+    assert len(stored()) == 8
+    assert {position.agent_id for position in IngestPosition.objects.all()} == {stranger.agent.pk}
 
 
 def test_rows_of_all_ages_find_their_partition(source: Source) -> None:

@@ -45,6 +45,24 @@ def test_jobs_are_answered_in_groups_and_each_with_its_own() -> None:
     assert max(sizes) == 4
 
 
+def test_a_job_that_comes_alone_waits_for_others_a_little() -> None:
+    sizes: list[int] = []
+
+    def work(jobs: Sequence[int]) -> list[int]:
+        sizes.append(len(jobs))
+        return list(jobs)
+
+    async def ask() -> None:
+        lane = Lane("test", work, threads=1, room=20, at_once=4, linger_s=0.2)
+        lane.start(asyncio.get_running_loop())
+        first = asyncio.create_task(lane.do(0))
+        await asyncio.sleep(0.05)
+        await asyncio.gather(first, *(lane.do(number) for number in (1, 2)))
+
+    run(ask())
+    assert sizes == [3]
+
+
 def test_a_full_lane_says_so_and_a_waiter_is_given_up_in_time() -> None:
     may_go = threading.Event()
 

@@ -319,7 +319,7 @@ def test_an_end_is_written_down_whatever_the_command_has_put_there(herd: Herd) -
 
 
 def test_a_flood_of_output_does_not_drown_a_stop(herd: Herd) -> None:
-    process = herd.begin("echo ready; exec yes", log_bytes=8000)
+    process = herd.begin("exec yes ready", log_bytes=8000)
     herd.folder.tell("stop")
     process.wait(_LIMIT_S)
     marks = herd.folder.marks()
