@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
 
+from dashboard.once import Once
 from fleet import snapshot
 from policies import present
 from policies.headroom.conditions import SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
-
-T = TypeVar("T")
 
 #: A moment serves for this long, s: to evaluate a large fleet takes tenths of a second.
 _SERVES_S = 5.0
@@ -24,8 +21,7 @@ class Moment:
     """Headroom under the restrictions in force, and what was made of it."""
 
     headroom: Headroom
-    _made: dict[Hashable, object] = field(default_factory=dict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    once: Once = field(default_factory=Once)
 
     @property
     def now(self) -> float:
@@ -36,14 +32,6 @@ class Moment:
     def version(self) -> str:
         """Changes with the inventory and every few seconds, alike in all processes."""
         return f"{self.headroom.fleet.generation}-{int(self.now // _SERVES_S)}"
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return ``make()``, called once for each ``key``: what is made here may take long."""
-        if key not in self._made:
-            with self._lock:
-                if key not in self._made:
-                    self._made[key] = make()
-        return cast(T, self._made[key])
 
     def conditions(self, site: str) -> SiteConditions:
         """Return the conditions of ``site``. Raises KeyError for one that is not there."""

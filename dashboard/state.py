@@ -1,22 +1,22 @@
 """What the pages show: inventory, live frame and summary at one moment, shared by all viewers.
 
-A process makes at most one ``View`` per ``_LEAST_AGE_S``, and none while nothing changed, so that
-200 people looking cost as much as one. What is made from a view (JSON, panels) is kept in it.
+A process makes at most one ``View`` per ``_LEAST_AGE_S``, fewer where it is dear, and none while
+nothing changed, so that 200 people looking cost as much as one. What is made from a view (JSON,
+panels) is kept in it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar, cast
 
 import numpy as np
 from django.conf import settings
 
 from dashboard import moments
+from dashboard.once import Once
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from policies.headroom import power
@@ -26,10 +26,12 @@ from telemetry import frame, summary
 from telemetry.frame import LiveFrame
 from telemetry.summary import FleetSummary
 
-T = TypeVar("T")
-
 #: Readings come more often than anybody can look: a view serves for this long, s.
 _LEAST_AGE_S = 0.5
+#: What a large fleet's view and panels take to make is a fifth of the time that they serve for, but
+#: they never serve for longer than this, s.
+_REST = 5.0
+_DEAR_AGE_S = 2.0
 #: Ages and staleness go on when no reading comes: a view is made again after this, s.
 _MOST_AGE_S = 5.0
 
@@ -42,7 +44,12 @@ class View:
     frame: LiveFrame
     summary: FleetSummary
     now: float
-    _made: dict[Hashable, object] = field(default_factory=dict)
+    once: Once = field(default_factory=Once)
+
+    @property
+    def serves_s(self) -> float:
+        """For how long it is shown before another is made, s."""
+        return max(_LEAST_AGE_S, min(_REST * self.once.cost_s, _DEAR_AGE_S))
 
     @property
     def version(self) -> str:
@@ -57,12 +64,6 @@ class View:
         )
         return latest or None
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return ``make()``, called once for each ``key`` (two threads may both call it)."""
-        if key not in self._made:
-            self._made[key] = make()
-        return cast(T, self._made[key])
-
 
 class _Views:
     """The newest view of this process."""
@@ -73,21 +74,23 @@ class _Views:
 
     def current(self) -> View:
         view = self._view
-        if view is not None and 0 <= time.time() - view.now < _LEAST_AGE_S:
+        if view is not None and 0 <= time.time() - view.now < view.serves_s:
             return view
         with self._lock:
             return self._fresh()
 
     def _fresh(self) -> View:
         now, view = time.time(), self._view
-        if view is not None and 0 <= now - view.now < _LEAST_AGE_S:
+        if view is not None and 0 <= now - view.now < view.serves_s:
             return view
         fleet = snapshot.current()
         if view is not None and self._still_holds(view, fleet, now):
             return view
+        began = time.thread_time()
         readings = frame.read()
         carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
-        self._view = View(fleet, readings, _with_reserved(fleet, carried), now)
+        shown = _with_reserved(fleet, carried)
+        self._view = View(fleet, readings, shown, now, Once(time.thread_time() - began))
         return self._view
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -107,13 +108,16 @@ class Door:
         self._sign_in = _lane("sign_in", threads=1, room=32)
         self._probes = _lane("probes", threads=1, room=64)
         self._agents = Agents(self._agents_lane)
-        self._polls = Polls(self._pages)
+        self._viewers = _lane("viewers", threads=1, room=8)
+        self._polls = Polls(self._viewers)
         #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
         self.chores: list[Callable[[], None]] = [self._beat, self._tell]
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start threads and chores. Called by granian, once in each process."""
         self._loop = loop
+        # Threads that are busy give way to the loop sooner than by default, which is 5 ms each.
+        sys.setswitchinterval(0.001)
         for lane in self._lanes:
             lane.start(loop)
         self._chores = loop.create_task(self._do_chores())
@@ -125,6 +129,7 @@ class Door:
             self._newcomers,
             self._agents_lane,
             self._pages,
+            self._viewers,
             self._sign_in,
             self._probes,
         ]
