@@ -51,7 +51,7 @@ LARGE_BODY_BYTES = 64 * 2**20
 #: No body may take longer than this, however fast it comes.
 LONGEST_BODY_S = 60.0
 #: A batch that finds its lane idle waits so long for others: a group costs each of them less.
-LINGER_S = 0.01
+LINGER_S = 0.02
 #: How often the event loop does its chores.
 CHORES_EVERY_S = 1.0
 #: A lane hangs whose threads have all been at one job for longer than this.

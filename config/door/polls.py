@@ -1,6 +1,6 @@
 """Answers that all viewers share, from memory: what open pages ask again and again.
 
-Django answers the first request of each session, and one request of all sessions each
+Django answers the first requests of each session, and one request of all sessions each
 ``SHARED_S``. What it says may be shared if its view says so, by the header :data:`SHARED`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,10 +29,11 @@ __all__ = ["Polls"]
 
 #: How long an answer is shared, s.
 SHARED_S = 0.5
-#: A session that has ended, or whose user may less than before, is noticed within this, s.
+#: A session that has ended, or whose user may less than before, is noticed within this, s, or when
+#: the database has answered the look that was due.
 STANDING_MAX_AGE_S = 2.0
-#: Each session is Django's matter again after this, s: it notes who is still there.
-_ASK_AGAIN_S = 60.0
+#: A session that has not polled for this long is forgotten, s.
+_FORGOTTEN_AFTER_S = 60.0
 #: Sessions and answers that are kept at most.
 _MOST_SESSIONS = 2000
 _MOST_ANSWERS = 64
@@ -43,61 +44,83 @@ Ask: TypeAlias = Callable[[bool], Awaitable[Answer]]
 
 @dataclass(slots=True)
 class _Viewer:
-    """A session that Django has answered."""
+    """A session that polls."""
 
-    #: where it was answered
-    paths: set[str]
-    #: when Django last answered it for the first time (s of the loop's clock)
-    answered_at: float
+    #: when it last did (s of the loop's clock)
+    polled_at: float
     #: what it stood for when that was last looked at; None: not yet
     standing: Hashable = None
+    #: where Django has answered it while it stood for that
+    paths: set[str] = field(default_factory=set)
 
 
 class Viewers:
-    """Sessions that Django has answered lately, and whether it would do so again."""
+    """Sessions that Django has answered lately, and whether it would do so again.
+
+    Django has to answer a session after its standing was looked at. While later looks find the
+    same, it stood for the same when it was answered, and does so now.
+    """
 
     def __init__(self, lane: Lane[Callable[[], Any], Any]) -> None:
         self._lane = lane
         self._known: dict[str, _Viewer] = {}
         self._looked_at = -math.inf
-        self._look: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[bool] | None = None
 
-    def may(self, session: str, path: str, now: float) -> bool:
-        """Say whether Django would answer the session as it did before."""
+    async def may(self, session: str, path: str, now: float) -> bool:
+        """Say whether Django would answer the session as it did before.
+
+        A look that is late is waited for: if all who poll went to Django instead, it would be later
+        still.
+        """
         if self._look is None and now - self._looked_at > STANDING_MAX_AGE_S / 2:
             self._look = asyncio.create_task(self._look_again(now))
+        if (viewer := self._known.get(session)) is not None:
+            viewer.polled_at = now
+        is_late = now - self._looked_at > STANDING_MAX_AGE_S
+        if self._look is not None and is_late and self._was_answered(session, path):
+            is_late = not await asyncio.shield(self._look)
+        return not is_late and self._was_answered(session, path)
+
+    def _was_answered(self, session: str, path: str) -> bool:
         viewer = self._known.get(session)
-        if viewer is None or viewer.standing is None or path not in viewer.paths:
-            return False
-        is_fresh = now - self._looked_at <= STANDING_MAX_AGE_S
-        return is_fresh and now - viewer.answered_at <= _ASK_AGAIN_S
+        return viewer is not None and path in viewer.paths
 
-    def answered(self, session: str, path: str, now: float) -> None:
-        """Note that Django has answered the session."""
-        if session in self._known or len(self._known) < _MOST_SESSIONS:
-            self._known.setdefault(session, _Viewer(set(), now)).paths.add(path)
+    def standing_of(self, session: str) -> Hashable:
+        """Return what the session stood for at the last look; None where nobody has looked."""
+        viewer = self._known.get(session)
+        return None if viewer is None else viewer.standing
 
-    async def _look_again(self, now: float) -> None:
-        known = {
-            session: viewer
-            for session, viewer in self._known.items()
-            if now - viewer.answered_at <= _ASK_AGAIN_S
-        }
-        try:
-            found = await self._lane.do(partial(_standing, list(known)))
-        except (DatabaseError, LaneFull, WaitedTooLong):
+    def answered(self, session: str, path: str, standing: Hashable, now: float) -> None:
+        """Note that Django has answered the session, which stood for ``standing`` before that."""
+        if session not in self._known and len(self._known) >= _MOST_SESSIONS:
             return
+        viewer = self._known.setdefault(session, _Viewer(now))
+        if standing is not None and viewer.standing == standing:
+            viewer.paths.add(path)
+
+    async def _look_again(self, now: float) -> bool:
+        """Look at all sessions; return whether that was possible."""
+        earliest = now - _FORGOTTEN_AFTER_S
+        self._known = {key: each for key, each in self._known.items() if each.polled_at > earliest}
+        # Who comes meanwhile is for the next look.
+        sessions = list(self._known)
+        try:
+            found = await self._lane.do(partial(_standing, sessions))
+        except (DatabaseError, LaneFull, WaitedTooLong):
+            return False
         finally:
             self._look = None
-        # Who has ended, or means something else by now, asks Django again.
-        self._known = {
-            session: viewer
-            for session, viewer in known.items()
-            if session in found and viewer.standing in (None, found[session])
-        }
-        for session, viewer in self._known.items():
-            viewer.standing = found[session]
+        for session in sessions:
+            self._note(session, found.get(session))
         self._looked_at = now
+        return True
+
+    def _note(self, session: str, standing: Hashable) -> None:
+        if standing is None:  # it has ended
+            del self._known[session]
+        elif self._known[session].standing != standing:
+            self._known[session] = _Viewer(self._known[session].polled_at, standing)
 
 
 def _standing(keys: list[str]) -> dict[str, Hashable]:
@@ -126,10 +149,11 @@ class Polls:
         """Return the answer to a GET: one that is shared, or what Django says when asked."""
         session = session_of(request.headers.get("cookie", ""))
         loop = asyncio.get_running_loop()
-        if not session or not self._viewers.may(session, request.path, loop.time()):
+        if not session or not await self._viewers.may(session, request.path, loop.time()):
+            standing = self._viewers.standing_of(session)
             answer, is_shared = _without_mark(await ask(True))
             if session and is_shared:
-                self._viewers.answered(session, request.path, loop.time())
+                self._viewers.answered(session, request.path, standing, loop.time())
             return answer
         key = (request.path, request.scope.query_string, request.headers.get("accept-encoding"))
         if (making := self._making.get(key)) is not None:
