@@ -143,40 +143,45 @@ class Polls:
     def __init__(self, lane: Lane[Callable[[], Any], Any]) -> None:
         self._viewers = Viewers(lane)
         self._kept: dict[Hashable, _Shared] = {}
-        self._making: dict[Hashable, asyncio.Future[None]] = {}
+        self._making: dict[Hashable, asyncio.Task[_Shared | None]] = {}
 
     async def answer(self, request: Request, ask: Ask) -> Answer:
         """Return the answer to a GET: one that is shared, or what Django says when asked."""
         session = session_of(request.headers.get("cookie", ""))
-        loop = asyncio.get_running_loop()
-        if not session or not await self._viewers.may(session, request.path, loop.time()):
-            standing = self._viewers.standing_of(session)
-            answer, is_shared = _without_mark(await ask(True))
-            if session and is_shared:
-                self._viewers.answered(session, request.path, standing, loop.time())
-            return answer
-        key = (request.path, request.scope.query_string, request.headers.get("accept-encoding"))
-        if (making := self._making.get(key)) is not None:
-            await making
-        kept = self._kept.get(key)
-        if kept is None or loop.time() - kept.made_at > SHARED_S:
-            kept = await self._make(key, ask)
-        metrics.SHARED.inc()
-        return _as_asked(kept, request)
+        now = asyncio.get_running_loop().time()
+        if session and await self._viewers.may(session, request.path, now):
+            shared = await self._shared(request, ask)
+            if shared is not None:
+                metrics.SHARED.inc()
+                return _as_asked(shared, request)
+        standing = self._viewers.standing_of(session)
+        answer, is_shared = _without_mark(await ask(True))
+        if session and is_shared:
+            self._viewers.answered(session, request.path, standing, now)
+        return answer
 
-    async def _make(self, key: Hashable, ask: Ask) -> _Shared:
-        loop = asyncio.get_running_loop()
-        self._making[key] = made = loop.create_future()
+    async def _shared(self, request: Request, ask: Ask) -> _Shared | None:
+        """Return what Django said a moment ago, or says now, to all who ask this."""
+        key = (request.path, request.scope.query_string, request.headers.get("accept-encoding"))
+        kept = self._kept.get(key)
+        if kept is not None and asyncio.get_running_loop().time() - kept.made_at <= SHARED_S:
+            return kept
+        if key not in self._making:
+            self._making[key] = asyncio.create_task(self._make(key, ask))
+        # However long it takes: who asks meanwhile waits for the same one.
+        return await asyncio.shield(self._making[key])
+
+    async def _make(self, key: Hashable, ask: Ask) -> _Shared | None:
+        """Return what Django says, unless it is for this one alone."""
         try:
-            began = loop.time()
             answer, is_shared = _without_mark(await ask(False))
-            shared = _Shared(answer, _header(answer, "etag") if is_shared else "", began)
-            if is_shared and answer.status == 200:
-                self._keep(key, shared)
-            return shared
         finally:
-            self._making.pop(key, None)
-            made.set_result(None)
+            del self._making[key]
+        if not is_shared or answer.status != 200 or answer.stream is not None:
+            return None
+        made_at = asyncio.get_running_loop().time()
+        self._keep(key, _Shared(answer, _header(answer, "etag"), made_at))
+        return self._kept[key]
 
     def _keep(self, key: Hashable, shared: _Shared) -> None:
         self._kept.pop(key, None)
