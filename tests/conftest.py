@@ -9,8 +9,8 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from pytest_django import DjangoDbBlocker
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from tests import owner
 
@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("headroom")
 _TOGETHER = ("tests/integration/door/",)
 
 
-class _Scheduling(LoadFileScheduling):
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
     """Hands out tests file by file, and files that share a server together."""
 
     def _split_scope(self, nodeid: str) -> str:
