@@ -4,11 +4,11 @@ import os
 import warnings
 
 from celery import Celery
-from celery.signals import setup_logging, task_prerun
+from celery.signals import setup_logging, task_prerun, worker_process_init
 from django.db import close_old_connections
 from django_structlog.celery.steps import DjangoStructLogInitStep
 
-from config import logs
+from config import garbage, logs
 from config.beating import WorkerBeat
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -23,6 +23,12 @@ setup_logging.connect(logs.configure_celery)
 def let_go_of_dead_connections(**_: object) -> None:
     """Have a task that finds its connection to the database dead begin with a new one."""
     close_old_connections()
+
+
+@worker_process_init.connect
+def have_long_to_live(**_: object) -> None:
+    """Prepare a process of a worker for a fleet that it comes to know."""
+    garbage.look_seldom()
 
 
 app = Celery("headroom", task_cls="config.loops:LoopTask")

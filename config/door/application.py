@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from accounts import senders
+from config import garbage
 from config.door import answers, bodies, metrics
 from config.door.accounting import Bound, Budget, Pace, TooMany
 from config.door.agents import Agents
@@ -116,6 +117,7 @@ class Door:
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start threads and chores. Called by granian, once in each process."""
         self._loop = loop
+        garbage.look_seldom()
         # Threads that are busy give way to the loop sooner than by default, which is 5 ms each.
         sys.setswitchinterval(0.001)
         for lane in self._lanes:
