@@ -68,7 +68,7 @@ def _all_tables(
 ) -> Headroom:
     found = evaluate(fleet, frame, now=NOW, past=past, reservations=reserved)
     for kind in FIELDS:
-        found.table(kind)
+        dict(found.table(kind).columns)
     return found
 
 

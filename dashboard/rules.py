@@ -345,6 +345,7 @@ class Side:
     pages: int
     episodes: list[dict[str, Any]]
     not_recorded: list[str]
+    without_reservations: list[str]
     rows: list[ChartRow]
 
 
@@ -397,6 +398,7 @@ def _side(given: Mapping[str, Any], title: str, at: Axis) -> Side:
         pages=given["pages"],
         episodes=[_episode(each) for each in given["episodes"][:EPISODES_SHOWN]],
         not_recorded=given.get("not_recorded", []),
+        without_reservations=given.get("without_reservations", []),
         rows=_chart_rows(given, restricted, title, at),
     )
 

@@ -1,4 +1,9 @@
-"""Sums, counts and extremes of what belongs together, over whole fleets."""
+"""Sums, counts and extremes of what belongs together, over whole fleets.
+
+Values are arrays whose last axis is that of a table, with any axes before it: one moment of a fleet
+is ``(things,)``, many moments are ``(times, things)``. Groups are rows of another table, and that
+is the last axis of what comes back.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +19,12 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 def sum_by(values: Any, group: Ints, groups: int) -> Floats:
     """Return the sum of each group; members of group -1 are left out."""
-    return _counted(values, group, groups)
+    return _over_groups(np.add, np.asarray(values, dtype=np.float64), group, groups, empty=0.0)
 
 
 def count_by(flags: Bools, group: Ints, groups: int) -> Floats:
     """Return how many of each group have their flag set; group -1 is left out."""
-    return _counted(flags, group, groups)
-
-
-def _counted(values: Any, group: Ints, groups: int) -> Floats:
-    # Row 0 takes those of no group: bincount does not know -1.
-    return np.bincount(group + 1, weights=values, minlength=groups + 1)[1:].astype(np.float64)
+    return sum_by(flags, group, groups)
 
 
 def sum_of_known_by(values: Floats, group: Ints, groups: int) -> Floats:
@@ -35,32 +35,52 @@ def sum_of_known_by(values: Floats, group: Ints, groups: int) -> Floats:
 
 def least_by(values: Floats, group: Ints, groups: int) -> Floats:
     """Return the least known value of each group, NaN where none is known; -1 is left out."""
-    out = np.full(groups, np.nan)
-    if not len(values):
-        return out
-    if (group[1:] < group[:-1]).any():
-        order = np.argsort(group, kind="stable")
-        values, group = values[order], group[order]
-    firsts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    least = np.fmin.reduceat(values, firsts)
-    inside = group[firsts] >= 0
-    out[group[firsts][inside]] = least[inside]
-    return out
+    return _over_groups(np.fmin, values, group, groups, empty=np.nan)
 
 
 def most_by(values: Floats, group: Ints, groups: int) -> Floats:
     """Return the greatest known value of each group, NaN where none is known; -1 is left out."""
-    return -least_by(-values, group, groups)
+    return _over_groups(np.fmax, values, group, groups, empty=np.nan)
 
 
-def at(values: Floats, rows: Ints) -> Floats:
-    """Return ``values[rows]``, NaN where the row is -1."""
-    return np.append(values, np.nan)[rows]
+def row_of_most_by(values: Floats, group: Ints, groups: int) -> Ints:
+    """Return the row of each group's greatest known value, of several the last; -1: none."""
+    is_most = values == at(most_by(values, group, groups), group)
+    rows = np.where(is_most, np.arange(len(group)), np.nan)
+    row: Ints = np.nan_to_num(most_by(rows, group, groups), nan=-1.0).astype(np.int64)
+    return row
+
+
+def _over_groups(
+    join: np.ufunc, values: NDArray[Any], group: Ints, groups: int, *, empty: float
+) -> Floats:
+    """Join the values of each group; ``empty`` where a group has no member."""
+    out = np.full((*values.shape[:-1], groups), empty)
+    if not len(group):
+        return out
+    if (group[1:] < group[:-1]).any():
+        order = np.argsort(group, kind="stable")
+        values, group = values[..., order], group[order]
+    firsts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    joined = join.reduceat(values, firsts, axis=-1)
+    inside = group[firsts] >= 0
+    if inside.all():
+        out[..., group[firsts]] = joined
+    else:
+        out[..., group[firsts][inside]] = joined[..., inside]
+    return out
+
+
+def at(values: NDArray[Any], rows: Ints, empty: float = np.nan) -> NDArray[Any]:
+    """Return ``values`` of ``rows``, and ``empty`` where the row is -1."""
+    beyond = np.full((*values.shape[:-1], 1), empty, dtype=values.dtype)
+    return np.concatenate([values, beyond], axis=-1)[..., rows]
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:
     """Return part / whole; NaN where there is no whole."""
-    out: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    shape = np.broadcast_shapes(np.shape(part), np.shape(whole))
+    out: Floats = np.divide(part, whole, out=np.full(shape, np.nan), where=whole > 0)
     return out
 
 

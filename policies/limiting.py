@@ -1,13 +1,21 @@
-"""What restrictions take of power and of links. Pure."""
+"""What restrictions take of power and of links, now or over time. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
 from fleet.tables import FleetArrays
+from policies.headroom.columns import Floats
 from policies.headroom.inputs import Limits
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce
+from policies.restrictions.strictest import InForce, Standing
+
+#: The kinds that headroom depends on.
+LIMITING = (RestrictionKind.POWER_CAP_W, RestrictionKind.LINK_SHARE)
 
 
 def limits_in(in_force: InForce, fleet: FleetArrays) -> Limits:
@@ -18,3 +26,35 @@ def limits_in(in_force: InForce, fleet: FleetArrays) -> Limits:
         if row is not None and each.value is not None:
             share[row] = min(share[row], each.value)
     return Limits(in_force.power_cap_w_by_gpu(fleet), share)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A restriction while it was in force with one value: from ``since`` to before ``until``.
+
+    Unix s.
+    """
+
+    standing: Standing
+    since: float
+    until: float
+
+
+def limits_over(terms: Sequence[Term], fleet: FleetArrays, times: Floats) -> Limits:
+    """Return :func:`limits_in` for each of ``times`` (Unix s, rising), as (times, things)."""
+    here = [each for each in terms if each.since <= times[-1] and each.until > times[0]]
+    if not here:
+        return Limits.none(fleet)
+    changes = np.unique([edge for each in here for edge in (each.since, each.until)])
+    places, which = np.unique(np.searchsorted(changes, times, side="right"), return_inverse=True)
+    firsts = [float(times[np.flatnonzero(which == row)[0]]) for row in range(len(places))]
+    found = [limits_in(_in_force(here, at), fleet) for at in firsts]
+    return Limits(
+        np.stack([each.gpu_cap_w for each in found])[which],
+        np.stack([each.link_share for each in found])[which],
+    )
+
+
+def _in_force(terms: Sequence[Term], at: float) -> InForce:
+    standing = tuple(each.standing for each in terms if each.since <= at < each.until)
+    return InForce(datetime.fromtimestamp(at, UTC), standing)

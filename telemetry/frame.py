@@ -190,13 +190,18 @@ class FrameWriter:
         # As bytes: field by field takes ten times as long.
         whole = np.dtype((np.void, records.dtype.itemsize))
         records.view(whole)[ids] = fresh.view(whole)
-        changed = self._changed.get(kind)
-        self._changed[kind] = ids if changed is None else np.concatenate([changed, ids])
+        self._note_changed(kind, ids)
 
     def _grow(self, kind: str, size: int) -> None:
         records = self._arrays[kind]
         if size > len(records):
             self._arrays[kind] = np.concatenate([records, never_seen(kind, size - len(records))])
+            # All that is new is written: Redis fills gaps with zeros, and a zero is a reading.
+            self._note_changed(kind, np.arange(len(records), size))
+
+    def _note_changed(self, kind: str, ids: Array) -> None:
+        changed = self._changed.get(kind)
+        self._changed[kind] = ids if changed is None else np.concatenate([changed, ids])
 
     def flush(self) -> None:
         """Write what changed since the last flush."""

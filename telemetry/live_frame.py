@@ -1,20 +1,28 @@
-"""What is known of a fleet right now: the latest reading of every thing, as arrays by kind.
+"""What is known of a fleet: the latest reading of every thing, as arrays by kind.
 
-``telemetry.frame`` keeps them in Redis; nothing here needs it.
+``LiveFrame`` has that of now, ``RecordedFrame`` that of many moments at once. ``telemetry.frame``
+keeps the first in Redis, ``telemetry.timeline.frames`` makes the second of samples; nothing here
+needs either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet.groups import at
+from fleet.tables import FleetArrays
 from telemetry import samples
 from telemetry.samples import Table
 
 Array: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
 
 KINDS: dict[str, Table] = {
     "gpu": samples.GPU,
@@ -46,10 +54,10 @@ DTYPES = {kind: _dtype(table) for kind, table in KINDS.items()}
 AHEAD_S = 60.0
 
 
-def is_fresh(ts: Any, now: float, stale_after_s: float) -> Any:
+def is_fresh(ts: Any, now: Any, stale_after_s: float) -> Any:
     """Say of each reading whether it is young enough, and not of a time that is still to come.
 
-    ``ts``: Unix s, a number or an array.
+    ``ts`` and ``now``: Unix s, numbers or arrays that broadcast.
     """
     age_s = now - ts
     return (age_s <= stale_after_s) & (age_s >= -AHEAD_S)
@@ -66,6 +74,17 @@ def _blank(records: Array, where: Any) -> None:
     for name in records.dtype.names or ():
         if name not in ("ts", "received_at") and records.dtype[name].kind == "f":
             records[name][where] = np.nan
+
+
+class Frame(Protocol):
+    """The latest readings at one moment, or at each of many."""
+
+    def fields(self, kind: str, ids: Ints, *names: str) -> Mapping[str, Array]:
+        """Return fields of the things of ``kind`` that ``ids`` name: (things,) or (times, things).
+
+        ``ts`` is 0 and values are NaN (codes: 0) where nothing was heard.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,3 +130,56 @@ class LiveFrame:
             rows = self.rows(kind, ids)
             return {name: rows[name] for name in names}
         return {name: records[name][ids] for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedFrame:
+    """The latest readings at each of many moments: live frames, one on top of the other.
+
+    ``ids`` are those of each kind, ``arrays`` its fields as (times, things) in the same order. To
+    ask for a field that was not read raises KeyError.
+    """
+
+    ids: Mapping[str, Ints]
+    arrays: Mapping[str, Mapping[str, Array]]
+
+    def fields(self, kind: str, ids: Ints, *names: str) -> Mapping[str, Array]:
+        there, known = self.ids[kind], self.arrays[kind]
+        if ids is there:
+            return {name: known[name] for name in names}
+        row_by_id = {key: row for row, key in enumerate(there.tolist())}
+        rows = np.array([row_by_id.get(key, -1) for key in ids.tolist()], dtype=np.int64)
+        unheard = never_seen(kind, 1)
+        return {name: at(known[name], rows, unheard[name][0]) for name in names}
+
+
+class AskedFrame:
+    """A frame of things that were never heard, which notes the fields that it is asked for."""
+
+    def __init__(self) -> None:
+        #: by kind
+        self.asked: dict[str, set[str]] = {}
+
+    def fields(self, kind: str, ids: Ints, *names: str) -> Mapping[str, Array]:
+        self.asked.setdefault(kind, set()).update(names)
+        unheard = never_seen(kind, len(ids))
+        return {name: unheard[name] for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """A fleet as it is read at one moment, ``now`` (Unix s), or at many: ``now`` is (times, 1)."""
+
+    fleet: FleetArrays
+    frame: Frame
+    now: float | Floats
+    stale_after_s: float
+
+    def is_fresh(self, ts: Array) -> Bools:
+        """Say which readings count as of now."""
+        fresh: Bools = is_fresh(ts, self.now, self.stale_after_s)
+        return fresh
+
+    def age_s(self, ts: Array) -> Floats:
+        """Return the age of readings, NaN where there is none."""
+        return np.where(ts > 0, self.now - ts, np.nan)

@@ -1,20 +1,24 @@
-"""What every rack, site and power domain carries now: pure functions of inventory, frame and clock.
+"""What every rack, site and power domain carries: pure functions of inventory, frame and clock.
 
 Loads are *committed*: measured where a reading is fresh, rated where it is stale or was never
 there, and no less than what was read last. Stale never means free.
+
+Arrays are ``(things,)`` at one moment and ``(times, things)`` at many. What few ask for is summed
+up when it is first asked for, and only then are its fields asked of the frame.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.groups import most_by, ratio, sum_by, sum_of_known_by
+from fleet.groups import count_by, most_by, ratio, row_of_most_by, sum_by, sum_of_known_by
 from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
-from telemetry.live_frame import LiveFrame, is_fresh
+from telemetry.live_frame import Array, Frame, Readings
 from telemetry.throttle import THROTTLE_BITS
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -33,9 +37,6 @@ UNRATED_HOST_W = 1_000.0
 #: A power domain that reads less than this share of what hangs on it is dead, or its meter wrong.
 _IDLE_SHARE = 0.05
 
-_GPU_FIELDS = (
-    "ts", "power_w", "power_limit_w", "temp_c", "temp_mem_c", "temp_limit_c", "sm_mhz", "throttle",
-)  # fmt: skip
 _POWER_METER = METER_KINDS.index("power")
 _ON_DOMAIN = METER_TARGETS.index("power_domain")
 _ON_RACK = METER_TARGETS.index("rack")
@@ -58,74 +59,271 @@ class HostCurves:
 class GpuSummary:
     """Aligned with the inventory's GPUs.
 
-    ``rated_w`` is never NaN. ``read`` says whose power is read fresh, ``age_s`` is NaN for GPUs
-    that were never heard. Temperatures are those read last, however long ago.
+    ``rated_w`` is never NaN, and of one moment. ``ts`` is when each was heard last (Unix s; 0:
+    never), ``read`` says whose power is read fresh. Temperatures are those read last, however long
+    ago.
     """
 
+    readings: Readings
     load_w: Floats
     rated_w: Floats
+    ts: Floats
     read: Bools
     fresh: Bools
-    age_s: Floats
-    temp_c: Floats
-    temp_mem_c: Floats
-    slowdown_c: Floats
-    throttling: Bools
+
+    @cached_property
+    def age_s(self) -> Floats:
+        """NaN for GPUs that were never heard."""
+        return self.readings.age_s(self.ts)
+
+    @cached_property
+    def temp_c(self) -> Array:
+        return self._field("temp_c")
+
+    @cached_property
+    def temp_mem_c(self) -> Array:
+        return self._field("temp_mem_c")
+
+    @cached_property
+    def slowdown_c(self) -> Floats:
+        """The temperature at which clocks are cut: as the GPU says, else as its model is rated."""
+        limit_c = self._field("temp_limit_c")
+        return np.where(np.isnan(limit_c), self.readings.fleet.gpus.slowdown_c, limit_c)
+
+    @cached_property
+    def throttling(self) -> Bools:
+        throttling: Bools = self.fresh & ((self._field("throttle") & THROTTLE_BITS) != 0)
+        return throttling
+
+    @cached_property
+    def limit_w(self) -> Floats:
+        """The limit that each is under, its rating where it does not say."""
+        limit_w = self._field("power_limit_w")
+        return np.where(np.isnan(limit_w), self.rated_w, limit_w)
+
+    @cached_property
+    def clock_ratio(self) -> Floats:
+        """Clock as a share of the highest; NaN where it is not fresh."""
+        share = ratio(self._field("sm_mhz"), self.readings.fleet.gpus.sm_max_mhz)
+        return np.where(self.fresh, share, np.nan)
+
+    def _field(self, name: str) -> Array:
+        return self.readings.frame.fields("gpu", self.readings.fleet.gpus.ids, name)[name]
 
 
 @dataclass(frozen=True, eq=False)
 class NodeSummary:
-    """Aligned with the inventory's nodes. NaN: nothing known."""
+    """Aligned with the inventory's nodes. NaN: nothing known.
 
+    ``ts`` is when anything of it was heard last, Unix s; 0: never.
+    """
+
+    each: GpuSummary
     load_w: Floats
     measured_w: Floats
-    enforced_w: Floats
-    hottest_c: Floats
-    heat_margin_c: Floats
-    clock_ratio: Floats
-    throttling: Ints
-    gpus: Ints
-    age_s: Floats
+    ts: Floats
     stale: Bools
-    seen: Bools
+
+    @property
+    def seen(self) -> Bools:
+        """Which were ever heard."""
+        return self.ts > 0
+
+    @property
+    def lost(self) -> Bools:
+        """Which fell silent. Nodes that were never heard are not there yet, as far as one knows."""
+        return self.stale & self.seen
+
+    @cached_property
+    def age_s(self) -> Floats:
+        return self.each.readings.age_s(self.ts)
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """How many GPUs each has."""
+        return self._counted(np.ones(len(self._fleet.gpus), dtype=bool))
+
+    @cached_property
+    def throttling(self) -> Ints:
+        return self._counted(self.each.throttling)
+
+    @cached_property
+    def enforced_w(self) -> Floats:
+        """What each may draw at most, by the limits that its GPUs are under."""
+        fleet = self._fleet
+        return sum_by(self.each.limit_w, fleet.gpus.node, len(fleet.nodes)) + host_rated_w(fleet)
+
+    @cached_property
+    def hottest_c(self) -> Floats:
+        return self._most(np.where(self.each.fresh, self.each.temp_c, np.nan))
+
+    @cached_property
+    def heat_margin_c(self) -> Floats:
+        gpus = self.each
+        return -self._most(np.where(gpus.fresh, gpus.temp_c - gpus.slowdown_c, np.nan))
+
+    @cached_property
+    def clock_ratio(self) -> Floats:
+        share, node, count = self.each.clock_ratio, self._fleet.gpus.node, len(self._fleet.nodes)
+        known = count_by(~np.isnan(share), node, count)
+        return ratio(sum_by(np.nan_to_num(share), node, count), known)
+
+    @property
+    def _fleet(self) -> FleetArrays:
+        return self.each.readings.fleet
+
+    def _counted(self, flags: Bools) -> Ints:
+        return count_by(flags, self._fleet.gpus.node, len(self._fleet.nodes)).astype(np.int64)
+
+    def _most(self, values: Floats) -> Floats:
+        return most_by(values, self._fleet.gpus.node, len(self._fleet.nodes))
 
 
 @dataclass(frozen=True, eq=False)
 class RackSummary:
     """Aligned with the inventory's racks. Margins are shares of the budget left, 1 to below 0."""
 
+    each: NodeSummary
     load_w: Floats
     measured_w: Floats
-    enforced_w: Floats
-    budget_w: Floats
-    power_margin: Floats
-    hottest_c: Floats
-    heat_margin_c: Floats
-    heat_margin: Floats
-    clock_ratio: Floats
-    throttling: Ints
-    gpus: Ints
-    link_use: Floats
-    age_s: Floats
     stale: Bools
     seen: Bools
-    tightest: Floats
-    tightest_dimension: Ints
+
+    @property
+    def budget_w(self) -> Floats:
+        return self._fleet.racks.budget_w
+
+    @property
+    def power_margin(self) -> Floats:
+        return 1.0 - ratio(self.load_w, self.budget_w)
+
+    @cached_property
+    def age_s(self) -> Floats:
+        return self._most(self.each.age_s)
+
+    @cached_property
+    def enforced_w(self) -> Floats:
+        return self._sum(self.each.enforced_w)
+
+    @cached_property
+    def gpus(self) -> Ints:
+        return self._sum(self.each.gpus).astype(np.int64)
+
+    @cached_property
+    def throttling(self) -> Ints:
+        return self._sum(self.each.throttling).astype(np.int64)
+
+    @cached_property
+    def hottest_c(self) -> Floats:
+        return self._most(self.each.hottest_c)
+
+    @cached_property
+    def heat_margin_c(self) -> Floats:
+        return -self._most(-self.each.heat_margin_c)
+
+    @property
+    def heat_margin(self) -> Floats:
+        return np.clip(self.heat_margin_c / FULL_HEAT_MARGIN_C, -1.0, 1.0)
+
+    @cached_property
+    def clock_ratio(self) -> Floats:
+        share, gpus = self.each.clock_ratio, self.each.gpus
+        clocked = self._sum(np.where(np.isnan(share), 0, gpus))
+        return ratio(self._sum(np.nan_to_num(share) * gpus), clocked)
+
+    @cached_property
+    def link_use(self) -> Floats:
+        """The busiest direction of the busiest link that starts there, as a share of capacity."""
+        readings, links = self.each.each.readings, self._fleet.links
+        names = ("ts", "tx_bytes_per_s", "rx_bytes_per_s")
+        record = readings.frame.fields("link", links.ids, *names)
+        busiest = np.fmax(record["tx_bytes_per_s"], record["rx_bytes_per_s"]) * 8.0
+        use = ratio(busiest, links.capacity_bits_per_s)
+        fresh = readings.is_fresh(record["ts"])
+        return most_by(np.where(fresh, use, np.nan), links.rack, len(self._fleet.racks))
+
+    @property
+    def tightest(self) -> Floats:
+        """The least known of the margins, NaN where none is."""
+        least = self._margins.min(axis=0)
+        return np.where(np.isinf(least), np.nan, least)
+
+    @property
+    def tightest_dimension(self) -> Ints:
+        """Which margin that is."""
+        place: Ints = self._margins.argmin(axis=0)
+        return place
+
+    @cached_property
+    def _margins(self) -> Floats:
+        margins = np.stack([self.power_margin, self.heat_margin, 1.0 - self.link_use])
+        return np.where(np.isnan(margins), np.inf, margins)
+
+    @property
+    def _fleet(self) -> FleetArrays:
+        return self.each.each.readings.fleet
+
+    def _sum(self, values: Array) -> Floats:
+        return sum_by(values, self._fleet.nodes.rack, len(self._fleet.racks))
+
+    def _most(self, values: Floats) -> Floats:
+        return most_by(values, self._fleet.nodes.rack, len(self._fleet.racks))
 
 
 @dataclass(frozen=True, eq=False)
 class SiteSummary:
-    """Aligned with the inventory's sites. ``hottest_rack`` is a rack's row, -1 where unknown."""
+    """Aligned with the inventory's sites."""
 
+    each: RackSummary
     load_w: Floats
-    measured_w: Floats
-    enforced_w: Floats
-    budget_w: Floats
-    hottest_rack: Ints
-    throttling: Ints
-    throttling_racks: Ints
-    stale_nodes: Ints
-    racks: Ints
+
+    @cached_property
+    def measured_w(self) -> Floats:
+        return sum_of_known_by(self.each.measured_w, self._fleet.racks.site, len(self._fleet.sites))
+
+    @property
+    def enforced_w(self) -> Floats:
+        return self._sum(self.each.enforced_w)
+
+    @cached_property
+    def budget_w(self) -> Floats:
+        """As the inventory states, else what the roots of the power tree carry, else the racks."""
+        sites, domains = self._fleet.sites, self._fleet.domains
+        is_root = domains.parent < 0
+        usable_w = (domains.capacity_w * domains.derating)[is_root]
+        roots_w = sum_by(usable_w, domains.site[is_root], len(sites))
+        by_tree_w = np.where(roots_w > 0, roots_w, self._sum(self.each.budget_w))
+        return np.where(np.isnan(sites.budget_w), by_tree_w, sites.budget_w)
+
+    @property
+    def hottest_rack(self) -> Ints:
+        """A rack's row, -1 where unknown."""
+        return row_of_most_by(self.each.hottest_c, self._fleet.racks.site, len(self._fleet.sites))
+
+    @property
+    def throttling(self) -> Ints:
+        return self._sum(self.each.throttling).astype(np.int64)
+
+    @property
+    def throttling_racks(self) -> Ints:
+        return self._sum(self.each.throttling > 0).astype(np.int64)
+
+    @property
+    def stale_nodes(self) -> Ints:
+        """How many nodes fell silent."""
+        lost = count_by(self.each.each.lost, self._fleet.nodes.rack, len(self._fleet.racks))
+        return self._sum(lost).astype(np.int64)
+
+    @property
+    def racks(self) -> Ints:
+        return self._sum(np.ones(len(self._fleet.racks))).astype(np.int64)
+
+    @property
+    def _fleet(self) -> FleetArrays:
+        return self.each.each.each.readings.fleet
+
+    def _sum(self, values: Array) -> Floats:
+        return sum_by(values, self._fleet.racks.site, len(self._fleet.sites))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +339,15 @@ class DomainSummary:
     metered_w: Floats
     idle: Bools
     usable_w: Floats
-    headroom_w: Floats
+
+    @property
+    def headroom_w(self) -> Floats:
+        return self.usable_w - self.load_w
 
 
 @dataclass(frozen=True, eq=False)
 class FleetSummary:
-    """The whole fleet at one moment."""
+    """The whole fleet at one moment, or at many."""
 
     gpus: GpuSummary
     nodes: NodeSummary
@@ -157,139 +358,103 @@ class FleetSummary:
 
 def summarize(
     fleet: FleetArrays,
-    frame: LiveFrame,
+    frame: Frame,
     *,
-    now: float,
+    now: float | Floats,
     stale_after_s: float,
     hosts: HostCurves | None = None,
 ) -> FleetSummary:
-    """Return what the fleet carries at ``now`` (Unix seconds)."""
-    gpu = frame.fields("gpu", fleet.gpus.ids, *_GPU_FIELDS)
-    gpus = _gpus(fleet, gpu, now, stale_after_s)
-    nodes = _nodes(fleet, frame, gpu, gpus, hosts, now, stale_after_s)
-    racks = _racks(fleet, frame, nodes, now, stale_after_s)
-    return FleetSummary(
-        gpus=gpus,
-        nodes=nodes,
-        racks=racks,
-        sites=_sites(fleet, nodes, racks),
-        domains=_domains(fleet, frame, racks, now, stale_after_s),
-    )
+    """Return what the fleet carries at ``now`` (Unix seconds), or at each of many: (times, 1)."""
+    readings = Readings(fleet, frame, now, stale_after_s)
+    gpus = _gpus(readings)
+    nodes = _nodes(gpus, hosts)
+    racks = _racks(nodes)
+    site_w = sum_by(racks.load_w, fleet.racks.site, len(fleet.sites))
+    return FleetSummary(gpus, nodes, racks, SiteSummary(racks, site_w), _domains(racks))
 
 
 def with_loads(
     summary: FleetSummary, *, nodes_w: Floats, racks_w: Floats, domains_w: Floats, sites_w: Floats
 ) -> FleetSummary:
     """Return ``summary`` with other loads, W, and with the margins that these leave."""
-    racks, domains = summary.racks, summary.domains
-    power_margin = _margin(racks_w, racks.budget_w)
-    tightest, dimension = _tightest(power_margin, racks.heat_margin, racks.link_use)
     return replace(
         summary,
         nodes=replace(summary.nodes, load_w=nodes_w),
-        racks=replace(
-            racks,
-            load_w=racks_w,
-            power_margin=power_margin,
-            tightest=tightest,
-            tightest_dimension=dimension,
-        ),
-        domains=replace(domains, load_w=domains_w, headroom_w=domains.usable_w - domains_w),
+        racks=replace(summary.racks, load_w=racks_w),
+        domains=replace(summary.domains, load_w=domains_w),
         sites=replace(summary.sites, load_w=sites_w),
     )
 
 
-def _tightest(power_margin: Floats, heat_margin: Floats, link_use: Floats) -> tuple[Floats, Ints]:
-    """Return the least known of the margins of each rack, NaN where none is, and which it is."""
-    margins = np.stack([power_margin, heat_margin, 1.0 - link_use])
-    known = np.where(np.isnan(margins), np.inf, margins)
-    tightest = known.min(axis=0)
-    return np.where(np.isinf(tightest), np.nan, tightest), known.argmin(axis=0)
+def _gpus(readings: Readings) -> GpuSummary:
+    table = readings.fleet.gpus
+    record = readings.frame.fields("gpu", table.ids, "ts", "power_w")
+    power_w, fresh = record["power_w"], readings.is_fresh(record["ts"])
+    rated_w = np.where(np.isnan(table.rated_w), UNRATED_GPU_W, table.rated_w)
+    read = fresh & ~np.isnan(power_w)
+    # One that was over its rating when it fell silent is not taken to have come down.
+    load_w = np.where(read, power_w, np.fmax(rated_w, power_w))
+    return GpuSummary(readings, load_w, rated_w, record["ts"], read, fresh)
 
 
-def _gpus(fleet: FleetArrays, gpu: dict[str, Any], now: float, stale_after_s: float) -> GpuSummary:
-    fresh = _fresh(gpu["ts"], now, stale_after_s)
-    rated_w = np.where(np.isnan(fleet.gpus.rated_w), UNRATED_GPU_W, fleet.gpus.rated_w)
-    read = fresh & ~np.isnan(gpu["power_w"])
-    return GpuSummary(
-        # One that was over its rating when it fell silent is not taken to have come down.
-        load_w=np.where(read, gpu["power_w"], np.fmax(rated_w, gpu["power_w"])),
-        rated_w=rated_w,
-        read=read,
-        fresh=fresh,
-        age_s=np.where(gpu["ts"] > 0, now - gpu["ts"], np.nan),
-        temp_c=gpu["temp_c"],
-        temp_mem_c=gpu["temp_mem_c"],
-        slowdown_c=_slowdown_c(fleet, gpu),
-        throttling=fresh & ((gpu["throttle"] & THROTTLE_BITS) != 0),
-    )
+def _nodes(gpus: GpuSummary, hosts: HostCurves | None) -> NodeSummary:
+    readings = gpus.readings
+    fleet = readings.fleet
+    node, count = fleet.gpus.node, len(fleet.nodes)
+    host = _host(readings)
+    gpus_w = sum_by(gpus.load_w, node, count)
+    host_w = _host_load(fleet, host, gpus_w, sum_by(gpus.rated_w, node, count), hosts)
 
-
-def _nodes(
-    fleet: FleetArrays,
-    frame: LiveFrame,
-    gpu: dict[str, Any],
-    each: GpuSummary,
-    hosts: HostCurves | None,
-    now: float,
-    stale_after_s: float,
-) -> NodeSummary:
-    count = len(fleet.nodes)
-    node = fleet.gpus.node
-    host = frame.fields("host", fleet.nodes.ids, "ts", "power_w", "cpu_power_w")
-    host_fresh = _fresh(host["ts"], now, stale_after_s)
-    gpu_fresh, gpu_read, rated_w = each.fresh, each.read, each.rated_w
-    limit_w = np.where(np.isnan(gpu["power_limit_w"]), rated_w, gpu["power_limit_w"])
-    host_rated_w = _host_rated(fleet)
-    gpus_w = sum_by(each.load_w, node, count)
-    host_w = _host_load(fleet, host, host_fresh, gpus_w, sum_by(rated_w, node, count), hosts)
-
-    meter = _metered(fleet, frame, _ON_NODE, count, now, stale_after_s)
+    meter = _metered(readings, _ON_NODE, count)
     meter_w, metered = meter.now_w, ~np.isnan(meter.now_w)
     load_w = np.where(metered, meter_w, np.fmax(gpus_w + host_w, meter.last_w))
-    measured_w = np.where(metered, meter_w, _measured(gpu, gpu_read, host, host_fresh, node))
+    measured_w = np.where(metered, meter_w, _measured(gpus, host))
 
-    gpus = _count(np.ones(len(node), dtype=bool), node, count)
-    fresh_gpus = _count(gpu_fresh, node, count)
-    heard_gpus = _count(gpu["ts"] > 0, node, count)
-    heard = np.maximum(_most(gpu["ts"], node, count, 0.0), host["ts"])
-    heard = np.maximum(heard, _meter_ts(fleet, frame, count))
+    has_gpus = fleet.gpu_bounds[1:] > fleet.gpu_bounds[:-1]
+    silent_gpus, heard_gpus = (count_by(each, node, count) for each in (~gpus.fresh, gpus.ts > 0))
     # A node is known when all its GPUs are; where none ever spoke, a meter or its host will do.
-    all_gpus_fresh = (gpus > 0) & (fresh_gpus == gpus)
-    stale = ~(all_gpus_fresh | ((heard_gpus == 0) & (metered | ((gpus == 0) & host_fresh))))
-    margin_c = np.where(gpu_fresh, each.slowdown_c - gpu["temp_c"], np.nan)
+    speaks_else = (heard_gpus == 0) & (metered | (~has_gpus & host.fresh))
     return NodeSummary(
+        each=gpus,
         load_w=load_w,
         measured_w=measured_w,
-        enforced_w=sum_by(limit_w, node, count) + host_rated_w,
-        hottest_c=_most(np.where(gpu_fresh, gpu["temp_c"], np.nan), node, count),
-        heat_margin_c=-_most(-margin_c, node, count),
-        clock_ratio=_mean(
-            np.where(gpu_fresh, ratio(gpu["sm_mhz"], fleet.gpus.sm_max_mhz), np.nan), node, count
-        ),
-        throttling=_count(each.throttling, node, count),
-        gpus=gpus,
-        age_s=np.where(heard > 0, now - heard, np.nan),
-        stale=stale,
-        seen=heard > 0,
+        ts=np.fmax(np.fmax(most_by(gpus.ts, node, count), host.ts), _meter_ts(readings)),
+        stale=~((has_gpus & (silent_gpus == 0)) | speaks_else),
     )
 
 
-def _measured(
-    gpu: dict[str, Any], gpu_read: Bools, host: dict[str, Any], host_fresh: Bools, node: Ints
-) -> Floats:
+@dataclass(frozen=True, eq=False)
+class _Host:
+    """What nodes read of themselves. ``read`` says whose power is read fresh."""
+
+    ts: Floats
+    fresh: Bools
+    power_w: Array
+    cpu_power_w: Array
+
+    @property
+    def read(self) -> Bools:
+        return self.fresh & ~np.isnan(self.power_w)
+
+
+def _host(readings: Readings) -> _Host:
+    names = ("ts", "power_w", "cpu_power_w")
+    record = readings.frame.fields("host", readings.fleet.nodes.ids, *names)
+    fresh = readings.is_fresh(record["ts"])
+    return _Host(record["ts"], fresh, record["power_w"], record["cpu_power_w"])
+
+
+def _measured(gpus: GpuSummary, host: _Host) -> Floats:
     """The sum of what a node's GPUs and its host read now; NaN where none of them reads."""
-    count = len(host_fresh)
-    host_read = host_fresh & ~np.isnan(host["power_w"])
-    gpus_w = sum_by(np.where(gpu_read, gpu["power_w"], 0.0), node, count)
-    any_read = host_read | (_count(gpu_read, node, count) > 0)
-    return np.where(any_read, gpus_w + np.where(host_read, host["power_w"], 0.0), np.nan)
+    node, count = gpus.readings.fleet.gpus.node, len(gpus.readings.fleet.nodes)
+    gpus_w = sum_of_known_by(np.where(gpus.read, gpus.load_w, np.nan), node, count)
+    host_w = np.where(host.read, host.power_w, 0.0)
+    return np.where(host.read, np.nan_to_num(gpus_w) + host_w, gpus_w)
 
 
 def _host_load(
     fleet: FleetArrays,
-    host: Any,
-    fresh: Bools,
+    host: _Host,
     gpus_w: Floats,
     gpus_rated_w: Floats,
     curves: HostCurves | None,
@@ -298,119 +463,56 @@ def _host_load(
 
     What was read last holds as the least once it is stale.
     """
-    rated_w = _host_rated(fleet)
+    rated_w = host_rated_w(fleet)
     idle_w = np.nan_to_num(fleet.nodes.host_idle_w)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(gpus_rated_w > 0, np.clip(gpus_w / gpus_rated_w, 0.0, 1.0), 1.0)
+    share = np.nan_to_num(np.clip(ratio(gpus_w, gpus_rated_w), 0.0, 1.0), nan=1.0)
     assumed_w = idle_w + share * (rated_w - idle_w)
     if curves is not None:
         fitted_w = curves.idle_w + curves.share * gpus_w
         assumed_w = np.where(np.isnan(fitted_w), assumed_w, fitted_w)
     # The CPUs are a part of it: a reading of theirs can only raise what is assumed.
-    assumed_w = np.fmax(assumed_w, host["cpu_power_w"])
-    read = fresh & ~np.isnan(host["power_w"])
-    load_w: Floats = np.where(read, host["power_w"], np.fmax(assumed_w, host["power_w"]))
+    assumed_w = np.fmax(assumed_w, host.cpu_power_w)
+    load_w: Floats = np.where(host.read, host.power_w, np.fmax(assumed_w, host.power_w))
     return load_w
 
 
-def _host_rated(fleet: FleetArrays) -> Floats:
-    """What a node may draw besides its GPUs; a node of no known model is not taken to draw none."""
+def host_rated_w(fleet: FleetArrays) -> Floats:
+    """Return what each node may draw besides its GPUs; no known model is not taken to draw none."""
     rated_w = fleet.nodes.host_rated_w
     return np.where(np.isnan(rated_w), UNRATED_HOST_W, rated_w)
 
 
-def _slowdown_c(fleet: FleetArrays, gpu: Any) -> Floats:
-    """The temperature at which clocks are cut: as the GPU says, else as its model is rated."""
-    return np.where(np.isnan(gpu["temp_limit_c"]), fleet.gpus.slowdown_c, gpu["temp_limit_c"])
-
-
-def _racks(
-    fleet: FleetArrays, frame: LiveFrame, nodes: NodeSummary, now: float, stale_after_s: float
-) -> RackSummary:
-    count, rack = len(fleet.racks), fleet.nodes.rack
-    meter = _metered(fleet, frame, _ON_RACK, count, now, stale_after_s)
+def _racks(nodes: NodeSummary) -> RackSummary:
+    readings = nodes.each.readings
+    count, rack = len(readings.fleet.racks), readings.fleet.nodes.rack
+    meter = _metered(readings, _ON_RACK, count)
     meter_w = meter.now_w
-    nodes_w = sum_by(nodes.load_w, rack, count)
-    stale = _count(nodes.stale, rack, count) > 0
+    stale = count_by(nodes.stale, rack, count) > 0
     # A fresh rack meter is the truth of what is drawn, yet a silent node may start to draw again
     # at any moment: the larger of the two stands.
-    load_w = np.where(np.isnan(meter_w) | stale, np.fmax(nodes_w, meter.last_w), meter_w)
+    least_w = np.fmax(sum_by(nodes.load_w, rack, count), meter.last_w)
     nodes_measured_w = sum_of_known_by(nodes.measured_w, rack, count)
-    budget_w = fleet.racks.budget_w
-    heat_margin_c = -_most(-nodes.heat_margin_c, rack, count)
-    heat_margin = np.clip(heat_margin_c / FULL_HEAT_MARGIN_C, -1.0, 1.0)
-    power_margin = _margin(load_w, budget_w)
-    link_use = _link_use(fleet, frame, count, now, stale_after_s)
-    tightest, dimension = _tightest(power_margin, heat_margin, link_use)
-    weights = np.nan_to_num(nodes.clock_ratio) * nodes.gpus
-    clocked = np.where(np.isnan(nodes.clock_ratio), 0, nodes.gpus)
-    seen = (_count(nodes.seen, rack, count) > 0) | ~np.isnan(meter_w)
     return RackSummary(
-        load_w=load_w,
+        each=nodes,
+        load_w=np.where(np.isnan(meter_w) | stale, least_w, meter_w),
         measured_w=np.where(np.isnan(meter_w), nodes_measured_w, meter_w),
-        enforced_w=sum_by(nodes.enforced_w, rack, count),
-        budget_w=budget_w,
-        power_margin=power_margin,
-        hottest_c=_most(nodes.hottest_c, rack, count),
-        heat_margin_c=heat_margin_c,
-        heat_margin=heat_margin,
-        clock_ratio=ratio(sum_by(weights, rack, count), sum_by(clocked, rack, count)),
-        throttling=sum_by(nodes.throttling, rack, count).astype(np.int64),
-        gpus=sum_by(nodes.gpus, rack, count).astype(np.int64),
-        link_use=link_use,
-        age_s=_most(nodes.age_s, rack, count),
         stale=stale,
-        seen=seen,
-        tightest=tightest,
-        tightest_dimension=dimension,
+        seen=(count_by(nodes.seen, rack, count) > 0) | ~np.isnan(meter_w),
     )
 
 
-def _link_use(
-    fleet: FleetArrays, frame: LiveFrame, racks: int, now: float, stale_after_s: float
-) -> Floats:
-    """The busiest direction of the busiest link that starts in each rack, as share of capacity."""
-    links = fleet.links
-    record = frame.fields("link", links.ids, "ts", "tx_bytes_per_s", "rx_bytes_per_s")
-    fresh = _fresh(record["ts"], now, stale_after_s)
-    busiest = np.fmax(record["tx_bytes_per_s"], record["rx_bytes_per_s"]) * 8.0
-    use = np.where(fresh, ratio(busiest, links.capacity_bits_per_s), np.nan)
-    here = links.rack >= 0
-    return _most(use[here], links.rack[here], racks)
-
-
-def _sites(fleet: FleetArrays, nodes: NodeSummary, racks: RackSummary) -> SiteSummary:
-    count, site = len(fleet.sites), fleet.racks.site
-    node_site = site[fleet.nodes.rack]
-    domains = fleet.domains
-    is_root = domains.parent < 0
-    roots_w = sum_by((domains.capacity_w * domains.derating)[is_root], domains.site[is_root], count)
-    racks_w = sum_by(racks.budget_w, site, count)
-    by_tree_w = np.where(roots_w > 0, roots_w, racks_w)
-    return SiteSummary(
-        load_w=sum_by(racks.load_w, site, count),
-        measured_w=sum_of_known_by(racks.measured_w, site, count),
-        enforced_w=sum_by(racks.enforced_w, site, count),
-        budget_w=np.where(np.isnan(fleet.sites.budget_w), by_tree_w, fleet.sites.budget_w),
-        hottest_rack=_row_of_most(racks.hottest_c, site, count),
-        throttling=sum_by(racks.throttling, site, count).astype(np.int64),
-        throttling_racks=_count(racks.throttling > 0, site, count),
-        stale_nodes=_count(nodes.stale & nodes.seen, node_site, count),
-        racks=_count(np.ones(len(site), dtype=bool), site, count),
+def _domains(racks: RackSummary) -> DomainSummary:
+    readings = racks.each.each.readings
+    domains = readings.fleet.domains
+    meter = _metered(readings, _ON_DOMAIN, len(domains))
+    fed_w = carried_w(readings.fleet, racks.load_w)
+    return DomainSummary(
+        # What is fed may be stale and so assumed; what the meter reads is drawn for certain.
+        load_w=np.fmax(fed_w, meter.last_w),
+        metered_w=meter.now_w,
+        idle=meter.shown_w < _IDLE_SHARE * fed_w,
+        usable_w=domains.capacity_w * domains.derating,
     )
-
-
-def _domains(
-    fleet: FleetArrays, frame: LiveFrame, racks: RackSummary, now: float, stale_after_s: float
-) -> DomainSummary:
-    domains, count = fleet.domains, len(fleet.domains)
-    meter = _metered(fleet, frame, _ON_DOMAIN, count, now, stale_after_s)
-    fed_w = carried_w(fleet, racks.load_w)
-    # What is fed may be stale and so assumed; what the meter reads is drawn for certain.
-    load_w = np.fmax(fed_w, meter.last_w)
-    usable_w = domains.capacity_w * domains.derating
-    idle = meter.shown_w < _IDLE_SHARE * fed_w
-    return DomainSummary(load_w, meter.now_w, idle, usable_w, usable_w - load_w)
 
 
 def carried_w(fleet: FleetArrays, rack_w: Floats) -> Floats:
@@ -418,23 +520,16 @@ def carried_w(fleet: FleetArrays, rack_w: Floats) -> Floats:
 
     A rack on two feeds draws half of its load from each.
     """
-    domains, count = fleet.domains, len(fleet.domains)
-    load_w = np.zeros(count)
+    parent, count = fleet.domains.parent, len(fleet.domains)
     a, b = fleet.racks.feed_a, fleet.racks.feed_b
-    share = np.where((a >= 0) & (b >= 0), 0.5, 1.0)
-    for feed in (a, b):
-        fed = feed >= 0
-        np.add.at(load_w, feed[fed], (share * rack_w)[fed])
+    shared_w = np.where((a >= 0) & (b >= 0), 0.5, 1.0) * rack_w
+    load_w = rising = sum_by(shared_w, a, count) + sum_by(shared_w, b, count)
     # Carry each domain's load up its branch, a level at a time: trees are a few levels deep.
-    rising = load_w.copy()
     for _ in range(count):
-        up = np.zeros(count)
-        has_parent = domains.parent >= 0
-        np.add.at(up, domains.parent[has_parent], rising[has_parent])
-        if not up.any():
+        rising = sum_by(rising, parent, count)
+        if not rising.any():
             break
-        load_w += up
-        rising = up
+        load_w = load_w + rising
     return load_w
 
 
@@ -452,66 +547,29 @@ class _Metered:
     shown_w: Floats
 
 
-def _metered(
-    fleet: FleetArrays, frame: LiveFrame, target_kind: int, count: int, now: float, stale_s: float
-) -> _Metered:
+def _metered(readings: Readings, target_kind: int, count: int) -> _Metered:
     """Return what meters of one kind of target show.
 
     A reading at or below zero is a meter's fault, not a load: no rack feeds the grid.
     """
-    meters = fleet.meters
+    meters = readings.fleet.meters
     here = (meters.kind == _POWER_METER) & (meters.target_kind == target_kind)
-    record = frame.fields("meter", meters.ids[here], "ts", "power_w")
-    power_w, fresh = record["power_w"], _fresh(record["ts"], now, stale_s)
+    record = readings.frame.fields("meter", meters.ids[here], "ts", "power_w")
+    power_w, fresh = record["power_w"], readings.is_fresh(record["ts"])
     target = meters.target[here]
 
     def told(known: Bools) -> tuple[Floats, Floats]:
         """Return the sums of what is known of each thing, at all and where all of it is fresh."""
         last_w = sum_of_known_by(np.where(known, power_w, np.nan), target, count)
-        return last_w, np.where(_count(~(known & fresh), target, count) > 0, np.nan, last_w)
+        return last_w, np.where(count_by(~(known & fresh), target, count) > 0, np.nan, last_w)
 
     last_w, now_w = told(power_w > 0)
     return _Metered(now_w, last_w, shown_w=told(power_w >= 0)[1])
 
 
-def _meter_ts(fleet: FleetArrays, frame: LiveFrame, nodes: int) -> Floats:
-    meters = fleet.meters
+def _meter_ts(readings: Readings) -> Floats:
+    """Return when any meter of each node was heard last, Unix s; NaN where a node has none."""
+    fleet, meters = readings.fleet, readings.fleet.meters
     here = meters.target_kind == _ON_NODE
-    ts = frame.fields("meter", meters.ids[here], "ts")["ts"]
-    return _most(ts, meters.target[here], nodes, 0.0)
-
-
-def _fresh(ts: Floats, now: float, stale_after_s: float) -> Bools:
-    fresh: Bools = is_fresh(ts, now, stale_after_s)
-    return fresh
-
-
-def _margin(load: Floats, budget: Floats) -> Floats:
-    return 1.0 - ratio(load, budget)
-
-
-def _count(flags: Bools, group: Ints, groups: int) -> Ints:
-    return np.bincount(group[flags], minlength=groups)[:groups]
-
-
-def _mean(values: Floats, group: Ints, groups: int) -> Floats:
-    known = ~np.isnan(values)
-    return ratio(
-        sum_by(np.nan_to_num(values), group, groups),
-        sum_by(known, group, groups).astype(np.float64),
-    )
-
-
-def _most(values: Floats, group: Ints, groups: int, empty: float = np.nan) -> Floats:
-    """Return the largest known value of each group, or ``empty``."""
-    found = most_by(values, group, groups)
-    return np.where(np.isnan(found), empty, found)
-
-
-def _row_of_most(values: Floats, group: Ints, groups: int) -> Ints:
-    """Return the row that holds each group's largest known value, or -1."""
-    out = np.full(groups, -1, dtype=np.int64)
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.argsort(values[known], kind="stable")]
-    out[group[order]] = order
-    return out
+    ts = readings.frame.fields("meter", meters.ids[here], "ts")["ts"]
+    return most_by(ts, meters.target[here], len(fleet.nodes))

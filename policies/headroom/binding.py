@@ -55,7 +55,7 @@ class Tightest:
 
     def of(self, wholes: Ints) -> Tightest:
         """Return the same for parts of the scopes: ``wholes`` are their rows, -1 for none."""
-        choice, row = (np.append(each, -1)[wholes] for each in (self.choice, self.row))
+        choice, row = (at(each, wholes, -1) for each in (self.choice, self.row))
         return Tightest(self.limits, choice, at(self.share, wholes), row)
 
     def beside(self, other: Constraint) -> Tightest:
@@ -75,8 +75,7 @@ class Tightest:
         """
         names = np.array([*(token.value for token, _ in self.limits), ""], dtype=np.object_)
         found: Texts = names[self.choice]
-        found[unseen & (self.choice >= 0)] = Token.TELEMETRY_STALE.value
-        return found
+        return np.where(unseen & (self.choice >= 0), Token.TELEMETRY_STALE.value, found)
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ class Binding:
 
 def tightest(constraints: Sequence[Constraint]) -> Tightest:
     """Return which of ``constraints``, all over the same scopes, leaves the least share."""
-    none = np.full(len(constraints[0].share), -1)
-    found = Tightest((), none, np.full(len(none), np.nan), none)
+    none = np.full(constraints[0].share.shape, -1)
+    found = Tightest((), none, np.full(none.shape, np.nan), none)
     for each in constraints:
         found = found.beside(each)
     return found
@@ -110,11 +109,11 @@ def least_of(share: Floats, candidates: Ints) -> tuple[Floats, Ints]:
 
     NaN and -1 where no share is known.
     """
-    shares = np.append(share, np.nan)[candidates]
+    shares = at(share, candidates)
     known = np.where(np.isnan(shares), np.inf, shares)
-    place = known.argmin(axis=0)[None]
-    least = np.take_along_axis(known, place, axis=0)[0]
-    row = np.take_along_axis(candidates, place, axis=0)[0]
+    place = known.argmin(axis=-2)
+    least = known.min(axis=-2)
+    row = candidates[place, np.arange(candidates.shape[1])]
     none = np.isinf(least)
     return np.where(none, np.nan, least), np.where(none, -1, row)
 

@@ -6,7 +6,7 @@ is reached are +inf where it never is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -21,6 +21,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Texts: TypeAlias = NDArray[np.object_]
 Labels: TypeAlias = Mapping[str, str]
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 #: How far ahead loads are forecast, by the end of a column's name, s.
 HORIZONS: dict[str, float] = {"5m": 300.0, "15m": 900.0, "60m": 3600.0}
@@ -39,13 +40,13 @@ def _double(unit: str, text: str) -> Field:
     return Field("double", unit, text)
 
 
-_ALL = {
+ALL = {
     "name": Field("string", "", "Name of the scope"),
     "site": Field("string", "", "Site that it is at; of a link, where it starts"),
     "age_s": _double("s", "Age of the oldest reading that counts; NaN: never heard"),
     "stale": Field("bool", "", "Some of it is assumed, since readings are too old or missing"),
 }
-_POWER = {
+POWER = {
     "power_budget_w": _double("W", "What may be drawn without end"),
     "power_load_w": _double("W", "Committed load: measured, else assumed, with what is reserved"),
     "power_drawn_w": _double("W", "That load without what is reserved and not drawn yet"),
@@ -62,11 +63,11 @@ _POWER = {
         for ahead in HORIZONS
     },
 }
-_FAILOVER = {
+FAILOVER = {
     "failover_load_w": _double("W", "Load if the other half of its pair fails; NaN: no pair"),
     "failover_headroom_w": _double("W", "Budget less that load"),
 }
-_THERMAL = {
+THERMAL = {
     "thermal_margin_c": _double("°C", "From the core of the tightest GPU to its slowdown"),
     "thermal_mem_margin_c": _double("°C", "From its memory to slowdown"),
     "shutdown_margin_c": _double("°C", "From its core to shutdown"),
@@ -78,7 +79,7 @@ _THERMAL = {
     "throttling_share": _double("", "The same as a share of all GPUs"),
     "gpus": _double("", "GPUs"),
 }
-_COOLING = {
+COOLING = {
     "cooling_capacity_w": _double("W", "Heat that the zone carries away"),
     "cooling_load_w": _double("W", "Heat of its racks: their committed load"),
     "cooling_headroom_w": _double("W", "Capacity less load"),
@@ -91,8 +92,8 @@ _COOLING = {
     },
     "supply_c": _double("°C", "Supply temperature that the inventory states"),
 }
-_INLET = {"inlet_c": _double("°C", "Warmest reading of a temperature meter; NaN: no fresh one")}
-_LINK = {
+INLET = {"inlet_c": _double("°C", "Warmest reading of a temperature meter; NaN: no fresh one")}
+LINK = {
     "link_capacity_bits_per_s": _double("bit/s", "For each direction"),
     "link_load_bits_per_s": _double("bit/s", "95th percentile of the last minutes, or now if more"),
     "link_reserved_bits_per_s": _double("bit/s", "What admitted jobs have reserved"),
@@ -107,7 +108,7 @@ _LINK = {
     "latency_inflation": _double("", "The same as a multiple of what the inventory states"),
     "is_wan": Field("bool", "", "Whether it leads to another site"),
 }
-_STORAGE = {
+STORAGE = {
     "storage_capacity_bytes_per_s": _double("byte/s", "As the inventory states"),
     "storage_load_bytes_per_s": _double("byte/s", "What admitted jobs have reserved; NaN: unknown"),
     "storage_headroom_bytes_per_s": _double("byte/s", "Capacity less load"),
@@ -116,28 +117,47 @@ _STORAGE = {
     "read_s": _double("s", "95th percentile of a small read, over mounts"),
     "mounts": _double("", "Mounts with a fresh reading"),
 }
-_HEALTH = {
+HEALTH = {
     "stale_nodes": _double("", "Nodes that are stale"),
     "stale_share": _double("", "The same as a share of all nodes"),
     "lemon_gpus": _double("", "GPUs that are worse than their peers"),
     "xid_recent": _double("", "Xid errors within the last hour"),
 }
-_BINDING = {
+BINDING = {
     "binding": Field("string", "", "Reason token of the tightest constraint; empty: none known"),
     "tightest": _double("", "What that constraint leaves, as a share; below 0: over it"),
 }
 
 #: What rules, pages and the API may ask of the scopes of each kind.
 FIELDS: dict[ScopeKind, dict[str, Field]] = {
-    ScopeKind.SITE: {**_ALL, **_POWER, **_THERMAL, **_INLET, **_HEALTH, **_BINDING},
-    ScopeKind.ZONE: {**_ALL, **_COOLING, **_THERMAL, **_INLET, **_BINDING},
-    ScopeKind.POWER_DOMAIN: {**_ALL, **_POWER, **_FAILOVER, **_BINDING},
-    ScopeKind.RACK: {**_ALL, **_POWER, **_THERMAL, **_INLET, **_HEALTH, **_BINDING},
-    ScopeKind.NODE: {**_ALL, **_POWER, **_THERMAL, **_HEALTH, **_BINDING},
-    ScopeKind.GPU: {**_ALL, **_POWER, **_THERMAL, **_BINDING},
-    ScopeKind.LINK: {**_ALL, **_LINK, **_BINDING},
-    ScopeKind.STORAGE: {**_ALL, **_STORAGE, **_BINDING},
+    ScopeKind.SITE: {**ALL, **POWER, **THERMAL, **INLET, **HEALTH, **BINDING},
+    ScopeKind.ZONE: {**ALL, **COOLING, **THERMAL, **INLET, **BINDING},
+    ScopeKind.POWER_DOMAIN: {**ALL, **POWER, **FAILOVER, **BINDING},
+    ScopeKind.RACK: {**ALL, **POWER, **THERMAL, **INLET, **HEALTH, **BINDING},
+    ScopeKind.NODE: {**ALL, **POWER, **THERMAL, **HEALTH, **BINDING},
+    ScopeKind.GPU: {**ALL, **POWER, **THERMAL, **BINDING},
+    ScopeKind.LINK: {**ALL, **LINK, **BINDING},
+    ScopeKind.STORAGE: {**ALL, **STORAGE, **BINDING},
 }
+
+
+class ColumnsByGroup(Mapping[str, NDArray[Any]]):
+    """Columns that are made in groups, each when the first of it is asked for."""
+
+    def __init__(self, groups: Iterable[tuple[Iterable[str], Callable[[], Columns]]]) -> None:
+        self._group = {name: make for names, make in groups for name in names}
+        self._made: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._made:
+            self._made |= self._group[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group)
+
+    def __len__(self) -> int:
+        return len(self._group)
 
 
 def _no_labels() -> Sequence[Labels]:
@@ -148,12 +168,13 @@ def _no_labels() -> Sequence[Labels]:
 class Table:
     """All scopes of one kind. Row *i* is the *i*-th element of ``names`` and of each column.
 
-    Its columns are those of ``FIELDS[kind]``, and its rows those of the inventory's table.
+    Its columns are those of ``FIELDS[kind]``, and its rows those of the inventory's table. Of many
+    moments a column is (times, rows), and (rows,) where it is the same at all of them.
     """
 
     kind: ScopeKind
     names: Texts
-    columns: dict[str, NDArray[Any]]
+    columns: Columns
     labels_of: Callable[[], Sequence[Labels]] = field(default=_no_labels, repr=False)
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fleet.groups import above, at, least_by, ratio, sum_by
+from fleet.groups import above, at, least_by, ratio, row_of_most_by, sum_by
 from policies.headroom.binding import (
     Constraint,
     Tightest,
@@ -60,10 +60,7 @@ def _of_racks(headroom: Headroom) -> list[Constraint]:
     rows = np.arange(len(fleet.racks))
     links = _links(headroom)
     worst = least_by(links.share, fleet.links.rack, len(fleet.racks))
-    # The link that leaves so much; of several, any.
-    is_worst = (fleet.links.rack >= 0) & (links.share == at(worst, fleet.links.rack))
-    row = np.full(len(fleet.racks), -1, dtype=np.int64)
-    row[fleet.links.rack[is_worst]] = np.flatnonzero(is_worst)
+    row = row_of_most_by(-links.share, fleet.links.rack, len(fleet.racks))
     return [
         Constraint(Token.RACK_POWER, power_share, ScopeKind.RACK, rows),
         Constraint(Token.LINK, worst, ScopeKind.LINK, row),
@@ -93,13 +90,13 @@ def _shared(constraint: Constraint, wholes: Ints) -> Constraint:
 def _site_power(headroom: Headroom) -> Constraint:
     sites = headroom.powers[ScopeKind.SITE]
     share = ratio(sites.headroom_w, sites.budget_w)
-    return Constraint(Token.SITE_POWER, share, ScopeKind.SITE, np.arange(len(share)))
+    return Constraint(Token.SITE_POWER, share, ScopeKind.SITE, np.arange(share.shape[-1]))
 
 
 def _cooling(headroom: Headroom) -> Constraint:
     capacity_w = headroom.fleet.zones.capacity_w
     share = ratio(capacity_w - headroom.zone_load_w, capacity_w)
-    return Constraint(Token.COOLING, share, ScopeKind.ZONE, np.arange(len(share)))
+    return Constraint(Token.COOLING, share, ScopeKind.ZONE, np.arange(share.shape[-1]))
 
 
 def site_cooling_w(headroom: Headroom) -> tuple[Floats, Floats]:
@@ -112,20 +109,20 @@ def site_cooling_w(headroom: Headroom) -> tuple[Floats, Floats]:
 def _whole_site_cooling(headroom: Headroom) -> Constraint:
     capacity_w, load_w = site_cooling_w(headroom)
     share = ratio(capacity_w - load_w, capacity_w)
-    return Constraint(Token.COOLING, share, ScopeKind.SITE, np.arange(len(share)))
+    return Constraint(Token.COOLING, share, ScopeKind.SITE, np.arange(share.shape[-1]))
 
 
 def _thermal(headroom: Headroom, kind: ScopeKind) -> Constraint:
     share = heat_share(headroom.heat[kind].margin_c)
-    return Constraint(Token.THERMAL, share, kind, np.arange(len(share)))
+    return Constraint(Token.THERMAL, share, kind, np.arange(share.shape[-1]))
 
 
 def _links(headroom: Headroom) -> Constraint:
     links = headroom.links
     share = ratio(links["link_headroom_bits_per_s"], links["link_capacity_bits_per_s"])
-    return Constraint(Token.LINK, share, ScopeKind.LINK, np.arange(len(share)))
+    return Constraint(Token.LINK, share, ScopeKind.LINK, np.arange(share.shape[-1]))
 
 
 def _storage(headroom: Headroom) -> Constraint:
     share = 1.0 - headroom.endpoints["storage_use"]
-    return Constraint(Token.STORAGE, share, ScopeKind.STORAGE, np.arange(len(share)))
+    return Constraint(Token.STORAGE, share, ScopeKind.STORAGE, np.arange(share.shape[-1]))

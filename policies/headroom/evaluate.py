@@ -21,60 +21,83 @@ from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.power import Failover, Power
 from policies.headroom.thermal import GpuTemperatures, Heat, Inlets, Parts
 from policies.scopes import Scope, ScopeKind
-from telemetry.live_frame import LiveFrame
+from telemetry.live_frame import Frame, Readings
 from telemetry.summary import FleetSummary, carried_w, summarize
 
 
 def evaluate(
     fleet: FleetArrays,
-    frame: LiveFrame,
+    frame: Frame,
     *,
-    now: float,
+    now: float | Floats,
     reservations: Reservations | None = None,
     restrictions: Limits | None = None,
     past: Past | None = None,
     stale_after_s: float = 30.0,
 ) -> Headroom:
-    """Return the headroom of every scope at ``now`` (Unix seconds)."""
+    """Return the headroom of every scope at ``now`` (Unix seconds), or at many moments at once.
+
+    For many, ``now`` is (times, 1) and ``frame`` has as many; what else is given has the times
+    before its last axis, or none where it is the same at all of them.
+    """
     past = past or Past.none(fleet)
     summary = summarize(fleet, frame, now=now, stale_after_s=stale_after_s, hosts=past.hosts)
-    seen = thermal.temperatures(summary.gpus)
-    inlets = thermal.inlets(fleet, frame, now=now, stale_after_s=stale_after_s)
-    parts = thermal.parts(fleet, past, seen, summary.gpus.rated_w, inlets.rack_last_c)
     return Headroom(
-        fleet=fleet,
-        frame=frame,
-        at=now,
-        stale_after_s=stale_after_s,
+        readings=summary.gpus.readings,
         reservations=reservations or Reservations.none(fleet),
         limits=restrictions or Limits.none(fleet),
         past=past,
         summary=summary,
-        seen=seen,
-        inlets=inlets,
-        parts=thermal.as_settled(parts, seen, summary.gpus.load_w, past.gpu_still_s),
+        sources=thermal.Sources(summary.gpus, past),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Headroom:
-    """Headroom of the whole fleet at one moment, ``at`` (Unix seconds).
+    """Headroom of the whole fleet at one moment, or at many: arrays are (times, scopes) then.
 
     What it is made of is there to ask "what if" with; tables are made when they are first asked
-    for.
+    for. What is asked of a single scope is asked of one moment.
     """
 
-    fleet: FleetArrays
-    frame: LiveFrame
-    at: float
-    stale_after_s: float
+    readings: Readings
     reservations: Reservations
     limits: Limits
     past: Past
     summary: FleetSummary
-    seen: GpuTemperatures
-    inlets: Inlets
-    parts: Parts
+    sources: thermal.Sources
+
+    @property
+    def fleet(self) -> FleetArrays:
+        return self.readings.fleet
+
+    @property
+    def frame(self) -> Frame:
+        return self.readings.frame
+
+    @property
+    def at(self) -> float:
+        """The moment that it is of, Unix s. Raises TypeError where there are many."""
+        return float(self.readings.now)
+
+    @property
+    def seen(self) -> GpuTemperatures:
+        """The temperatures that GPUs read."""
+        return self.sources.seen
+
+    @property
+    def inlets(self) -> Inlets:
+        """What temperature meters read."""
+        return self.sources.inlets
+
+    @property
+    def parts(self) -> Parts:
+        """What is known of each GPU as a source of heat."""
+        return self.sources.parts
+
+    def with_past(self, past: Past) -> Headroom:
+        """Return the headroom of the same loads after another past, but for its host curves."""
+        return replace(self, past=past, sources=thermal.Sources(self.sources.gpus, past))
 
     def table(self, kind: ScopeKind) -> Table:
         """Return the scopes of one kind. Raises KeyError for classes and jobs."""
@@ -156,27 +179,12 @@ class Headroom:
     @cached_property
     def links(self) -> dict[str, Any]:
         """The columns of links, but for their binding."""
-        return network.columns(
-            self.fleet,
-            self.frame,
-            self.past,
-            self.reservations,
-            self.limits,
-            now=self.at,
-            stale_after_s=self.stale_after_s,
-        )
+        return network.columns(self.readings, self.past, self.reservations, self.limits)
 
     @cached_property
     def endpoints(self) -> dict[str, Any]:
         """The columns of storage endpoints, but for their binding."""
-        return storage.columns(
-            self.fleet,
-            self.frame,
-            self.past,
-            self.reservations,
-            now=self.at,
-            stale_after_s=self.stale_after_s,
-        )
+        return storage.columns(self.readings, self.past, self.reservations)
 
     @cached_property
     def tightest(self) -> dict[ScopeKind, Tightest]:
@@ -187,7 +195,7 @@ class Headroom:
     def steps(self) -> dict[str, dict[ScopeKind, Floats]]:
         """Known changes of load by the name of a horizon, W."""
         return {
-            name: power.steps_by(self.fleet, self.reservations.steps, self.at, ahead_s)
+            name: power.steps_by(self.fleet, self.reservations.steps, self.readings.now, ahead_s)
             for name, ahead_s in HORIZONS.items()
         }
 
@@ -277,9 +285,5 @@ def _shifted(
         nodes=replace(nodes, load_w=nodes.load_w + node_w),
         racks=replace(racks, load_w=racks.load_w + rack_w),
         sites=replace(sites, load_w=sites.load_w + site_w),
-        domains=replace(
-            domains,
-            load_w=domains.load_w + domain_w,
-            headroom_w=domains.headroom_w - domain_w,
-        ),
+        domains=replace(domains, load_w=domains.load_w + domain_w),
     )

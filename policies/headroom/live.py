@@ -219,19 +219,25 @@ class _Live:
             self._measured, self._version = found, version
         return found
 
+    def lasting(self, fleet: FleetArrays, now: float) -> Past:
+        return replace(
+            Past.none(fleet),
+            thermal=self.thermal.get(fleet, now),
+            mounts=self.mounts.get(fleet, now),
+            hosts=self.hosts.get(fleet, now),
+        )
+
     def _past(self, fleet: FleetArrays, now: float) -> Past:
         slopes, still_s = self._loads(fleet)
         link_slope, link_bits_per_s = self._links(fleet)
         health = self.health.get(fleet, now)
-        return Past(
+        return replace(
+            self.lasting(fleet, now),
             slopes={**slopes, ScopeKind.LINK: link_slope},
             gpu_still_s=still_s,
             link_bits_per_s=link_bits_per_s,
-            thermal=self.thermal.get(fleet, now),
             lemon_gpus=health.lemon_gpus,
             xids=health.xids,
-            mounts=self.mounts.get(fleet, now),
-            hosts=self.hosts.get(fleet, now),
         )
 
     def _loads(self, fleet: FleetArrays) -> tuple[dict[ScopeKind, Floats], Floats]:
@@ -290,3 +296,8 @@ def current(
 def measured(now: float, *, limits: Limits | None = None) -> Headroom:
     """Return the headroom as :func:`current` does, with nothing reserved."""
     return _live.measured(now, limits)
+
+
+def lasting(fleet: FleetArrays, now: float) -> Past:
+    """Return what changes slowly, as it is now: fits of heat and of hosts, and mounts."""
+    return _live.lasting(fleet, now)

@@ -7,47 +7,40 @@ from typing import Any
 import numpy as np
 
 from fleet.groups import ratio
-from fleet.tables import LINK_KINDS, FleetArrays
-from policies.headroom.columns import Bools, Floats
+from fleet.tables import LINK_KINDS
+from policies.headroom.columns import Floats
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.trend import exhausted_in_s
 from policies.scopes import ScopeKind
-from telemetry.live_frame import LiveFrame, is_fresh
+from telemetry.live_frame import Readings
 
 _WAN = LINK_KINDS.index("wan")
-_FIELDS = ("ts", "tx_bytes_per_s", "rx_bytes_per_s", "retransmits_per_s", "latency_s")
 
 
-def busiest_bits_per_s(fleet: FleetArrays, frame: LiveFrame) -> tuple[Floats, Floats]:
+def busiest_bits_per_s(readings: Readings) -> tuple[Floats, Floats]:
     """Return what the busier direction of each link carried when it was read last, and when.
 
     NaN and 0 where it was never read.
     """
-    record = frame.fields("link", fleet.links.ids, "ts", "tx_bytes_per_s", "rx_bytes_per_s")
+    names = ("ts", "tx_bytes_per_s", "rx_bytes_per_s")
+    record = readings.frame.fields("link", readings.fleet.links.ids, *names)
     busiest = np.fmax(record["tx_bytes_per_s"], record["rx_bytes_per_s"]).astype(np.float64)
     return busiest * 8.0, record["ts"]
 
 
 def columns(
-    fleet: FleetArrays,
-    frame: LiveFrame,
-    past: Past,
-    reservations: Reservations,
-    limits: Limits,
-    *,
-    now: float,
-    stale_after_s: float,
+    readings: Readings, past: Past, reservations: Reservations, limits: Limits
 ) -> dict[str, Any]:
     """Return the columns of links.
 
     A link that fell silent is taken to be full. Of one that was never heard nothing is known: few
     fleets read all of their links.
     """
-    links = fleet.links
-    record = frame.fields("link", links.ids, *_FIELDS)
-    fresh = is_fresh(record["ts"], now, stale_after_s)
+    links = readings.fleet.links
+    record = readings.frame.fields("link", links.ids, "ts", "retransmits_per_s", "latency_s")
+    fresh = readings.is_fresh(record["ts"])
     capacity = links.capacity_bits_per_s
-    load = _load(fleet, frame, past, fresh)
+    load = _load(readings, past)
     reserved = reservations.link_bits_per_s
     left = capacity - load - reserved
     bulk_share = np.minimum(1.0 - links.control_share, limits.link_share)
@@ -55,7 +48,7 @@ def columns(
     latency = np.where(fresh, record["latency_s"], np.nan)
     resent = record["retransmits_per_s"].astype(np.float64)
     return {
-        "age_s": np.where(record["ts"] > 0, now - record["ts"], np.nan),
+        "age_s": readings.age_s(record["ts"]),
         "stale": ~fresh,
         "link_capacity_bits_per_s": capacity,
         "link_load_bits_per_s": load,
@@ -73,9 +66,9 @@ def columns(
     }
 
 
-def _load(fleet: FleetArrays, frame: LiveFrame, past: Past, fresh: Bools) -> Floats:
-    now_bits_per_s, read_at = busiest_bits_per_s(fleet, frame)
+def _load(readings: Readings, past: Past) -> Floats:
+    now_bits_per_s, read_at = busiest_bits_per_s(readings)
     seen = np.fmax(now_bits_per_s, past.link_bits_per_s)
-    known = fresh & ~np.isnan(now_bits_per_s)
-    silent = np.where(read_at > 0, np.fmax(fleet.links.capacity_bits_per_s, seen), np.nan)
-    return np.where(known, seen, silent)
+    known = readings.is_fresh(read_at) & ~np.isnan(now_bits_per_s)
+    full = np.fmax(readings.fleet.links.capacity_bits_per_s, seen)
+    return np.where(known, seen, np.where(read_at > 0, full, np.nan))

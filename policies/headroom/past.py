@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +14,6 @@ from policies.headroom.evaluate import Headroom
 from policies.headroom.network import busiest_bits_per_s
 from policies.headroom.trend import percentile, slope_per_s, still_for_s
 from policies.scopes import ScopeKind
-from telemetry.live_frame import is_fresh
 
 #: A slot has a value for each series; slots are one on top of the other.
 Slot = NDArray[np.float32]
@@ -38,20 +40,44 @@ _KINDS = {
 }
 
 
+@dataclass
+class Window:
+    """The last slots of some series, at least ``every_s`` apart."""
+
+    every_s: float
+    slots: int
+    times: deque[float] = field(default_factory=deque)
+    values: deque[Slot] = field(default_factory=deque)
+
+    def is_due(self, now: float) -> bool:
+        return not self.times or now - self.times[-1] >= self.every_s - 1e-6
+
+    def note(self, now: float, values: Slot) -> None:
+        self.times.append(now)
+        self.values.append(values)
+        if len(self.times) > self.slots:
+            self.times.popleft()
+            self.values.popleft()
+
+    def stacked(self) -> tuple[Floats, Slots]:
+        """Return the times and the slots. Raises ValueError where there is none yet."""
+        return np.array(self.times), np.stack(self.values)
+
+
 def loads_of(headroom: Headroom) -> Slot:
-    """Return what all scopes of :data:`LOAD_TABLES` draw now, one after the other, W."""
+    """Return what all scopes of :data:`LOAD_TABLES` draw, one after the other, W."""
     powers, zone_w = headroom.powers, headroom.zone_load_w
     by_table = [
         zone_w if _KINDS[name] is ScopeKind.ZONE else powers[_KINDS[name]].drawn_w
         for name in LOAD_TABLES
     ]
-    return np.concatenate(by_table).astype(np.float32)
+    return np.concatenate(by_table, axis=-1).astype(np.float32)
 
 
 def links_of(headroom: Headroom) -> Slot:
     """Return what the busier direction of each link carries, bit/s; NaN where it is not fresh."""
-    bits_per_s, read_at = busiest_bits_per_s(headroom.fleet, headroom.frame)
-    fresh = is_fresh(read_at, headroom.at, headroom.stale_after_s)
+    bits_per_s, read_at = busiest_bits_per_s(headroom.readings)
+    fresh = headroom.readings.is_fresh(read_at)
     return np.where(fresh, bits_per_s, np.nan).astype(np.float32)
 
 

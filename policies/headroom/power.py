@@ -1,4 +1,7 @@
-"""Power of every scope: what may be drawn, what is, and what a feed carries when its pair fails."""
+"""Power of every scope: what may be drawn, what is, and what a feed carries when its pair fails.
+
+Arrays are (scopes,) at one moment and (times, scopes) at many; what stays the same may lack times.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fleet.groups import above, ratio, sum_by
+from fleet.groups import above, at, ratio, sum_by
 from fleet.tables import FleetArrays
 from policies.headroom.columns import HORIZONS, Bools, Floats
 from policies.headroom.inputs import Limits, Reservations, Steps
 from policies.headroom.trend import exhausted_in_s, extrapolated
 from policies.scopes import ScopeKind
-from telemetry.summary import UNRATED_HOST_W, FleetSummary, carried_w
+from telemetry.summary import FleetSummary, carried_w, host_rated_w
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +71,17 @@ def _gpus(summary: FleetSummary, limits: Limits) -> Power:
         load_w=gpus.load_w,
         measured_w=np.where(gpus.read, gpus.load_w, np.nan),
         read_w=np.where(gpus.read, gpus.load_w, 0.0),
-        reserved_w=np.zeros(len(gpus.load_w)),
+        reserved_w=np.zeros(gpus.load_w.shape[-1]),
     )
 
 
 def _nodes(
     fleet: FleetArrays, summary: FleetSummary, gpus: Power, reservations: Reservations
 ) -> Power:
-    host_w = fleet.nodes.host_rated_w
-    host_w = np.where(np.isnan(host_w), UNRATED_HOST_W, host_w)
+    gpus_w = sum_by(gpus.budget_w, fleet.gpus.node, len(fleet.nodes))
     drawn_w = summary.nodes.load_w
     return Power(
-        budget_w=sum_by(gpus.budget_w, fleet.gpus.node, len(fleet.nodes)) + host_w,
+        budget_w=gpus_w + host_rated_w(fleet),
         drawn_w=drawn_w,
         load_w=np.maximum(drawn_w, reservations.node_w),
         measured_w=summary.nodes.measured_w,
@@ -128,7 +130,7 @@ def _sites(fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Pow
 
     def whole(of_racks: Floats, of_domains: Floats) -> Floats:
         # What hangs on the site's utility beside racks is seen by the utility's meter alone.
-        at_roots = sum_by(of_domains[roots], root_site, count)
+        at_roots = sum_by(of_domains[..., roots], root_site, count)
         return np.maximum(sum_by(of_racks, site, count), at_roots)
 
     return Power(
@@ -137,7 +139,7 @@ def _sites(fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Pow
         load_w=whole(racks.load_w, domains.load_w),
         measured_w=np.fmax(
             summary.sites.measured_w,
-            sum_by(np.nan_to_num(domains.measured_w[roots]), root_site, count),
+            sum_by(np.nan_to_num(domains.measured_w[..., roots]), root_site, count),
         ),
         read_w=whole(racks.read_w, domains.read_w),
         reserved_w=sum_by(racks.reserved_w, site, count),
@@ -170,9 +172,9 @@ def failover(
     pair = fleet.domains.pair
     moved_w = _moved(fleet, racks.load_w)
     unknown_w = np.maximum(domains.load_w - carried_w(fleet, racks.load_w), 0.0)
-    load_w = domains.load_w + moved_w + np.append(unknown_w, 0.0)[pair]
+    load_w = domains.load_w + moved_w + at(unknown_w, pair, 0.0)
     if idle is not None and idle.any():
-        taken_over = np.append(idle, False)[pair]
+        taken_over = at(idle, pair, False)
         taken_over &= unknown_w >= _TAKEN_OVER_SHARE * _moved(fleet, racks.drawn_w)
         load_w -= np.where(taken_over, np.minimum(unknown_w, moved_w), 0.0)
     load_w = np.where(pair >= 0, load_w, np.nan)
@@ -182,7 +184,7 @@ def failover(
 def _moved(fleet: FleetArrays, rack_w: Floats) -> Floats:
     """Return what comes to each power domain when the other half of its pair fails, W."""
     pair = fleet.domains.pair
-    moved_w = np.zeros(len(fleet.domains))
+    moved_w = np.zeros((*rack_w.shape[:-1], len(pair)))
     up_a, up_b = above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)
     both = (fleet.racks.feed_a >= 0) & (fleet.racks.feed_b >= 0)
     other = np.append(pair, -1)
@@ -190,16 +192,16 @@ def _moved(fleet: FleetArrays, rack_w: Floats) -> Floats:
         for level in up:
             mate = other[level]
             moves = both & (mate >= 0) & (fails == mate).any(axis=0)
-            np.add.at(moved_w, level[moves], 0.5 * rack_w[moves])
+            moved_w += sum_by(0.5 * rack_w[..., moves], level[moves], len(pair))
     return moved_w
 
 
 def steps_by(
-    fleet: FleetArrays, steps: Steps, now: float, ahead_s: float
+    fleet: FleetArrays, steps: Steps, now: float | Floats, ahead_s: float
 ) -> dict[ScopeKind, Floats]:
     """Return by how much known changes move the load of each scope within ``ahead_s``, W."""
     soon = (steps.at > now) & (steps.at <= now + ahead_s)
-    rack_w = sum_by(steps.change_w[soon], steps.rack[soon], len(fleet.racks))
+    rack_w = sum_by(np.where(soon, steps.change_w, 0.0), steps.rack, len(fleet.racks))
     return {
         ScopeKind.RACK: rack_w,
         ScopeKind.ZONE: sum_by(rack_w, fleet.racks.zone, len(fleet.zones)),

@@ -6,34 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from fleet.groups import count_by, least_by, ratio
-from fleet.tables import FleetArrays
-from policies.headroom.columns import Floats, Ints
+from fleet.groups import count_by, most_by, ratio
+from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.inputs import Past, Reservations
-from telemetry.live_frame import LiveFrame, is_fresh
+from policies.headroom.trend import percentile
+from telemetry.live_frame import Readings
 
 #: Of the mounts of an endpoint this share is at most as slow as what is shown.
 PERCENTILE = 0.95
 
 
-def columns(
-    fleet: FleetArrays,
-    frame: LiveFrame,
-    past: Past,
-    reservations: Reservations,
-    *,
-    now: float,
-    stale_after_s: float,
-) -> dict[str, Any]:
+def columns(readings: Readings, past: Past, reservations: Reservations) -> dict[str, Any]:
     """Return the columns of storage endpoints.
 
     No reading says how much an endpoint carries, so its load is what jobs have reserved; as long as
     none has, it is unknown.
     """
-    count, endpoint = len(fleet.storage), past.mounts.endpoint
-    record = frame.fields("storage", past.mounts.ids, "ts", "fsync_s", "read_s")
-    fresh = is_fresh(record["ts"], now, stale_after_s) & (endpoint >= 0)
-    age_s = -least_by(np.where(fresh, record["ts"] - now, np.nan), endpoint, count)
+    fleet, endpoint = readings.fleet, past.mounts.endpoint
+    count = len(fleet.storage)
+    record = readings.frame.fields("storage", past.mounts.ids, "ts", "fsync_s", "read_s")
+    fresh = readings.is_fresh(record["ts"]) & (endpoint >= 0)
+    age_s = most_by(np.where(fresh, readings.now - record["ts"], np.nan), endpoint, count)
     reserved = reservations.storage_bytes_per_s
     load = np.where(reserved > 0, reserved, np.nan)
     capacity = fleet.storage.capacity_bytes_per_s
@@ -51,12 +44,11 @@ def columns(
     }
 
 
-def _slowest(values: Floats, fresh: Any, endpoint: Ints, count: int) -> Floats:
+def _slowest(values: Floats, fresh: Bools, endpoint: Ints, count: int) -> Floats:
     """Return the percentile of the fresh values of each endpoint: the one at or above it."""
-    out = np.full(count, np.nan)
-    known = np.flatnonzero(fresh & ~np.isnan(values))
-    order = known[np.lexsort((values[known], endpoint[known]))]
-    groups, first, size = np.unique(endpoint[order], return_index=True, return_counts=True)
-    place = first + np.ceil(PERCENTILE * size).astype(np.int64) - 1
-    out[groups] = values[order[place]]
+    out = np.full((*values.shape[:-1], count), np.nan)
+    known = np.where(fresh, values, np.nan)
+    for row in np.unique(endpoint[endpoint >= 0]).tolist():
+        of_mounts = np.moveaxis(known[..., endpoint == row], -1, 0)
+        out[..., row] = percentile(of_mounts, PERCENTILE)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,24 @@ import numpy as np
 from fleet.groups import above, count_by, most_by, ratio, sum_by
 from fleet.tables import FleetArrays
 from policies.headroom import power, thermal
-from policies.headroom.columns import HORIZONS, Bools, Floats, Ints, Table, Texts
+from policies.headroom.columns import (
+    BINDING,
+    COOLING,
+    FAILOVER,
+    HEALTH,
+    HORIZONS,
+    INLET,
+    LINK,
+    POWER,
+    STORAGE,
+    THERMAL,
+    Columns,
+    ColumnsByGroup,
+    Floats,
+    Ints,
+    Table,
+    Texts,
+)
 from policies.headroom.trend import exhausted_in_s, extrapolated
 from policies.scopes import ScopeKind
 from telemetry.summary import carried_w
@@ -23,6 +41,13 @@ STALE_SHARE = 0.1
 _KINDS_WITH_POWER = (
     ScopeKind.SITE, ScopeKind.POWER_DOMAIN, ScopeKind.RACK, ScopeKind.NODE, ScopeKind.GPU,
 )  # fmt: skip
+_KINDS_WITH_HEAT = (
+    ScopeKind.SITE, ScopeKind.ZONE, ScopeKind.RACK, ScopeKind.NODE, ScopeKind.GPU,
+)  # fmt: skip
+_KINDS_WITH_INLET = {
+    ScopeKind.SITE: "site_c", ScopeKind.ZONE: "zone_c", ScopeKind.RACK: "rack_c"
+}  # fmt: skip
+_KINDS_WITH_HEALTH = (ScopeKind.SITE, ScopeKind.RACK, ScopeKind.NODE)
 
 
 class Tables(dict[ScopeKind, Table]):
@@ -38,15 +63,56 @@ class Tables(dict[ScopeKind, Table]):
 
 
 def _table(headroom: Headroom, kind: ScopeKind) -> Table:
-    fleet, tightest = headroom.fleet, headroom.tightest[kind]
-    names = names_of(fleet, kind)
-    columns = {"name": names, "site": _site_names(fleet, kind), **_columns(headroom, kind)}
-    unseen = np.isnan(columns["age_s"])
-    columns["binding"] = tightest.tokens(unseen)
-    columns["tightest"] = tightest.share
+    fleet, names = headroom.fleet, names_of(headroom.fleet, kind)
+    made = ColumnsByGroup(_groups(headroom, kind, names))
     if kind is ScopeKind.NODE:
-        return Table(kind, names, columns, lambda: fleet.node_labels)
-    return Table(kind, names, columns)
+        return Table(kind, names, made, lambda: fleet.node_labels)
+    return Table(kind, names, made)
+
+
+def _groups(
+    headroom: Headroom, kind: ScopeKind, names: Texts
+) -> Iterator[tuple[Iterable[str], Callable[[], Columns]]]:
+    """Yield the columns of a kind by what they are made of."""
+    fleet = headroom.fleet
+    yield ("name", "site"), lambda: {"name": names, "site": _site_names(fleet, kind)}
+    if kind is ScopeKind.LINK:
+        yield ("age_s", "stale", *LINK), lambda: headroom.links
+    elif kind is ScopeKind.STORAGE:
+        yield ("age_s", "stale", *STORAGE), lambda: headroom.endpoints
+    else:
+        yield ("age_s", "stale"), lambda: headroom.ages[kind]
+    if kind in _KINDS_WITH_POWER:
+        yield POWER, lambda: _power_columns(headroom, kind)
+    if kind is ScopeKind.POWER_DOMAIN:
+        yield FAILOVER, lambda: _failover_columns(headroom)
+    if kind is ScopeKind.ZONE:
+        yield COOLING, lambda: _zone_columns(headroom)
+    if kind in _KINDS_WITH_HEAT:
+        yield THERMAL, lambda: thermal.columns(headroom.heat[kind])
+    if kind in _KINDS_WITH_INLET:
+        yield INLET, lambda: {"inlet_c": getattr(headroom.inlets, _KINDS_WITH_INLET[kind])}
+    if kind in _KINDS_WITH_HEALTH:
+        yield HEALTH, lambda: headroom.health[kind]
+    yield BINDING, lambda: _binding_columns(headroom, kind)
+
+
+def _binding_columns(headroom: Headroom, kind: ScopeKind) -> Columns:
+    tightest = headroom.tightest[kind]
+    unseen = np.isnan(headroom.table(kind).columns["age_s"])
+    return {"binding": tightest.tokens(unseen), "tightest": tightest.share}
+
+
+def _power_columns(headroom: Headroom, kind: ScopeKind) -> Columns:
+    found = headroom.powers[kind]
+    steps = {name: by[kind] for name, by in headroom.steps.items() if kind in by}
+    slope = headroom.past.slope(kind, found.load_w.shape[-1])
+    return power.columns(found, slope, steps)
+
+
+def _failover_columns(headroom: Headroom) -> Columns:
+    found = headroom.failover
+    return {"failover_load_w": found.load_w, "failover_headroom_w": found.headroom_w}
 
 
 def _site_names(fleet: FleetArrays, kind: ScopeKind) -> Texts:
@@ -81,33 +147,7 @@ def names_of(fleet: FleetArrays, kind: ScopeKind) -> Texts:
     }[kind]
 
 
-def _columns(headroom: Headroom, kind: ScopeKind) -> dict[str, Any]:
-    if kind is ScopeKind.LINK:
-        return dict(headroom.links)
-    if kind is ScopeKind.STORAGE:
-        return dict(headroom.endpoints)
-    columns = dict(headroom.ages[kind])
-    if kind in _KINDS_WITH_POWER:
-        found = headroom.powers[kind]
-        steps = {name: by[kind] for name, by in headroom.steps.items() if kind in by}
-        columns |= power.columns(found, headroom.past.slope(kind, len(found.load_w)), steps)
-    if kind in headroom.heat:
-        columns |= thermal.columns(headroom.heat[kind])
-    if kind is ScopeKind.POWER_DOMAIN:
-        columns["failover_load_w"] = headroom.failover.load_w
-        columns["failover_headroom_w"] = headroom.failover.headroom_w
-    if kind is ScopeKind.ZONE:
-        columns |= _zone_columns(headroom)
-    inlets = headroom.inlets
-    inlet_c = {
-        ScopeKind.SITE: inlets.site_c, ScopeKind.ZONE: inlets.zone_c, ScopeKind.RACK: inlets.rack_c
-    }  # fmt: skip
-    if kind in inlet_c:
-        columns["inlet_c"] = inlet_c[kind]
-    return columns | headroom.health.get(kind, {})
-
-
-def _zone_columns(headroom: Headroom) -> dict[str, Any]:
+def _zone_columns(headroom: Headroom) -> Columns:
     fleet, load_w = headroom.fleet, headroom.zone_load_w
     zone, count = fleet.racks.zone, len(fleet.zones)
     capacity_w = fleet.zones.capacity_w
@@ -166,22 +206,20 @@ def ages(headroom: Headroom) -> dict[ScopeKind, dict[str, Any]]:
 
 def _oldest_below(fleet: FleetArrays, rack_age_s: Floats) -> Floats:
     """Return the greatest age among the racks that hang on each power domain."""
-    out = np.full(len(fleet.domains) + 1, np.nan)
-    for feed in (fleet.racks.feed_a, fleet.racks.feed_b):
-        for level in above(fleet, feed):
-            np.fmax.at(out, level, rack_age_s)
-    return out[:-1]
+    count = len(fleet.domains)
+    levels = [*above(fleet, fleet.racks.feed_a), *above(fleet, fleet.racks.feed_b)]
+    oldest = np.full((*rack_age_s.shape[:-1], count), np.nan)
+    for level in levels:
+        oldest = np.fmax(oldest, most_by(rack_age_s, level, count))
+    return oldest
 
 
 def health(headroom: Headroom) -> dict[ScopeKind, dict[str, Any]]:
     """Return stale nodes, lemons and errors of nodes, racks and sites."""
     fleet, past = headroom.fleet, headroom.past
-    nodes = headroom.summary.nodes
-    # Nodes that were never heard are not there yet, as far as anybody knows.
-    lost: Bools = nodes.stale & nodes.seen
     counts = {
         "nodes": np.ones(len(fleet.nodes)),
-        "stale_nodes": lost.astype(np.float64),
+        "stale_nodes": headroom.summary.nodes.lost.astype(np.float64),
         "lemon_gpus": past.lemon_gpus.astype(np.float64),
         "xid_recent": past.xids.astype(np.float64),
     }

@@ -7,6 +7,7 @@ that was never heard is taken to be at its slowdown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from physics.thermal import steady_state_c, time_to_throttle_s
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.inputs import Past, still_enough
 from policies.scopes import ScopeKind
-from telemetry.live_frame import LiveFrame, is_fresh
+from telemetry.live_frame import Readings
 from telemetry.summary import GpuSummary
 
 #: Without a fit a GPU is taken for one that its maker lets run at rated power in air this warm …
@@ -81,6 +82,31 @@ class GpuTemperatures:
     throttling: Bools
 
 
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """GPUs as sources of heat: what they read, what cools them, and what each is, when asked for.
+
+    ``gpus`` draw what they do: a what-if of other loads has the same temperatures.
+    """
+
+    gpus: GpuSummary
+    past: Past
+
+    @cached_property
+    def seen(self) -> GpuTemperatures:
+        return temperatures(self.gpus)
+
+    @cached_property
+    def inlets(self) -> Inlets:
+        return inlets(self.gpus.readings)
+
+    @cached_property
+    def parts(self) -> Parts:
+        fleet, gpus = self.gpus.readings.fleet, self.gpus
+        made = parts(fleet, self.past, self.seen, gpus.rated_w, self.inlets.rack_last_c)
+        return as_settled(made, self.seen, gpus.load_w, self.past.gpu_still_s)
+
+
 def temperatures(gpus: GpuSummary) -> GpuTemperatures:
     """Return what the readings that ``gpus`` sum up say of heat."""
     limit_c = np.where(np.isnan(gpus.slowdown_c), UNKNOWN_SLOWDOWN_C, gpus.slowdown_c)
@@ -115,7 +141,7 @@ def parts(
     return Parts(
         resistance_c_per_w=resistance,
         capacitance_j_per_c=capacitance,
-        ambient_c=np.where(np.isnan(fits.ambient_c), supply_c[rack], fits.ambient_c),
+        ambient_c=np.where(np.isnan(fits.ambient_c), supply_c[..., rack], fits.ambient_c),
         limit_c=limit_c,
         trust=np.where(np.isnan(fits.trust), DEFAULT_TRUST, fits.trust),
     )
@@ -164,7 +190,7 @@ def of_gpus(fleet: FleetArrays, parts: Parts, seen: GpuTemperatures, load_w: Flo
         hottest_c=np.where(seen.read, seen.temp_c, np.nan),
         trust=trust,
         throttling=seen.throttling.astype(np.float64),
-        gpus=np.ones(len(load_w)),
+        gpus=np.ones(load_w.shape[-1]),
     )
 
 
@@ -226,12 +252,12 @@ class Inlets:
     rack_last_c: Floats
 
 
-def inlets(fleet: FleetArrays, frame: LiveFrame, *, now: float, stale_after_s: float) -> Inlets:
+def inlets(readings: Readings) -> Inlets:
     """Return the readings of temperature meters at zones, racks and nodes."""
-    meters = fleet.meters
+    fleet, meters = readings.fleet, readings.fleet.meters
     here = meters.kind == _TEMPERATURE
-    record = frame.fields("meter", meters.ids[here], "ts", "temp_c")
-    fresh_c = np.where(is_fresh(record["ts"], now, stale_after_s), record["temp_c"], np.nan)
+    record = readings.frame.fields("meter", meters.ids[here], "ts", "temp_c")
+    fresh_c = np.where(readings.is_fresh(record["ts"]), record["temp_c"], np.nan)
     rack_c, rack_last_c = (
         _inlet_of_racks(fleet, here, each.astype(np.float64))
         for each in (fresh_c, record["temp_c"])
@@ -239,7 +265,7 @@ def inlets(fleet: FleetArrays, frame: LiveFrame, *, now: float, stale_after_s: f
     zones = len(fleet.zones)
     on_zone = meters.target_kind[here] == _ON_ZONE
     zone_c = np.fmax(
-        most_by(fresh_c[on_zone], meters.target[here][on_zone], zones),
+        most_by(fresh_c[..., on_zone], meters.target[here][on_zone], zones),
         most_by(rack_c, fleet.racks.zone, zones),
     )
     site_c = np.fmax(
@@ -253,6 +279,6 @@ def _inlet_of_racks(fleet: FleetArrays, here: Bools, reading_c: Floats) -> Float
     kind, target = fleet.meters.target_kind[here], fleet.meters.target[here]
     on_node, count = kind == _ON_NODE, len(fleet.racks)
     return np.fmax(
-        most_by(reading_c[kind == _ON_RACK], target[kind == _ON_RACK], count),
-        most_by(reading_c[on_node], fleet.nodes.rack[target[on_node]], count),
+        most_by(reading_c[..., kind == _ON_RACK], target[kind == _ON_RACK], count),
+        most_by(reading_c[..., on_node], fleet.nodes.rack[target[on_node]], count),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,9 +24,10 @@ def slope_per_s(times: Floats, values: NDArray[np.float32]) -> Floats:
     slots, series = values.shape
     if slots <= MEDIAN_OF:
         return np.full(series, np.nan)
-    span_s = float(np.median(times[-MEDIAN_OF:]) - np.median(times[:MEDIAN_OF]))
+    span_s = times[-2] - times[1]  # the medians of three that rise
     rise = _median_of_3(values[-MEDIAN_OF:]) - _median_of_3(values[:MEDIAN_OF])
-    return rise.astype(np.float64) / span_s
+    slope: Floats = rise.astype(np.float64) / span_s
+    return slope
 
 
 def _median_of_3(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -39,12 +42,9 @@ def still_for_s(times: Floats, values: NDArray[np.float32], band: Floats, now: f
 
     0 for series that the newest slot does not know.
     """
-    slots, series = values.shape
-    still = np.zeros(series)
-    staying = np.ones(series, dtype=bool)
-    for slot in range(slots - 1, -1, -1):
-        staying &= np.abs(values[slot] - values[-1]) <= band
-        still[staying] = now - times[slot]
+    staying = np.logical_and.accumulate(np.abs(values[::-1] - values[-1]) <= band)
+    since = np.append(now, times[::-1])
+    still: Floats = now - since[staying.sum(axis=0)]
     return still
 
 
@@ -63,19 +63,19 @@ def exhausted_in_s(left: Floats, slope: Floats) -> Floats:
 
     NaN where what is left, or the slope, is not known.
     """
-    wait_s = np.full(len(left), np.inf)
+    wait_s = np.full(np.broadcast_shapes(left.shape, slope.shape), np.inf)
     with np.errstate(over="ignore"):  # what hardly moves takes for ever
         np.divide(left, slope, out=wait_s, where=slope > 0)
-    wait_s[np.isnan(slope)] = np.nan
-    return np.where(left <= 0, 0.0, np.where(np.isnan(left), np.nan, wait_s))
+    unknown = np.isnan(slope) | np.isnan(left)
+    return np.where(left <= 0, 0.0, np.where(unknown, np.nan, wait_s))
 
 
-def percentile(values: NDArray[np.float32], share: float) -> Floats:
+def percentile(values: NDArray[np.floating[Any]], share: float) -> Floats:
     """Return what ``share`` (0 to 1) of the known values of each column are at or below.
 
-    NaN for columns without a known value.
+    Columns are along the first axis. NaN for those without a known value.
     """
-    slots, series = values.shape
+    slots, *series = values.shape
     if not slots:
         return np.full(series, np.nan)
     ordered = np.sort(values, axis=0)  # NaN goes last

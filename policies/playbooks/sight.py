@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
-from policies.headroom import live
+from policies import present
 from policies.headroom.evaluate import Headroom
 from policies.incidents.models import Delivery, Incident
 from policies.playbooks.document import PlannedStep
@@ -31,7 +31,7 @@ class Conditions(OneMoment):
 
     @cached_property
     def headroom(self) -> Headroom:
-        return live.current(self.now.timestamp())
+        return present.headroom(self.now.timestamp())
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from admission.core import reserve
 from admission.core.holding import Holdings, Open, holdings_of
@@ -19,7 +17,7 @@ from policies.headroom.past import (
     LINKS_EVERY_S,
     LOAD_SLOTS,
     LOADS_EVERY_S,
-    Slot,
+    Window,
     link_trends,
     links_of,
     load_trends,
@@ -34,33 +32,8 @@ from sim.world.policy import Policy
 
 __all__ = ["Seeing"]
 
-Array = NDArray[np.float64]
-
 #: Attempts are looked at so often to learn what they draw, s; of a longer silence no more is known.
 _LEARN_EVERY_S, _MOST_S = 20.0, 60.0
-
-
-@dataclass
-class _Window:
-    """The last slots of some series, at least ``every_s`` apart."""
-
-    every_s: float
-    slots: int
-    times: deque[float] = field(default_factory=deque)
-    values: deque[Slot] = field(default_factory=deque)
-
-    def is_due(self, now: float) -> bool:
-        return not self.times or now - self.times[-1] >= self.every_s - 1e-6
-
-    def note(self, now: float, values: Slot) -> None:
-        self.times.append(now)
-        self.values.append(values)
-        if len(self.times) > self.slots:
-            self.times.popleft()
-            self.values.popleft()
-
-    def stacked(self) -> tuple[Array, NDArray[np.float32]]:
-        return np.array(self.times), np.stack(self.values)
 
 
 class Seeing:
@@ -69,8 +42,8 @@ class Seeing:
     def __init__(self, policy: Policy, sensors: Sensors, gangs: Gangs, arrays: FleetArrays) -> None:
         self._policy, self._sensors, self._gangs = policy, sensors, gangs
         self.arrays = arrays
-        self._loads = _Window(LOADS_EVERY_S, LOAD_SLOTS)
-        self._links = _Window(LINKS_EVERY_S, LINK_SLOTS)
+        self._loads = Window(LOADS_EVERY_S, LOAD_SLOTS)
+        self._links = Window(LINKS_EVERY_S, LINK_SLOTS)
         self._past = replace(
             Past.none(arrays),
             mounts=Mounts(arrays.storage.ids, np.arange(len(arrays.storage))),

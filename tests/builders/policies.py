@@ -106,7 +106,7 @@ def make_outcome(start: float, firings: int = 2, **given: Any) -> dict[str, Any]
         "restricted": {"no_new_launches": {"count": firings, "scope_s": 1200.0}} if firings else {},
         "delayed_jobs": 3, "delayed_s": 420.0, "pages": firings, "episodes": episodes,
         "series": {"t": [start, start + 600, start + 1800], "firing": [0, firings, 1]},
-        "not_recorded": [], **given,
+        "not_recorded": [], "without_reservations": [], **given,
     }  # fmt: skip
 
 

@@ -304,12 +304,14 @@ class TestReplays:
     def test_one_without_an_active_version_or_a_firing_says_so(self, viewer: Client) -> None:
         version = make_rule(to="draft")
         start = timezone.now().timestamp() - 3600
-        empty = make_outcome(start, 0, delayed_jobs=0, not_recorded=["fsync_s"])
+        told = {"not_recorded": ["xid_recent"], "without_reservations": ["power_use"]}
+        empty = make_outcome(start, 0, delayed_jobs=0, **told)
         make_replay(version, result={"version": empty, "active_number": None})
         text = text_of(opened(viewer, f"{URL}rack-hot/"))
         assert "would have fired 0 times" in text
         assert "No other version was active beside it" in text
-        assert "Not recorded, so never known here: fsync_s" in text
+        assert "Not recorded, so never known here: xid_recent" in text
+        assert "without what jobs had reserved: power_use." in text
 
     def test_one_that_failed_says_why(self, viewer: Client) -> None:
         make_replay(make_rule(), state="failed", error="MemoryError: too much", result=None)

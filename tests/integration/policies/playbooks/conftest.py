@@ -13,7 +13,7 @@ import pytest
 from accounts.models import User
 from accounts.roles import Role
 from fleet import snapshot
-from policies.headroom import live
+from policies import present
 from policies.headroom.columns import FIELDS, Table
 from policies.playbooks import runs, versions
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
@@ -77,7 +77,7 @@ class Readings:
 def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
     shown = Readings({"power_drawn_w": 9000.0, "power_budget_w": 12000.0, "gpus": 8.0})
 
-    monkeypatch.setattr(live, "current", lambda _now: shown)
+    monkeypatch.setattr(present, "headroom", lambda _now: shown)
     return shown
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pytest
 from django.db import connection
 
-from fleet import snapshot
-from fleet.models import Gpu, Meter
-from policies.headroom import live
+from fleet.models import Gpu
+from policies.restrictions import store
+from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.rules import actions, document, replays
 from policies.rules.models import RuleReplay
-from policies.rules.recorded import History, not_recorded
-from policies.scopes import ScopeKind
+from policies.rules.recorded import not_recorded
+from policies.scopes import Scope, ScopeKind
 from telemetry import samples
 from telemetry.store.columns import Window
 from telemetry.timeline.tiers import Tier
@@ -144,61 +145,7 @@ def test_a_span_that_cannot_be_is_refused(start: float, end: float) -> None:
 
 def test_what_is_not_recorded_is_told() -> None:
     rule = document.read(RULE.replace("hottest_c > 80.0", "hottest_c > 80.0 && lemon_gpus > 3.0"))
-    assert not_recorded(rule.scope, rule.fields) == ["lemon_gpus"]
-
-
-COMPARED = {
-    ScopeKind.SITE: "power_load_w power_budget_w power_use power_headroom_w hottest_c gpus"
-    " thermal_margin_c throttling throttling_share stale_nodes stale_share",
-    ScopeKind.ZONE: "cooling_load_w cooling_use cooling_headroom_w hottest_c thermal_margin_c",
-    ScopeKind.POWER_DOMAIN: "power_load_w power_use power_headroom_w failover_load_w"
-    " failover_headroom_w power_confidence",
-    ScopeKind.RACK: "power_load_w power_use power_confidence hottest_c thermal_margin_c"
-    " shutdown_margin_c throttling throttling_share stale stale_nodes stale_share",
-    ScopeKind.NODE: "power_load_w hottest_c thermal_margin_c throttling stale",
-    ScopeKind.GPU: "power_load_w power_use hottest_c thermal_margin_c throttling stale",
-    ScopeKind.LINK: "link_load_bits_per_s link_use link_headroom_bits_per_s stale is_wan",
-}
-
-
-@pytest.mark.parametrize("metered", [False, True])
-def test_columns_are_those_of_live_headroom(fleet: SmallFleet, metered: bool) -> None:
-    if metered:
-        site = fleet.sites["oslo"]
-        Meter.objects.create(name="m1", kind="power", rack=fleet.racks[HOT])
-        Meter.objects.create(
-            name="m2", kind="power", power_domain=site.power_domains.get(name="feed-a1")
-        )
-    now = float(int(time.time()))
-    rng = np.random.default_rng(4)
-    link = next(iter(fleet.links))
-    fleet.report(
-        at=now - 1.0,
-        power_w=lambda n, i: 300.0 + 10.0 * i + float(rng.integers(100)),
-        temp_c=lambda n, i: 60.0 + float(rng.integers(30)),
-        throttle=lambda n, i: 0x20 if i == 1 else 0,
-        links={link: 5e9},
-    )
-    headroom = live.current(now)
-    kinds = set(COMPARED)
-    window = Window(now - 100.0, now)
-    fields = frozenset(" ".join(COMPARED.values()).split())
-    readings = replays._readings(
-        snapshot.fresh(), kinds, window, Tier.RAW, STEP_S, fields=fields, jobs=False
-    )
-    history = History(headroom, readings)
-    for kind, names in COMPARED.items():
-        found = history.columns(kind, frozenset(names.split()))
-        table = headroom.table(kind)
-        for name in names.split():
-            made = found[name][-1] if found[name].ndim == 2 else found[name]
-            expected = table.columns[name]
-            if expected.dtype == bool:
-                assert made.tolist() == expected.tolist(), (kind, name)
-            else:
-                np.testing.assert_allclose(
-                    made, expected, rtol=1e-6, err_msg=f"{kind} {name}", equal_nan=True
-                )
+    assert not_recorded(rule.fields, step_s=10.0) == ["lemon_gpus"]
 
 
 def test_long_spans_are_replayed_by_coarser_steps() -> None:
@@ -207,14 +154,87 @@ def test_long_spans_are_replayed_by_coarser_steps() -> None:
     assert replays._tier(30 * 86_400.0) == (Tier.HOUR, 3_600.0)
 
 
+RISING = """
+name: rising
+scope: rack
+severity: warning
+summary: "Rack {name} draws {power_load_w}"
+when: power_slope_w_per_s > 0.5 && power_exhausted_in_s < 10000.0
+for: 20s
+clear: power_slope_w_per_s < 0.2
+clear_for: 20s
+effects:
+  - incident: {}
+"""
+
+
+@pytest.fixture
+def rise(fleet: SmallFleet) -> float:
+    """Ten minutes of readings: after a minute, GPUs draw 1 W more each second for four minutes.
+
+    They are read for five minutes before that, too: what is not read counts at its rating.
+    """
+    start = float(int(time.time() - 700.0))
+    times = [start + STEP_S * step + 1 for step in range(-30, 60)]
+    power_w = [100.0 + min(max(at - start - 60.0, 0.0), 240.0) for at in times]
+    for gpu in Gpu.objects.all():
+        write_samples(samples.GPU, gpu.pk, times, power_w=power_w, temp_c=60.0, throttle=0)
+    return start
+
+
+def test_what_a_load_has_done_is_known_in_a_replay(rise: float) -> None:
+    found = replays.outcomes({"it": document.read(RISING)}, rise, rise + 600)["it"]
+    assert {each["scope"] for each in found["episodes"]} == {"oslo/A01", "oslo/A02"}
+    # The slope is of the last four minutes, so it lags behind.
+    for each in found["episodes"]:
+        assert rise + 80 < each["fired_at"] < rise + 240
+        assert rise + 300 < each["cleared_at"] < rise + 560
+    assert found["not_recorded"] == []
+    assert found["without_reservations"] == ["power_exhausted_in_s"]
+
+
+@pytest.mark.parametrize("text", [RULE, RISING], ids=["hot", "rising"])
 def test_a_span_in_pieces_gives_what_it_gives_whole(
-    start: float, monkeypatch: pytest.MonkeyPatch
+    rise: float, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = document.read(RULE)
-    whole = replays.outcomes({"version": rule}, start, start + 600)
+    warm = text.replace("hottest_c > 80.0", "hottest_c > 50.0").replace("< 75.0", "< 45.0")
+    start, rule = rise, document.read(warm)
+    whole = replays.outcomes({"it": rule}, start, start + 600)
+    assert whole["it"]["firings"] > 0
 
     def in_pieces(*_: Any) -> list[Window]:
-        return [Window(start + at, start + at + 200.0) for at in (0.0, 200.0, 400.0)]
+        before = Window(start - 3_600.0, start)
+        return [before, *(Window(start + at, start + at + 200.0) for at in (0.0, 200.0, 400.0))]
 
     monkeypatch.setattr(replays, "_windows", in_pieces)
-    assert replays.outcomes({"version": rule}, start, start + 600) == whole
+    assert replays.outcomes({"it": rule}, start, start + 600) == whole
+
+
+def test_what_was_heard_before_the_span_is_silent_within_it(fleet: SmallFleet) -> None:
+    start = float(int(time.time() - 700.0))
+    for gpu in Gpu.objects.all():
+        write_samples(samples.GPU, gpu.pk, [start - 1_800.0], power_w=400.0, temp_c=60.0)
+    text = RULE.replace("hottest_c > 80.0", "stale_nodes > 1.0")
+    rule = document.read(text.replace("hottest_c < 75.0", "stale_nodes < 1.0"))
+    found = replays.outcomes({"it": rule}, start, start + 60)["it"]
+    assert {each["scope"] for each in found["episodes"]} == {"oslo/A01", "oslo/A02"}
+
+
+def test_a_cap_that_was_in_force_counts_in_a_replay(fleet: SmallFleet, start: float) -> None:
+    cap = Wanted(
+        kind=RestrictionKind.POWER_CAP_W, scope=Scope(ScopeKind.RACK, HOT), value=500.0,
+        reason="it is hot", owner="user:ada", cause="heat",
+        expires_at=datetime.fromtimestamp(start + 300, UTC),
+    )  # fmt: skip
+    store.hold([cap], now=datetime.fromtimestamp(start + 100, UTC))
+    text = RISING.replace("scope: rack", "scope: gpu").replace(
+        "power_slope_w_per_s < 0.2", "power_use < 0.7"
+    )
+    rule = document.read(re.sub("when: .*", "when: power_use > 0.75", text))
+    found = replays.outcomes({"it": rule}, start, start + 600)["it"]
+    assert {each["scope"].rpartition("/")[0] for each in found["episodes"]} == set(
+        fleet.nodes_of(HOT)
+    )
+    for each in found["episodes"]:
+        assert each["fired_at"] - start == pytest.approx(120)
+        assert each["cleared_at"] - start == pytest.approx(320)

@@ -12,6 +12,7 @@ from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.inputs import Mounts, Past, ThermalFits
 from policies.scopes import ScopeKind
 from telemetry.frame import LiveFrame
+from telemetry.live_frame import Frame
 from tests.builders.arrays import make_frame
 
 NOW = 1_000_000.0
@@ -40,7 +41,7 @@ def with_mounts(fleet: FleetArrays, past: Past | None = None) -> Past:
     return replace(past or Past.none(fleet), mounts=mounts)
 
 
-def headroom_of(fleet: FleetArrays, frame: LiveFrame, **given: Any) -> Headroom:
+def headroom_of(fleet: FleetArrays, frame: Frame, **given: Any) -> Headroom:
     """Evaluate at ``NOW``."""
     return evaluate(fleet, frame, now=NOW, **given)
 

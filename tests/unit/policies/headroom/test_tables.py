@@ -8,7 +8,7 @@ import pytest
 from policies.headroom.columns import FIELDS
 from policies.scopes import Scope, ScopeKind
 from tests.builders.arrays import make_arrays, make_frame
-from tests.unit.policies.headroom.scenes import NOW, all_read, headroom_of
+from tests.unit.policies.headroom.scenes import NOW, all_read, column, headroom_of
 
 DTYPES = {"double": np.float64, "bool": np.bool_, "string": np.object_}
 
@@ -60,6 +60,20 @@ def test_a_site_is_stale_when_more_than_a_tenth_of_its_nodes_is() -> None:
         site = headroom.table(ScopeKind.SITE).row("s1")
         assert (site["stale"], site["stale_nodes"], site["age_s"]) == (stale, silent, 99.0)
         assert headroom.table(ScopeKind.RACK).row("s1/A01")["stale"]
+
+
+def test_nodes_that_fell_silent_are_counted_and_those_never_heard_are_not() -> None:
+    fleet = make_arrays(racks=2, nodes=2, gpus=2)
+    # Of the first rack one node is silent and one was never heard; of the second, all is well.
+    ts = np.repeat([NOW - 99.0, 0.0, NOW, NOW], 2)
+    headroom = headroom_of(fleet, all_read(fleet, ts=ts))
+    assert column(headroom, ScopeKind.NODE, "stale") == [True, True, False, False]
+    assert column(headroom, ScopeKind.NODE, "stale_nodes") == [1.0, 0.0, 0.0, 0.0]
+    assert column(headroom, ScopeKind.RACK, "stale_nodes") == [1.0, 0.0]
+    assert column(headroom, ScopeKind.RACK, "stale_share") == [0.5, 0.0]
+    assert column(headroom, ScopeKind.SITE, "stale_nodes") == [1.0]
+    assert column(headroom, ScopeKind.SITE, "stale_share") == [0.25]
+    assert headroom.summary.sites.stale_nodes.tolist() == [1]
 
 
 def test_a_scope_names_what_binds_it_with_its_numbers() -> None:
