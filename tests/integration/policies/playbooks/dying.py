@@ -58,7 +58,7 @@ def play(order: dict[str, Any]) -> int:
     from tests.integration.policies.playbooks.conftest import Readings
 
     readings: Any = Readings(order["readings"])
-    present.headroom = lambda _now: readings
+    present.headroom = lambda now: readings
     points = Points(order["die_at"], order["commits_alone"])
     start = datetime.fromisoformat(order["start"])
     connection.ensure_connection()
