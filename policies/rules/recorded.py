@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fleet.tables import FleetArrays
-from policies.headroom.columns import Floats
+from policies.headroom.columns import HORIZONS, Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Past
 from policies.headroom.past import (
@@ -46,46 +46,27 @@ _NEVER_RECORDED = frozenset(
         "storage_use",
     }
 )
-_TRENDS = frozenset(
-    {
-        "power_slope_w_per_s",
-        "power_exhausted_in_s",
-        "power_load_5m_w",
-        "power_load_15m_w",
-        "power_load_60m_w",
-        "cooling_slope_w_per_s",
-        "cooling_exhausted_in_s",
-        "cooling_load_5m_w",
-        "cooling_load_15m_w",
-        "cooling_load_60m_w",
-        "link_slope_bits_per_s2",
-        "link_exhausted_in_s",
-    }
-)
+_FORECASTS = {f"{load}_{ahead}_w" for load in ("power_load", "cooling_load") for ahead in HORIZONS}
+_EXHAUSTED = {"power_exhausted_in_s", "cooling_exhausted_in_s", "link_exhausted_in_s"}
+_SLOPES = {"power_slope_w_per_s", "cooling_slope_w_per_s", "link_slope_bits_per_s2"}
+_TRENDS = frozenset(_FORECASTS | _EXHAUSTED | _SLOPES)
 #: In these counts live what jobs have reserved.
 _WITH_RESERVATIONS = frozenset(
     {
+        *_FORECASTS,
+        *_EXHAUSTED,
         "power_load_w",
         "power_headroom_w",
         "power_use",
         "power_confidence",
-        "power_exhausted_in_s",
-        "power_load_5m_w",
-        "power_load_15m_w",
-        "power_load_60m_w",
         "failover_load_w",
         "failover_headroom_w",
         "cooling_load_w",
         "cooling_headroom_w",
         "cooling_use",
-        "cooling_exhausted_in_s",
-        "cooling_load_5m_w",
-        "cooling_load_15m_w",
-        "cooling_load_60m_w",
         "link_headroom_bits_per_s",
         "link_bulk_headroom_bits_per_s",
         "link_use",
-        "link_exhausted_in_s",
         "binding",
         "tightest",
     }
