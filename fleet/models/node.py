@@ -71,6 +71,8 @@ class Node(models.Model):
 
     def clean(self) -> None:
         """Refuse a place that is taken or outside the rack, and what belongs elsewhere."""
+        if self.labels is None:  # what the admin's form makes of an empty text
+            self.labels = {}
         if validators.lacks(self):
             return
         if self.model is not None and self.model.kind != HardwareKind.NODE:

@@ -21,7 +21,11 @@ Validator: TypeAlias = Callable[[Any], None]
 
 def finite(value: float) -> None:
     """Refuse NaN and infinity, which every comparison of bounds would let pass."""
-    if not math.isfinite(value):
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        is_finite = False
+    if not is_finite:
         raise ValidationError("a finite number is needed")
 
 

@@ -56,6 +56,16 @@ def test_forms_do_not_list_the_fleet(model: type[models.Model], admin: Client) -
     assert answer.content.count(b"<option") < 20
 
 
+def test_a_node_whose_labels_are_left_empty_has_none(admin: Client) -> None:
+    import_fleet(make_inventory(gpus=8))
+    node = Node.objects.get()
+    Node.objects.update(labels={"pool": "train"})
+    form = {"name": node.name, "rack": node.rack_id, "position_u": 1, "height_u": 8, "labels": ""}
+    assert admin.post(url(Node, "change", node.pk), form).status_code == 302
+    node.refresh_from_db()
+    assert node.labels == {}
+
+
 def test_a_save_is_checked_and_audited(admin: Client) -> None:
     site = Site.objects.create(name="oslo")
     form = {"site": site.pk, "name": "A01", "row": "", "position": 0, "height_u": 48}

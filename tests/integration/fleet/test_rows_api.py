@@ -173,6 +173,12 @@ def test_a_relation_to_nothing_is_refused(key: Any, operator: Client, fleet: Non
         ("sites", {"name": "s", "time_zone": "Moon/Tycho"}, "time_zone", "not a time zone"),
         ("sites", {"name": "s", "budget_w": "nan"}, "budget_w", "valid number"),
         ("sites", {"name": "s", "budget_w": "1e400"}, "budget_w", "valid number"),
+        (
+            "hardware-models",
+            {"name": "m", "kind": "gpu", "rated_w": 1, "mem_bytes": 10**400},
+            "mem_bytes",
+            "finite number",
+        ),
         ("sites", {"name": "s", "budget_w": -1}, "budget_w", "greater than or equal to 0"),
         ("sites", {}, "name", "required"),
         (
