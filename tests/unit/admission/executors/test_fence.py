@@ -2,7 +2,8 @@
 
 The server's count of silence and the machine's fence are the real ones. Between them are a network
 that loses and delays, clocks that are set and drift, and processes that stand still, die and come
-back. Time is what passes for all of them; what each of them reads of it is not.
+back. Time is what passes for all of them; what each of them reads of it is not. That these events
+would find a fence that comes too late is a test of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from admission.executors import runners
 from admission.executors.runners import Ears
@@ -23,6 +31,11 @@ DRIFT = 0.01
 #: How long a shepherd that runs may take from the end of its time until all stands still, s.
 REACTION_S = 2.0
 _WRITE_S = runners._WRITE_AT * LEASE_S
+#: From a look of the worker to the next, s. After more than ``gap_s`` it has not been looking.
+_LOOKS_S = [0.5, 2.0, 5.5, 5.9, 20.0]
+#: From a report to the next, s. Not all are written down.
+_REPORTS_S = [0.5, 2.0, 4.0, 5.0, 5.5, 5.9]
+_DOUBLED = "it runs here, and the server may have it run elsewhere"
 
 
 @dataclass
@@ -52,16 +65,15 @@ class Server:
 
 
 class Fence(RuleBasedStateMachine):
-    """One attempt: on one machine, and from when the server gives that up elsewhere, too."""
+    """Attempts, one after the other: each on the machine until the server gives that up."""
 
     @initialize(ours=st.floats(-DRIFT, DRIFT), theirs=st.floats(-DRIFT, DRIFT))
     def begin(self, ours: float, theirs: float) -> None:
-        self.now = 0.0
+        self.now = self.looked_at = 0.0
         self.rates = (1.0 + ours, 1.0 + theirs)
         self.server = Server()
         self.until = 0.0
         self.runner_is_up = True
-        self.due_at: float | None = None
         self.runs = False
         self.in_flight: list[tuple[float, bool]] = []
         self.ask(is_answered=True)
@@ -78,7 +90,6 @@ class Fence(RuleBasedStateMachine):
             return
         self.until = max(self.until, asked_at + runners.fence_s(LEASE_S))
         self.runs = self.uptime_s < self.until
-        self.due_at = None
 
     @rule(is_answered=st.booleans())
     def ask(self, is_answered: bool) -> None:
@@ -118,30 +129,55 @@ class Fence(RuleBasedStateMachine):
     def the_worker_moves_to_another_machine(self) -> None:
         self.server.boot += 1
 
-    @rule(step_s=st.sampled_from([0.5, 2.0, 4.5, 5.5, 20.0]), times=st.integers(1, 6))
-    def all_goes_well(self, step_s: float, times: int) -> None:
-        """The runner asks between looks, as it does nearly always."""
+    @rule(
+        look_s=st.sampled_from(_LOOKS_S), ask_s=st.sampled_from(_REPORTS_S), times=st.integers(1, 6)
+    )
+    def all_goes_well(self, look_s: float, ask_s: float, times: int) -> None:
         for _ in range(times):
-            self.pass_time(step_s)
+            self.pass_time(ask_s, look_s)
             self.ask(is_answered=True)
 
-    @rule(step_s=st.sampled_from([0.5, 2.0, 5.5]))
-    def the_network_is_cut_for_more_than_a_lease(self, step_s: float) -> None:
-        for _ in range(int(1.3 * LEASE_S / step_s)):
-            self.pass_time(step_s)
+    @rule(look_s=st.sampled_from(_LOOKS_S), last_s=st.sampled_from(_REPORTS_S))
+    def the_network_is_cut_for_more_than_a_lease(self, look_s: float, last_s: float) -> None:
+        """All are up, and two last reports come through: the second may not be written down."""
+        self.server.is_up = self.runner_is_up = True
+        self.ask(is_answered=True)
+        self.pass_time(last_s, look_s)
+        self.ask(is_answered=True)
+        self.pass_time(1.3 * LEASE_S, look_s)
 
-    @rule(step_s=st.sampled_from([0.5, 2.0, 4.5, 5.5, 20.0, 100.0]))
-    def time_passes(self, step_s: float) -> None:
-        self.pass_time(step_s)
+    @rule(look_s=st.sampled_from(_LOOKS_S), for_s=st.sampled_from([0.5, 5.0, 20.0, 100.0]))
+    def time_passes(self, look_s: float, for_s: float) -> None:
+        self.pass_time(for_s, look_s)
 
-    def pass_time(self, step_s: float) -> None:
-        """The worker looks after each step; the shepherd acts when its time is up, or soon."""
-        self.now += step_s
+    def pass_time(self, for_s: float, look_s: float) -> None:
+        """The worker looks each ``look_s``, if it is up."""
+        end = self.now + for_s
+        while (look_at := max(self.looked_at + look_s, self.now)) <= end:
+            self.go_on(look_at)
+            self.look()
+        self.go_on(end)
+
+    def go_on(self, until: float) -> None:
+        """The shepherd acts when its time is up, or soon."""
+        self.now = until
         if self.runs and self.uptime_s > self.until + REACTION_S:
             self.runs = False
+
+    def look(self) -> None:
+        self.looked_at = self.now
         if self.server.is_up:
             self.server.look(self.now * self.rates[1])
         self.check()
+
+    @precondition(lambda self: self.server.gave_up)
+    @rule()
+    def another_attempt_is_placed_here(self) -> None:
+        """The machine, which is heard again, has refused the one before for good."""
+        self.in_flight.clear()
+        self.runner_is_up = self.server.is_up = True
+        self.server.gave_up = False
+        self.ask(is_answered=True)
 
     @rule()
     def the_machine_is_suspended_for_an_hour(self) -> None:
@@ -152,11 +188,28 @@ class Fence(RuleBasedStateMachine):
     @invariant()
     def check(self) -> None:
         if hasattr(self, "server") and self.server.gave_up:
-            assert not self.runs, "it runs here, and the server may have it run elsewhere"
+            assert not self.runs, _DOUBLED
 
 
 TestFence = Fence.TestCase
-TestFence.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
+TestFence.settings = settings(max_examples=300, stateful_step_count=20, deadline=None)
+
+
+@pytest.mark.parametrize("share", [0.85, 0.9, 1.0])
+def test_a_fence_that_comes_too_late_is_found(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The same events, as many of them, and always the same ones."""
+    monkeypatch.setattr(runners, "FENCE_SHARE", share)
+    always = settings(
+        TestFence.settings,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        print_blob=False,
+    )
+    with pytest.raises(AssertionError, match=_DOUBLED):
+        run_state_machine_as_test(Fence, settings=always)
 
 
 @pytest.mark.parametrize("look_s", [0.5, 2.0, 5.9])
@@ -166,11 +219,11 @@ def test_the_worst_moments_to_be_cut_off_are_covered(look_s: float, later_s: flo
     world = Fence()
     world.begin(-DRIFT, DRIFT)
     world.now += later_s / 2
-    world.server.look(world.now * world.rates[1])
+    world.look()
     world.now += later_s / 2
     world.ask(is_answered=True)
     while not world.server.gave_up:
-        world.pass_time(look_s)
+        world.pass_time(look_s, look_s)
     assert world.now < 2 * LEASE_S
 
 
