@@ -112,10 +112,14 @@ def living_with(variable: str, value: str) -> list[int]:
     return found
 
 
+def of_a_shell() -> dict[str, str]:
+    """Return the environment without what leads to the tests' own servers."""
+    return {name: value for name, value in os.environ.items() if name not in _GIVEN}
+
+
 @contextmanager
 def up(state_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Start without the demo fleet and yield once it says that it is up."""
-    env = {name: value for name, value in os.environ.items() if name not in _GIVEN}
     command = [sys.executable, "-m", "config.up", "--no-demo", "--port", str(port)]
     shown = state_dir.with_name("shown")
     with (
@@ -123,7 +127,7 @@ def up(state_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Pa
         subprocess.Popen(
             [*command, "--state-dir", str(state_dir)],
             cwd=REPOSITORY,
-            env=env,
+            env=of_a_shell(),
             stdout=output,
             stderr=subprocess.STDOUT,
         ) as process,
@@ -140,11 +144,10 @@ def up(state_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Pa
 
 def manage(state_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `manage.py` on an installation, as from a shell that knows its state folder alone."""
-    env = {name: value for name, value in os.environ.items() if name not in _GIVEN}
     return subprocess.run(
         [sys.executable, "manage.py", *words],
         cwd=REPOSITORY,
-        env={**env, "HEADROOM_STATE_DIR": str(state_dir)},
+        env={**of_a_shell(), "HEADROOM_STATE_DIR": str(state_dir)},
         capture_output=True,
         text=True,
         check=False,
