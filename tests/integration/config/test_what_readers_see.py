@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from accounts.roles import Role
 from admission.directives.models import Directive
 from admission.jobs.models import Job
 from dashboard import moments, state
+from dashboard.conditional import SHARED
 from dashboard.views import jobs, queue
 from fleet import snapshot
 from fleet.models import Gpu, Node, Rack
@@ -536,3 +538,90 @@ def test_a_job_that_no_project_knows_is_shown_to_who_watches_alone(world: World)
         text = _text(reader.client.get("/api/v1/throttle-events"))
         assert (stray.name in text) == watches, reader.name
         assert Job.objects.count() == 2 * len(SORTS)
+
+
+# --- What others got ------------------------------------------------------------------------------
+
+#: What the front door gives to many who ask. Whatever is to be another needs no place here.
+SHARED_PATHS = ["/live/fleet", "/live/fleet/panel"]
+_POLL = re.compile(r'hx-get="([^"]+)"')
+_VERSION = re.compile(r"([?&])v=[^&]*")
+
+
+def _people(world: World) -> list[Reader]:
+    return [each for each in _readers(world) if "sessionid" in each.client.cookies]
+
+
+def _polls(reader: Reader, world: World) -> dict[str, str]:
+    """Return what the pages of a reader ask again and again, each with the ETag it got."""
+    found = dict.fromkeys([*SHARED_PATHS, "/live/fleet?metric=power"], "")
+    for route, addresses in _addresses().items():
+        if not route.startswith(("api/", "admin/", "live/")):
+            for address in _asked(reader, world, addresses[:1]):
+                page = _text(reader.client.get(address))
+                found |= {unescape(url): "" for url in _POLL.findall(page)}
+    return {url: reader.client.get(url).get("ETag", "") for url in found}
+
+
+def test_what_one_reader_got_shows_another_nothing_more(world: World) -> None:
+    """A version or an ETag of somebody who sees more, with which a poll asks for what is new."""
+    people = _people(world)
+    asked = {"other": 0, "same": 0}
+    for first in (each for each in people if each.name in (Role.VIEWER, "member of theirs")):
+        polls = _polls(first, world)
+        assert len(polls) > 20, sorted(polls)
+        assert sum(map(bool, polls.values())) > 1
+        for url, etag in polls.items():
+            head = {"If-None-Match": etag, "HX-Request": "true"}
+            for second in people:
+                if second.asks(url.partition("?")[0].strip("/")):
+                    answer = second.client.get(url, headers=head)
+                    assert not _judged(second, world, url, answer)
+                    asked["other"] += 1
+                    if answer.status_code in (204, 304):
+                        assert not answer.content
+                        # "You have it" is said to whoever would get the very same.
+                        whole = _VERSION.sub(r"\1", url)
+                        assert not _judged(second, world, whole, second.client.get(whole))
+                        assert _same(first.client, second.client, whole), (second.name, url)
+                        asked["same"] += 1
+            nobody = Client().get(url, headers=head)
+            assert nobody.status_code in (302, 401, 403), url
+    assert all(asked.values())
+
+
+def _same(one: Client, other: Client, url: str) -> bool:
+    """Say whether both get the same. Ages may grow between the two, so it is asked again."""
+    return any(_stripped(one.get(url)) == _stripped(other.get(url)) for _ in range(3))
+
+
+def test_what_is_shared_is_the_same_for_all_who_may_see_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "_LEAST_AGE_S", 3600.0)
+    people = _people(world)
+    for url in (*SHARED_PATHS, "/live/fleet?metric=power", "/live/fleet/panel?site=oslo"):
+        bodies = set()
+        for reader in people:
+            # Made anew for each, or the first one's would be everybody's.
+            state.current()._made.clear()
+            answer = reader.client.get(url)
+            assert answer.status_code == 200
+            assert SHARED in answer
+            bodies.add(answer.content)
+            assert not [
+                mark
+                for each in (world.mine, world.theirs)
+                for mark, value in each.marks.items()
+                if value in _text(answer)
+            ]
+        assert len(bodies) == 1, url
+
+
+def test_nothing_else_is_shared(world: World) -> None:
+    reader = next(each for each in _people(world) if each.asks_all)
+    for route, addresses in _addresses().items():
+        if not route.startswith(("admin/", "api/v1/schema")):
+            for address in _asked(reader, world, addresses[:1]):
+                answer = reader.client.get(address)
+                assert (SHARED in answer) == (address.partition("?")[0] in SHARED_PATHS), address

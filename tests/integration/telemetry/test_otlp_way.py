@@ -147,6 +147,32 @@ def test_another_kind_of_request_is_refused_in_its_own_form(
         assert Status.FromString(answer.content).code == code
 
 
+#: Half of a pair of surrogates, as JSON and UTF-8 (which it is not) have it.
+HALVES = [b"\\ud800", b"\\uDFFF", b"\xed\xa0\x80"]
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("at", ["hw.power", "host.name", "n1", "hw.id", "gpu"])
+def test_half_of_a_pair_of_surrogates_is_refused_and_nothing_is_kept(
+    source: Source, at: str, half: bytes
+) -> None:
+    """In a metric's name, and in the names and values of attributes."""
+    request = make_request("n1", gauge("hw.power", point(412.5, time.time(), **gpu(0))))
+    quoted = f'"{at}"'.encode()
+    body = json.dumps(request).encode()
+    assert quoted in body
+    answer = export(source, body.replace(quoted, b'"x' + half + b'"'), JSON)
+    assert (answer.status_code, answer.json()["code"]) == (400, 3)
+    assert not PushedRequest.objects.exists()
+
+
+def test_half_of_a_pair_of_surrogates_in_protobuf_is_refused(source: Source) -> None:
+    body = as_protobuf(make_request("nod", gauge("hw.power", point(1, time.time(), **gpu(0)))))
+    answer = export(source, body.replace(b"nod", b"\xed\xa0\x80"))
+    assert (answer.status_code, Status.FromString(answer.content).code) == (400, 3)
+    assert not PushedRequest.objects.exists()
+
+
 def test_who_sends_too_fast_is_told_when_to_come_back(source: Source, settings: Settings) -> None:
     settings.TELEMETRY_MAX_ROWS_PER_S_PER_AGENT = settings.TELEMETRY_BURST_ROWS_PER_AGENT = 1
     response_of(export(source, make_good_request()))
