@@ -19,7 +19,7 @@ from django.conf import settings
 from config import loops
 from config.clock import Moment
 from config.loops import Loop
-from telemetry import disk, stream
+from telemetry import aside, disk, stream
 
 __all__ = [
     "Condition",
@@ -77,6 +77,8 @@ class Condition:
     loops: Sequence[Loop] = ()
     backlog: int | None = None
     lag_s: float | None = None
+    set_aside: int | None = None
+    """How many batches cannot be stored."""
     folders: Sequence[disk.Folder] = ()
     services: Sequence[Service] | None = None
     report_age_s: float | None = None
@@ -107,6 +109,7 @@ def look(client: redis.Redis, *, clock_offset_s: float | None = None) -> Conditi
         loops=loops.read(client, now),
         backlog=backlog,
         lag_s=lag_s,
+        set_aside=aside.count(client),
         folders=disk.folders(),
         services=services,
         report_age_s=report_age_s,
@@ -205,10 +208,19 @@ def _of_loops(condition: Condition) -> list[Trouble]:
 
 
 def _of_drain(condition: Condition) -> list[Trouble]:
-    if condition.lag_s is None or condition.lag_s <= LAG_S:
-        return []
-    text = f"{condition.backlog} batches wait to be stored, the first for {condition.lag_s:.0f} s."
-    return [Trouble("worker", "drain-lag", text, critical=True)]
+    found = []
+    if condition.lag_s is not None and condition.lag_s > LAG_S:
+        text = (
+            f"{condition.backlog} batches wait to be stored, the first for {condition.lag_s:.0f} s."
+        )
+        found.append(Trouble("worker", "drain-lag", text, critical=True))
+    if condition.set_aside:
+        text = (
+            f"Batches that cannot be stored: {condition.set_aside}. They were set aside; their"
+            " agents keep them. `manage.py set_aside` says whose they are, and why."
+        )
+        found.append(Trouble("worker", "set-aside", text))
+    return found
 
 
 def _of_processes(condition: Condition) -> list[Trouble]:
@@ -263,7 +275,11 @@ def facts(condition: Condition) -> dict[str, Any]:
     wrong = {each.check for each in troubles(condition)}
     step = condition.step
     found: dict[str, dict[str, Any]] = {
-        "worker": {"backlog": condition.backlog, "lag_s": _rounded(condition.lag_s)},
+        "worker": {
+            "backlog": condition.backlog,
+            "lag_s": _rounded(condition.lag_s),
+            "set_aside": condition.set_aside,
+        },
         "loops": {
             each.name: {
                 "ok": each.ok,

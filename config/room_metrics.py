@@ -70,6 +70,11 @@ class _Room(Collector):
             "For how long the first of them has waited.",
             self._found.lag_s or 0.0,
         )
+        yield _gauge(
+            "headroom_telemetry_set_aside_batches",
+            "Batches that cannot be stored and were set aside.",
+            self._found.set_aside or 0,
+        )
 
     def _disks(self) -> Iterator[Metric]:
         free = GaugeMetricFamily(

@@ -220,10 +220,6 @@ def _bytes(shard: int) -> str:
     return f"telemetry:{shard}:bytes"
 
 
-def _aside(shard: int) -> str:
-    return f"telemetry:{shard}:aside"
-
-
 def _draining(shard: int) -> str:
     return f"telemetry:{shard}:draining"
 
@@ -352,15 +348,6 @@ def remove(shard: int, entries: list[Entry]) -> None:
         [_stream(shard), _bytes(shard)],
         [f"{time_ms.decode()}-{int(number) + 1}", sum(entry.size for entry in entries)],
     )
-
-
-def set_aside(shard: int, entry: Entry) -> None:
-    """Take the oldest message out, which cannot be stored, and keep it for a person.
-
-    The last thousand are kept.
-    """
-    connection().xadd(_aside(shard), {"m": _encode(entry.message)}, maxlen=1_000)
-    remove(shard, [entry])
 
 
 def durable_seq(shard: int, agent_id: int, boot_id: str) -> int | None:

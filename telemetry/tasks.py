@@ -18,7 +18,7 @@ from celery.signals import worker_shutting_down
 from django.conf import settings
 from django.db import InterfaceError, InternalError, OperationalError
 
-from telemetry import forgetting, housekeeping, stream
+from telemetry import aside, forgetting, housekeeping, stream
 from telemetry.drain import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Drain, only_one
 from telemetry.lemons import watch
 from telemetry.limits import store as limits
@@ -106,16 +106,17 @@ def step_around(shard: int) -> None:
             work.step(limit=1)
         except _NOT_ABOUT_MESSAGES:
             raise
-        except Exception:
+        except Exception as error:
             agent_id = entry.message.agent_id if entry.message else None
             log.exception("message_set_aside", shard=shard, agent_id=agent_id)
-            stream.set_aside(shard, entry)
+            aside.keep(shard, entry, error)
             return
 
 
 @shared_task
 def drain_all() -> None:
     """Start a drain wherever messages wait: for when the message that asked for one was lost."""
+    aside.settle()
     for shard in range(settings.TELEMETRY_SHARDS):
         if stream.ask_for_drain(shard):
             drain.delay(shard)

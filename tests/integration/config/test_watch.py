@@ -53,6 +53,8 @@ def loop(name: str = "policies", *, ok: bool = False, why: str = loops.LATE) -> 
         (Condition(loops=[loop()]), ["loop-policies"]),
         (Condition(backlog=9, lag_s=40.0), ["drain-lag"]),
         (Condition(backlog=9, lag_s=4.0), []),
+        (Condition(backlog=9, lag_s=4.0, set_aside=0), []),
+        (Condition(backlog=9, lag_s=40.0, set_aside=2), ["drain-lag", "set-aside"]),
         (Condition(services=[Service("web", True, 0, 0, "")], report_age_s=1.0), []),
         (Condition(services=[Service("web", False, 1, 0, "x")], report_age_s=1.0), ["process-web"]),
         (Condition(services=[], report_age_s=90.0), ["supervisor"]),

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from accounts.models import AuditEntry
 from fleet.models import HardwareModel, Rack
 from headroom.contracts import LinkColumns, MeterColumns, TelemetryBatch, encode_batch
-from telemetry import stream
+from telemetry import aside, stream
 from telemetry.directory import forget_scopes
 from telemetry.models import Agent
 from tests.builders.batches import make_batch
@@ -254,7 +254,8 @@ def test_a_batch_that_no_check_foresaw_is_set_aside(
     tasks.drain(0)
     drain_everything()
     assert stored_rows() == 16
-    assert stream.connection().xlen("telemetry:0:aside") == 1
+    (kept,) = aside.found()
+    assert (kept.agent_id, kept.seq, kept.error) == (source.agent.pk, 1, "ValueError: unforeseen")
 
 
 def test_a_node_that_was_added_a_moment_ago_is_known(
