@@ -4,6 +4,9 @@ A view that may take seconds is marked with :func:`dear`. Each web process has f
 such views take some and never all, and one user takes fewer still. What is beyond is answered at
 once with 503 and ``Retry-After``, so nobody waits in a thread. Slots are of a process, in memory:
 whatever ends leaves none taken.
+
+Lists are nearly always quick, and a page asks for several at once. So they begin without a slot
+(:func:`dear_unless_quick`), and need one only where their statements turn out to take long.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import psycopg.errors
 from django.conf import settings
@@ -28,7 +31,15 @@ if TYPE_CHECKING:
     from rest_framework.request import Request
     from rest_framework.views import APIView
 
-__all__ = ["Buckets", "Slots", "TooDear", "WriteMiddleware", "WriteThrottle", "dear"]
+__all__ = [
+    "Buckets",
+    "Slots",
+    "TooDear",
+    "WriteMiddleware",
+    "WriteThrottle",
+    "dear",
+    "dear_unless_quick",
+]
 
 F = TypeVar("F", bound=Callable[..., HttpResponseBase])
 
@@ -44,6 +55,10 @@ class TooDear(Exception):
         self.hint = hint
         self.status = status
         self.retry_after_s = retry_after_s
+
+
+class StatementEnded(TooDear):
+    """A statement took longer than it may."""
 
 
 class Slots:
@@ -118,6 +133,21 @@ def dear(narrow: str) -> Callable[[F], F]:
     ``narrow`` says which parameters make it cheaper, for whoever has asked for too much.
     """
 
+    return _limited(_with_slot, narrow)
+
+
+def dear_unless_quick(narrow: str) -> Callable[[F], F]:
+    """Mark a reading view likewise that takes a slot only once its statements have taken long.
+
+    It is then begun anew.
+    """
+    return _limited(_without_slot_if_quick, narrow)
+
+
+Answer: TypeAlias = Callable[[], HttpResponseBase]
+
+
+def _limited(run: Callable[[int, str, Answer], HttpResponseBase], narrow: str) -> Callable[[F], F]:
     def decorate(view: F) -> F:
         @functools.wraps(view)
         def limited(*args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -125,14 +155,24 @@ def dear(narrow: str) -> Callable[[F], F]:
             user_id = request.user.pk or 0
             try:
                 _check_rate(_reads, user_id, settings.DEAR_REQUESTS_PER_S)
-                with _slots.hold(user_id), _statements_end(narrow):
-                    return view(*args, **kwargs)
+                return run(user_id, narrow, functools.partial(view, *args, **kwargs))
             except TooDear as error:
                 return _answer(request, error)
 
         return cast(F, limited)
 
     return decorate
+
+
+def _with_slot(user_id: int, narrow: str, answer: Answer) -> HttpResponseBase:
+    with _slots.hold(user_id), _statements_end(settings.QUERY_TIMEOUT_S, narrow):
+        return answer()
+
+
+def _without_slot_if_quick(user_id: int, narrow: str, answer: Answer) -> HttpResponseBase:
+    with suppress(StatementEnded), _statements_end(settings.QUICK_QUERY_S, narrow):
+        return answer()
+    return _with_slot(user_id, narrow, answer)
 
 
 class WriteThrottle(BaseThrottle):
@@ -198,20 +238,20 @@ def _too_often(per_s: float, wait_s: float) -> TooDear:
 
 
 @contextmanager
-def _statements_end(narrow: str) -> Iterator[None]:
-    """Have the database end statements that take longer than ``QUERY_TIMEOUT_S``.
+def _statements_end(after_s: float, narrow: str) -> Iterator[None]:
+    """Have the database end statements that take longer.
 
-    Raises :class:`TooDear` where one was ended. Two round trips.
+    Raises :class:`StatementEnded` where one was ended. Two round trips.
     """
-    _set_timeout(f"{settings.QUERY_TIMEOUT_S:g}s")
+    _set_timeout(f"{after_s:g}s")
     try:
         yield
     except OperationalError as error:
         if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
             raise
-        raise TooDear(
+        raise StatementEnded(
             "query_too_dear",
-            f"the database was at it for {settings.QUERY_TIMEOUT_S:g} s, the most that it may be",
+            f"the database was at it for {after_s:g} s, the most that it may be",
             f"ask for less: narrow {narrow}",
             status=503,
             retry_after_s=None,

@@ -296,6 +296,8 @@ TELEMETRY_ASSEMBLY_S = env.decimal("TELEMETRY_ASSEMBLY_S", 2.0, at_least=0)
 
 #: A statement of a reading request that takes longer is ended, s.
 QUERY_TIMEOUT_S = env.decimal("QUERY_TIMEOUT_S", 10.0, at_least=0.01)
+#: A list whose statements are all quicker than this is not dear, s.
+QUICK_QUERY_S = env.decimal("QUICK_QUERY_S", 0.25, at_least=0.01)
 #: Dear requests that one web process takes at once, in all and of one user; it has four threads.
 DEAR_REQUESTS_AT_ONCE = env.integer("DEAR_REQUESTS_AT_ONCE", 3, at_least=1)
 DEAR_REQUESTS_PER_USER = env.integer("DEAR_REQUESTS_PER_USER", 2, at_least=1)

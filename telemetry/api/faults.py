@@ -6,11 +6,13 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
+from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
+from accounts.cost import dear_unless_quick
 from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
-from telemetry.api.throttle import SEVERITIES
+from telemetry.api.throttle import NARROW, SEVERITIES
 from telemetry.faults import xids
 from telemetry.faults.models import EccEvent
 from telemetry.models import XidEvent
@@ -82,6 +84,7 @@ class XidEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
+@method_decorator(dear_unless_quick(NARROW), name="list")
 class XidEventViewSet(viewsets.ReadOnlyModelViewSet[XidEvent]):
     """Xid errors that kernels logged, the newest first."""
 
@@ -130,6 +133,7 @@ class EccEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
+@method_decorator(dear_unless_quick(NARROW), name="list")
 class EccEventViewSet(viewsets.ReadOnlyModelViewSet[EccEvent]):
     """Uncorrected memory errors that GPUs counted, the newest first."""
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
+from django.utils.decorators import method_decorator
 from rest_framework import serializers, viewsets
 
+from accounts.cost import dear_unless_quick
 from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
 from accounts.sight import Sight
@@ -17,6 +19,8 @@ from telemetry.models import ThrottleEvent
 from telemetry.throttle.rules import Severity
 
 CAUSES = [(cause.token, cause.token) for cause in ThrottleCause]
+#: What makes a list of events shorter.
+NARROW = "since and until, or the site, the rack, the node or the GPU"
 SEVERITIES = [(severity.token, severity.token) for severity in Severity]
 
 
@@ -149,6 +153,7 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
+@method_decorator(dear_unless_quick(NARROW), name="list")
 class ThrottleEventViewSet(SeeingView, viewsets.ReadOnlyModelViewSet[ThrottleEvent]):
     """Spans in which a GPU was throttled for one cause, the newest first."""
 

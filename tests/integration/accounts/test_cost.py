@@ -13,9 +13,10 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from accounts import cost
-from accounts.cost import Buckets, Slots, TooDear, dear
+from accounts.cost import Buckets, Slots, TooDear, dear, dear_unless_quick
 from accounts.models import User
 from accounts.roles import Role
+from config.api import CursorPagination
 from fleet.models import Gpu
 from telemetry import series
 from tests.builders.accounts import bearer, make_token, make_user
@@ -174,10 +175,76 @@ def test_a_series_that_takes_too_long_is_told_what_to_narrow(
     assert "from and to" in error["hint"]
 
 
+# --- Lists, which are quick until they are not ----------------------------------------------------
+
+
+class Sleeps:
+    """A list whose statement takes so long, and how often it was begun."""
+
+    def __init__(self, seconds: float) -> None:
+        self.begun = 0
+        self._seconds = seconds
+        self.view = dear_unless_quick("the site")(self._work)
+
+    def _work(self, request: HttpRequest) -> HttpResponse:
+        self.begun += 1
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(%s)", [self._seconds])
+        return HttpResponse()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_quick_list_takes_no_slot_and_a_slow_one_needs_one(
+    settings: Settings, held: Held
+) -> None:
+    settings.DEAR_REQUESTS_PER_USER, settings.QUICK_QUERY_S = 1, 0.1
+    (ada,) = users("ada")
+    quick, slow = Sleeps(0.0), Sleeps(0.3)
+    assert slow.view(request_of(ada)).status_code == 200
+    assert slow.begun == 2
+    held.begin(ada)
+    assert [quick.view(request_of(ada)).status_code for _ in range(5)] == [200] * 5
+    refused = slow.view(request_of(ada))
+    assert refused.status_code == 503
+    assert b"too_many_at_once" in refused.content
+    assert slow.begun == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_list_that_takes_too_long_in_its_slot_is_ended_too(settings: Settings) -> None:
+    settings.QUICK_QUERY_S, settings.QUERY_TIMEOUT_S = 0.05, 0.1
+    (ada,) = users("ada")
+    answer = Sleeps(20.0).view(request_of(ada))
+    assert answer.status_code == 503
+    assert b"narrow the site" in answer.content
+    assert Sleeps(0.0).view(request_of(ada)).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["throttle-events", "xid-events", "ecc-events"])
+def test_lists_of_events_end_when_they_take_too_long(
+    ada: User,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    transactional_db: None,
+    name: str,
+) -> None:
+    settings.QUICK_QUERY_S, settings.QUERY_TIMEOUT_S = 0.05, 0.1
+
+    def slow(*_: Any, **__: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(20)")
+
+    monkeypatch.setattr(CursorPagination, "paginate_queryset", slow)
+    answer = Client(headers=bearer(make_token(ada))).get(f"/api/v1/{name}")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "query_too_dear"
+    assert "since and until" in answer.json()["error"]["hint"]
+
+
 # --- How often ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", [SERIES, f"{SERIES}.csv", "/search"])
+@pytest.mark.parametrize("url", [SERIES, f"{SERIES}.csv", "/search", "/api/v1/xid-events"])
 def test_dear_things_are_asked_for_only_so_often(ada: User, settings: Settings, url: str) -> None:
     settings.DEAR_REQUESTS_PER_S = 0.1
     client = Client(headers=bearer(make_token(ada)))

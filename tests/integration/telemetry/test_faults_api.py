@@ -126,7 +126,8 @@ def test_a_page_costs_the_same_however_many_there_are(
     nodes: tuple[Node, Node], django_assert_num_queries: object
 ) -> None:
     client = api_client()
-    with django_assert_num_queries(2):  # type: ignore[operator]  # the token, then the page
+    # The token, the page, and around it how long a statement may take.
+    with django_assert_num_queries(4):  # type: ignore[operator]
         client.get(XIDS)
 
 
