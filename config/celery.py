@@ -12,6 +12,9 @@ from config import garbage, logs
 from config.beating import WorkerBeat
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+# `manage.py prepare` has done them. They take a third of the start, and ask the database: a worker
+# that is started again while that fails over would die of it.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 # It warns root of pickle in the queue; ours takes nothing but JSON.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")

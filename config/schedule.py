@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 #: After a start nothing waits longer than this for its first turn, s.
 _FIRST_S = 60.0
+#: What comes this often is due at once: while beat was away it was not done, s.
+_OFTEN_S = 5.0
 #: A message that waited for so long, or for its pace where that is longer, may be lost, s.
 _PATIENCE_S = 4.0
 #: The longest sleep, s.
@@ -41,7 +43,7 @@ class MonotonicScheduler(Scheduler):
         self.merge_inplace(self.app.conf.beat_schedule)
         loops.begin()
         now = time.monotonic()
-        self._due = {name: now + min(_pace_s(e), _FIRST_S) for name, e in self.schedule.items()}
+        self._due = {name: now + _first_s(_pace_s(e)) for name, e in self.schedule.items()}
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Send what is due; return for how long there is nothing to do, s."""
@@ -68,6 +70,11 @@ class MonotonicScheduler(Scheduler):
             self.apply_async(entry, producer=self.producer, advance=False)
         except Exception as error:  # a broker that is away must not end beat
             log.warning("beat_could_not_send", entry=name, error=type(error).__name__)
+
+
+def _first_s(pace_s: float) -> float:
+    """Return after how long something has its first turn, s."""
+    return 0.0 if pace_s <= _OFTEN_S else min(pace_s, _FIRST_S)
 
 
 def _pace_s(entry: ScheduleEntry) -> float:

@@ -30,6 +30,7 @@ from config.backoff import Backoff
 from config.clock import Moment
 from config.embedded.spawn import spawn
 from config.embedded.state import write_private
+from headroom import heartbeat
 
 __all__ = ["Output", "Service", "Supervisor"]
 
@@ -201,6 +202,8 @@ class _Hung:
     pid: int
     of: int
     why: str
+    last_words_s: float = _LAST_WORDS_S
+    """How long it has to say where it hangs. One that is stopped can say nothing."""
 
 
 class _Vigil:
@@ -229,7 +232,7 @@ class _Vigil:
         for each in {hung.pid: hung for hung in found}.values():
             # Python says then what each of its threads was at.
             _send(each.pid, signal.SIGABRT)
-            self._condemned[each.pid] = now + _LAST_WORDS_S
+            self._condemned[each.pid] = now + each.last_words_s
         self._condemned = {pid: at for pid, at in self._condemned.items() if vitals.is_alive(pid)}
         for pid, at in self._condemned.items():
             if now >= at:
@@ -260,7 +263,7 @@ class _Vigil:
         marks = dict.fromkeys(vitals.stopped(of), True)
         for pid, silent_s in self._stops.look(marks, now).items():
             if silent_s > vitals.STOPPED_S:
-                yield _Hung(pid, of[pid], f"has been stopped for {silent_s:.0f} s")
+                yield _Hung(pid, of[pid], f"has been stopped for {silent_s:.0f} s", 0.0)
 
 
 def _send(pid: int, number: signal.Signals) -> None:
@@ -375,6 +378,7 @@ class Supervisor:
 
     def _pump(self, timeout_s: float) -> None:
         """Pass on what services say; return after `timeout_s` or once something happened."""
+        heartbeat.beat()
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, _Child):
                 if not key.data.read():

@@ -34,7 +34,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 60.0
 _PROBE_EVERY_S = 0.1
 _TRIM_EVERY_S = 60.0
-_NOT_FOR_SERVICES = frozenset({"DATABASE_OWNER_URL", "DATABASE_SUPERUSER_URL"})
+#: systemd hears of the supervisor, and the supervisor of them.
+_NOT_FOR_SERVICES = frozenset({"DATABASE_OWNER_URL", "DATABASE_SUPERUSER_URL", heartbeat.NOTIFY})
 #: A process whose loop is to go round each second and has not for so long hangs, s.
 _SILENT_S = 15.0
 
@@ -70,7 +71,12 @@ def _run(options: argparse.Namespace) -> int:
                 f"port {options.port} on {options.host} is taken. "
                 "Stop what listens there, or give another with --port."
             )
-        servers.start()
+        # A database that recovers may take minutes, in which our own loop does not go round.
+        started = heartbeat.keep()
+        try:
+            servers.start()
+        finally:
+            started.set()
         return _serve(options, servers)
     finally:
         servers.stop()

@@ -1,25 +1,30 @@
-"""Signs of life for whoever supervises this process: a file whose change is looked for.
+"""Signs of life for whoever supervises this process; without anybody, nothing is done.
 
-The supervisor names a folder in ``HEADROOM_HEARTBEATS``; without it nothing is done. Each process
-touches one file there, which bears its number. :func:`beat` has to be called from the loop that
-does the work, so that a loop that hangs falls silent. It may be called from any thread, as often as
-one likes. The supervisor looks whether the file has changed since the last look: what the clock on
-the wall says does not matter.
+Our supervisor names a folder in ``HEADROOM_HEARTBEATS``. Each process touches one file there, which
+bears its number, and the supervisor looks whether it has changed since the last look: what the
+clock on the wall says does not matter. systemd names a socket in ``NOTIFY_SOCKET``, and ends a unit
+with ``WatchdogSec=`` that is not heard of for so long.
+
+:func:`beat` has to be called from the loop that does the work, so that a loop that hangs falls
+silent. It may be called from any thread, as often as one likes.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["FOLDER", "beat", "keep"]
+__all__ = ["FOLDER", "NOTIFY", "beat", "keep"]
 
 #: The setting that names the folder.
 FOLDER = "HEADROOM_HEARTBEATS"
+#: That of systemd, for a socket.
+NOTIFY = "NOTIFY_SOCKET"
 #: More often than this is of no use, s.
 _EVERY_S = 0.5
 
@@ -29,14 +34,26 @@ _last = 0.0
 def beat() -> None:
     """Show that the loop that calls this goes round."""
     global _last
-    folder = os.environ.get(FOLDER)
+    folder, address = os.environ.get(FOLDER), os.environ.get(NOTIFY)
     now = time.monotonic()
-    if not folder or now - _last < _EVERY_S:
+    if not (folder or address) or now - _last < _EVERY_S:
         return
     _last = now
-    # Its time alone changes: that takes no room, so a full disk ends nobody's life.
-    with suppress(OSError):
-        Path(folder, str(os.getpid())).touch(mode=0o600)
+    if folder:
+        # Its time alone changes: that takes no room, so a full disk ends nobody's life.
+        with suppress(OSError):
+            Path(folder, str(os.getpid())).touch(mode=0o600)
+    if address:
+        _tell_systemd(address)
+
+
+def _tell_systemd(address: str) -> None:
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        # "@" stands for the zero byte of an address that is no file.
+        sender.sendto(
+            b"WATCHDOG=1", address.replace("@", "\0", 1) if address[0] == "@" else address
+        )
 
 
 def keep(is_well: Callable[[], bool] = lambda: True, *, every_s: float = 1.0) -> threading.Event:

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 _PUSH_TIMEOUT_S = 10.0
 _LAST_WORD_S = 3.0
 _HEARTBEAT_S = 60.0
+#: Whoever samples seldom shows signs of life in between, s.
+_SIGN_S = 5.0
 #: How long a round that failed for a reason of our own (a full disk) is put off, s.
 _OWN_FAULT_PAUSE_S = 5.0
 
@@ -224,10 +226,9 @@ class Agent:
         next_sample = time.monotonic()
         next_seal = next_sample + push_s
         next_heartbeat = next_sample + _HEARTBEAT_S
-        while not self._stop.wait(max(0.0, next_sample - time.monotonic())):
+        while not self._waited_until(next_sample):
             self._rows += self._sampler.sample()
             now = self.heartbeat = time.monotonic()
-            heartbeat.beat()
             next_sample = _next_on_grid(next_sample, sample_s, now)
             if now >= next_seal:
                 self._seal()
@@ -236,6 +237,16 @@ class Agent:
             if now >= next_heartbeat:
                 self._log_heartbeat()
                 next_heartbeat = now + _HEARTBEAT_S
+
+    def _waited_until(self, moment: float) -> bool:
+        """Wait until ``moment`` and show signs of life meanwhile; True: asked to end before."""
+        while True:
+            heartbeat.beat()
+            left_s = max(0.0, moment - time.monotonic())
+            if left_s <= _SIGN_S:
+                return self._stop.wait(left_s)
+            if self._stop.wait(_SIGN_S):
+                return True
 
     def _seal(self) -> None:
         batch = self._sampler.seal()

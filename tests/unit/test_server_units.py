@@ -46,6 +46,15 @@ def test_all_parts_stop_before_systemd_kills_them(unit: Path) -> None:
     assert int(limit) >= (50 if unit.name == "headroom.service" else 15)
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_what_hangs_is_ended_and_started_again(unit: Path) -> None:
+    found = settings(unit)
+    assert int(found["WatchdogSec"][0]) <= 60
+    assert found["Restart"][0] in ("always", "on-failure")
+    # Of web it is not the main process that beats.
+    assert ("NotifyAccess" in found) == (unit.name == "headroom@.service")
+
+
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_systemd_finds_nothing_wrong_with_it(unit: Path, tmp_path: Path) -> None:

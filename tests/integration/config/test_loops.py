@@ -84,7 +84,7 @@ def test_a_step_of_the_clock_changes_nothing_for_beat(
     kept: redis.Redis, clock: Clock, step_s: float
 ) -> None:
     beat = Sent(every(policies=2.0))
-    assert go_round(beat, clock, 10) == 5
+    assert go_round(beat, clock, 10) == 1 + 5  # the first with the start
     clock.step_s = step_s
     assert go_round(beat, clock, 10) == 5
 
@@ -94,6 +94,14 @@ def test_what_was_missed_is_not_made_up_for_in_a_burst(kept: redis.Redis, clock:
     go_round(beat, clock, 4)
     clock.passed_s += HOURS_S
     assert go_round(beat, clock, 4) <= 3
+
+
+def test_what_comes_often_is_due_with_the_start(kept: redis.Redis, clock: Clock) -> None:
+    beat = Sent(every(policies=2.0, restrictions=5.0, rollups=15.0))
+    beat.tick()
+    assert sorted(name for name, _ in beat.sent) == ["policies", "restrictions"]
+    go_round(beat, clock, 14.5)
+    assert "rollups" not in dict(beat.sent)
 
 
 def test_what_comes_seldom_is_done_within_a_minute_of_a_start(

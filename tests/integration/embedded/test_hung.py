@@ -6,9 +6,12 @@ import io
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,9 +20,17 @@ from config import vitals
 from config.backoff import Backoff
 from config.embedded import EmbeddedServers
 from config.embedded.answering import ServerVigil, postgres_answers, valkey_answers
+from config.embedded.ports import choose_port
 from config.supervisor import Output, Service, Supervisor
 from headroom import heartbeat
-from tests.integration.embedded.helpers import REPOSITORY, answers, serves, until
+from tests.integration.embedded.helpers import (
+    REPOSITORY,
+    answers,
+    launched,
+    of_a_shell,
+    serves,
+    until,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stops processes")
 
@@ -149,10 +160,82 @@ def test_a_machine_that_slept_makes_nobody_look_hung() -> None:
     assert silence.look({"web": 2}, 3604.0)["web"] == 0.0
 
 
+# --- systemd in place of our supervisor -----------------------------------------------------------
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Listens as systemd does to what it starts."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(0.0)
+        monkeypatch.setenv(heartbeat.NOTIFY, str(tmp_path / "notify"))
+        yield listener
+
+
+def heard(systemd: socket.socket) -> int:
+    """Return how many signs of life have come since the last look."""
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            assert systemd.recv(100) == b"WATCHDOG=1"
+            count += 1
+    return count
+
+
+def falls_silent(systemd: socket.socket, process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    """Say whether a process is heard, and is not any more once it is stopped."""
+    assert until(lambda: heard(systemd) > 0, limit_s)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    heard(systemd)
+    time.sleep(2.5)
+    return heard(systemd) == 0
+
+
+def test_systemd_hears_of_the_supervisor_while_its_loop_goes_round(
+    tmp_path: Path, systemd: socket.socket
+) -> None:
+    end = time.monotonic() + 2
+    supervise(
+        tmp_path, python("idle", "import time; time.sleep(60)", silent_s=0),
+        lambda: time.monotonic() > end,
+    )  # fmt: skip
+    assert heard(systemd) >= 3
+    time.sleep(1)
+    assert heard(systemd) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["web", "worker", "housekeeper", "beat"])
+def test_systemd_hears_of_a_part_until_that_is_frozen(
+    state_dir: Path, systemd: socket.socket, part: str
+) -> None:
+    flags = ("--port", str(choose_port())) if part == "web" else ()
+    with launched(state_dir, env=of_a_shell()) as servers:
+        env = {
+            **of_a_shell(),
+            "DATABASE_URL": servers.database_url,
+            "REDIS_URL": servers.redis_url,
+            "SECRET_KEY": "of a test",
+            "HEADROOM_STATE_DIR": str(state_dir),
+        }
+        with subprocess.Popen(
+            [sys.executable, "-m", "config.process", part, *flags],
+            cwd=REPOSITORY, env=env, start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                assert falls_silent(systemd, process, 60)
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_no_beat_without_a_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(heartbeat.FOLDER, raising=False)
+    monkeypatch.delenv(heartbeat.NOTIFY, raising=False)
     heartbeat.beat()
     monkeypatch.setenv(heartbeat.FOLDER, str(tmp_path / "is-not-there"))
+    monkeypatch.setenv(heartbeat.NOTIFY, "@is-not-there")
     monkeypatch.setattr(heartbeat, "_last", float("-inf"))
     heartbeat.beat()
 
