@@ -604,7 +604,7 @@ def test_what_is_shared_is_the_same_for_all_who_may_see_it(
         bodies = set()
         for reader in people:
             # Made anew for each, or the first one's would be everybody's.
-            state.current()._made.clear()
+            state.current().once._made.clear()
             answer = reader.client.get(url)
             assert answer.status_code == 200
             assert SHARED in answer
