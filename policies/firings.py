@@ -8,6 +8,10 @@ from datetime import datetime
 
 from policies.scopes import Scope
 
+#: Runs of playbooks that are started at once for one cause (on the server an incident, in a world a
+#: rule): what fires everywhere is for a person.
+MOST_RUNS = 20
+
 
 class Severity(enum.StrEnum):
     """How soon somebody has to look."""

@@ -13,19 +13,20 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import structlog
 from django.db import transaction
 
 from fleet import locks
 from policies import present
-from policies.firings import Firing, Severity
+from policies.firings import MOST_RUNS, Firing, Severity
 from policies.headroom.evaluate import Headroom
 from policies.incidents import follow, notify
 from policies.incidents.models import Incident
 from policies.playbooks import runs
 from policies.restrictions import store
-from policies.restrictions.models import Restriction
+from policies.restrictions.book import RestrictionBook
 from policies.rules import catalog, effects, engine, keeping, places
 from policies.rules.models import RuleEpisode
 from policies.scopes import ScopeKind
@@ -34,12 +35,6 @@ log = structlog.get_logger(__name__)
 
 #: Of the advisory lock: there is one loop for a database.
 _LOCK = 0x504F4C49
-#: A lease is renewed when this share of it is left.
-_RENEW_AT = 0.5
-#: Causes that one round ends; the next one goes on.
-_MOST_RELEASES = 500
-#: Runs of playbooks that one incident starts at once: what fires everywhere is for a person.
-_MOST_RUNS = 20
 #: Firings that one round tells.
 _MOST_TOLD = 20_000
 
@@ -83,7 +78,7 @@ def _round(now: float) -> Round:
         found = follow_rules(present.headroom(now), now)
 
     part("rules", rules)
-    part("restrictions", lambda: restrict(at))
+    part("restrictions", lambda: restrict(store.book(), at))
     part("incidents", lambda: tell(at))
     return Round(*found, tuple(failed))
 
@@ -107,35 +102,10 @@ def follow_rules(headroom: Headroom, now: float) -> tuple[int, int]:
 # --- Restrictions --------------------------------------------------------------------------------
 
 
-def restrict(now: datetime) -> None:
+def restrict(book: RestrictionBook[Any], now: datetime) -> None:
     """Hold what open episodes restrict, renew what runs out, and end the rest."""
     counting = RuleEpisode.objects.filter(cleared_at=None).exclude(mode="shadow")
-    wanted = effects.wanted(counting.exclude(restricts=[]), now)
-    held = _held()
-    due = [
-        each
-        for key, each in wanted.items()
-        if key not in held or held[key] - now < _RENEW_AT * (each.expires_at - now)
-    ]
-    if due:
-        store.hold(due, now=now)
-    _release([key for key in held if key not in wanted], {key[0] for key in wanted}, now)
-
-
-def _held() -> dict[tuple[str, ...], datetime]:
-    """Return what rules hold, with the ends of the leases. One query."""
-    rows = Restriction.objects.live().filter(owner__startswith=effects.owner_of(""))
-    fields = ("owner", "cause", "kind", "scope_kind", "scope_name", "expires_at")
-    return {tuple(row[:5]): row[5] for row in rows.values_list(*fields)}
-
-
-def _release(over: Sequence[tuple[str, ...]], owners_left: set[str], now: datetime) -> None:
-    by, why = "system", "the rule has cleared"
-    for owner in {key[0] for key in over} - owners_left:
-        store.release(owner, now=now, by=by, why=why)
-    causes = sorted({key[:2] for key in over if key[0] in owners_left})
-    for owner, cause in causes[:_MOST_RELEASES]:
-        store.release(owner, cause=cause, now=now, by=by, why=why)
+    effects.keep(book, counting.exclude(restricts=[]), now)
 
 
 # --- Incidents, playbooks, channels --------------------------------------------------------------
@@ -172,12 +142,12 @@ def _start_playbooks(begun: Sequence[tuple[Firing, Incident]], now: datetime) ->
         if not firing.playbook:
             continue
         started[incident.pk] = started.get(incident.pk, 0) + 1
-        if started[incident.pk] <= _MOST_RUNS:
+        if started[incident.pk] <= MOST_RUNS:
             _start(firing, incident, now)
     for incident_id, count in started.items():
-        if count > _MOST_RUNS:
-            left = count - _MOST_RUNS
-            text = f"Playbooks were started on {_MOST_RUNS} scopes and not on {left} more."
+        if count > MOST_RUNS:
+            left = count - MOST_RUNS
+            text = f"Playbooks were started on {MOST_RUNS} scopes and not on {left} more."
             follow.note(incident_id, "playbook", text, {"left": left}, "system", now)
 
 

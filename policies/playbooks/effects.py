@@ -16,25 +16,18 @@ from policies.incidents.models import RANK, Delivery, Incident, NotificationChan
 from policies.playbooks.directives import issue, withdraw
 from policies.playbooks.document import (
     Approve,
-    Checkpoint,
     Manual,
     Migrate,
     Notify,
     PlannedStep,
     Restrict,
-    Resume,
     Webhook,
 )
 from policies.playbooks.machine import Effect, Hold, Issue, Release, Send, Withdraw
 from policies.playbooks.models import PlaybookRun
-from policies.playbooks.view import View, related
+from policies.playbooks.performing import Refused, hold, release, scope_of
+from policies.playbooks.view import View
 from policies.restrictions import store
-from policies.restrictions.kinds import BadRestriction, Wanted, check
-from policies.scopes import Scope, UnknownScope
-
-
-class Refused(Exception):
-    """An effect cannot be had. Nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +44,7 @@ class Performer:
         if isinstance(effect, Hold):
             return self._hold(step, effect)
         if isinstance(effect, Release):
-            by = f"playbook:{self.row.playbook}"
-            store.release(self.row.key(effect.path), now=self.now, by=by, why=effect.why)
+            release(store.book(), effect.path, self.row, why=effect.why, now=self.now)
         elif isinstance(effect, Send):
             self._send(step, effect)
         elif isinstance(effect, Issue):
@@ -61,38 +53,17 @@ class Performer:
             self._withdraw(step, effect)
         return ""
 
-    def _scope(self, step: PlannedStep) -> Scope:
-        action = step.action
-        assert isinstance(action, Restrict | Checkpoint | Migrate | Resume)  # noqa: S101
-        try:
-            return related(self.view.conditions.fleet, self.row.scope, action.scope)
-        except UnknownScope as error:
-            raise Refused(str(error)) from error
-
     def _hold(self, step: PlannedStep, effect: Hold) -> str:
-        action = step.action
-        assert isinstance(action, Restrict)  # noqa: S101 - for the type checker
-        wanted = Wanted(
-            kind=action.kind,
-            scope=self._scope(step),
-            value=effect.value,
-            reason=self._reason(step, action),
-            owner=self.row.key(step.path),
-            cause=f"run {self.row.pk}",
-            expires_at=effect.until,
+        said = step.action.reason if isinstance(step.action, Restrict) else ""
+        return hold(
+            store.book(),
+            effect,
+            self.row,
+            self.view,
+            now=self.now,
+            reason=self._text(said) if said else "",
             evidence=self._evidence(step),
-            most_of_site=action.most_of_site,
         )
-        try:
-            check(wanted, self.view.conditions.fleet, now=self.now)
-        except BadRestriction as error:
-            raise Refused(f"{error}. {error.hint}".rstrip(". ")) from error
-        (held,) = store.hold([wanted], now=self.now)
-        return f"waits for a person: {held.held_why}" if held.held_why else ""
-
-    def _reason(self, step: PlannedStep, action: Restrict) -> str:
-        said = self._text(action.reason) if action.reason else f"step {step.id}"
-        return f"{said} (playbook {self.row.playbook}, run {self.row.pk})"[:500]
 
     def _evidence(self, step: PlannedStep) -> dict[str, object]:
         return {
@@ -169,7 +140,7 @@ class Performer:
             self.row,
             step.path,
             kind=step.kind,
-            scope=self._scope(step),
+            scope=scope_of(step, self.row, self.view),
             arguments=arguments,
             until=effect.until,
             now=self.now,

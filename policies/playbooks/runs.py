@@ -22,11 +22,20 @@ from policies.incidents import follow
 from policies.incidents.models import Incident
 from policies.playbooks import machine
 from policies.playbooks.document import Program
-from policies.playbooks.effects import Performer, Refused
-from policies.playbooks.machine import Hold, Machine, Move, NotPossible, Run, RunState, StepState
+from policies.playbooks.effects import Performer
+from policies.playbooks.machine import (
+    Effect,
+    Machine,
+    Move,
+    NotPossible,
+    Run,
+    RunState,
+    StepState,
+)
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.models import StepRun as StepRow
 from policies.playbooks.parse import check_input
+from policies.playbooks.performing import perform_all
 from policies.playbooks.sight import Conditions, Sight
 from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
 
@@ -220,17 +229,12 @@ def _make(
     """Do what ``move`` asks for, and keep the state that it leads to."""
     view = Sight.of(row, conditions).view
     performer = Performer(row, view, at.now)
-    said: dict[str, str] = {}
-    for effect in move.effects:
-        try:
-            with transaction.atomic():
-                said[effect.path] = performer.perform(effect)
-        except Refused as error:
-            renews = isinstance(effect, Hold) and effect.renews
-            instead = at.lose if renews else at.fail
-            _make(at, row, before, instead(before, effect.path, str(error)), conditions, by=by)
-            return
-    after = move.run
+
+    def perform(effect: Effect) -> str:
+        with transaction.atomic():
+            return performer.perform(effect)
+
+    after, said = perform_all(at, before, move, perform)
     for path, note in said.items():
         step = after.find(path)
         if note and step is not None and not step.note:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from django.db import transaction
 
 from accounts import audit
 from accounts.models import User
 from fleet import snapshot
-from policies.restrictions import metrics
-from policies.restrictions.kinds import LONGEST, BadRestriction, Wanted, check
-from policies.restrictions.models import FleetBreaker, Restriction, RestrictionEvent
-from policies.restrictions.store import (
-    FIELDS,
-    cease,
-    come_into_force,
-    expire,
-    hold,
-    note,
-    writing,
-)
+from policies.restrictions import store
+from policies.restrictions.book import BreakerOpen, Conflict
+from policies.restrictions.kinds import Wanted, check
+from policies.restrictions.models import FleetBreaker, Restriction
 
 __all__ = [
     "BreakerOpen",
@@ -34,27 +27,6 @@ __all__ = [
     "refuse",
     "throw_breaker",
 ]
-
-_Kind = RestrictionEvent.Kind
-_State = Restriction.State
-
-
-class Conflict(Exception):
-    """It is not as whoever asks takes it to be. ``code`` says what is in the way."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class BreakerOpen(Conflict):
-    """The fleet breaker is open: no effect is added."""
-
-    def __init__(self, breaker: FleetBreaker) -> None:
-        super().__init__(
-            "fleet_breaker_open",
-            f"{breaker.by} has opened the fleet breaker ({breaker.reason}); close it first",
-        )
 
 
 def owner_of(user: User) -> str:
@@ -69,13 +41,14 @@ def issue(user: User, wanted: Wanted, *, now: datetime) -> Restriction:
     Raises :class:`~policies.restrictions.kinds.BadRestriction`, :class:`Conflict`.
     """
     check(wanted, snapshot.fresh(), now=now)
-    with writing():
-        _ensure_closed()
-        expire(now)
-        live = {row.key for row in Restriction.objects.live().of_owners([wanted.owner])}
-        if wanted.key in live:
+    with store.writing():
+        book = store.book()
+        book.ensure_closed()
+        book.expire(now)
+        issued = book.issue([wanted], now=now)
+        if not issued:
             raise Conflict("exists", "you have this very restriction in force: extend it")
-        (row,) = hold([wanted], now=now)
+        row: Restriction = issued[0]
         audit.record(
             user, "restriction.issue", str(row.scope), id=row.pk, kind=row.kind, value=row.value,
             expires_at=row.expires_at.isoformat(), reason=row.reason,
@@ -86,19 +59,7 @@ def issue(user: User, wanted: Wanted, *, now: datetime) -> Restriction:
 
 def extend(user: User, pk: int, *, expires_at: datetime, now: datetime) -> Restriction:
     """Draw out a lease; it cannot be made shorter. Raises :class:`Conflict`, BadRestriction."""
-
-    def change(row: Restriction) -> RestrictionEvent:
-        if not row.expires_at < expires_at <= now + LONGEST:
-            raise BadRestriction(
-                "expires_at",
-                f"it ends at {row.expires_at.isoformat()}: give a later time, within"
-                f" {LONGEST.days} days",
-                "to end it earlier, lift it",
-            )
-        row.expires_at = expires_at
-        text = f"until {expires_at.isoformat()}"
-        return note(row, _Kind.EXTENDED, at=now, by=user.get_username(), text=text)
-
+    change = partial(store.book().extend, expires_at=expires_at)
     return _changed(user, pk, "restriction.extend", change, now=now)
 
 
@@ -107,13 +68,8 @@ def lift(user: User, pk: int, *, why: str, now: datetime, version: int = 0) -> R
 
     ``version``: what the person has seen; 0: whatever it is. Raises :class:`Conflict`.
     """
-
-    def change(row: Restriction) -> RestrictionEvent:
-        state = _State.RELEASED if row.is_of_a_person else _State.REFUSED
-        cease(row, state, at=now, by=user.get_username(), why=why)
-        return note(row, _Kind.LIFTED, at=now, by=user.get_username(), text=why)
-
-    return _changed(user, pk, "restriction.lift", change, now=now, version=version, why=why)
+    change = partial(store.book().lift, why=why, version=version)
+    return _changed(user, pk, "restriction.lift", change, now=now, why=why)
 
 
 def approve(user: User, pk: int, *, now: datetime, version: int = 0) -> Restriction:
@@ -121,27 +77,8 @@ def approve(user: User, pk: int, *, now: datetime, version: int = 0) -> Restrict
 
     Raises :class:`Conflict`.
     """
-
-    def change(row: Restriction) -> RestrictionEvent:
-        _ensure_closed()
-        if row.state == _State.IN_FORCE:
-            _ensure_waiting(row)
-        row.value = row.value if row.held_value is None else row.held_value
-        row.held_value = None
-        row.decided_by = user.get_username()
-        come_into_force(row, now)
-        data = {} if row.value is None else {"value": row.value}
-        return note(row, _Kind.APPROVED, at=now, by=row.decided_by, text="", **data)
-
-    return _changed(
-        user,
-        pk,
-        "restriction.approve",
-        change,
-        now=now,
-        version=version,
-        states=Restriction.LIVE,
-    )
+    change = partial(store.book().approve, version=version)
+    return _changed(user, pk, "restriction.approve", change, now=now)
 
 
 def refuse(user: User, pk: int, *, why: str, now: datetime, version: int = 0) -> Restriction:
@@ -149,23 +86,14 @@ def refuse(user: User, pk: int, *, why: str, now: datetime, version: int = 0) ->
 
     Raises :class:`Conflict`.
     """
-
-    def change(row: Restriction) -> RestrictionEvent:
-        _ensure_waiting(row)
-        if row.state == _State.HELD:
-            cease(row, _State.REFUSED, at=now, by=user.get_username(), why=why)
-        else:  # what is in force goes on; only the stricter value is refused
-            row.refused_value, row.held_value, row.held_why = row.held_value, None, ""
-            row.version += 1
-        return note(row, _Kind.REFUSED, at=now, by=user.get_username(), text=why)
-
-    return _changed(user, pk, "restriction.refuse", change, now=now, version=version, why=why)
+    change = partial(store.book().refuse, why=why, version=version)
+    return _changed(user, pk, "restriction.refuse", change, now=now, why=why)
 
 
 @transaction.atomic
 def throw_breaker(user: User, *, is_open: bool, reason: str, now: datetime) -> FleetBreaker:
     """Open the fleet breaker, or close it. Closing brings in what waits at its owners' next say."""
-    with writing():
+    with store.writing():
         before = audit.state(FleetBreaker.current())
         breaker, _ = FleetBreaker.objects.update_or_create(
             id=1,
@@ -183,42 +111,15 @@ def _changed(
     user: User,
     pk: int,
     action: str,
-    change: Callable[[Restriction], RestrictionEvent],
+    change: Callable[..., Restriction],
     *,
     now: datetime,
-    version: int = 0,
-    states: Collection[str] = (_State.IN_FORCE, _State.HELD),
     **detail: str,
 ) -> Restriction:
-    """Change a live restriction as nobody else can meanwhile; write the ledger and the audit."""
-    with writing():
-        expire(now)
-        row = Restriction.objects.get(pk=pk)
-        _ensure_live(row, states)
-        if version and version != row.version:
-            raise Conflict("changed", "it has changed since you looked: look again")
-        before = audit.state(row)
-        event = change(row)
-        row.save(update_fields=FIELDS)
-        event.save()
-        metrics.count([event])
+    """Change a live restriction as nobody else can meanwhile; write the audit along with it."""
+    with store.writing():
+        before = audit.state(Restriction.objects.get(pk=pk))
+        row = change(pk, by=user.get_username(), now=now)
         told = audit.changes(before, audit.state(row))
         audit.record(user, action, str(row.scope), id=row.pk, kind=row.kind, **detail, **told)
     return row
-
-
-def _ensure_live(row: Restriction, states: Collection[str]) -> None:
-    if row.state not in states:
-        by = f" by {row.ended_by}" if row.ended_by else ""
-        raise Conflict("ended", f"it is {row.get_state_display().lower()}{by} already")
-
-
-def _ensure_waiting(row: Restriction) -> None:
-    if row.state != _State.HELD and row.held_value is None:
-        raise Conflict("not_held", "nothing of it waits for a person")
-
-
-def _ensure_closed() -> None:
-    breaker = FleetBreaker.current()
-    if breaker.is_open:
-        raise BreakerOpen(breaker)

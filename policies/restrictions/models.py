@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.sight import Sight
+from policies.restrictions.book import LIVE, PERSON, LineKind, Named, State
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce, Standing, limit_id
 from policies.scopes import Scope, ScopeKind
@@ -19,8 +20,6 @@ __all__ = [
     "RestrictionEvent",
     "RestrictionGeneration",
 ]
-
-_PERSON = "user:"
 
 
 class RestrictionQuerySet(models.QuerySet["Restriction"]):
@@ -39,7 +38,7 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
 
     def uncounted_by_people(self, now: datetime) -> RestrictionQuerySet:
         """What is in force at ``now`` without any person having issued or approved it."""
-        return self.in_force(now).filter(decided_by="").exclude(owner__startswith=_PERSON)
+        return self.in_force(now).filter(decided_by="").exclude(owner__startswith=PERSON)
 
     def seen_by(self, sight: Sight) -> RestrictionQuerySet:
         """Those that are not about a job that the reader may not see."""
@@ -49,21 +48,11 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
         return self.filter(owner__in=set(owners))
 
 
-class Restriction(models.Model):
+class Restriction(Named, models.Model):
     """A lease on an effect: what somebody wants of a scope, until when, and what became of it."""
 
-    class State(models.TextChoices):
-        #: It waits for a person, and has no effect.
-        HELD = "held", "Held"
-        IN_FORCE = "in_force", "In force"
-        #: A person refused or lifted it while its owner goes on to want it. It has no effect.
-        REFUSED = "refused", "Refused"
-        #: Nobody renewed its lease.
-        EXPIRED = "expired", "Expired"
-        #: Its cause has ended, or whoever issued it has lifted it.
-        RELEASED = "released", "Released"
-
-    LIVE = (State.HELD, State.IN_FORCE, State.REFUSED)
+    State = State
+    LIVE = LIVE
 
     kind = models.CharField(max_length=40, choices=[(k.value, k.value) for k in RestrictionKind])
     scope_kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in ScopeKind])
@@ -119,19 +108,6 @@ class Restriction(models.Model):
         return f"{self.kind} on {self.scope}: {self.state}"
 
     @property
-    def scope(self) -> Scope:
-        return Scope(ScopeKind(self.scope_kind), self.scope_name)
-
-    @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        """The same as ``Wanted.key``."""
-        return self.owner, self.cause, self.kind, self.scope_kind, self.scope_name
-
-    @property
-    def is_of_a_person(self) -> bool:
-        return self.owner.startswith(_PERSON)
-
-    @property
     def in_force_since(self) -> datetime:
         """Since when its value is in force, or was to the end."""
         if self.effect_at is None:
@@ -167,25 +143,7 @@ _STANDING = (
 class RestrictionEvent(models.Model):
     """One line of the ledger. Rows are added and never changed: a trigger sees to it."""
 
-    class Kind(models.TextChoices):
-        ISSUED = "issued", "Issued"
-        HELD = "held", "Held for a person"
-        IN_FORCE = "in_force", "In force"
-        CHANGED = "changed", "Value changed"
-        EXTENDED = "extended", "Extended"
-        APPROVED = "approved", "Approved"
-        REFUSED = "refused", "Refused"
-        LIFTED = "lifted", "Lifted"
-        RELEASED = "released", "Released"
-        EXPIRED = "expired", "Expired"
-        #: An agent has reported on it.
-        ACKNOWLEDGED = "acknowledged", "Acknowledged"
-        #: All GPUs have reported, or time was up.
-        APPLIED = "applied", "Applied"
-        #: What power, heat and clocks did in the first minute.
-        MEASURED = "measured", "Measured"
-        #: What came of it.
-        VERDICT = "verdict", "Verdict"
+    Kind = LineKind
 
     #: These are written once for each value.
     ONCE = (Kind.ACKNOWLEDGED, Kind.APPLIED, Kind.MEASURED, Kind.VERDICT)

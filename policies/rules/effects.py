@@ -12,6 +12,8 @@ import structlog
 
 from fleet.tables import FleetArrays
 from policies.firings import Firing
+from policies.leases.book import SYSTEM
+from policies.restrictions.book import RestrictionBook
 from policies.restrictions.kinds import (
     KINDS,
     LEAST_CLOCK_SHARE,
@@ -155,6 +157,12 @@ def _wanted(episode: Episode, place: int, each: Mapping[str, Any], now: datetime
             "values": episode.values,
         },
     )
+
+
+def keep(book: RestrictionBook[Any], episodes: Iterable[Episode], now: datetime) -> None:
+    """Hold what ``episodes`` restrict, renew what runs out, and end whatever else rules hold."""
+    restrictions = wanted(episodes, now).values()
+    book.keep(owner_of(""), restrictions, now=now, by=SYSTEM, why="the rule has cleared")
 
 
 def owner_of(rule: str) -> str:

@@ -8,26 +8,18 @@ has cleared lets go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fleet.tables import FleetArrays
-from policies.firings import Firing
+from policies.firings import MOST_RUNS, Firing
 from policies.headroom.evaluate import Headroom
 from policies.playbooks import machine
-from policies.playbooks.document import (
-    Approve,
-    Checkpoint,
-    Manual,
-    Migrate,
-    PlannedStep,
-    Program,
-    Restrict,
-    Resume,
-)
+from policies.playbooks.document import Approve, Manual, Migrate, PlannedStep, Program
 from policies.playbooks.machine import (
     Effect,
     Hold,
@@ -40,25 +32,21 @@ from policies.playbooks.machine import (
     RunState,
     StepState,
 )
-from policies.playbooks.view import OneMoment, View, related
-from policies.restrictions.kinds import BadRestriction, RestrictionKind, Wanted
+from policies.playbooks.performing import hold, perform_all, release, scope_of
+from policies.playbooks.view import OneMoment, View
+from policies.restrictions.book import Lease, RestrictionBook
+from policies.restrictions.kinds import LIMITS, BadRestriction, Wanted
+from policies.restrictions.memory import MemoryRestrictions
 from policies.rules import effects, engine
 from policies.rules.document import OpenIncident
 from policies.rules.engine import Evaluated, LiveRule, RuleState
 from policies.rules.modes import Mode
 from policies.rules.places import scopes_of
-from policies.scopes import Scope, ScopeKind, UnknownScope
+from policies.scopes import Scope, ScopeKind
 from sim.world.operators import Operators
 from sim.world.policy import Policy
-from sim.world.restrictions import Restrictions, is_good
 
 __all__ = ["Directive", "Policing"]
-
-#: A lease is renewed when this share of it is left.
-_RENEW_AT = 0.5
-#: Playbooks that one rule has under way at once: what fires everywhere is for a person.
-_MOST_RUNS = 20
-_CAPS = frozenset({RestrictionKind.POWER_CAP_W, RestrictionKind.CLOCK_CAP_MHZ})
 
 
 @dataclass(frozen=True)
@@ -102,8 +90,8 @@ class _Now(OneMoment):
 class _Run:
     """A playbook that is under way."""
 
-    number: int
-    name: str
+    pk: int
+    playbook: str
     program: Program
     rule: str
     scope: Scope
@@ -113,7 +101,7 @@ class _Run:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def key(self, path: str) -> str:
-        return f"playbook:{self.number}/{path}"
+        return f"playbook:{self.pk}/{path}"
 
 
 @dataclass(frozen=True)
@@ -137,8 +125,22 @@ class _Look:
         return self.run.outcomes.get(path, Outcome(Progress.PENDING))
 
 
-class _Refused(Exception):
-    """An effect cannot be had. Nothing was changed."""
+class _Book(RestrictionBook[Lease]):
+    """The book of restrictions of a world, whose approach may have no caps."""
+
+    def __init__(self, policy: Policy, fleet: Callable[[], FleetArrays]) -> None:
+        self.leases = MemoryRestrictions()
+        super().__init__(self.leases, fleet, max_site_share=policy.max_site_share)
+        self._caps = policy.approach.caps
+
+    def check(self, wanted: Wanted, now: datetime) -> None:
+        if wanted.kind in LIMITS and not self._caps:
+            raise BadRestriction("kind", "nothing is capped")
+        super().check(wanted, now)
+
+    def _can_be(self, wanted: Wanted, now: datetime) -> bool:
+        is_left_out = wanted.kind in LIMITS and not self._caps
+        return not is_left_out and super()._can_be(wanted, now)
 
 
 class Policing:
@@ -149,10 +151,14 @@ class Policing:
         policy: Policy,
         operators: Operators,
         *,
+        fleet: Callable[[], FleetArrays],
         issue: Callable[[Directive], Outcome],
         note: Callable[[str, str, str], None],
     ) -> None:
-        """``issue`` does what a playbook asks of jobs; ``note`` is told what, whom and how."""
+        """``fleet`` returns the inventory; ``issue`` does what a playbook asks of jobs.
+
+        ``note`` is told what, whom and how.
+        """
         self._policy, self._operators = policy, operators
         self._issue, self._note = issue, note
         self._rules = [
@@ -160,7 +166,8 @@ class Policing:
         ]
         self._kinds = {ScopeKind(rule.scope) for rule in policy.rules}
         self._states: dict[int, RuleState] = {}
-        self.restrictions = Restrictions(policy.max_site_share)
+        self.book = _Book(policy, fleet)
+        self.leases = self.book.leases
         #: by rule and name of the scope
         self.episodes: dict[tuple[int, str], Episode] = {}
         self._begun = 0
@@ -175,7 +182,7 @@ class Policing:
     @property
     def is_idle(self) -> bool:
         """Whether nothing fires or is about to, and nothing is held."""
-        busy = self.episodes or self.runs or self.restrictions.held
+        busy = bool(self.episodes or self.runs or self.leases)
         return not busy and not any(np.any(s.phases.phase) for s in self._states.values())
 
     def step(self, headroom: Headroom, now: datetime) -> None:
@@ -183,11 +190,11 @@ class Policing:
         tables = scopes_of(headroom, self._kinds)
         self._states, changes = engine.step(self._rules, tables, self._states, now.timestamp())
         begun = self._follow_episodes(changes.evaluated, headroom.fleet)
-        self._restrict(headroom.fleet, now)
+        effects.keep(self.book, self.episodes.values(), now)
         self._start_playbooks(begun, now)
         self._advance_runs(headroom, now)
         self._ask_people(now)
-        self.restrictions.expire(now)
+        self.book.expire(now)
 
     # --- Rules -----------------------------------------------------------------------------------
 
@@ -221,34 +228,15 @@ class Policing:
             restricts=effects.restricts(one, firing, fleet),
         )
 
-    def _restrict(self, fleet: FleetArrays, now: datetime) -> None:
-        """Hold what open episodes restrict, renew what runs out, and end the rest."""
-        wanted = effects.wanted(self.episodes.values(), now)
-        held = self.restrictions.held
-        for each in wanted.values():
-            known = held.get(each.key)
-            lasts = each.expires_at - now
-            if known is None or known.expires_at - now < _RENEW_AT * lasts:
-                self._hold(each, fleet, now)
-        owned = effects.owner_of("")
-        for key in [key for key in held if key[0].startswith(owned) and key not in wanted]:
-            self.restrictions.release(key[0], key[1])
-
-    def _hold(self, wanted: Wanted, fleet: FleetArrays, now: datetime) -> None:
-        if wanted.kind in _CAPS and not self._policy.approach.caps:
-            return
-        if is_good(wanted, fleet, now):
-            self.restrictions.hold(wanted, fleet, now)
-
     # --- Playbooks -------------------------------------------------------------------------------
 
     def _start_playbooks(self, begun: Sequence[tuple[Firing, str]], now: datetime) -> None:
         for firing, name in begun:
             program = self._policy.playbooks.get(name)
             live = [run for run in self.runs if run.rule == firing.rule]
-            is_known = any((run.name, run.scope) == (name, firing.scope) for run in live)
+            is_known = any((run.playbook, run.scope) == (name, firing.scope) for run in live)
             is_for = program is not None and firing.scope.kind in program.playbook.scopes
-            if program is None or not is_for or is_known or len(live) >= _MOST_RUNS:
+            if program is None or not is_for or is_known or len(live) >= MOST_RUNS:
                 continue
             self._started += 1
             inputs = {key: float(each.default) for key, each in program.playbook.inputs.items()}
@@ -265,7 +253,8 @@ class Policing:
             look = _Look(run, view, (run.rule, run.scope) in causes)
             at = Machine(run.program, look, now)
             while (move := self._next_move(at, run)) is not None:
-                self._make(at, run, run.state, move)
+                perform = partial(self._perform, run, view, now)
+                run.state, _ = perform_all(at, run.state, move, perform)
         self.runs = [run for run in self.runs if not run.state.state.is_over]
 
     def _next_move(self, at: Machine, run: _Run) -> Move | None:
@@ -287,85 +276,32 @@ class Policing:
             return at.confirm(run.state, step.id, by="operator", note="") if yes else None
         return at.answer(run.state, step.id, yes=yes, by="operator", note="")
 
-    def _make(self, at: Machine, run: _Run, before: machine.Run, move: Move) -> None:
-        """Do what ``move`` asks for, and keep the state that it leads to."""
-        for effect in move.effects:
-            try:
-                self._perform(at, run, effect)
-            except _Refused as error:
-                renews = isinstance(effect, Hold) and effect.renews
-                instead = at.lose if renews else at.fail
-                self._make(at, run, before, instead(before, effect.path, str(error)))
-                return
-        run.state = move.run
-
-    def _perform(self, at: Machine, run: _Run, effect: Effect) -> None:
+    def _perform(self, run: _Run, view: View, now: datetime, effect: Effect) -> str:
         step = run.program.step(effect.path)
         if isinstance(effect, Hold):
-            self._hold_step(at, run, step, effect)
-        elif isinstance(effect, Release):
-            self.restrictions.release(run.key(effect.path))
+            return hold(self.book, effect, run, view, now=now)
+        if isinstance(effect, Release):
+            release(self.book, effect.path, run, why=effect.why, now=now)
         elif isinstance(effect, Issue):
-            run.outcomes[effect.path] = self._issue(self._directive(at, run, step))
-
-    def _hold_step(self, at: Machine, run: _Run, step: PlannedStep, effect: Hold) -> None:
-        action = step.action
-        if not isinstance(action, Restrict):
-            raise TypeError(f"step {step.id} restricts nothing")
-        if action.kind in _CAPS and not self._policy.approach.caps:
-            raise _Refused("nothing is capped")
-        view = self._view_of(at)
-        wanted = Wanted(
-            kind=action.kind,
-            scope=self._scope(view, run, action.scope),
-            value=effect.value,
-            reason=f"step {step.id} (playbook {run.name}, run {run.number})",
-            owner=run.key(step.path),
-            cause=f"run {run.number}",
-            expires_at=effect.until,
-            most_of_site=action.most_of_site,
-        )
-        try:
-            self.restrictions.hold(wanted, view.conditions.fleet, at.now)
-        except BadRestriction as error:
-            raise _Refused(str(error)) from error
-
-    def _directive(self, at: Machine, run: _Run, step: PlannedStep) -> Directive:
-        action = step.action
-        if not isinstance(action, Checkpoint | Migrate | Resume):
-            raise TypeError(f"step {step.id} asks nothing of jobs")
-        to = str(action.to) if isinstance(action, Migrate) else ""
-        scope = self._scope(self._view_of(at), run, action.scope)
-        return Directive(run.key(step.path), step.kind, scope, to)
+            run.outcomes[effect.path] = self._issue(self._directive(view, run, step))
+        return ""
 
     @staticmethod
-    def _view_of(at: Machine) -> View:
-        look = at.look
-        if not isinstance(look, _Look):
-            raise TypeError("a run is looked at by what this module made")
-        return look.view
-
-    @staticmethod
-    def _scope(view: View, run: _Run, to: Any) -> Scope:
-        try:
-            return related(view.conditions.fleet, run.scope, to)
-        except UnknownScope as error:
-            raise _Refused(str(error)) from error
+    def _directive(view: View, run: _Run, step: PlannedStep) -> Directive:
+        to = str(step.action.to) if isinstance(step.action, Migrate) else ""
+        return Directive(run.key(step.path), step.kind, scope_of(step, run, view), to)
 
     # --- People ----------------------------------------------------------------------------------
 
     def _ask_people(self, now: datetime) -> None:
         """Ask whether what takes too much of a site may be in force."""
-        for held in self.restrictions.waiting():
-            key = f"restriction:{held.id}"
-            if self._operators.answer(key, now.timestamp()) == "approve":
-                self.restrictions.approve(held)
-                self._note("approve", held.wanted.kind.value, str(held.wanted.scope))
-
-    def release_all(self) -> None:
-        """Let go of all that rules and playbooks hold."""
-        for run in self.runs:
-            run.state = replace(run.state, state=RunState.ABORTED)
-        self.runs.clear()
-        for key in list(self.restrictions.held):
-            self.restrictions.release(key[0])
+        for row in self.leases.waiting():
+            # Who was asked of one value has not been asked of another.
+            value = "" if row.held_value is None else f" {row.held_value:g}"
+            answer = self._operators.answer(f"restriction:{row.id}{value}", now.timestamp())
+            if answer == "approve":
+                self.book.approve(row.id, by="operator", now=now)
+            elif answer is not None:
+                self.book.refuse(row.id, by="operator", why="", now=now)
+            if answer is not None:
+                self._note(answer, row.kind, str(row.scope))

@@ -121,6 +121,7 @@ class World:
         self._policing = Policing(
             self.policy,
             operators or Operators(seed, _ANSWERS_AFTER_S),
+            fleet=lambda: self._seeing.arrays,
             issue=self._issue,
             note=self.ledger.note,
         )
@@ -159,7 +160,7 @@ class World:
     @property
     def in_force(self) -> InForce:
         """The restrictions in force."""
-        return self._policing.restrictions.in_force(_moment(self.now))
+        return self._policing.leases.in_force(_moment(self.now))
 
     # --- Going on --------------------------------------------------------------------------------
 
@@ -330,7 +331,7 @@ class World:
     def _decide(
         self, headroom: HeadroomNow, held: Holdings, reserved: Reserved, in_force: InForce
     ) -> None:
-        version = self._policing.restrictions.version
+        version = self._policing.leases.version
         waited_s = self.twin.now_s - self._decided_s
         if not self._is_news and version == self._decided_on and waited_s < _CALM_S:
             return
@@ -432,10 +433,10 @@ class World:
 
     def _set_caps(self) -> None:
         """Have agents set the caps in force: those that hear of them."""
-        restrictions = self._policing.restrictions
-        if restrictions.version == self._limits_version:
+        version = self._policing.leases.version
+        if version == self._limits_version:
             return
-        self._limits_version = restrictions.version
+        self._limits_version = version
         in_force, fleet = self.in_force, self._seeing.arrays
         cap_w = np.empty(len(fleet.gpus))
         cap_mhz = np.empty(len(fleet.gpus))

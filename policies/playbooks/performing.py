@@ -1,0 +1,106 @@
+"""What runs of playbooks do by leases, wherever runs and leases are kept. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from policies.playbooks.document import Checkpoint, Migrate, PlannedStep, Restrict, Resume
+from policies.playbooks.machine import Effect, Hold, Machine, Move, Run
+from policies.playbooks.view import View, related
+from policies.restrictions.book import RestrictionBook
+from policies.restrictions.kinds import BadRestriction, Wanted
+from policies.scopes import Scope, UnknownScope
+
+__all__ = ["Refused", "RunRow", "hold", "perform_all", "release", "scope_of"]
+
+
+class Refused(Exception):
+    """An effect cannot be had. Nothing was changed."""
+
+
+class RunRow(Protocol):
+    """A run as it is kept."""
+
+    @property
+    def pk(self) -> Any: ...
+
+    @property
+    def playbook(self) -> str: ...
+
+    @property
+    def scope(self) -> Scope: ...
+
+    def key(self, path: str) -> str:
+        """Return what tells the effect of one step from all others."""
+
+
+def perform_all(
+    at: Machine, before: Run, move: Move, perform: Callable[[Effect], str]
+) -> tuple[Run, dict[str, str]]:
+    """Do what ``move`` asks for; return the state that it leads to, and what was said by path.
+
+    Where an effect is refused, its step fails, or has lost what it would have renewed: then that
+    move is made in place of this one.
+    """
+    said: dict[str, str] = {}
+    for effect in move.effects:
+        try:
+            said[effect.path] = perform(effect)
+        except Refused as error:
+            renews = isinstance(effect, Hold) and effect.renews
+            instead = at.lose if renews else at.fail
+            return perform_all(at, before, instead(before, effect.path, str(error)), perform)
+    return move.run, said
+
+
+def scope_of(step: PlannedStep, run: RunRow, view: View) -> Scope:
+    """Return what a step is about. Raises :class:`Refused`."""
+    action = step.action
+    assert isinstance(action, Restrict | Checkpoint | Migrate | Resume)  # noqa: S101
+    try:
+        return related(view.conditions.fleet, run.scope, action.scope)
+    except UnknownScope as error:
+        raise Refused(str(error)) from error
+
+
+def hold(
+    book: RestrictionBook[Any],
+    effect: Hold,
+    run: RunRow,
+    view: View,
+    *,
+    now: datetime,
+    reason: str = "",
+    evidence: Mapping[str, Any] | None = None,
+) -> str:
+    """Hold the restriction of a step; return what there is to say of it. Raises :class:`Refused`.
+
+    ``reason``: what the playbook says, where it says something.
+    """
+    step = view.program.step(effect.path)
+    action = step.action
+    assert isinstance(action, Restrict)  # noqa: S101 - for the type checker
+    wanted = Wanted(
+        kind=action.kind,
+        scope=scope_of(step, run, view),
+        value=effect.value,
+        reason=f"{reason or f'step {step.id}'} (playbook {run.playbook}, run {run.pk})"[:500],
+        owner=run.key(step.path),
+        cause=f"run {run.pk}",
+        expires_at=effect.until,
+        evidence=evidence or {},
+        most_of_site=action.most_of_site,
+    )
+    try:
+        book.check(wanted, now)
+    except BadRestriction as error:
+        raise Refused(f"{error}. {error.hint}".rstrip(". ")) from error
+    (row,) = book.hold([wanted], now=now)
+    return f"waits for a person: {row.held_why}" if row.held_why else ""
+
+
+def release(book: RestrictionBook[Any], path: str, run: RunRow, *, why: str, now: datetime) -> None:
+    """Give the restriction of a step back."""
+    book.release(run.key(path), now=now, by=f"playbook:{run.playbook}", why=why)
