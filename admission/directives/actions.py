@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 
 from accounts import audit
-from admission.core.shedding import SAVE_S, USUAL_SAVE_S
+from admission.core.directing.book import Wanted
+from admission.core.directing.placed import save_s, stop_wanted
 from admission.directives import store
 from admission.directives.models import Directive
-from admission.directives.store import Wanted
+from admission.jobs import requests
 from admission.jobs.models import Attempt, Job, Phase
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ __all__ = ["GIVEN_BY_PEOPLE", "LONGEST", "BadDirective", "give", "preempt", "sto
 
 #: No directive of a person lasts longer.
 LONGEST = timedelta(days=7)
-#: A stop that nobody has heard of for so long is given up: the attempt is taken for lost by then.
-_STOP_WITHIN = timedelta(hours=1)
 _Kind = Directive.Kind
 
 
@@ -66,17 +65,17 @@ def stop(
     Attempt.objects.bulk_update(chosen, ["outcome", "why"], batch_size=500)
     active = Phase.objects.filter(pk__in=[row.phase_id for row in chosen], state__in=Phase.ACTIVE)
     active.update(state=Phase.State.STOPPING)
-    return store.issue(
+    return store.book().issue(
         [
-            Wanted(
-                attempt_id=row.pk,
-                kind=_Kind.STOP if site is None else _Kind.RESUME_AT_SITE,
+            stop_wanted(
+                row.pk,
                 owner=owner,
                 cause=cause,
-                reason=why,
-                expires_at=now + _STOP_WITHIN,
-                arguments={"save_s": save_s(owner, row), **({"site": site} if site else {})},
-                evidence=evidence or {},
+                why=why,
+                save_within_s=_save_s(owner, row),
+                now=now,
+                site=site,
+                evidence=evidence,
             )
             for row in chosen
         ],
@@ -84,11 +83,9 @@ def stop(
     )
 
 
-def save_s(owner: str, attempt: Attempt) -> float:
-    """Return how long an attempt may take to save before it ends, s; 0: it does not save."""
-    if attempt.phase.request.get("checkpoint_interval_s") is None or not attempt.started_at:
-        return 0.0
-    return SAVE_S.get(owner.partition(":")[0], USUAL_SAVE_S)
+def _save_s(owner: str, attempt: Attempt) -> float:
+    request = requests.request_of(attempt.phase)
+    return save_s(owner, request, has_begun=attempt.started_at is not None)
 
 
 def preempt(
@@ -139,7 +136,7 @@ def give(
     if kind == _Kind.STOP:
         given = stop(attempts, owner=owner, cause=reason, why=reason, now=now)
     else:
-        given = store.issue(
+        given = store.book().issue(
             [
                 Wanted(
                     attempt_id=row.pk, kind=kind, value=value, owner=owner, cause=reason,
@@ -200,7 +197,7 @@ def withdraw(pk: int, user: User, *, why: str, now: datetime) -> Directive:
             "end what it rests on: the restriction, or the shortage",
         )  # fmt: skip
     before = audit.state(row)
-    store.end([row], now=now, by=f"user:{user.get_username()}", why=why)
+    store.book().end([row], now=now, by=f"user:{user.get_username()}", why=why)
     told = audit.changes(before, audit.stored(row))
     audit.record(user, "directive.withdraw", str(row.attempt), directive=row.pk, why=why, **told)
     return row

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from admission import live
 from admission.core.advice import Advice, Growing, advise
+from admission.core.directing.responding import reach_of
 from admission.core.response import Tuning
 from admission.core.shedding import Room
 from admission.directives.models import Control
-from admission.directives.responding import reach_of
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Job, Phase

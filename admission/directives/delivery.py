@@ -9,49 +9,26 @@ the same database; other executors take a signal twice without harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import structlog
 from django.db import transaction
 
+from admission.core.directing.book import desired_of
 from admission.directives import store
 from admission.directives.models import Control, Directive
 from admission.executors.protocol import Executor, SignalKind, WorkStatus, WorkStatusState
 from admission.executors.registry import executor_of
 from admission.jobs.models import Attempt
 
-__all__ = ["Desired", "deliver", "desired_of"]
+__all__ = ["deliver"]
 
 log = structlog.get_logger(__name__)
 
 _Kind = Directive.Kind
 #: The signal for each kind that lasts, and for its end.
 _PAUSES = {True: SignalKind.PAUSE, False: SignalKind.RESUME}
-
-
-@dataclass(frozen=True)
-class Desired:
-    """What an attempt is to do."""
-
-    batch_scale: float = 1.0
-    #: per GPU; None: none beyond that of its placement
-    power_cap_w: float | None = None
-    is_paused: bool = False
-
-
-def desired_of(directives: Iterable[Directive]) -> Desired:
-    """Return what those in force come to: the strictest of each kind. Pure."""
-    scales, caps, is_paused = [1.0], [], False
-    for each in directives:
-        if each.kind == _Kind.SET_BATCH_SCALE and each.value is not None:
-            scales.append(each.value)
-        elif each.kind == _Kind.SET_POWER_CAP and each.value is not None:
-            caps.append(each.value)
-        elif each.kind == _Kind.PAUSE:
-            is_paused = True
-    return Desired(min(scales), min(caps, default=None), is_paused)
 
 
 def deliver(rows: Sequence[Directive], statuses: Mapping[str, WorkStatus], *, now: datetime) -> int:
@@ -170,7 +147,7 @@ class _Telling:
             if row.kind != _Kind.RESUME or row.signal_seq is not None:
                 continue
             pauses = [each for each in in_force if each.kind == _Kind.PAUSE]
-            store.end(pauses, now=self.now, by=row.owner, why=row.reason)
+            store.book().end(pauses, now=self.now, by=row.owner, why=row.reason)
             if self.control.response:
                 # The response looks again from the start. If there is no room, it pauses again.
                 self.control.response = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,30 +11,23 @@ from django.db import transaction
 from django.db.models import Count, Q
 
 from accounts import audit
-from admission.core.fallback import (
-    Fallback,
-    Standing,
-    Transition,
-    built_in,
-    next_state,
-)
-from admission.core.sites import Sites, facts_of
+from admission.core.directing.falling_back import FAILURES_WITHIN_S, FALLBACK, leaves
+from admission.core.fallback import Fallback, Standing, Transition
+from admission.core.request import Request
+from admission.core.sites import Sites
 from admission.directives import actions
 from admission.directives.models import JobFallback
 from admission.jobs import catalog, history, requests
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.terms import may_move, terms_of_phase
-from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce
 from policies.scopes import ScopeKind
 
 if TYPE_CHECKING:
     from accounts.models import User
 
-__all__ = ["FALLBACK", "away", "fall_back", "move", "set_state"]
+__all__ = ["JobRows", "away", "move", "set_state"]
 
-FALLBACK = "fallback"
 _FAILED = (Attempt.Outcome.FAILED, Attempt.Outcome.LOST)
 
 
@@ -47,20 +41,67 @@ def away() -> dict[str, tuple[Fallback, str]]:
 # --- By policy ------------------------------------------------------------------------------------
 
 
-def fall_back(headroom: Headroom, in_force: InForce, *, now: datetime) -> int:
-    """Move jobs whose sites ask for it between the states; return how many moved."""
-    sites = Sites(headroom, in_force)
-    concerned = _concerned(sites)
-    if not concerned:
-        return 0
-    failed = _failures([phase.job_id for phase, _ in concerned], now - timedelta(hours=1))
-    classes, moved = catalog.current(), 0
-    for phase, home in concerned:
-        moves = may_move(terms_of_phase(phase, classes))
-        request = requests.request_of(phase)
-        facts = facts_of(sites, home, request, failed.get(phase.job_id, 0), moves=moves)
-        moved += _follow(phase.job, home, facts, now)
-    return moved
+@dataclass(frozen=True)
+class _Falling:
+    """A phase of a job, as its fallback is about it."""
+
+    phase: Phase
+    home: str
+    failures: int
+    moves: bool
+
+    @property
+    def job(self) -> Job:
+        return self.phase.job
+
+    @property
+    def request(self) -> Request:
+        return requests.request_of(self.phase)
+
+    @property
+    def standing(self) -> Standing:
+        row: JobFallback | None = getattr(self.job, "jobfallback", None)
+        return Standing(
+            Fallback(self.job.fallback_state),
+            0.0 if row is None else row.since.timestamp(),
+            {} if row is None else row.open_since,
+        )
+
+
+@dataclass(frozen=True)
+class JobRows:
+    """The fallback of jobs as the database keeps it, at one moment."""
+
+    now: datetime
+
+    def concerned(self, sites: Sites) -> list[_Falling]:
+        """See ``core.directing.falling_back``. At most five queries, and one while all is well."""
+        concerned = _concerned(sites)
+        if not concerned:
+            return []
+        since = self.now - timedelta(seconds=FAILURES_WITHIN_S)
+        failed = _failures([phase.job_id for phase, _ in concerned], since)
+        classes = catalog.current()
+        return [
+            _Falling(
+                phase,
+                home,
+                failed.get(phase.job_id, 0),
+                may_move(terms_of_phase(phase, classes)),
+            )
+            for phase, home in concerned
+        ]
+
+    def note(self, job: _Falling, after: Standing) -> None:
+        open_since = dict(after.open_since)
+        if open_since != job.standing.open_since:
+            first = {"home": job.home, "since": job.job.submitted_at, "open_since": open_since}
+            JobFallback.objects.update_or_create(
+                job=job.job, defaults={"open_since": open_since}, create_defaults=first
+            )
+
+    def take(self, job: _Falling, transition: Transition) -> bool:
+        return _take(job.job, job.home, transition, by=FALLBACK, now=self.now)
 
 
 def _failures(jobs: Iterable[int], since: datetime) -> dict[int, int]:
@@ -119,26 +160,6 @@ def _home(phase: Phase, ran_at: Sequence[str]) -> str:
     return str(phase.request.get("data_site") or (asked[0] if asked else ""))
 
 
-def _follow(job: Job, home: str, facts: Mapping[str, float], now: datetime) -> bool:
-    row: JobFallback | None = getattr(job, "jobfallback", None)
-    standing = Standing(
-        Fallback(job.fallback_state),
-        0.0 if row is None else row.since.timestamp(),
-        {} if row is None else row.open_since,
-    )
-    after, transition = next_state(standing, facts, built_in(), now=now.timestamp())
-    if transition is not None:
-        return _take(job, home, transition, by=FALLBACK, now=now)
-    open_since = dict(after.open_since)
-    if open_since != standing.open_since:
-        JobFallback.objects.update_or_create(
-            job=job,
-            defaults={"open_since": open_since},
-            create_defaults={"home": home, "since": job.submitted_at, "open_since": open_since},
-        )
-    return False
-
-
 @transaction.atomic
 def _take(job: Job, home: str, transition: Transition, *, by: str, now: datetime) -> bool:
     """Write a transition down with its evidence, and do what it asks of what runs."""
@@ -163,12 +184,11 @@ def _take(job: Job, home: str, transition: Transition, *, by: str, now: datetime
 
 def _move_what_runs(job: Job, home: str, transition: Transition, now: datetime) -> None:
     """End attempts that stand where the job may not be any more; their phases wait again."""
-    attempts = list(Attempt.objects.open().filter(phase__job=job).select_related("phase"))
-    if transition.state is Fallback.REGIONAL:
-        leaving = [each for each in attempts if home in each.placement.get("sites", ())]
-    elif transition.state is Fallback.LOCAL_ONLY:
-        leaving = [each for each in attempts if set(each.placement.get("sites", ())) != {home}]
-    else:
+    attempts = Attempt.objects.open().filter(phase__job=job).select_related("phase")
+    leaving = [
+        each for each in attempts if leaves(transition.state, home, each.placement.get("sites", ()))
+    ]
+    if not leaving:
         return
     site = home if transition.state is Fallback.LOCAL_ONLY else ""
     actions.stop(

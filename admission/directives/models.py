@@ -7,7 +7,9 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
+from admission.core.directing.book import ENDING, LASTING, Kind
 from admission.jobs.models import Attempt
+from policies.leases.book import Key
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Control", "Directive", "DirectiveEvent", "JobFallback", "Overload"]
@@ -34,21 +36,7 @@ class Directive(models.Model):
     others are done once.
     """
 
-    class Kind(models.TextChoices):
-        #: work on this share of its batch
-        SET_BATCH_SCALE = "set_batch_scale", "Set batch scale"
-        #: draw at most so many W on each GPU
-        SET_POWER_CAP = "set_power_cap", "Set power cap"
-        #: stop computing, and keep the GPUs
-        PAUSE = "pause", "Pause"
-        #: go on: what others wanted paused is over
-        RESUME = "resume", "Resume"
-        #: save now
-        CHECKPOINT = "checkpoint", "Checkpoint"
-        #: save, end here, and go on at another site
-        RESUME_AT_SITE = "resume_at_site", "Resume at site"
-        #: save, end, and wait in the queue again
-        STOP = "stop", "Stop"
+    Kind = Kind
 
     class State(models.TextChoices):
         ISSUED = "issued", "Issued"
@@ -73,9 +61,8 @@ class Directive(models.Model):
         #: it was over before the job had done it
         NOT_APPLIED = "not_applied", "Not applied"
 
-    LASTING = (Kind.SET_BATCH_SCALE, Kind.SET_POWER_CAP, Kind.PAUSE)
-    #: after these the attempt is over
-    ENDING = (Kind.STOP, Kind.RESUME_AT_SITE)
+    LASTING = LASTING
+    ENDING = ENDING
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="directives")
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -130,9 +117,9 @@ class Directive(models.Model):
         return self.kind in self.LASTING
 
     @property
-    def key(self) -> tuple[int, str, str, str]:
-        """What tells it from other live ones."""
-        return self.attempt_id, self.owner, self.cause, self.kind
+    def key(self) -> Key:
+        """What tells it from other live ones, as ``Wanted.key`` does."""
+        return self.owner, self.cause, str(self.kind), self.attempt_id
 
 
 class DirectiveEvent(models.Model):

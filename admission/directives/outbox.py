@@ -14,12 +14,13 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
+from admission.core.directing.book import Wanted
+from admission.core.directing.falling_back import FALLBACK
 from admission.core.fallback import Fallback
 from admission.directives import falling_back, store
 from admission.directives.models import Directive, DirectiveQuerySet
-from admission.directives.placed import Placed
+from admission.directives.placed import PlacedRows
 from admission.directives.running import Active
-from admission.directives.store import Wanted
 from policies.playbooks import directives as playbooks
 from policies.playbooks.models import Directive as Asked
 from policies.restrictions.strictest import InForce
@@ -41,7 +42,7 @@ def owner_of(asked: Asked) -> str:
     return asked.key
 
 
-def take_up(placed: Placed, in_force: InForce, *, now: datetime) -> int:
+def take_up(placed: PlacedRows, in_force: InForce, *, now: datetime) -> int:
     """Give what playbooks ask for to the jobs that it concerns; return how many were taken up."""
     count = 0
     open_ = Asked.objects.open().filter(state=_State.ISSUED, expires_at__gt=now).order_by("id")
@@ -56,7 +57,7 @@ def take_up(placed: Placed, in_force: InForce, *, now: datetime) -> int:
     return count
 
 
-def _take(asked: Asked, placed: Placed, in_force: InForce, now: datetime) -> None:
+def _take(asked: Asked, placed: PlacedRows, in_force: InForce, now: datetime) -> None:
     scope = Scope(ScopeKind(asked.scope_kind), asked.scope_name)
     loaded = placed.load(placed.in_scope(scope, in_force).tolist())
     there = [each for each in loaded if not each.is_ending]
@@ -69,7 +70,7 @@ def _take(asked: Asked, placed: Placed, in_force: InForce, now: datetime) -> Non
     kind = (
         Directive.Kind.CHECKPOINT if asked.kind == Asked.Kind.CHECKPOINT else Directive.Kind.RESUME
     )
-    store.issue(
+    store.book().issue(
         [
             Wanted(
                 attempt_id=each.attempt.pk, kind=kind, owner=owner_of(asked), cause=asked.key,
@@ -77,7 +78,7 @@ def _take(asked: Asked, placed: Placed, in_force: InForce, now: datetime) -> Non
                 expires_at=asked.expires_at, evidence={"playbook_run": asked.run_id},
             )
             for each in there
-            if each.saves or kind == Directive.Kind.RESUME
+            if each.request.checkpoint_interval_s is not None or kind == Directive.Kind.RESUME
         ],
         now=now,
     )  # fmt: skip
@@ -106,7 +107,8 @@ def report(*, now: datetime) -> int:
             told += _report_applied(asked, now)
         elif asked.state == _State.WITHDRAWN:
             left = list(_of(asked).live())
-            store.end(left, now=now, by=asked.key, why=asked.note or "the playbook withdrew it")
+            why = asked.note or "the playbook withdrew it"
+            store.book().end(left, now=now, by=asked.key, why=why)
         else:
             told += _report_verdict(asked, now)
     return told
@@ -116,7 +118,7 @@ def _of(asked: Asked) -> DirectiveQuerySet:
     if asked.kind != Asked.Kind.MIGRATE:
         return Directive.objects.filter(owner=owner_of(asked))
     return Directive.objects.filter(
-        owner=falling_back.FALLBACK, evidence__by=owner_of(asked), issued_at__gte=asked.issued_at
+        owner=FALLBACK, evidence__by=owner_of(asked), issued_at__gte=asked.issued_at
     )
 
 

@@ -1,12 +1,11 @@
-"""Which of all that runs a decision is about, found over arrays: of 15,000 jobs few are.
-
-Rows of the database are read for those alone.
-"""
+"""What runs on the fleet, and what the database keeps of it for the steps of directives."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,21 +14,24 @@ import numpy.typing as npt
 from django.db import connection
 
 from admission import holdings
+from admission.core.directing.placed import Placed
 from admission.core.holding import Holdings
+from admission.core.response import Standing, Throttling
+from admission.directives import actions
+from admission.directives.models import Control, Overload
 from admission.directives.running import Active, active, open_attempts
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.terms import terms_of
+from admission.jobs.models import Attempt, Job
+from admission.jobs.terms import terms_of, terms_of_phase
 from fleet.snapshot import FleetArrays
-from headroom.jobs.spec import Gang, PhaseSpec, Response, Throttling
-from policies.restrictions.strictest import InForce
-from policies.scopes import Scope, ScopeKind
+from headroom.jobs.spec import Gang, PhaseSpec, Response
+from headroom.jobs.spec import Throttling as Terms
+from policies.scopes import Scope
 
-__all__ = ["Placed", "forget", "placed_on"]
+__all__ = ["PlacedRows", "forget", "placed_on"]
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 _THROTTLING = """
 SELECT attempt.id, job.job_class, job.spec -> 'phases' -> phase.index -> 'throttling'
@@ -40,63 +42,84 @@ WHERE attempt.id = ANY(%s)
 """
 
 
-class Placed:
-    """All open attempts on the fleet. What is asked of each is an array in their order."""
+class PlacedRows(Placed):
+    """All open attempts, and what the database keeps of them."""
 
     def __init__(self, held: Holdings) -> None:
-        self.held, self.fleet = held, held.fleet
-        self.ids: Ints = np.array([each.id for each in held.attempts], dtype=np.int64)
-        counts = [len(each.placement.nodes) for each in held.attempts]
-        #: those whose nodes are all gone from the inventory stand nowhere
-        self._stands: Bools = np.array(counts, dtype=np.int64) > 0
-        self._firsts: Ints = np.array(held.firsts, dtype=np.int64)[self._stands]
-        nodes = [row for each in held.attempts for row in each.placement.nodes]
-        self._nodes: Ints = np.array(nodes, dtype=np.int64)
-        self._racks: Ints = self.fleet.nodes.rack[self._nodes]
+        super().__init__(held)
         self._below: Floats | None = None
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def least(self, by_rack: Floats) -> Floats:
-        """Return the least of the racks of each; inf where it stands nowhere."""
-        found = np.full(len(self), np.inf)
-        if len(self._firsts):
-            found[self._stands] = np.minimum.reduceat(by_rack[self._racks], self._firsts)
-        return found
-
-    def on_nodes(self, rows: Ints) -> Bools:
-        """Say of each whether it stands on one of these nodes."""
-        found = np.zeros(len(self), dtype=bool)
-        if len(self._firsts):
-            here = np.isin(self._nodes, rows)
-            found[self._stands] = np.logical_or.reduceat(here, self._firsts)
-        return found
-
-    def in_scope(self, scope: Scope, in_force: InForce) -> Ints:
-        """Return the ids of those of which some part is in ``scope``."""
-        kind, name, attempts = scope.kind, scope.name, self.held.attempts
-        if kind is ScopeKind.JOB:
-            here = [name in (each.request.job, each.request.key) for each in attempts]
-        elif kind is ScopeKind.CLASS:
-            here = [each.request.job_class == name for each in attempts]
-        elif kind in (ScopeKind.STORAGE, ScopeKind.LINK):
-            here = [each.placement.storage == name for each in attempts]
-        else:
-            here = self.on_nodes(in_force.node_rows(self.fleet, scope)).tolist()
-        found: Ints = self.ids[np.array(here, dtype=bool)]
-        return found
-
     def below(self) -> Floats:
-        """Return the margin from which on each does something; -inf for one that never does."""
+        """See above. No query but for attempts that are new."""
         if self._below is None:
             self._below = _margins.of(self.ids.tolist())
         return self._below
 
     def load(self, ids: Iterable[int]) -> list[Active]:
-        """Read the rows of attempts, as they are now. One query."""
+        """See above. One query."""
         wanted = sorted(set(ids))
         return active(self.fleet, open_attempts(wanted)) if wanted else []
+
+    def remembered(self) -> Iterable[int]:
+        """See above. One query."""
+        rows = Control.objects.exclude(response={}).filter(attempt__state__in=Attempt.OPEN)
+        return rows.values_list("attempt", flat=True)
+
+    def remember(self, standings: Mapping[int, Standing]) -> None:
+        """See above. One query."""
+        rows = [
+            Control(attempt_id=pk, response={} if standing == Standing() else _as_json(standing))
+            for pk, standing in standings.items()
+        ]
+        Control.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["attempt"], update_fields=["response"]
+        )
+
+    def agreed(self, concerned: Sequence[Any]) -> Mapping[int, Throttling]:
+        """See above. Two queries."""
+        if not concerned:
+            return {}
+        jobs = {each.job.pk for each in concerned}
+        specs = dict(Job.objects.filter(pk__in=jobs).values_list("pk", "spec"))
+        classes, found = catalog.current(), {}
+        for each in concerned:
+            each.job.spec = specs[each.job.pk]
+            found[each.id] = _agreed(terms_of_phase(each.phase, classes))
+        return found
+
+    def overloads(self, over: Collection[Scope], now: datetime) -> Mapping[Scope, datetime]:
+        """See above. Three queries."""
+        known = {row.scope: row for row in Overload.objects.all()}
+        gone = [row.pk for scope, row in known.items() if scope not in over]
+        Overload.objects.filter(pk__in=gone).delete()
+        Overload.objects.bulk_create(
+            [
+                Overload(scope_kind=scope.kind.value, scope_name=scope.name, since=now)
+                for scope in set(over) - known.keys()
+            ],
+            ignore_conflicts=True,
+        )
+        return {scope: known[scope].since if scope in known else now for scope in over}
+
+    def stop(self, leaving: Sequence[Any], **asked: Any) -> None:
+        """See above, and :func:`actions.stop`."""
+        actions.stop([each.attempt for each in leaving], **asked)
+
+
+def _as_json(standing: Standing) -> dict[str, Any]:
+    return {**asdict(standing), "level": int(standing.level)}
+
+
+def _agreed(terms: PhaseSpec) -> Throttling:
+    """Return what a phase agrees to: a smaller batch, or else a cap, and a pause."""
+    asked, responses = terms.throttling, terms.throttling.responses or []
+    scale = (asked.min_batch_scale or 1.0) if Response.SHRINK_BATCH in responses else 1.0
+    shrinks = scale < 1.0 or Response.CONTINUE in responses
+    return Throttling(
+        asked.shrink_below if shrinks else None,
+        asked.pause_below if Response.PAUSE in responses else None,
+        scale,
+    )
 
 
 class _Margins:
@@ -136,7 +159,7 @@ class _Margins:
 
 
 def _most(job_class: SchedulingClass, said: Any) -> float:
-    asked = msgspec.convert(said, Throttling)
+    asked = msgspec.convert(said, Terms)
     spec = PhaseSpec(name="any", gang=Gang(gpus=1), walltime_s=1.0, throttling=asked)
     terms = terms_of(spec, job_class).throttling
     does = set(terms.responses or [])
@@ -149,14 +172,14 @@ def _most(job_class: SchedulingClass, said: Any) -> float:
 
 
 _margins = _Margins()
-_last: list[Placed] = []
+_last: list[PlacedRows] = []
 
 
-def placed_on(fleet: FleetArrays) -> Placed:
+def placed_on(fleet: FleetArrays) -> PlacedRows:
     """Return what runs, at most two seconds old; the same object while nothing changes."""
     held = holdings.current(fleet)
     if not _last or _last[0].held is not held:
-        _last[:] = [Placed(held)]
+        _last[:] = [PlacedRows(held)]
     return _last[0]
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from admission.core.request import Request
+from admission.core.response import Level, Standing
 from admission.core.shedding import lost_gpu_s
+from admission.directives.models import Control
+from admission.jobs import requests
 from admission.jobs.models import Attempt, Job, Phase
 from fleet.snapshot import FleetArrays
 
@@ -49,8 +54,34 @@ class Active:
         return self.attempt.phase.job
 
     @property
-    def is_preemptible(self) -> bool:
-        return bool(self.phase.request.get("preemptible"))
+    def id(self) -> int:
+        return self.attempt.pk
+
+    @property
+    def key(self) -> str:
+        return self.attempt.key
+
+    @cached_property
+    def request(self) -> Request:
+        return requests.request_of(self.phase)
+
+    @property
+    def placed_cap_w(self) -> float | None:
+        cap_w: float | None = self.attempt.placement.get("power_cap_w")
+        return cap_w
+
+    @property
+    def has_begun(self) -> bool:
+        return self.attempt.started_at is not None
+
+    @property
+    def standing(self) -> Standing:
+        """Where its graduated response is."""
+        control: Control | None = getattr(self.attempt, "control", None)
+        if control is None or not control.response:
+            return Standing()
+        kept = dict(control.response)
+        return Standing(**{**kept, "level": Level(kept["level"]), "full_w": tuple(kept["full_w"])})
 
     @property
     def is_ending(self) -> bool:
@@ -58,17 +89,8 @@ class Active:
         return self.phase.state == Phase.State.STOPPING or bool(self.attempt.outcome)
 
     @property
-    def saves(self) -> bool:
-        """Whether it writes checkpoints."""
-        return self.phase.request.get("checkpoint_interval_s") is not None
-
-    @property
     def gpu_count(self) -> int:
         return sum(len(held) for held in self.attempt.placement.get("gpus", {}).values())
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        return tuple(self.attempt.placement.get("sites", ()))
 
     def lost_gpu_s(self, now: float) -> float:
         """Return the work that ending now would throw away, GPU·s."""

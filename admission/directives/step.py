@@ -1,25 +1,23 @@
-"""One step of what running jobs are told, done by the cycle of admission.
+"""One step of what running jobs are told, done by the cycle of admission over the database.
 
-Each part is a transaction of its own, or several, and looks at what is so *now*: loads,
-restrictions, leases, what executors and readings say. What it finds missing it makes good. So a
-step may die anywhere, and what fails in one part holds up no other.
+What its parts are, and in which order, :mod:`admission.core.directing.step` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
 import structlog
 
-from admission.core.response import Responded
-from admission.directives import falling_back, outbox, responding, restricting, store
+from admission.core.directing.step import Manner, Step
+from admission.directives import falling_back, outbox, store
 from admission.directives.delivery import deliver
 from admission.directives.following import follow
 from admission.directives.models import Directive
-from admission.directives.placed import Placed, placed_on
+from admission.directives.placed import PlacedRows, placed_on
 from admission.executors.protocol import WorkStatus
 from admission.executors.registry import executor_of
 from policies import present
@@ -27,9 +25,12 @@ from policies.headroom.evaluate import Headroom
 from policies.restrictions import store as restrictions
 from policies.restrictions.strictest import InForce
 
-__all__ = ["Stepped", "step"]
+__all__ = ["MANNER", "Stepped", "step"]
 
 log = structlog.get_logger(__name__)
+
+#: How the server tells jobs.
+MANNER = Manner()
 
 
 @dataclass
@@ -49,14 +50,20 @@ def step(now: float) -> Stepped:
     return _Work(now).run()
 
 
-class _Work:
-    """One step, part by part."""
+class _Work(Step):
+    """One step over the database."""
 
     def __init__(self, now: float) -> None:
-        self.at = datetime.fromtimestamp(now, UTC)
+        at = datetime.fromtimestamp(now, UTC)
+        super().__init__(
+            at,
+            directives=store.book(),
+            restrictions=restrictions.book(),
+            jobs=falling_back.JobRows(at),
+            manner=MANNER,
+        )
         self.now = now
         self.stepped = Stepped()
-        self.responded: Responded | None = None
 
     @cached_property
     def headroom(self) -> Headroom:
@@ -67,49 +74,23 @@ class _Work:
         return restrictions.in_force(self.at)
 
     @cached_property
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedRows:
         return placed_on(self.headroom.fleet)
 
     def run(self) -> Stepped:
-        self._part("expire", lambda: store.expire(self.at))
-        self._part("outbox", self._take_up)
-        self._part("fallback", self._fall_back)
-        self._part("restrictions", self._restrict)
-        self._part("response", self._respond)
-        self._part("shedding", self._shed)
-        self._part("delivery", self._deliver)
-        self._part("caps", self._hold_caps)
-        self._part("reports", lambda: outbox.report(now=self.at))
+        for name, work in self.parts():
+            try:
+                work()
+            except Exception:
+                log.exception("directives_part_failed", part=name)
+                self.stepped.failed.append(name)
         self.stepped.running = len(self.placed)
         return self.stepped
 
-    def _part(self, name: str, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception:
-            log.exception("directives_part_failed", part=name)
-            self.stepped.failed.append(name)
-
-    def _take_up(self) -> None:
+    def take_up(self) -> None:
         outbox.take_up(self.placed, self.in_force, now=self.at)
 
-    def _fall_back(self) -> None:
-        falling_back.fall_back(self.headroom, self.in_force, now=self.at)
-
-    def _restrict(self) -> None:
-        restricting.drain(self.placed, self.in_force, now=self.at)
-        restricting.shrink(self.placed, self.in_force, now=self.at)
-
-    def _respond(self) -> None:
-        self.responded = responding.respond_now(self.placed, self.headroom, now=self.at)
-
-    def _shed(self) -> None:
-        responding.shed(self.placed, self.headroom, self.responded, now=self.at)
-
-    def _hold_caps(self) -> None:
-        restricting.hold_caps(self.placed, now=self.at)
-
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
         """Tell jobs what has changed, and follow what they do: first the news, then the answers."""
         rows = _unfinished()
         self.stepped.unfinished = len(rows)
@@ -118,6 +99,9 @@ class _Work:
         self.stepped.signals = deliver(rows, _statuses(rows), now=self.at)
         rows = _unfinished()
         follow(rows, _statuses(rows), self.headroom.fleet, now=self.at)
+
+    def report(self) -> None:
+        outbox.report(now=self.at)
 
 
 def _unfinished() -> list[Directive]:

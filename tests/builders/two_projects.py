@@ -19,10 +19,10 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.roles import Role
+from admission.core.directing.restricting import CAP_OWNER
 from admission.core.reasons import ReasonToken
 from admission.core.reserve import BIN_EDGES_W
 from admission.directives.models import Control, Directive, DirectiveEvent
-from admission.directives.restricting import CAP_OWNER
 from admission.executors import handing
 from admission.executors.models import Gang, NodeOrder
 from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project

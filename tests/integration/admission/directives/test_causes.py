@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from admission.core.directing.restricting import CAP_OWNER
 from admission.directives import actions
 from admission.directives.models import Directive, JobFallback, Overload
-from admission.directives.restricting import CAP_OWNER
 from admission.executors.models import Gang
 from admission.jobs.models import Attempt, Job, JobEvent
 from fleet import snapshot

@@ -1,16 +1,16 @@
-"""Graduated response and shedding: from today's loads to what running jobs are told."""
+"""Graduated response and shedding: from today's loads to what running jobs are told. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from django.db import transaction
 
+from admission.core.directing.book import DirectiveBook, Kind, Wanted
+from admission.core.directing.placed import Active, Placed
 from admission.core.elastic import draw_of
 from admission.core.response import (
     Level,
@@ -33,20 +33,10 @@ from admission.core.shedding import (
     needs_of,
 )
 from admission.core.watts import Watts
-from admission.directives import actions, store
-from admission.directives.models import Control, Directive, Overload
-from admission.directives.placed import Placed
-from admission.directives.running import Active
-from admission.directives.store import Wanted
-from admission.jobs import catalog, requests
-from admission.jobs.models import Attempt, Job
-from admission.jobs.terms import terms_of_phase
-from fleet.snapshot import FleetArrays
-from headroom.jobs.spec import PhaseSpec, Response
+from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
-from policies.scopes import Scope
 
-__all__ = ["RESPONSE", "SHEDDING", "reach_of", "respond_now", "shed"]
+__all__ = ["LEASE", "RESPONSE", "SHEDDING", "SHED_AFTER_S", "reach_of", "respond_now", "shed"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,8 +47,7 @@ _STILL = "its margin is still too small for it to go back"
 #: Directives of the response are renewed while they are wanted, and end so long after that.
 LEASE = timedelta(seconds=120)
 #: What caps and pauses have not brought down by then is brought down by ending jobs.
-SHED_AFTER = timedelta(seconds=30)
-TUNING = Tuning()
+SHED_AFTER_S = 30.0
 
 
 class _Reaches:
@@ -79,84 +68,68 @@ reach_of = _Reaches().of
 # --- Graduated response ---------------------------------------------------------------------------
 
 
-@transaction.atomic
-def respond_now(placed: Placed, headroom: Headroom, *, now: datetime) -> Responded:
+def respond_now(
+    placed: Placed,
+    directives: DirectiveBook[Any],
+    headroom: Headroom,
+    *,
+    tuning: Tuning,
+    now: datetime,
+) -> Responded:
     """Have jobs give way or go back as their margins want it; return what was decided."""
     reach, room, watts = reach_of(headroom.fleet), Room.of(headroom), Watts(headroom)
-    concerned = _concerned(placed, margins_by_rack(room, reach), headroom.fleet)
-    subjects = [_subject(each, terms, watts) for each, terms in concerned]
-    responded = respond(subjects, room, reach, now=now.timestamp(), tuning=TUNING)
-    by_key = {each.attempt.key: each for each, _ in concerned}
-    _save_standings(by_key, responded, now)
-    wanted = _wanted(by_key, {each.key: each for each in subjects}, responded, reach, now)
-    store.keep(RESPONSE, wanted, now=now, why="there is room again")
+    with directives.store.writing():
+        concerned = _concerned(placed, margins_by_rack(room, reach))
+        subjects = [_subject(each, terms, watts) for each, terms in concerned]
+        responded = respond(subjects, room, reach, now=now.timestamp(), tuning=tuning)
+        by_key = {each.key: each for each, _ in concerned}
+        _remember(placed, by_key, responded, tuning, now)
+        wanted = _wanted(by_key, {each.key: each for each in subjects}, responded, reach, now)
+        directives.keep(RESPONSE, wanted, now=now, by=RESPONSE, why="there is room again")
     return responded
 
 
-def _concerned(
-    placed: Placed, margins: Floats, fleet: FleetArrays
-) -> list[tuple[Active, Throttling]]:
+def _concerned(placed: Placed, margins: Floats) -> list[tuple[Active, Throttling]]:
     """Return jobs whose margin asks for something, or that something is remembered of.
 
     Of the rest nothing is wanted, and most of a fleet is that.
     """
     low = placed.ids[placed.least(margins) < placed.below()].tolist()
-    remembered = Control.objects.exclude(response={}).filter(attempt__state__in=Attempt.OPEN)
     found = [
         each
-        for each in placed.load([*low, *remembered.values_list("attempt", flat=True)])
-        if len(each.nodes) and not each.is_ending and each.attempt.started_at is not None
+        for each in placed.load([*low, *placed.remembered()])
+        if len(each.nodes) and not each.is_ending and each.has_begun
     ]
-    terms = _throttlings(found, fleet)
-    return [(each, terms[each.attempt.pk]) for each in found if each.attempt.pk in terms]
+    agreed = placed.agreed(found)
+    terms = {pk: _settled(each, agreed[pk], placed.fleet) for pk, each in _by_id(found).items()}
+    return [(each, terms[each.id]) for each in found if _does_something(terms[each.id])]
 
 
-def _throttlings(concerned: Sequence[Active], fleet: FleetArrays) -> dict[int, Throttling]:
-    """Return what jobs agree to, by attempt; those that do nothing are left out. Two queries."""
-    if not concerned:
-        return {}
-    specs = dict(
-        Job.objects.filter(pk__in={each.job.pk for each in concerned}).values_list("pk", "spec")
-    )
-    classes, found = catalog.current(), {}
-    for each in concerned:
-        each.job.spec = specs[each.job.pk]
-        terms = terms_of_phase(each.phase, classes)
-        throttling = _throttling(each, terms, fleet)
-        if throttling.shrink_below is not None or throttling.pause_below is not None:
-            found[each.attempt.pk] = throttling
-    return found
+def _by_id(active: Sequence[Active]) -> dict[int, Active]:
+    return {each.id: each for each in active}
 
 
-def _throttling(each: Active, terms: PhaseSpec, fleet: FleetArrays) -> Throttling:
-    """Return what a phase agrees to: a smaller batch, or else a cap, and then a pause."""
-    asked, responses = terms.throttling, terms.throttling.responses or []
-    pause_below = asked.pause_below if Response.PAUSE in responses else None
-    scale = asked.min_batch_scale or 1.0
-    if Response.SHRINK_BATCH in responses and scale < 1.0:
-        return Throttling(asked.shrink_below, pause_below, scale)
-    request = requests.request_of(each.phase)
-    draw = draw_of(fleet, int(fleet.gpus.model[each.gpus[0]]), 0, request)
-    placed_w = each.attempt.placement.get("power_cap_w") or draw.peak_w
-    if Response.CONTINUE in responses and draw.lowest_w < placed_w:
-        speed = draw.speed(draw.lowest_w) / draw.speed(placed_w)
-        return Throttling(asked.shrink_below, pause_below, speed, draw.lowest_w)
-    return Throttling(None, pause_below)
+def _does_something(terms: Throttling) -> bool:
+    return terms.shrink_below is not None or terms.pause_below is not None
 
 
-def _standing(each: Active) -> Standing:
-    control: Control | None = getattr(each.attempt, "control", None)
-    if control is None or not control.response:
-        return Standing()
-    kept = dict(control.response)
-    return Standing(**{**kept, "level": Level(kept["level"]), "full_w": tuple(kept["full_w"])})
+def _settled(each: Active, agreed: Throttling, fleet: FleetArrays) -> Throttling:
+    """Return what an attempt agrees to: a smaller batch, or else a cap, and then a pause."""
+    if agreed.shrink_below is None or agreed.batch_scale < 1.0:
+        return agreed
+    draw = draw_of(fleet, int(fleet.gpus.model[each.gpus[0]]), 0, each.request)
+    placed_w = each.placed_cap_w or draw.peak_w
+    if draw.lowest_w >= placed_w:
+        return Throttling(None, agreed.pause_below)
+    speed = draw.speed(draw.lowest_w) / draw.speed(placed_w)
+    return Throttling(agreed.shrink_below, agreed.pause_below, speed, draw.lowest_w)
 
 
 def _subject(each: Active, throttling: Throttling, watts: Watts) -> Subject:
     return Subject(
-        key=each.attempt.key,
+        key=each.key,
         throttling=throttling,
-        standing=_standing(each),
+        standing=each.standing,
         gpus=each.gpu_count,
         nodes=tuple(each.nodes.tolist()),
         draw_w=tuple(watts.drawn_w(each).tolist()),
@@ -170,17 +143,19 @@ def _subject(each: Active, throttling: Throttling, watts: Watts) -> Subject:
     )
 
 
-def _save_standings(by_key: Mapping[str, Active], responded: Responded, now: datetime) -> None:
-    rows = []
+def _remember(
+    placed: Placed,
+    by_key: Mapping[str, Active],
+    responded: Responded,
+    tuning: Tuning,
+    now: datetime,
+) -> None:
+    changed = {}
     for key, standing in responded.standings.items():
-        each = by_key[key]
-        is_kept, forgets = _standing(each) != Standing(), is_over(standing, now.timestamp(), TUNING)
-        if is_kept if forgets else standing != _standing(each):
-            kept = {} if forgets else {**asdict(standing), "level": int(standing.level)}
-            rows.append(Control(attempt=each.attempt, response=kept))
-    Control.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["attempt"], update_fields=["response"]
-    )
+        after = Standing() if is_over(standing, now.timestamp(), tuning) else standing
+        if after != by_key[key].standing:
+            changed[by_key[key].id] = after
+    placed.remember(changed)
 
 
 def _wanted(
@@ -198,7 +173,7 @@ def _wanted(
         for kind, value in _told(subjects[key].throttling, standing.level):
             found.append(
                 Wanted(
-                    attempt_id=by_key[key].attempt.pk,
+                    attempt_id=by_key[key].id,
                     kind=kind,
                     value=value,
                     owner=RESPONSE,
@@ -215,11 +190,11 @@ def _told(throttling: Throttling, level: Level) -> Iterator[tuple[str, float | N
     """Yield what a job is told at a level: one that pauses is to go on as a smaller one."""
     if level is not Level.FULL and throttling.shrink_below is not None:
         if throttling.cap_w is None:
-            yield Directive.Kind.SET_BATCH_SCALE, throttling.batch_scale
+            yield Kind.SET_BATCH_SCALE, throttling.batch_scale
         else:
-            yield Directive.Kind.SET_POWER_CAP, throttling.cap_w
+            yield Kind.SET_POWER_CAP, throttling.cap_w
     if level is Level.PAUSED:
-        yield Directive.Kind.PAUSE, None
+        yield Kind.PAUSE, None
 
 
 def _evidence(change: Any, reach: Reach) -> dict[str, Any]:
@@ -235,10 +210,14 @@ def _evidence(change: Any, reach: Reach) -> dict[str, Any]:
 # --- Shedding -------------------------------------------------------------------------------------
 
 
-@transaction.atomic
 def shed(
-    placed: Placed, headroom: Headroom, responded: Responded | None, *, now: datetime
-) -> list[Directive]:
+    placed: Placed,
+    headroom: Headroom,
+    responded: Responded | None,
+    *,
+    after_s: float,
+    now: datetime,
+) -> None:
     """End the jobs that lose the least where more is drawn than may be, for too long.
 
     What is about to be freed counts as freed: by jobs that are ending, and by those that have
@@ -246,35 +225,19 @@ def shed(
     """
     reach, watts = reach_of(headroom.fleet), Watts(headroom)
     room = Room.proven(headroom)
-    since = _overloads(needs_of(room, reach), now)
-    late = {scope for scope, at in since.items() if now - at >= SHED_AFTER}
+    since = placed.overloads({need.scope for need in needs_of(room, reach)}, now)
+    late = {scope for scope, at in since.items() if (now - at).total_seconds() >= after_s}
     if not late:
-        return []
+        return
     over = placed.ids[placed.least(margins_by_rack(room, reach)) < 0.0]
     running = placed.load(over.tolist())
     if responded is not None:
         room = Room(room.budget_w, np.maximum(room.left_w, responded.left_w))
     _free_what_ends(room, reach, watts, running)
     needs = [need for need in needs_of(room, reach) if need.scope in late]
-    if not needs:
-        return []
-    choice = least_loss(_candidates(running, watts, now), needs, reach)
-    return _end(choice, needs, running, now)
-
-
-def _overloads(needs: Sequence[Need], now: datetime) -> dict[Scope, datetime]:
-    """Note which scopes are over their budget; return since when each is."""
-    over = {need.scope for need in needs}
-    known = {row.scope: row for row in Overload.objects.all()}
-    Overload.objects.filter(pk__in=[row.pk for s, row in known.items() if s not in over]).delete()
-    Overload.objects.bulk_create(
-        [
-            Overload(scope_kind=scope.kind.value, scope_name=scope.name, since=now)
-            for scope in over - known.keys()
-        ],
-        ignore_conflicts=True,
-    )
-    return {scope: known[scope].since if scope in known else now for scope in over}
+    if needs:
+        choice = least_loss(_candidates(running, watts, now), needs, reach)
+        _end(placed, choice, needs, running, now)
 
 
 def _free_what_ends(room: Room, reach: Reach, watts: Watts, running: Sequence[Active]) -> None:
@@ -289,11 +252,11 @@ def _candidates(running: Sequence[Active], watts: Watts, now: datetime) -> list[
     """Return who could go. Jobs that may not be preempted go last, when no other is left."""
     return [
         Candidate(
-            key=each.attempt.key,
+            key=each.key,
             nodes=tuple(each.nodes.tolist()),
             watts=tuple(np.maximum(watts.drawn_w(each) - watts.idle_w(each), 0.0).tolist()),
             lost_gpu_s=each.lost_gpu_s(now.timestamp()),
-            tier=0 if each.is_preemptible else 1,
+            tier=0 if each.request.preemptible else 1,
         )
         for each in running
         if len(each.nodes) and not each.is_ending
@@ -301,12 +264,15 @@ def _candidates(running: Sequence[Active], watts: Watts, now: datetime) -> list[
 
 
 def _end(
-    choice: Choice, needs: Sequence[Need], running: Sequence[Active], now: datetime
-) -> list[Directive]:
-    by_key = {each.attempt.key: each.attempt for each in running}
+    placed: Placed,
+    choice: Choice,
+    needs: Sequence[Need],
+    running: Sequence[Active],
+    now: datetime,
+) -> None:
+    by_key = {each.key: each for each in running}
     where = ", ".join(f"{need.scope} by {need.watts / 1e3:.1f} kW" for need in needs[:3])
     more = f" and {len(needs) - 3} more" if len(needs) > 3 else ""
-    given = []
     for candidate in choice.chosen:
         why = (
             f"{where}{more} over budget: frees {candidate.total_w / 1e3:.1f} kW and loses "
@@ -320,8 +286,7 @@ def _end(
             "change_w": -round(candidate.total_w, 1),
             "lost_gpu_s": round(candidate.lost_gpu_s, 1),
         }
-        given += actions.stop(
+        placed.stop(
             [by_key[candidate.key]], owner=SHEDDING, cause=f"overload:{needs[0].scope}", why=why,
             now=now, evidence=evidence,
         )  # fmt: skip
-    return given

@@ -1,0 +1,1 @@
+"""What running jobs are told, decided over whatever store keeps it. Pure."""
