@@ -22,9 +22,9 @@ __all__ = [
     "Book",
     "Changes",
     "Key",
+    "Lease",
     "Line",
     "LineKind",
-    "Row",
     "Store",
     "Term",
     "Wanted",
@@ -67,22 +67,30 @@ class Wanted(Protocol):
     def expires_at(self) -> datetime: ...
 
 
-class Row(Protocol):
-    """A lease as a store keeps it: a row of a table, or an object in memory."""
+@dataclass(kw_only=True, eq=False)
+class Lease(ABC):
+    """What all leases have. In Postgres the columns of a model stand for the fields."""
 
     owner: str
     cause: str
+    kind: str
     value: float | None
+    reason: str
+    evidence: Any
+    issued_at: datetime
     expires_at: datetime
-    ended_at: datetime | None
-    ended_by: str
-    ended_why: str
+    id: int = 0
+    ended_at: datetime | None = None
+    ended_by: str = ""
+    ended_why: str = ""
 
     @property
-    def key(self) -> Key: ...
+    @abstractmethod
+    def key(self) -> Key:
+        """What tells it from others that live, as that of what is wanted does."""
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Lease)
 W = TypeVar("W", bound=Wanted)
 
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from policies.leases.book import Changes, Key, Line, Row, Term
+from policies.leases.book import Changes, Key, Lease, Line, Term
 
-__all__ = ["MemoryRow", "MemoryStore"]
-
-
-class MemoryRow(Row, Protocol):
-    """A lease with a number."""
-
-    id: int
+__all__ = ["MemoryStore"]
 
 
-R = TypeVar("R", bound=MemoryRow)
+R = TypeVar("R", bound=Lease)
 
 
 class MemoryStore(Generic[R]):

@@ -17,8 +17,8 @@ import structlog
 from django.db.models import TextChoices
 
 from fleet.tables import FleetArrays
+from policies.leases import book as leases
 from policies.leases.book import Book, Changes, Line, Store
-from policies.leases.book import Row as LeaseRow
 from policies.restrictions.breakers import BlastRadius, Taking
 from policies.restrictions.kinds import LONGEST, BadRestriction, Wanted, check
 from policies.scopes import Scope, ScopeKind
@@ -34,7 +34,6 @@ __all__ = [
     "Named",
     "RestrictionBook",
     "RestrictionStore",
-    "Row",
     "State",
 ]
 
@@ -98,31 +97,6 @@ class Breaker(Protocol):
     def reason(self) -> str: ...
 
 
-class Row(LeaseRow, Protocol):
-    """A restriction as it is kept."""
-
-    id: int
-    kind: str
-    scope_kind: str
-    scope_name: str
-    #: a stricter value that waits for a person
-    held_value: float | None
-    #: a person refused this one: nothing so strict is asked again
-    refused_value: float | None
-    reason: str
-    evidence: Any
-    issued_at: datetime
-    state: str
-    #: grows as its value or its state changes
-    version: int
-    #: how many values have come into force, and when the last of them did
-    cycle: int
-    effect_at: datetime | None
-    held_why: str
-    #: who approved it
-    decided_by: str
-
-
 class Named:
     """What follows from the columns of a restriction, wherever it is kept."""
 
@@ -141,34 +115,27 @@ class Named:
 
 
 @dataclass(kw_only=True, eq=False)
-class Lease(Named):
-    """A restriction in memory. The columns are those of the server's table."""
+class Lease(Named, leases.Lease):
+    """A restriction in memory."""
 
-    kind: str
     scope_kind: str
     scope_name: str
-    value: float | None
-    reason: str
-    owner: str
-    cause: str
-    evidence: Any
-    issued_at: datetime
-    expires_at: datetime
-    id: int = 0
+    #: a stricter value that waits for a person
     held_value: float | None = None
+    #: a person refused this one: nothing so strict is asked again
     refused_value: float | None = None
     state: str = State.HELD
+    #: grows as its value or its state changes
     version: int = 1
+    #: how many values have come into force, and when the last of them did
     cycle: int = 0
     effect_at: datetime | None = None
     held_why: str = ""
+    #: who approved it
     decided_by: str = ""
-    ended_at: datetime | None = None
-    ended_by: str = ""
-    ended_why: str = ""
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Lease)
 
 
 class RestrictionStore(Store[R], Protocol[R]):
@@ -441,7 +408,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         return row
 
 
-def _come_into_force(row: Row, now: datetime) -> None:
+def _come_into_force(row: Lease, now: datetime) -> None:
     """Have a restriction take effect with its present value."""
     row.state = State.IN_FORCE
     row.held_why = row.ended_by = row.ended_why = ""
@@ -451,13 +418,13 @@ def _come_into_force(row: Row, now: datetime) -> None:
     row.effect_at = now
 
 
-def _ensure_live(row: Row, states: Collection[str]) -> None:
+def _ensure_live(row: Lease, states: Collection[str]) -> None:
     if row.state not in states:
         by = f" by {row.ended_by}" if row.ended_by else ""
         raise Conflict("ended", f"it is {State(row.state).label.lower()}{by} already")
 
 
-def _ensure_waiting(row: Row) -> None:
+def _ensure_waiting(row: Lease) -> None:
     if row.state != State.HELD and row.held_value is None:
         raise Conflict("not_held", "nothing of it waits for a person")
 

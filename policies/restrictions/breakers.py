@@ -23,7 +23,7 @@ from policies.restrictions.kinds import RestrictionKind, gpus_in
 from policies.scopes import Scope, UnknownScope
 from telemetry.summary import UNRATED_GPU_W
 
-__all__ = ["BlastRadius", "Taking"]
+__all__ = ["MAX_SITE_SHARE", "BlastRadius", "Taking"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -38,6 +38,8 @@ _TAKES_NOTHING = frozenset(
         RestrictionKind.LINK_SHARE,
     }
 )
+#: What policies may take of a site without a person, unless settings say otherwise.
+MAX_SITE_SHARE = 0.2
 #: Shares are compared with this much grace, so that 20 % of five racks is one of them.
 _ROUNDING = 1e-9
 

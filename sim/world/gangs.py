@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from admission.core.directing.book import Desired
 from admission.core.holding import Place, place_of
 from admission.core.request import Placement, Request
 from admission.core.reserve import BIN_EDGES_W
 from admission.core.response import Standing
+from admission.core.shedding import lost_gpu_s
 from fleet.tables import FleetArrays
 from sim.training import JOB_KINDS, Checkpoint
 from sim.twin import Twin
@@ -25,11 +27,13 @@ from sim.twin.storage import Storage
 from sim.world.arrival import Arrival
 from sim.world.fleet_arrays import Rows
 
-__all__ = ["Gang", "Gangs", "Job", "Saved"]
+__all__ = ["EPOCH_S", "Gang", "Gangs", "Job", "Saved"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+#: Unix time of second 0 of the twin: 2027-01-15 08:00 UTC.
+EPOCH_S = 1_800_000_000.0
 #: The kind of load that a job without a training specification has.
 _PLAIN = JOB_KINDS["train"]
 _NEVER_S = float("inf")
@@ -67,12 +71,18 @@ class Job:
     checkpoint_ok: bool | None = None
     #: when attempts of it were lost
     failures_s: list[float] = field(default_factory=list)
-    #: where it is at home: the site where it ran first
-    home: str = ""
+    #: the site where it ran first
+    first_site: str = ""
 
     @property
     def key(self) -> str:
         return self.request.key
+
+    @property
+    def home(self) -> str:
+        """Where it is at home: where it ran first, or what it asks for; "": nowhere."""
+        asked = self.request.sites[0] if self.request.sites else ""
+        return self.first_site or self.request.data_site or asked
 
 
 @dataclass(eq=False)
@@ -98,11 +108,9 @@ class Gang:
     read_s: Array
     seen_s: float
     standing: Standing = field(default_factory=Standing)
-    #: what it is told: by the response, and by restrictions on batches
-    response_scale: float = 1.0
-    batch_limit: float = 1.0
-    response_cap_w: float = np.inf
-    is_paused: bool = False
+    #: what it was told last, and what it does: it hears of things a little later
+    told: Desired = field(default_factory=Desired)
+    does: Desired = field(default_factory=Desired)
     #: it is told to end by then; None: it is not
     leaves_s: float | None = None
     #: when it was told so
@@ -113,18 +121,48 @@ class Gang:
 
     @property
     def key(self) -> str:
-        return self.job.key
+        """What tells it from other attempts of its job."""
+        return f"{self.job.key}/{self.id}"
+
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def placed_cap_w(self) -> float | None:
+        return self.placement.power_cap_w
+
+    @property
+    def has_begun(self) -> bool:
+        return True
+
+    @property
+    def is_ending(self) -> bool:
+        return self.leaves_s is not None
+
+    def lost_gpu_s(self, now: float) -> float:
+        """Return the work that ending at ``now`` (Unix s) would throw away, GPU·s."""
+        return lost_gpu_s(
+            gpus=len(self.gpus),
+            started_at=self.started_s,
+            last_checkpoint_at=self.saved_s,
+            now=now - EPOCH_S,
+        )
+
+    @property
+    def is_paused(self) -> bool:
+        return self.does.is_paused
 
     @property
     def scale(self) -> float:
         """The share of its batch that it works on; 0 while it is paused."""
-        return 0.0 if self.is_paused else min(self.response_scale, self.batch_limit)
+        return 0.0 if self.does.is_paused else self.does.batch_scale
 
     @property
     def cap_w(self) -> float:
         """The cap on each of its GPUs, of its placement or told; inf: none."""
-        placed_w = self.placement.power_cap_w
-        return min(np.inf if placed_w is None else placed_w, self.response_cap_w)
+        caps_w = (self.placement.power_cap_w, self.does.power_cap_w)
+        return min((cap_w for cap_w in caps_w if cap_w is not None), default=np.inf)
 
     @property
     def is_at_ease(self) -> bool:
@@ -147,6 +185,7 @@ class Gangs:
         self._arrays, self._rows = arrays, rows
         slots = len(twin.workload.names)
         self.by_slot: dict[int, Gang] = {}
+        #: by job
         self.by_key: dict[str, Gang] = {}
         self._begun = 0
         #: by slot, of plain jobs: work done, work to do, and speed at full clocks; s
@@ -198,7 +237,7 @@ class Gangs:
             seen_s=twin.now_s,
         )
         twin.hold(self._rows.gpu[gang.gpus], slot)
-        self.by_slot[slot] = self.by_key[gang.key] = gang
+        self.by_slot[slot] = self.by_key[gang.job.key] = gang
         self._describe(gang)
         self.tell(gang)
         return gang
@@ -239,7 +278,7 @@ class Gangs:
         twin.workload.end_task(gang.slot)
         self._rate[gang.slot], self._work_s[gang.slot] = 0.0, np.inf
         self._next_save_s[gang.slot] = np.inf
-        del self.by_slot[gang.slot], self.by_key[gang.key]
+        del self.by_slot[gang.slot], self.by_key[gang.job.key]
 
     def _note_training(self, gang: Gang) -> None:
         job, progress = gang.job, self._twin.workload.jobs.progress(gang.slot)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from admission.core.directing.restricting import CAP_OWNER
 from fleet.tables import FleetArrays
 from policies.firings import MOST_RUNS, Firing
 from policies.headroom.evaluate import Headroom
@@ -181,8 +182,9 @@ class Policing:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing fires or is about to, and nothing is held."""
-        busy = bool(self.episodes or self.runs or self.leases)
+        """Whether nothing fires or is about to, and rules and playbooks hold nothing."""
+        held = any(row.owner != CAP_OWNER for row in self.leases)
+        busy = held or bool(self.episodes or self.runs)
         return not busy and not any(np.any(s.phases.phase) for s in self._states.values())
 
     def step(self, headroom: Headroom, now: datetime) -> None:

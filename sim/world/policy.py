@@ -9,11 +9,14 @@ from typing import Protocol
 
 from admission.core import cycle, fallback, reserve
 from admission.core.cycle import Decisions
+from admission.core.directing.responding import SHED_AFTER_S
+from admission.core.directing.step import Manner
 from admission.core.response import Tuning as ResponseTuning
 from admission.core.snapshot import Snapshot, Tuning
 from policies.playbooks import builtin as builtin_playbook_texts
 from policies.playbooks import parse
 from policies.playbooks.document import Program
+from policies.restrictions.breakers import MAX_SITE_SHARE
 from policies.rules import builtin as builtin_rule_texts
 from policies.rules import document
 from policies.rules.document import Rule
@@ -102,10 +105,17 @@ class Policy:
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
     approach: Approach = field(default_factory=Headroom)
     #: the share of a site that rules and playbooks may restrict without a person
-    max_site_share: float = 0.2
+    max_site_share: float = MAX_SITE_SHARE
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s
-    shed_after_s: float = 30.0
+    shed_after_s: float = SHED_AFTER_S
     #: from a decision about what runs until agents and jobs do it, s
     directive_delay_s: float = 4.0
     #: readings older than this are stale, s
     stale_after_s: float = 30.0
+
+    @property
+    def manner(self) -> Manner:
+        """How running jobs are told."""
+        return Manner(
+            response=self.response, fallback=self.fallback, shed_after_s=self.shed_after_s
+        )

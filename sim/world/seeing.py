@@ -55,7 +55,7 @@ class Seeing:
         """Return headroom at ``now`` (Unix s), what gangs hold, and what they reserve."""
         measured = self.measured(now, in_force)
         self._learn(measured, now)
-        held = self._held()
+        held = self.held()
         rules = self._policy.reserve
         reserved = reserve.reserve(held.held, self.arrays, measured.summary, now=now, rules=rules)
         headroom = replace(measured, reservations=reserved.fleet)
@@ -74,22 +74,16 @@ class Seeing:
         )
 
     def _limits_of(self, in_force: InForce) -> Limits:
-        """Return what restrictions take, and the caps that gangs run under."""
+        """Return what restrictions take; the same object while nothing changes."""
         known = self._limits
         if known is None or known[0] is not in_force or known[1] is not self.arrays:
             known = self._limits = in_force, self.arrays, limits_in(in_force, self.arrays)
-        found = known[2]
-        capped = [gang for gang in self._gangs if np.isfinite(gang.cap_w)]
-        if not capped:
-            return found
-        cap_w = found.gpu_cap_w.copy()
-        for gang in capped:
-            cap_w[gang.gpus] = np.minimum(cap_w[gang.gpus], gang.cap_w)
-        return replace(found, gpu_cap_w=cap_w)
+        return known[2]
 
     # --- What is held ----------------------------------------------------------------------------
 
-    def _held(self) -> Holdings:
+    def held(self) -> Holdings:
+        """Return what gangs hold now."""
         return holdings_of(self.arrays, [(self._open(gang), gang.place) for gang in self._gangs])
 
     def _open(self, gang: Gang) -> Open:

@@ -43,14 +43,14 @@ from sim.twin import Conditions, FailureModel, Twin
 from sim.twin.network import Network
 from sim.twin.storage import Storage
 from sim.world.arrival import Arrival
+from sim.world.directing import Directing
 from sim.world.fleet_arrays import Rows, arrays_of, with_budgets
 from sim.world.frame import Sensors
-from sim.world.gangs import Gang, Gangs, Job, Saved
+from sim.world.gangs import EPOCH_S, Gang, Gangs, Job, Saved
 from sim.world.operators import Operators
 from sim.world.policing import Directive, Policing
 from sim.world.policy import Policy
 from sim.world.record import JobOutcome, Ledger, Record, drawn_w
-from sim.world.responding import Directing, is_in
 from sim.world.sampling import Sampling
 from sim.world.seeing import Seeing
 
@@ -59,8 +59,6 @@ __all__ = ["EPOCH_S", "World"]
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-#: Unix time of second 0 of the twin: 2027-01-15 08:00 UTC.
-EPOCH_S = 1_800_000_000.0
 #: What was lost waits so long before it begins again, s.
 _BACKOFF_S = 30.0
 #: How long operators take to answer, by the median, s.
@@ -128,7 +126,7 @@ class World:
         self._directing = Directing(
             self.policy,
             self.gangs,
-            EPOCH_S,
+            self._policing.book,
             later=self._later,
             note=self.ledger.note,
             true_margins=self._true_margins,
@@ -278,6 +276,7 @@ class World:
 
     def _leave(self, gang: Gang, keeps: Saved) -> None:
         self.gangs.end(gang, keeps=keeps)
+        self._directing.forget(gang, _moment(self.now))
         self._is_news = True
         project = gang.job.request.project
         self._used_gpu_s[project] += (self.twin.now_s - gang.started_s) * len(gang.gpus)
@@ -321,12 +320,12 @@ class World:
         now, approach = _moment(self.now), self.policy.approach
         if approach.follows_rules:
             self._policing.step(headroom, now)
+        self._decide(headroom, held, reserved, self.in_force)
+        jobs = list(self.open.values())
+        self._directing.step(self._seeing.held(), headroom, self.in_force, jobs, now)
         self._set_caps()
-        in_force = self.in_force
-        self._directing.step(headroom, in_force, list(self.open.values()), now)
         if self._directing.goes_over:
             self._hurries_until_s = self.twin.now_s + _HURRY_S
-        self._decide(headroom, held, reserved, in_force)
 
     def _decide(
         self, headroom: HeadroomNow, held: Holdings, reserved: Reserved, in_force: InForce
@@ -418,7 +417,7 @@ class World:
         job.state = "running"
         if job.started_s is None:
             job.started_s = self.twin.now_s
-            job.home = job.home or (placement.sites[0] if placement.sites else "")
+            job.first_site = placement.sites[0] if len(placement.sites) == 1 else ""
         cap = "" if placement.power_cap_w is None else f" at {placement.power_cap_w:g} W"
         self.ledger.note("start", job.key, f"{placement.gpus}{cap}")
         self._mark_capped()
@@ -427,7 +426,10 @@ class World:
         for leaving in decisions.preempt:
             gang = self.gangs.by_key.get(leaving.key)
             if gang is not None:
-                self._directing.stop(gang, "preemption", leaving.for_key)
+                self._directing.stop(
+                    [gang], owner="preemption", cause=leaving.for_key, why=leaving.sentence,
+                    now=_moment(self.now),
+                )  # fmt: skip
 
     # --- What is restricted, and asked -----------------------------------------------------------
 
@@ -463,19 +465,19 @@ class World:
 
     def _issue(self, directive: Directive) -> Outcome:
         """Do what a playbook asks of the jobs in a place."""
-        fleet, in_force = self._seeing.arrays, self.in_force
         self.ledger.note(directive.kind, str(directive.scope), directive.to)
+        there = self._directing.within(directive.scope, self._seeing.held(), self.in_force)
+        now, why = _moment(self.now), f"a playbook asks for it in {directive.scope}"
         if directive.kind == "migrate":
             if not self.policy.approach.moves:
                 return Outcome(Progress.FAILED, "nothing moves")
-            state = Fallback(directive.to)
-            count = self._directing.move_all(directive.scope, state, in_force, fleet)
-            return Outcome(Progress.DONE, f"{count} jobs move")
-        if directive.kind == "checkpoint":
-            for gang in self.gangs:
-                if is_in(gang, directive.scope, fleet, in_force):
-                    self._later(partial(self.gangs.save, gang), gang)
-        return Outcome(Progress.DONE)
+            self._directing.move(there, Fallback(directive.to), why, now)
+        elif directive.kind == "resume":
+            self._directing.resume(there, directive.key, why, now)
+        else:
+            for gang in there:
+                self._later(partial(self.gangs.save, gang), gang)
+        return Outcome(Progress.DONE, f"{len(there)} jobs")
 
     # --- Budgets ---------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies.playbooks.performing",
         "policies.playbooks.view",
         "policies.restrictions.book",
+        "policies.restrictions.breakers",
         "policies.restrictions.kinds",
         "policies.restrictions.memory",
         "policies.restrictions.strictest",

@@ -13,8 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from django.db.models import TextChoices
 
-from policies.leases.book import Book, Changes, Key, LineKind, Store
-from policies.leases.book import Row as LeaseRow
+from policies.leases import book as leases
+from policies.leases.book import Book, Changes, Key, LineKind, Store, Term
 from policies.leases.memory import MemoryStore
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Kind",
     "Lease",
     "MemoryDirectives",
-    "Row",
     "Wanted",
     "desired_of",
 ]
@@ -78,49 +77,25 @@ class Wanted:
         return self.owner, self.cause, str(self.kind), self.attempt_id
 
 
-class Row(LeaseRow, Protocol):
-    """A directive as it is kept."""
-
-    attempt_id: int
-    kind: str
-    reason: str
-    state: str
-    #: of the signal by which the executor was told to do it
-    signal_seq: int | None
-    applied_at: datetime | None
-    outcome: str
-
-
 @dataclass(kw_only=True, eq=False)
-class Lease:
-    """A directive in memory. The columns are those of the server's table."""
+class Lease(leases.Lease):
+    """A directive in memory."""
 
     attempt_id: int
-    kind: str
-    value: float | None
     arguments: Mapping[str, Any]
-    owner: str
-    cause: str
-    reason: str
-    evidence: Mapping[str, Any]
-    issued_at: datetime
-    expires_at: datetime
     note: str = ""
-    id: int = 0
     state: str = ISSUED
+    #: of the signal by which the executor was told to do it
     signal_seq: int | None = None
     applied_at: datetime | None = None
     outcome: str = ""
-    ended_at: datetime | None = None
-    ended_by: str = ""
-    ended_why: str = ""
 
     @property
     def key(self) -> Key:
         return self.owner, self.cause, str(self.kind), self.attempt_id
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Lease)
 
 
 class Directives(Store[R], Protocol[R]):
@@ -172,7 +147,7 @@ class MemoryDirectives(MemoryStore[Lease]):
     def __init__(self) -> None:
         super().__init__(Lease)
 
-    def terms(self, owner: str) -> Mapping[Key, tuple[float | None, datetime]]:
+    def terms(self, owner: str) -> Mapping[Key, Term]:
         return {key: term for key, term in super().terms(owner).items() if key[2] in LASTING}
 
     def caps_w(self) -> Iterable[tuple[int, float]]:

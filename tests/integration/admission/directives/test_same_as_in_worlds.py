@@ -1,0 +1,113 @@
+"""The server and the worlds of the twin decide by the same functions, with the same constants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from admission.core.directing import restricting
+from admission.core.directing import step as steps
+from admission.directives import step as server
+from policies import loop
+from policies.leases import book as leases
+from policies.playbooks import effects as playbook_effects
+from policies.playbooks import runs
+from policies.restrictions import store
+from policies.restrictions.book import RestrictionBook
+from policies.rules import effects
+from sim.twin import NO_FAILURES
+from sim.world import Policy, World, directing, policing
+from tests.builders.fleet import SmallFleet
+from tests.integration.admission.directives.scenes import Clock
+from tests.unit.sim.world.builders import make_arrival, tight_fleet
+
+pytestmark = pytest.mark.django_db
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+#: What a step is made of, and which of its arguments are constants of a policy.
+DECISIONS = {
+    (steps, "fall_back"): None,
+    (restricting, "drain"): None,
+    (restricting, "shrink"): None,
+    (steps, "respond_now"): "tuning",
+    (steps, "shed"): "after_s",
+    (restricting, "hold_caps"): None,
+}
+Call = tuple[str, Any]
+
+
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Have all decisions of a step be written down; return where."""
+    calls: list[Call] = []
+
+    def spy(name: str, constant: str | None, act: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            value = args[2] if name == "fall_back" else kwargs.get(constant or "")
+            calls.append((name, value))
+            return act(*args, **kwargs)
+
+        return call
+
+    for (module, name), constant in DECISIONS.items():
+        monkeypatch.setattr(module, name, spy(name, constant, getattr(module, name)))
+    return calls
+
+
+def test_a_step_makes_the_same_decisions_in_the_same_order(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, calls = Clock(fleet), heard(monkeypatch)
+    clock.step()
+    on_server = list(calls)
+    calls.clear()
+    World(tight_fleet(), [make_arrival()], seed=1, failures=NO_FAILURES).run(2.0)
+    assert [name for name, _ in on_server] == [name for _, name in DECISIONS]
+    assert calls == on_server
+
+
+def test_rules_restrict_by_the_same_function(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books: list[RestrictionBook[Any]] = []
+    monkeypatch.setattr(effects, "keep", lambda book, episodes, now: books.append(book))
+    loop.restrict(store.book(), datetime.now(UTC))
+    World(tight_fleet(), [make_arrival()], seed=1, failures=NO_FAILURES).run(2.0)
+    of_server, of_world = books
+    for name in ("hold", "keep", "release", "expire", "approve", "refuse", "lift"):
+        assert getattr(type(of_server), name) is getattr(type(of_world), name)
+
+
+def test_playbooks_act_by_the_same_functions() -> None:
+    assert policing.perform_all is runs.perform_all
+    assert policing.hold is playbook_effects.hold
+    assert policing.release is playbook_effects.release
+    assert policing.MOST_RUNS is loop.MOST_RUNS
+
+
+def test_neither_has_a_step_of_its_own() -> None:
+    shared = {"parts", "fall_back", "restrict", "respond", "shed", "hold_caps"}
+    for made in (server._Work, directing._Step):
+        assert shared.isdisjoint(vars(made))
+
+
+def test_what_a_policy_sets_is_what_the_server_has() -> None:
+    policy = Policy()
+    assert policy.manner == server.MANNER
+    assert policy.max_site_share == settings.POLICY_MAX_SITE_SHARE
+
+
+def test_no_other_file_says_when_a_lease_is_renewed() -> None:
+    says = re.compile(r"^\w*RENEW_AT\w* =", re.MULTILINE)
+    found = [
+        path
+        for room in ("policies", "admission", "sim")
+        for path in sorted((REPOSITORY / room).rglob("*.py"))
+        if says.search(path.read_text())
+    ]
+    assert [str(path) for path in found] == [leases.__file__]
