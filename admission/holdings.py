@@ -16,6 +16,7 @@ from admission.core.holding import Holdings, Open, Place, holdings_of, place_of
 from admission.core.request import Locality, Placement, Request
 from admission.core.reserve import Floats
 from admission.jobs.models import Attempt, Phase
+from admission.policy.catalog import policy_in_force
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
@@ -175,7 +176,8 @@ def current(fleet: FleetArrays) -> Holdings:
 
 def reserved_in(headroom: Headroom) -> Reservations:
     """Return what admitted jobs have reserved, for everybody's headroom."""
-    return current(headroom.fleet).reserved(headroom).fleet
+    rules = policy_in_force().reserve
+    return current(headroom.fleet).reserved(headroom, rules).fleet
 
 
 def _rows(ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from admission.core.cluster import Cluster
 from admission.core.cycle import Decisions, decide
 from admission.core.fallback import Fallback, restricted
 from admission.core.holding import Holdings, busy, running_of
+from admission.core.policy import AdmissionPolicy
 from admission.core.request import Request
 from admission.core.reserve import Bools, Reserved
 from admission.core.snapshot import (
@@ -37,6 +38,7 @@ from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Phase, Project
 from admission.learned import shares
 from admission.learned.models import Cycle
+from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
 from fleet.snapshot import FleetArrays
 from policies import present
@@ -56,6 +58,7 @@ __all__ = [
     "forget",
     "look",
     "snapshot",
+    "under",
 ]
 
 #: Decisions that are made to be looked at serve for this long, s.
@@ -84,6 +87,9 @@ class Look:
     holdings: Holdings
     reserved: Reserved
     headroom: Headroom
+    in_force: InForce
+    #: of each GPU, whether something runs on it, or nobody would run a job there
+    occupied: Bools
 
 
 # --- The queue -----------------------------------------------------------------------------------
@@ -183,18 +189,32 @@ def look(now: float) -> Look:
     pending, rows = _waiting(fleet)
     held = holdings.fresh(fleet)
     in_force = store.in_force(datetime.fromtimestamp(now, UTC))
-    headroom, reserved = _headroom(now, in_force, held)
-    cluster = Cluster.of(headroom, in_force, _occupied(headroom, held, now), now=now)
+    policy = policy_in_force()
+    headroom, reserved = _headroom(now, in_force, held, policy)
+    occupied = _occupied(headroom, held, now)
     taken = Snapshot(
         now=now,
-        cluster=cluster,
+        cluster=Cluster.of(headroom, in_force, occupied, now=now),
         pending=pending,
         running=running_of(held, reserved),
         projects=_projects(now),
         classes=_classes(),
         caps=_caps(in_force),
+        tuning=policy.tuning,
     )
-    return Look(taken, number, rows, held, reserved, headroom)
+    return Look(taken, number, rows, held, reserved, headroom, in_force, occupied)
+
+
+def under(look: Look, policy: AdmissionPolicy, held: Holdings) -> Snapshot:
+    """Return what a cycle would decide on by another policy, all else as ``look`` has it.
+
+    ``held``: what is held, with the quantile of what it drew that the policy asks for.
+    """
+    reserved = held.reserved(look.headroom, policy.reserve)
+    headroom = replace(look.headroom, reservations=reserved.fleet)
+    cluster = Cluster.of(headroom, look.in_force, look.occupied, now=look.snapshot.now)
+    running = running_of(held, reserved)
+    return replace(look.snapshot, cluster=cluster, running=running, tuning=policy.tuning)
 
 
 def snapshot(now: float) -> Snapshot:
@@ -202,13 +222,15 @@ def snapshot(now: float) -> Snapshot:
     return look(now).snapshot
 
 
-def _headroom(now: float, in_force: InForce, held: Holdings) -> tuple[Headroom, Reserved]:
+def _headroom(
+    now: float, in_force: InForce, held: Holdings, policy: AdmissionPolicy
+) -> tuple[Headroom, Reserved]:
     """Return the headroom with what is held at this very moment, not up to two seconds ago."""
     limits = present.limits_of(in_force, held.fleet)
     measured = headroom_live.measured(now, limits=limits)
     if measured.fleet is not held.fleet:
         raise InventoryChanged
-    reserved = held.reserved(measured)
+    reserved = held.reserved(measured, policy.reserve)
     return replace(measured, reservations=reserved.fleet), reserved
 
 

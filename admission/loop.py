@@ -24,6 +24,7 @@ from admission.directives import actions, step
 from admission.executors import handing, reconciliation
 from admission.learned import forecasts, shares
 from admission.live import Look
+from admission.policy import shadowing
 from fleet.locks import only_one
 
 __all__ = ["Cycle", "cycle_once"]
@@ -98,6 +99,7 @@ class _Work:
         self._part("reasons", lambda: reasons.write(look, decisions, self.at))
         self._part("shares", lambda: shares.note(look.holdings.by_project(), self.now))
         self._part("board", lambda: self._publish(look, decisions, started))
+        self._part("shadow", lambda: shadowing.ask(look, decisions, self.at))
 
     def _admit(self, look: Look, decisions: Decisions) -> None:
         admitted = admit.admit(look, decisions.admitted, self.at)

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from admission import loop
 from admission.learned import draws, forecasts
+from admission.policy import shadowing
 
 
 @shared_task
@@ -26,5 +27,6 @@ def observe() -> None:
 
 @shared_task
 def forget() -> None:
-    """Drop estimates that were made long ago."""
+    """Drop estimates that were made long ago, and what shadows said more than a day ago."""
     forecasts.forget(timezone.now())
+    shadowing.forget(timezone.now())

@@ -10,9 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
 from django.core.exceptions import ValidationError as ModelValidationError
 from django.core.signing import BadSignature, Signer
 from django.db.models import ProtectedError, RestrictedError
+from rest_framework import status
 from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.pagination import Cursor
 from rest_framework.pagination import CursorPagination as BaseCursorPagination
@@ -21,8 +23,11 @@ from rest_framework.serializers import as_serializer_error
 from rest_framework.settings import api_settings
 from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import exception_handler as base_exception_handler
+from rest_framework.views import set_rollback
 
-from accounts.edge.errors import InUse
+from accounts.edge.errors import InUse, WrongState
+from headroom.documents import DocumentError
+from policies.documents.life import BadStep, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +102,8 @@ def error_body(code: str, message: str, field: str = "") -> dict[str, Error]:
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
     """Turn what a view raised into an answer. None: it is a fault of ours."""
+    if isinstance(exc, DocumentError):
+        return _refused_document(exc)
     exc = _as_api_exception(exc)
     response = base_exception_handler(exc, context)
     if response is None:
@@ -115,7 +122,22 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     return response
 
 
+def _refused_document(exc: DocumentError) -> Response:
+    """Answer with every fault of a document, each with its place."""
+    set_rollback()
+    errors = [{**msgspec.structs.asdict(each)} for each in exc.problems]
+    body: dict[str, Any] = {"error": errors[0]}
+    if len(errors) > 1:
+        body["errors"] = errors
+    return Response(body, status=status.HTTP_400_BAD_REQUEST)
+
+
 def _as_api_exception(exc: Exception) -> Exception:
+    if isinstance(exc, BadStep):
+        detail = ErrorDetail(_sentence(exc), "invalid_step")
+        return ValidationError({exc.field: [detail]})
+    if isinstance(exc, Refused):
+        return WrongState(_sentence(exc))
     if isinstance(exc, ModelValidationError):
         return ValidationError(as_serializer_error(exc))
     if isinstance(exc, ProtectedError | RestrictedError):
@@ -125,6 +147,10 @@ def _as_api_exception(exc: Exception) -> Exception:
         more = f" and {len(users) - 3} more" if len(users) > 3 else ""
         return InUse(f"It is in use by {', '.join(named)}{more}.")
     return exc
+
+
+def _sentence(exc: Refused) -> str:
+    return f"{exc.message}: {exc.hint}" if exc.hint else exc.message
 
 
 def _flatten(detail: Any, path: str = "") -> Iterator[Error]:

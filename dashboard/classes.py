@@ -12,11 +12,13 @@ from django.db.models import Count, Min, Sum
 
 from accounts.models import User
 from admission import holdings
+from admission.core.policy import NAME
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Limits, limits_of
 from admission.jobs.models import ClassVersion, Phase, Project
 from admission.learned import shares
+from admission.policy.models import AdmissionPolicyVersion
 from dashboard import units
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
@@ -102,7 +104,7 @@ class ClassCard:
 
 def cards(fleet: FleetArrays) -> list[ClassCard]:
     """Return the classes in force, the most urgent first. Three queries."""
-    written = {row.name: row for row in catalog.newest_versions()}
+    written = {row.name: row for row in ClassVersion.objects.active()}
     known = catalog.current()
     use = in_use("job__job_class", fleet)
     ordered = sorted(known.values(), key=lambda each: (-each.priority, each.name))
@@ -169,6 +171,23 @@ _ENDINGS: dict[str, Callable[[float], str]] = {
     "_w": lambda value: f"{units.number(value)} W",
     "_c": units.celsius,
 }
+
+
+# --- The admission policy ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInForce:
+    """The admission policy in force. ``number`` is 0 for the one that is built in."""
+
+    name: str
+    number: int
+
+
+def policy_in_force() -> PolicyInForce:
+    """Return which policy is in force. One query."""
+    row = AdmissionPolicyVersion.objects.active().only("name", "number").first()
+    return PolicyInForce(row.name, row.number) if row else PolicyInForce(NAME, 0)
 
 
 # --- Projects ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dashboard import scopes, units
 from dashboard.svg import axis
 from dashboard.svg.axis import Axis, Moment, Span
 from fleet.snapshot import FleetArrays
+from headroom.numbers import number_of
 from policies.firings import Severity
 from policies.headroom.columns import FIELDS
 from policies.incidents import seeing
@@ -249,8 +250,7 @@ def _readings(row: IncidentMember) -> list[Reading]:
     found = []
     for name, value in sorted(row.values.items()):
         field = known.get(name)
-        number = float("inf") if value in ("never", "Infinity") else value
-        text = spoken(number, field.unit if field else "")
+        text = spoken(number_of(value), field.unit if field else "")
         found.append(Reading(name, text, field.help if field else ""))
     return found
 

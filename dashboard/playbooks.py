@@ -12,6 +12,7 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.sight import Sight
 from dashboard import scopes, units
+from headroom.documents import DocumentError
 from policies.headroom.columns import FIELDS
 from policies.playbooks import seeing
 from policies.playbooks.document import (
@@ -30,13 +31,12 @@ from policies.playbooks.document import (
 )
 from policies.playbooks.machine import OVER, RunState, StepState
 from policies.playbooks.models import PlaybookRun, PlaybookVersion, StepRun
-from policies.playbooks.parse import PlaybookError
 from policies.restrictions.kinds import KINDS
 from policies.restrictions.models import Restriction, RestrictionEvent
 from policies.rules.words import Measured, filled, placeholders, spoken
 from policies.scopes import ScopeKind
 
-State = PlaybookVersion.State
+State = PlaybookVersion.States
 
 _MARKS = {
     StepState.DONE: "✓",
@@ -314,7 +314,7 @@ def program_of(row: PlaybookVersion) -> Program | None:
     """Return what a version says; None where a release of ours no longer takes it."""
     try:
         return row.program
-    except PlaybookError:
+    except DocumentError:
         return None
 
 

@@ -15,13 +15,12 @@ from dashboard import scopes, units
 from dashboard.svg import axis
 from dashboard.svg.axis import Axis, Moment, Span
 from fleet.snapshot import FleetArrays
+from headroom.documents import DocumentError
 from policies.restrictions.kinds import KINDS
 from policies.rules import document
 from policies.rules.document import Restrict
-from policies.rules.errors import Problem, RuleError
 from policies.rules.machine import Phase
 from policies.rules.models import (
-    Rule,
     RuleEpisode,
     RuleFault,
     RuleProgress,
@@ -40,8 +39,6 @@ STANDINGS_SHOWN = 50
 EPISODES_SHOWN = 50
 #: Bars that the chart of a replay draws of one kind.
 _MOST_BARS = 500
-#: Characters of a text that an error quotes.
-_QUOTED = 160
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _ORDER = {States.ACTIVE: 0, States.CANARY: 1, States.SHADOW: 2, States.DRAFT: 3, States.RETIRED: 4}
 
@@ -51,7 +48,7 @@ def said(text: str) -> document.Rule | None:
     """Return what a version says; None where a release of ours no longer takes it."""
     try:
         return document.read(text)
-    except RuleError:
+    except DocumentError:
         return None
 
 
@@ -84,7 +81,7 @@ def _count(progress: Sequence[RuleProgress]) -> dict[str, Counts]:
     """Return where rules stand, by name. Whose version is not in ``progress`` has nothing."""
     found: dict[str, Counts] = {}
     for row in progress:
-        counts = found.setdefault(row.version.rule.name, Counts())
+        counts = found.setdefault(row.version.name, Counts())
         for name, (phase, *_) in row.scopes.items():
             if phase == Phase.PENDING:
                 counts.pending += 1
@@ -97,14 +94,14 @@ def _count(progress: Sequence[RuleProgress]) -> dict[str, Counts]:
 
 def _under_way() -> QuerySet[RuleProgress]:
     rows = RuleProgress.objects.filter(version__in=RuleVersion.objects.live()).exclude(scopes={})
-    return rows.select_related("version__rule").defer("version__text")
+    return rows.select_related("version").defer("version__text")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the list."""
 
-    rule: Rule
+    name: str
     #: the active version, else the one that has come furthest; None: all are retired
     main: RuleVersion | None
     said: document.Rule | None
@@ -152,10 +149,10 @@ def listing(show: str, search: str) -> Listing:
     """Return which rules a page lists. Four queries, whatever their number."""
     counts = _count(list(_under_way()))
     versions = RuleVersion.objects.order_by()
-    active = set(versions.filter(state=States.ACTIVE).values_list("rule__name", flat=True))
-    drafts = set(versions.filter(state=States.DRAFT).values_list("rule__name", flat=True))
-    faulty = set(RuleFault.objects.values_list("version__rule__name", flat=True))
-    every = set(Rule.objects.values_list("name", flat=True))
+    active = set(versions.filter(state=States.ACTIVE).values_list("name", flat=True))
+    drafts = set(versions.filter(state=States.DRAFT).values_list("name", flat=True))
+    faulty = set(RuleFault.objects.values_list("version__name", flat=True))
+    every = set(versions.values_list("name", flat=True))
     of = {
         "": every,
         "firing": {name for name, each in counts.items() if each.firing} & every,
@@ -173,29 +170,26 @@ def listing(show: str, search: str) -> Listing:
 
 
 def rows(names: Sequence[str], counts: Mapping[str, Counts], fleet: FleetArrays) -> list[Row]:
-    """Return the lines of rules. Four queries."""
-    found = {rule.name: rule for rule in Rule.objects.filter(name__in=names)}
+    """Return the lines of rules. Three queries."""
     versions: dict[str, list[RuleVersion]] = {}
-    alive = RuleVersion.objects.filter(rule__name__in=names).exclude(state=States.RETIRED)
-    for row in alive.select_related("rule"):
-        versions.setdefault(row.rule.name, []).append(row)
+    for row in RuleVersion.objects.filter(name__in=names).exclude(state=States.RETIRED):
+        versions.setdefault(row.name, []).append(row)
     faults: dict[str, int] = {}
-    for name, count in RuleFault.objects.filter(version__rule__name__in=names).values_list(
-        "version__rule__name", "count"
+    for name, count in RuleFault.objects.filter(version__name__in=names).values_list(
+        "version__name", "count"
     ):
         faults[name] = faults.get(name, 0) + count
     last = RuleEpisode.objects.filter(rule__in=names).exclude(mode="shadow").order_by()
     fired = dict(last.values_list("rule").annotate(at=Max("fired_at")))
     return [
-        _row(found[name], versions.get(name, []), counts.get(name, Counts()), fleet,
+        _row(name, versions.get(name, []), counts.get(name, Counts()), fleet,
              faults.get(name, 0), fired.get(name))
         for name in names
-        if name in found
     ]  # fmt: skip
 
 
 def _row(
-    rule: Rule,
+    name: str,
     versions: list[RuleVersion],
     counts: Counts,
     fleet: FleetArrays,
@@ -207,17 +201,17 @@ def _row(
     says = said(main.text) if main else None
     kind = says.scope if says else ScopeKind.SITE
     places = [(n, scopes.href(fleet, Scope(kind, n))) for n in sorted(counts.firing)[:_PLACES]]
-    return Row(rule, main, says, ordered[1:], counts, places, faults, fired_at)
+    return Row(name, main, says, ordered[1:], counts, places, faults, fired_at)
 
 
 # --- One rule ------------------------------------------------------------------------------------
 
 
-def standings(rule: Rule, kind: ScopeKind, fleet: FleetArrays) -> list[Standing]:
+def standings(name: str, kind: ScopeKind, fleet: FleetArrays) -> list[Standing]:
     """Return the scopes on which something is under way, those that fire first. One query."""
     found = [
         _standing(row.version, kind, name, kept, fleet)
-        for row in _under_way().filter(version__rule=rule)
+        for row in _under_way().filter(version__name=name)
         for name, kept in row.scopes.items()
     ]
     rank = {"firing": 0, "clearing": 1, "would fire": 2, "pending": 3}
@@ -268,45 +262,6 @@ def _amount(each: Restrict) -> str:
     if isinstance(each.value, float):
         return f" at {spoken(each.value, KINDS[each.kind].unit)}"
     return f" at {each.value.expression}"
-
-
-@dataclass(frozen=True, slots=True)
-class DiffLine:
-    """A line of a unified diff, and what it is: old, new, place or same."""
-
-    text: str
-    look: str
-
-
-def diff_lines(text: str) -> list[DiffLine]:
-    """Return the lines of a unified diff, without the names of the files."""
-    looks = {"-": "old", "+": "new", "@": "place"}
-    return [DiffLine(line, looks.get(line[:1], "same")) for line in text.splitlines()[2:]]
-
-
-# --- Texts with errors ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """A fault with the line that has it, and a caret below the column."""
-
-    problem: Problem
-    line: str
-    caret: str
-
-
-def quoted(text: str, problems: Sequence[Problem]) -> list[Quoted]:
-    """Return faults with the lines that they are in, in the order of these."""
-    lines = text.splitlines()
-    found = []
-    for problem in sorted(problems, key=lambda each: (each.line, each.column)):
-        line = lines[problem.line - 1] if 0 < problem.line <= len(lines) else ""
-        begin = max(0, problem.column - 1 - _QUOTED // 2) if len(line) > _QUOTED else 0
-        shown = line[begin : begin + _QUOTED]
-        caret = " " * max(0, problem.column - 1 - begin) + "^" if line else ""
-        found.append(Quoted(problem, shown, caret))
-    return found
 
 
 # --- Replays -------------------------------------------------------------------------------------

@@ -28,7 +28,13 @@ def only_one(*keys: int) -> Iterator[bool]:
                 cursor.execute(f"SELECT pg_advisory_unlock({places})", keys)
 
 
-def wait_until_commit(key: int) -> None:
-    """Wait for the lock of ``key``, and hold it until the transaction ends."""
+def wait_until_commit(key: int, of: str | None = None) -> None:
+    """Wait for the lock of ``key``, or of the thing ``of`` under it, until the transaction ends.
+
+    Two things may share a lock, which costs a wait and no more.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [key])
+        if of is None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [key])
+        else:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [key, of])

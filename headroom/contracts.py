@@ -322,12 +322,17 @@ class TelemetryAck(Struct, kw_only=True):
 
 
 class FieldError(Struct, kw_only=True, omit_defaults=True):
-    """Why a request was refused: a stable code, the field, a sentence, and the way out."""
+    """Why a request was refused: a stable code, the field, a sentence, and the way out.
+
+    Of a document it also says where, from 1; 0: nowhere.
+    """
 
     code: str
     message: str
     field: str = ""
     hint: str = ""
+    line: int = 0
+    column: int = 0
 
 
 class ErrorBody(Struct, kw_only=True, omit_defaults=True):

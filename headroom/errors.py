@@ -22,6 +22,7 @@ class HeadroomError(Exception):
 
 def _told(error: FieldError) -> str:
     place = f" at {error.field}" if error.field else ""
+    place += f", line {error.line}, column {error.column}" if error.line else ""
     hint = f" ({error.hint})" if error.hint else ""
     return f"{error.code}{place}: {error.message}{hint}"
 

@@ -19,6 +19,7 @@ import structlog
 from django.db import transaction
 
 from fleet import locks
+from headroom.numbers import plain
 from policies import present
 from policies.firings import MOST_RUNS, Firing, Severity
 from policies.headroom.evaluate import Headroom
@@ -156,7 +157,7 @@ def _start(firing: Firing, incident: Incident, now: datetime) -> None:
         runs.start(
             firing.playbook,
             scope=firing.scope,
-            values=keeping.plain(firing.values),
+            values=plain(firing.values),
             incident_id=incident.pk,
             by=effects.owner_of(firing.rule),
             now=now,

@@ -11,3 +11,10 @@ class InUse(APIException):
 
     status_code = status.HTTP_409_CONFLICT
     default_code = "in_use"
+
+
+class WrongState(APIException):
+    """What was asked for does not fit the state that it is in."""
+
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "wrong_state"

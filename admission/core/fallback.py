@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from admission.core.request import Locality, Request
-from headroom.jobs import yaml_values
+from headroom import documents
+from headroom.documents import DocumentError
 
 __all__ = [
     "FACTS",
-    "BadPolicy",
     "Fallback",
     "Guard",
     "Policy",
@@ -30,6 +30,7 @@ __all__ = [
     "Transition",
     "Way",
     "built_in",
+    "faults",
     "next_state",
     "read_policy",
     "restricted",
@@ -109,21 +110,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dwell_s: float = 300.0
 
 
-class BadPolicy(ValueError):
-    """A fallback policy says what cannot be; the message says where."""
-
-
 def read_policy(text: str) -> Policy:
-    """Return the policy of a YAML document. Raises :class:`BadPolicy`."""
-    try:
-        policy = msgspec.convert(yaml_values.read(text)[0], Policy)
-    except yaml_values.YamlError as error:
-        line, column = error.place
-        raise BadPolicy(f"{error.path or f'line {line}, column {column}'}: {error}") from error
-    except msgspec.ValidationError as error:
-        raise BadPolicy(str(error)) from error
-    for number, way in enumerate(policy.ways):
-        _check(way, f"ways[{number}]")
+    """Return the policy of a YAML document. Raises DocumentError with all faults found."""
+    document = documents.read(text)
+    policy = document.converted(Policy, "docs/reference/directives.md")
+    problems = [document.fault(path, message) for path, message in faults(policy)]
+    if problems:
+        raise DocumentError(problems)
     return policy
 
 
@@ -134,19 +127,27 @@ def built_in() -> Policy:
     return read_policy(path.read_text(encoding="utf-8"))
 
 
-def _check(way: Way, path: str) -> None:
+def faults(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Yield what the decoder cannot see: the path of a field, and what is wrong with it."""
+    if not policy.dwell_s >= 0:
+        yield "dwell_s", "give seconds, 0 or more"
+    for number, way in enumerate(policy.ways):
+        yield from _faults(way, f"ways[{number}]")
+
+
+def _faults(way: Way, path: str) -> Iterator[tuple[str, str]]:
     if way.from_ == way.to:
-        raise BadPolicy(f"{path}: from and to are the same, {way.to}")
+        yield path, f"from and to are the same, {way.to}"
     if not way.when:
-        raise BadPolicy(f"{path}.when: give at least one guard")
+        yield f"{path}.when", "give at least one guard"
     if not way.for_s >= 0:
-        raise BadPolicy(f"{path}.for_s: give seconds, 0 or more")
+        yield f"{path}.for_s", "give seconds, 0 or more"
     for number, guard in enumerate(way.when):
         where = f"{path}.when[{number}]"
         if guard.fact not in FACTS:
-            raise BadPolicy(f"{where}.fact: {guard.fact!r} is none of {', '.join(FACTS)}")
+            yield f"{where}.fact", f"{guard.fact!r} is none of {', '.join(FACTS)}"
         if guard.at_least is None and guard.at_most is None:
-            raise BadPolicy(f"{where}: give at_least or at_most")
+            yield where, "give at_least or at_most"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
 
 __all__ = [
-    "RULES",
     "Holdings",
     "Open",
     "Place",
@@ -30,7 +29,6 @@ __all__ = [
     "wan_traffic",
 ]
 
-RULES = Rules()
 #: A GPU at or above this share of its time is at work.
 _BUSY_UTIL = 5.0
 #: So is one that draws more than idle by this share of the way to its rating.
@@ -103,10 +101,10 @@ class Holdings:
         mine[self.held.gpu] = True
         return mine
 
-    def reserved(self, headroom: Headroom) -> Reserved:
+    def reserved(self, headroom: Headroom, rules: Rules) -> Reserved:
         """Return what attempts reserve. ``headroom`` is of the same inventory."""
         return reserve.reserve(
-            self.held, self.fleet, headroom.summary, now=headroom.at, rules=RULES
+            self.held, self.fleet, headroom.summary, now=headroom.at, rules=rules
         )
 
     def by_project(self) -> dict[int, int]:

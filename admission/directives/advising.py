@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from admission import live
 from admission.core.advice import Advice, Growing, advise
 from admission.core.directing.responding import reach_of
-from admission.core.response import Tuning
 from admission.core.shedding import Room
 from admission.directives.models import Control
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Job, Phase
 from admission.jobs.terms import terms_of_phase
+from admission.policy.catalog import policy_in_force
 from headroom.jobs.spec import Response
 from policies import present
 
@@ -51,8 +51,9 @@ def _advice(rows: Iterable[Phase], now: float | None) -> list[Advice]:
         return []
     running = {each.request.key: each for each in snapshot.running if not each.preempting}
     classes, scales = catalog.current(), _batch_scales(list(phases.values()))
+    band = policy_in_force().response.band
     return [
-        advise(snapshot.cluster, running[key], _growing(phase, classes, scales), room, reach)
+        advise(snapshot.cluster, running[key], _growing(phase, classes, scales, band), room, reach)
         for key, phase in phases.items()
         if key in running
     ]
@@ -70,7 +71,10 @@ def _batch_scales(phases: Sequence[Phase]) -> dict[int, float]:
 
 
 def _growing(
-    phase: Phase, classes: Mapping[str, SchedulingClass], scales: Mapping[int, float]
+    phase: Phase,
+    classes: Mapping[str, SchedulingClass],
+    scales: Mapping[int, float],
+    band: float,
 ) -> Growing:
     terms = terms_of_phase(phase, classes)
     responses = terms.throttling.responses or []
@@ -82,5 +86,5 @@ def _growing(
         shrink_below=terms.throttling.shrink_below if shrinks else None,
         batch_scale=scale,
         min_batch_scale=min(least, scale),
-        band=Tuning().band,
+        band=band,
     )

@@ -20,17 +20,15 @@ from admission.directives.models import Directive
 from admission.directives.placed import PlacedRows, placed_on
 from admission.executors.protocol import WorkStatus
 from admission.executors.registry import executor_of
+from admission.policy.catalog import policy_in_force
 from policies import present
 from policies.headroom.evaluate import Headroom
 from policies.restrictions import store as restrictions
 from policies.restrictions.strictest import InForce
 
-__all__ = ["MANNER", "Stepped", "step"]
+__all__ = ["Stepped", "manner", "step"]
 
 log = structlog.get_logger(__name__)
-
-#: How the server tells jobs.
-MANNER = Manner()
 
 
 @dataclass
@@ -60,7 +58,7 @@ class _Work(Step):
             directives=store.book(),
             restrictions=restrictions.book(),
             jobs=falling_back.JobRows(at),
-            manner=MANNER,
+            manner=manner(),
         )
         self.now = now
         self.stepped = Stepped()
@@ -102,6 +100,14 @@ class _Work(Step):
 
     def report(self) -> None:
         outbox.report(now=self.at)
+
+
+def manner() -> Manner:
+    """Return how jobs are told by the admission policy in force. One query."""
+    policy = policy_in_force()
+    return Manner(
+        response=policy.response, fallback=policy.fallback, shed_after_s=policy.shed_after_s
+    )
 
 
 def _unfinished() -> list[Directive]:

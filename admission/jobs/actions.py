@@ -28,6 +28,7 @@ from admission.jobs.limits import Holder, OverLimit
 from admission.jobs.models import Attempt, Job, JobEvent, JobRevision, Phase, Project
 from admission.jobs.requests import made_for, requests_of, stored
 from admission.jobs.terms import terms_of
+from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from headroom.contracts import FieldError
 from headroom.jobs import reading
@@ -102,6 +103,8 @@ def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
         problems.append(checks.unknown("project", spec.project, mine, "project"))
     if job_class is None:
         problems.append(checks.unknown("class", spec.job_class, classes, "class"))
+    elif admitted.allowed is not None and spec.job_class not in admitted.allowed:
+        problems.append(checks.not_allowed(spec.project, spec.job_class, admitted.allowed))
     else:
         problems += checks.problems_of(
             spec, job_class, snapshot.current(), is_operator=user.can(Capability.EDIT_POLICIES)
@@ -368,6 +371,9 @@ def _amended(job: Job, phase: str, change: Mapping[str, Any], *, is_operator: bo
     job_class = classes.get(spec.job_class)
     if job_class is None:
         raise SpecError([checks.unknown("class", spec.job_class, classes, "class")])
+    allowed = policy_in_force().classes_of.get(spec.project)
+    if allowed is not None and job_class.name not in {*allowed, job.job_class}:
+        raise SpecError([checks.not_allowed(spec.project, job_class.name, allowed)])
     may_raise = is_operator or spec.priority <= job.priority
     problems = checks.problems_of(spec, job_class, snapshot.current(), is_operator=may_raise)
     if problems:

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.db import connection, transaction
+from django.db import connection
 
-from accounts import audit
 from accounts.models import User
 from accounts.roles import Capability
 from admission.jobs import classes, requests
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Holder, limits_of
 from admission.jobs.models import ClassVersion, Phase, Project, UserLimits
-from headroom.contracts import FieldError
-from headroom.jobs.reading import SpecError
+from admission.policy.reading import compiled
+from policies.documents.life import Kind, Refused
+from policies.documents.models import States
 
-__all__ = ["Admitted", "as_json", "current", "for_submission", "newest_versions", "write"]
-
-
-def newest_versions() -> list[ClassVersion]:
-    """Return the version in force of each class that an operator has written."""
-    return list(ClassVersion.objects.order_by("name", "-number").distinct("name"))
+__all__ = ["CLASSES", "Admitted", "as_json", "current", "for_submission"]
 
 
 def current() -> dict[str, SchedulingClass]:
     """Return all classes by name. One query."""
-    return _with_built_in(row.text for row in newest_versions())
+    return _with_built_in(ClassVersion.objects.active().values_list("text", flat=True))
 
 
 def _with_built_in(texts: Iterable[str]) -> dict[str, SchedulingClass]:
@@ -45,9 +39,9 @@ SELECT
     project.submissions_per_s,
     own.max_pending_jobs, own.max_pending_phases, own.max_phases_per_job, own.submissions_per_s,
     ARRAY(
-        SELECT DISTINCT ON (name) text FROM admission_jobs_classversion
-        ORDER BY name, number DESC
-    )
+        SELECT text FROM admission_jobs_classversion WHERE state = 'active' ORDER BY name
+    ),
+    (SELECT text FROM admission_policy_admissionpolicyversion WHERE state = 'active')
 FROM (SELECT) AS one
 LEFT JOIN admission_jobs_project AS project
     ON project.name = %(name)s AND (%(is_operator)s OR EXISTS (
@@ -65,6 +59,8 @@ class Admitted:
 
     project: Project | None
     classes: dict[str, SchedulingClass]
+    #: the names of those that the project may use; None: all
+    allowed: frozenset[str] | None = None
     holders: tuple[Holder, ...] = ()
 
 
@@ -83,15 +79,22 @@ def for_submission(user: User, project: str) -> Admitted:
     }
     with connection.cursor() as cursor:
         cursor.execute(_FOR_SUBMISSION, given)
-        key, *values, texts = cursor.fetchone()
-    classes = _with_built_in(texts)
+        key, *values, texts, policy = cursor.fetchone()
+    classes, allowed = _with_built_in(texts), _allowed(policy, project)
     if key is None:
-        return Admitted(None, classes)
+        return Admitted(None, classes, allowed)
     row = Project(pk=key, name=project, **dict(zip(_LIMITS, values[:4], strict=True)))
     own = UserLimits(**dict(zip(_LIMITS, values[4:], strict=True)))
     of_project = Holder("project", key, project, limits_of(row, "project"))
     of_user = Holder("user", user.pk, user.get_username(), limits_of(own, "user"))
-    return Admitted(row, classes, (of_project,) if is_operator else (of_user, of_project))
+    holders = (of_project,) if is_operator else (of_user, of_project)
+    return Admitted(row, classes, allowed, holders)
+
+
+def _allowed(policy: str | None, project: str) -> frozenset[str] | None:
+    """Return the classes that a project may use by a policy's text; None: all."""
+    found = None if policy is None else compiled(policy)
+    return None if found is None else found.classes_of.get(project)
 
 
 def as_json(job_class: SchedulingClass) -> dict[str, Any]:
@@ -102,27 +105,32 @@ def as_json(job_class: SchedulingClass) -> dict[str, Any]:
     }
 
 
-@transaction.atomic
-def write(user: User, name: str, text: str, *, now: datetime) -> ClassVersion:
-    """Put a new version of a class in force, also for jobs of it that wait already.
+def _in_force(version: ClassVersion, was: str, retired: list[ClassVersion]) -> None:  # noqa: ARG001 - the kind names them
+    _rewrite_requests(classes.parse(version.text))
 
-    Raises :class:`SpecError`.
-    """
-    found = classes.parse(text)
-    if found.name != name:
-        raise SpecError([FieldError(
-            code="other_name", message=f"the text is of the class {found.name!r}, not {name!r}",
-            field="name", hint="a class keeps its name: write another class for another name",
-        )])  # fmt: skip
-    last = ClassVersion.objects.filter(name=name).order_by("-number").first()
-    number = 1 if last is None else last.number + 1
-    row = ClassVersion.objects.create(
-        name=name, number=number, text=text, author=user.get_username(), created_at=now
-    )
-    told = audit.changes(None if last is None else audit.state(last), audit.state(row))
-    audit.record(user, "class.write", name, number=row.number, **told)
-    _rewrite_requests(found)
-    return row
+
+def _may_retire(version: ClassVersion) -> None:
+    """Refuse to leave jobs without a class."""
+    if version.state == States.ACTIVE and version.name not in classes.built_in():
+        raise Refused(
+            f"no built-in class takes the place of {version.name}",
+            hint="activate a version with max_running: 0 to have no more of its jobs begin",
+        )
+
+
+def _back_to_built_in(version: ClassVersion, was: str) -> None:
+    if was == States.ACTIVE:
+        _rewrite_requests(classes.built_in()[version.name])
+
+
+CLASSES = Kind(
+    noun="class",
+    model=ClassVersion,
+    name_of=lambda text: classes.parse(text).name,
+    promoted=_in_force,
+    may_retire=_may_retire,
+    retired=_back_to_built_in,
+)
 
 
 def _rewrite_requests(job_class: SchedulingClass) -> None:

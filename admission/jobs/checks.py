@@ -38,6 +38,16 @@ def _priority(spec: JobSpec, *, is_operator: bool) -> Iterator[FieldError]:
         )
 
 
+def not_allowed(project: str, job_class: str, allowed: Iterable[str]) -> FieldError:
+    """Return the error for a class that the admission policy does not let a project use."""
+    return FieldError(
+        code="class_not_allowed",
+        message=f"the admission policy does not let project {project!r} use class {job_class!r}",
+        field="class",
+        hint=f"it may use: {', '.join(sorted(allowed))}",
+    )
+
+
 def unknown(
     kind: str, name: str, known: Iterable[str], field: str, *, hint: str = ""
 ) -> FieldError:

@@ -13,9 +13,8 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
-from headroom.contracts import FieldError
-from headroom.jobs import yaml_values
-from headroom.jobs.reading import SpecError, refused_by_decoder
+from headroom import documents
+from headroom.jobs.reading import IN_WORDS
 from headroom.jobs.spec import (
     MOST_GPUS,
     Checkpoint,
@@ -73,7 +72,7 @@ class SchedulingClass(
 @cache
 def built_in() -> dict[str, SchedulingClass]:
     """Return the classes that Headroom brings, by name, in their order."""
-    values, _ = yaml_values.read(_FILE.read_text(encoding="utf-8"))
+    values = documents.read(_FILE.read_text(encoding="utf-8")).value
     found = msgspec.convert(values, list[SchedulingClass])
     return {each.name: each for each in found}
 
@@ -86,19 +85,6 @@ def built_in_text(name: str) -> str:
 
 @lru_cache(maxsize=200)
 def parse(text: str) -> SchedulingClass:
-    """Return the class that ``text``, in YAML, describes. Raises :class:`SpecError`."""
-    if len(text) > MOST_CHARACTERS:
-        raise SpecError([FieldError(
-            code="too_large", message=f"it has more than {MOST_CHARACTERS} characters",
-            field="text", hint="a class needs a screenful",
-        )])  # fmt: skip
-    try:
-        values, _ = yaml_values.read(text)
-        return msgspec.convert(values, SchedulingClass)
-    except yaml_values.YamlError as error:
-        message = f"line {error.place[0]}, column {error.place[1]}: {error}"
-        raise SpecError(
-            [FieldError(code="malformed_body", message=message, field="text", hint=error.hint)]
-        ) from error
-    except msgspec.ValidationError as error:
-        raise refused_by_decoder(error) from error
+    """Return the class that ``text``, in YAML, describes. Raises :class:`DocumentError`."""
+    document = documents.read(text, most_characters=MOST_CHARACTERS)
+    return document.converted(SchedulingClass, "docs/reference/jobs.md", in_words=IN_WORDS)

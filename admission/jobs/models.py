@@ -8,6 +8,7 @@ from django.db.models import Q
 from accounts import sight
 from accounts.models import User
 from accounts.roles import Capability
+from policies.documents.models import Version
 
 __all__ = [
     "Attempt",
@@ -160,23 +161,8 @@ class GroupMembership(models.Model):
         return f"{self.user} in {self.project}"
 
 
-class ClassVersion(models.Model):
-    """A scheduling class as somebody wrote it. The newest takes the place of the built-in one."""
-
-    name = models.CharField(max_length=60)
-    number = models.PositiveIntegerField()
-    text = models.TextField(help_text="YAML")
-    author = models.CharField(max_length=200)
-    created_at = models.DateTimeField()
-
-    class Meta:
-        ordering = ["name", "-number"]
-        constraints = [
-            models.UniqueConstraint(fields=["name", "number"], name="class_version"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name} v{self.number}"
+class ClassVersion(Version):
+    """A version of a scheduling class. The active one takes the place of the built-in one."""
 
 
 class JobQuerySet(models.QuerySet["Job"]):

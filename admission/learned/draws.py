@@ -11,11 +11,12 @@ import numpy as np
 
 from admission import holdings
 from admission.core import reserve
-from admission.core.holding import RULES, Holdings, Open
+from admission.core.holding import Holdings, Open
 from admission.core.reserve import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
 from admission.learned import profiles
 from admission.learned.models import Draw
+from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from fleet.locks import only_one
 from fleet.snapshot import FleetArrays
@@ -74,9 +75,10 @@ def _note(held: Holdings, now: float) -> int:
             for_s[mine] = min(max(now - known.seen_at, 0.0), _MOST_S)
     seen = reserve.drawn(held.held, held.fleet, measured.summary)
     per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
-    after = reserve.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, RULES)
+    rules = policy_in_force().reserve
+    after = reserve.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
     at = datetime.fromtimestamp(now, UTC)
-    rows = [_row(each, kept[each.id], after[rows_of[each.id]], at) for each in begun
+    rows = [_row(each, kept[each.id], after[rows_of[each.id]], rules, at) for each in begun
             if each.id in kept]  # fmt: skip
     Draw.objects.bulk_create(
         rows,
@@ -123,7 +125,7 @@ def _model(attempt: Open, fleet: FleetArrays) -> str:
     return str(fleet.models.names[fleet.gpus.model[gpus[0]]]) if gpus else ""
 
 
-def _row(attempt: Open, kept: _Kept, after: Floats, at: datetime) -> Draw:
+def _row(attempt: Open, kept: _Kept, after: Floats, rules: reserve.Rules, at: datetime) -> Draw:
     # A node that is gone from the inventory keeps what was read of it.
     seconds = kept.seconds.copy()
     seconds[attempt.drawn] = after
@@ -134,7 +136,7 @@ def _row(attempt: Open, kept: _Kept, after: Floats, at: datetime) -> Draw:
         image=image,
         model=model,
         seconds=profiles.packed(seconds),
-        p99_w=reserve.quantile_w(seconds, RULES.quantile).tolist(),
+        p99_w=reserve.quantile_w(seconds, rules.quantile).tolist(),
         read_s=reserve.read_for_s(seconds).tolist(),
         seen_at=at,
     )

@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from admission.slos.facts import FACTS
-from policies.rules import cel, durations, yaml_marks
+from headroom import documents
+from headroom.contracts import FieldError
+from headroom.documents import Document, DocumentError
+from policies.rules import cel, durations
 from policies.rules.cel import CelError, Condition
-from policies.rules.errors import Problem, RuleError
-from policies.rules.yaml_marks import Marked
 
 __all__ = ["Measure", "Objective", "read", "schema"]
 
@@ -136,19 +137,18 @@ def _percent(share: float) -> str:
 
 
 def read(text: str) -> Objective:
-    """Read, check and compile an objective. Raises :class:`RuleError` with all faults found."""
-    marked = yaml_marks.parse(text)
-    given = marked.converted(_Document, "docs/reference/slos.md lists every field")
-    return _Reader(marked, given).objective()
+    """Read, check and compile an objective. Raises :class:`DocumentError` with all faults found."""
+    document = documents.read(text)
+    return _Reader(document, document.converted(_Document, "docs/reference/slos.md")).objective()
 
 
 class _Reader:
     """Turns a document into an objective, and gathers what is wrong on the way."""
 
-    def __init__(self, marked: Marked, given: _Document) -> None:
-        self._marked = marked
+    def __init__(self, document: Document, given: _Document) -> None:
+        self._document = document
         self._given = given
-        self._problems: list[Problem] = []
+        self._problems: list[FieldError] = []
 
     def objective(self) -> Objective:
         given = self._given
@@ -156,7 +156,7 @@ class _Reader:
         when = self._compiled("when", given.when, FACTS) if given.when else None
         window_s = self._seconds("window", given.window, LEAST_WINDOW_S, LONGEST_WINDOW_S)
         if self._problems:
-            raise RuleError(self._problems)
+            raise DocumentError(self._problems)
         return Objective(
             name=given.name,
             description=given.description.strip(),
@@ -197,9 +197,8 @@ class _Reader:
         try:
             return cel.compile(expression, fields)
         except CelError as error:
-            self._problems += self._marked.problems_of(path, expression, error)
+            self._problems += self._document.faults_inside(path, expression, error.problems)
             return None
 
     def _fault(self, path: str, message: str, hint: str = "") -> None:
-        place = self._marked.place(path)
-        self._problems.append(Problem(message, *place, field=path, hint=hint))
+        self._problems.append(self._document.fault(path, message, hint))

@@ -45,7 +45,7 @@ def step(now: float) -> int:
     """Sample conditions and judge events at ``now`` (Unix s); return how many were judged."""
     sampling.keep(present.headroom(now))
     at = datetime.fromtimestamp(now, UTC)
-    judged = sum(_follow(slo, at) for slo in Slo.objects.in_use())
+    judged = sum(_follow(slo, at) for slo in Slo.objects.active())
     for standing in standings(at):
         metrics.show(standing.slo.name, standing.objective, standing.health)
     return judged
@@ -61,8 +61,8 @@ def _follow(slo: Slo, at: datetime) -> int:
     samples = sampling.load(datetime.fromtimestamp(begun, UTC), at)
     judgments = judge(objective, events, samples, at.timestamp())
     with transaction.atomic():
-        # Whoever amends the objective meanwhile has it judged anew: this is not to come after.
-        current = Slo.objects.select_for_update().filter(pk=slo.pk, version=slo.version).first()
+        # Of a version that was retired meanwhile nothing more is judged.
+        current = Slo.objects.active().select_for_update().filter(pk=slo.pk).first()
         if current is None:
             return 0
         new = _new(slo, judgments)
@@ -101,7 +101,7 @@ def _row(slo: Slo, judgment: Judgment) -> SloJudgment:
 
 def standings(at: datetime, slos: Iterable[Slo] | None = None) -> list[Standing]:
     """Return how objectives stand at ``at``; those in use, unless told which. One query each."""
-    rows = Slo.objects.in_use() if slos is None else slos
+    rows = Slo.objects.active() if slos is None else slos
     return [_standing(slo, at) for slo in rows]
 
 

@@ -8,16 +8,9 @@ from django.db import models
 
 from accounts.models import User
 from admission.jobs.models import Job
+from policies.documents.models import Version
 
 __all__ = ["ConditionSample", "Slo", "SloJudgment"]
-
-
-class SloQuerySet(models.QuerySet["Slo"]):
-    """Queries of objectives."""
-
-    def in_use(self) -> SloQuerySet:
-        """Those that are not retired."""
-        return self.filter(retired_at=None)
 
 
 class SloJudgmentQuerySet(models.QuerySet["SloJudgment"]):
@@ -28,27 +21,11 @@ class SloJudgmentQuerySet(models.QuerySet["SloJudgment"]):
         return self.filter(job__in=Job.objects.visible_to(user).values("name"))
 
 
-class Slo(models.Model):
-    """A service level objective, as it was written last."""
+class Slo(Version):
+    """A version of a service level objective. Each is judged by itself."""
 
-    name = models.CharField(max_length=100, unique=True)
-    text = models.TextField(help_text="YAML")
-    #: grows each time that the text changes; events are judged anew then
-    version = models.PositiveIntegerField(default=1)
-    author = models.CharField(max_length=150)
-    created_at = models.DateTimeField()
-    changed_at = models.DateTimeField()
-    retired_at = models.DateTimeField(null=True, blank=True)
     #: up to when events were judged; null: none was
     judged_at = models.DateTimeField(null=True, blank=True)
-
-    objects = SloQuerySet.as_manager()
-
-    class Meta:
-        ordering: ClassVar = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class SloJudgment(models.Model):

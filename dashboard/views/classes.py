@@ -43,6 +43,7 @@ def _drawn(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
         "cards": cards,
         "capped": [card for card in cards if card.at_cap],
         "projects": classes.projects(user, fleet, time.time()),
+        "policy": classes.policy_in_force(),
         "may_edit": user.can(Capability.EDIT_POLICIES),
     }
     return _PANEL, reverse("live-classes"), {}, context

@@ -29,7 +29,7 @@ from fleet.models import Site
 from policies.firings import Severity
 from policies.incidents import actions, seeing
 from policies.incidents.models import Incident, Silence
-from policies.rules.models import Rule
+from policies.rules.models import RuleVersion
 
 __all__ = ["act", "end_silence", "incident", "incident_panel", "page", "panel"]
 
@@ -154,7 +154,7 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
 
 def _rule_url(name: str) -> str:
     """Return the page of a rule; empty for one from elsewhere."""
-    known = Rule.objects.filter(name=name).exists()
+    known = RuleVersion.objects.filter(name=name).exists()
     return reverse("rule", args=[name]) if known else ""
 
 

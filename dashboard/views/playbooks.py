@@ -20,13 +20,15 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.sight import Sight
 from dashboard import panels, playbooks
-from policies.playbooks import plan, runs, seeing, versions
+from dashboard.documents import version_row
+from policies.playbooks import plan, runs, seeing
 from policies.playbooks.document import Playbook, Program
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.plan import Plan
+from policies.playbooks.versions import PLAYBOOKS
 from policies.scopes import Scope, ScopeKind
 
-__all__ = ["act", "page", "playbook", "review", "run", "run_panel", "start"]
+__all__ = ["act", "page", "playbook", "run", "run_panel", "start"]
 
 _RUN = "dashboard/panels/playbooks_run_one.html"
 #: Runs that the page of a playbook lists.
@@ -83,7 +85,8 @@ def playbook(request: HttpRequest, name: str) -> HttpResponse:
     seen = PlaybookRun.objects.seen_by(sight).filter(playbook=name)
     context = {
         "name": name,
-        "versions": found,
+        "plural": "playbooks",
+        "versions": [version_row(PLAYBOOKS, each, user) for each in found],
         "shown": shown,
         "playbook": program.playbook if program else None,
         "inputs": _inputs(program.playbook, asked) if program else [],
@@ -179,26 +182,6 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
         return redirect("playbook-page", name)
     messages.success(request, f"Run {row.pk} of {name} has started on {row.scope}.")
     return redirect("playbook-run", row.pk)
-
-
-@require_POST
-@requires(Capability.EDIT_POLICIES)
-def review(request: HttpRequest, name: str, number: int, verb: str) -> HttpResponse:
-    """Activate a draft that somebody else wrote, or retire a version."""
-    version = get_object_or_404(PlaybookVersion, name=name, number=number)
-    by, now = cast(User, request.user).get_username(), timezone.now()
-    try:
-        if verb == "activate":
-            versions.activate(version, reviewer=by, now=now)
-            messages.success(request, f"{version} is active: new runs start by it.")
-        elif verb == "retire":
-            versions.retire(version, by=by, now=now)
-            messages.success(request, f"{version} is retired. Runs under way go on by it.")
-        else:
-            raise Http404(f"A version cannot be asked to {verb[:40]}.")
-    except versions.VersionError as error:
-        messages.error(request, str(error))
-    return redirect("playbook-page", name)
 
 
 # --- Runs ----------------------------------------------------------------------------------------

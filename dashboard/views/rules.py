@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from typing import Any, cast
 
 from django.contrib import messages
@@ -20,15 +19,19 @@ from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import Capability
 from dashboard import panels, ranges, rules
+from dashboard.documents import compared, quoted, version_row, words
 from dashboard.rules import SHOWS, States
 from fleet import snapshot
+from headroom.contracts import FieldError
+from headroom.documents import DocumentError
+from policies.documents import life
 from policies.headroom.columns import FIELDS
-from policies.rules import actions, diff, document, tasks
-from policies.rules.errors import Problem, RuleError
-from policies.rules.models import Rule, RuleEpisode, RuleReplay, RuleVersion
+from policies.rules import actions, document, tasks
+from policies.rules.actions import RULES
+from policies.rules.models import RuleEpisode, RuleReplay, RuleVersion
 from policies.scopes import ScopeKind
 
-__all__ = ["check", "edit", "page", "panel", "promote", "replay", "replay_panel", "retire", "rule",
+__all__ = ["check", "edit", "page", "panel", "replay", "replay_panel", "rule",
            "rule_panel"]  # fmt: skip
 
 _LIST = "dashboard/panels/rules.html"
@@ -104,25 +107,26 @@ def _listed(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, A
 @requires(Capability.VIEW_FLEET)
 def rule(request: HttpRequest, name: str) -> HttpResponse:
     """One rule: where it stands, its versions, what changed, and a replay."""
-    row = get_object_or_404(Rule, name=name)
-    versions = list(row.versions.select_related("rule").order_by("-number")[:_VERSIONS_SHOWN])
-    shown = _chosen(versions, row, request.GET.get("version", ""))
-    html, _ = panels.draw(request, *_one(row))
+    rows = RuleVersion.objects.filter(name=name)
+    versions = _versions(name)
+    shown = _chosen(versions, request.GET.get("version", ""))
+    html, _ = panels.draw(request, *_one(name))
     user = cast(User, request.user)
     context = {
-        "rule": row,
+        "name": name,
+        "plural": "rules",
         "panel": html,
-        "versions": [_version_row(each, user) for each in versions],
-        "versions_total": row.versions.count(),
+        "versions": [version_row(RULES, each, user) for each in versions],
+        "versions_total": rows.count(),
         "shown": shown,
         "lines": shown.text.splitlines() if shown else [],
-        "compared": _compared(versions, request.GET),
+        "compared": compared(versions, request.GET),
         "to_replay": _to_replay(versions, shown, request.GET.get("version", "")),
-        "replays": _replays(row),
-        "replay": _replay_html(request, row),
+        "replays": _replays(name),
+        "replay": _replay_html(request, name),
         "presets": ranges.PRESETS,
         "may_edit": user.can(Capability.EDIT_POLICIES),
-        "share": actions.CANARY_SHARE,
+        "share": life.CANARY_SHARE,
     }
     return render(request, "dashboard/rules_one.html", context)
 
@@ -131,20 +135,23 @@ def rule(request: HttpRequest, name: str) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def rule_panel(request: HttpRequest, name: str) -> HttpResponse:
     """Where one rule stands, for htmx."""
-    return panels.answer(request, *_one(get_object_or_404(Rule, name=name)))
+    return panels.answer(request, *_one(name))
 
 
-def _one(row: Rule) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    alive = row.versions.exclude(state=States.RETIRED).select_related("rule")
+def _one(name: str) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    versions = RuleVersion.objects.filter(name=name)
+    if not versions.exists():
+        raise Http404(f"there is no rule {name}")
+    alive = versions.exclude(state=States.RETIRED)
     by_state = {each.state: each for each in alive.order_by("number")}
     main = next(
         (by_state[s] for s in ("active", "canary", "shadow", "draft") if s in by_state), None
     )
     says = rules.said(main.text) if main else None
-    standings = rules.standings(row, says.scope if says else ScopeKind.SITE, snapshot.current())
-    episodes = RuleEpisode.objects.filter(rule=row.name).select_related("version")
+    standings = rules.standings(name, says.scope if says else ScopeKind.SITE, snapshot.current())
+    episodes = RuleEpisode.objects.filter(rule=name).select_related("version")
     context = {
-        "rule": row,
+        "name": name,
         "main": main,
         "by_state": by_state,
         "says": says,
@@ -157,13 +164,13 @@ def _one(row: Rule) -> tuple[str, str, dict[str, str], dict[str, Any]]:
         "faults": [fault for each in alive.live() for fault in each.faults.all()],
         "episodes": episodes.order_by("-fired_at", "-pk")[: rules.EPISODES_SHOWN],
     }
-    return _ONE, reverse("live-rule", args=[row.name]), {}, context
+    return _ONE, reverse("live-rule", args=[name]), {}, context
 
 
-def _chosen(versions: list[RuleVersion], row: Rule, number: str) -> RuleVersion | None:
+def _chosen(versions: list[RuleVersion], number: str) -> RuleVersion | None:
     """Return the version that the URL names, else the active one, else the newest."""
     if number:
-        return _version(row.name, _number(number))
+        return _version(versions[0].name, _number(number))
     active = next((each for each in versions if each.state == States.ACTIVE), None)
     return active or (versions[0] if versions else None)
 
@@ -176,99 +183,14 @@ def _number(text: str) -> int:
 
 
 def _version(name: str, number: int) -> RuleVersion:
-    found = RuleVersion.objects.select_related("rule")
-    return get_object_or_404(found, rule__name=name, number=number)
+    return get_object_or_404(RuleVersion, name=name, number=number)
 
 
-def _version_row(row: RuleVersion, user: User) -> dict[str, Any]:
-    """Return a version with what may be done with it by ``user``."""
-    steps = {
-        States.DRAFT: ["shadow", "canary", "active"],
-        States.SHADOW: ["canary", "active"],
-        States.CANARY: ["active"],
-    }
-    return {
-        "version": row,
-        "steps": steps.get(States(row.state), []),
-        "is_own": row.author == user.get_username(),
-    }
-
-
-def _compared(versions: list[RuleVersion], given: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what differs between the two versions that the URL names, or else the newest two."""
-    known = {str(each.number): each for each in versions}
-    new = known.get(given.get("new", ""), versions[0] if versions else None)
-    before = [each for each in versions if new and each.number < new.number]
-    old = known.get(given.get("old", ""), before[0] if before else None)
-    if old is None or new is None:
-        return None
-    text = diff.text_diff(old.text, new.text, old_name=str(old), new_name=str(new))
-    return {
-        "old": old,
-        "new": new,
-        "lines": rules.diff_lines(text),
-        "changes": _changes(old, new),
-        "asked": bool(given.get("old") or given.get("new")),
-    }
-
-
-def _changes(old: RuleVersion, new: RuleVersion) -> list[diff.Change]:
-    try:
-        return diff.changes(old.text, new.text)
-    except RuleError:  # a release of ours no longer takes one of them
-        return []
-
-
-# --- What people do with versions ----------------------------------------------------------------
-
-
-@require_POST
-@requires(Capability.EDIT_POLICIES)
-def promote(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Bring a version further. Whoever has it count cannot be its author."""
-    version, to = _version(name, number), request.POST.get("to", "")
-    try:
-        share = _share(request.POST.get("share", "")) if to == States.CANARY else None
-        done = actions.promote(cast(User, request.user), version, to, share=share)
-    except actions.Refused as error:
-        messages.error(request, _words(error))
-    else:
-        messages.success(request, f"{done} is {done.get_state_display().lower()} now.")
-    return redirect("rule", name)
-
-
-def _share(text: str) -> float | None:
-    """Return a percentage as a share. Raises Refused."""
-    if not text.strip():
-        return None
-    try:
-        return float(text) / 100
-    except ValueError:
-        raise actions.Refused(
-            f"{text[:20]!r} is no percentage", "share", "above 0, below 100"
-        ) from None
-
-
-def _words(error: actions.Refused) -> str:
-    return f"{error.message}: {error.hint}." if error.hint else f"{error.message}."
-
-
-@require_POST
-@requires(Capability.EDIT_POLICIES)
-def retire(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Take a version out of use."""
-    why = request.POST.get("why", "").replace("\0", "").strip()[:500]
-    version = _version(name, number)
-    if not why:
-        messages.error(request, f"Say why {version} is retired: nothing has been done.")
-        return redirect("rule", name)
-    try:
-        done = actions.retire(cast(User, request.user), version, why=why)
-    except actions.Refused as error:
-        messages.error(request, _words(error))
-    else:
-        messages.success(request, f"{done} is retired: what it restricts ends within seconds.")
-    return redirect("rule", name)
+def _versions(name: str) -> list[RuleVersion]:
+    found = list(RuleVersion.objects.filter(name=name).order_by("-number")[:_VERSIONS_SHOWN])
+    if not found:
+        raise Http404(f"there is no rule {name}")
+    return found
 
 
 # --- Replays -------------------------------------------------------------------------------------
@@ -287,8 +209,8 @@ def replay(request: HttpRequest, name: str) -> HttpResponse:
         row = actions.ask_for_replay(
             cast(User, request.user), version, picker.span.start, picker.span.end
         )
-    except actions.Refused as error:
-        messages.error(request, _words(error))
+    except life.Refused as error:
+        messages.error(request, words(error))
         return redirect("rule", name)
     tasks.replay.delay(row.pk)
     return redirect(f"{reverse('rule', args=[name])}?{urlencode({'replay': row.pk})}#replay-title")
@@ -298,7 +220,7 @@ def replay(request: HttpRequest, name: str) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def replay_panel(request: HttpRequest, replay_id: int) -> HttpResponse:
     """A replay, for htmx."""
-    row = get_object_or_404(RuleReplay.objects.select_related("version__rule"), pk=replay_id)
+    row = get_object_or_404(RuleReplay.objects.select_related("version"), pk=replay_id)
     return panels.answer(request, *_replay(row))
 
 
@@ -315,14 +237,14 @@ def _to_replay(
     return shown if chosen or draft is None else draft
 
 
-def _replays(row: Rule) -> list[RuleReplay]:
-    found = RuleReplay.objects.filter(version__rule=row).select_related("version").defer("result")
+def _replays(name: str) -> list[RuleReplay]:
+    found = RuleReplay.objects.filter(version__name=name).select_related("version").defer("result")
     return list(found[:_REPLAYS_SHOWN])
 
 
-def _replay_html(request: HttpRequest, row: Rule) -> str:
+def _replay_html(request: HttpRequest, name: str) -> str:
     """Return the replay that the URL names, else the newest of the rule; empty: there is none."""
-    found = RuleReplay.objects.filter(version__rule=row).select_related("version__rule")
+    found = RuleReplay.objects.filter(version__name=name).select_related("version")
     number = whole_number(request.GET.get("replay", ""), most=BIGGEST_ID)
     if number is not None:
         found = found.filter(pk=number)
@@ -342,9 +264,9 @@ def edit(request: HttpRequest, name: str = "") -> HttpResponse:
     note = request.POST.get("note", "").replace("\0", "").strip()[:500]
     says, problems = _read(text)
     if request.method == "POST" and not problems:
-        version = actions.create_draft(cast(User, request.user), text, note=note)
+        version = life.draft(RULES, cast(User, request.user), text, note=note)
         messages.success(request, f"{version} is a draft. Replay it, then have it reviewed.")
-        return redirect("rule", version.rule.name)
+        return redirect("rule", version.name)
     context = {
         "name": name,
         "base": base,
@@ -358,9 +280,7 @@ def edit(request: HttpRequest, name: str = "") -> HttpResponse:
 
 
 def _base(name: str, number: str) -> RuleVersion:
-    row = get_object_or_404(Rule, name=name)
-    versions = list(row.versions.select_related("rule").order_by("-number")[:_VERSIONS_SHOWN])
-    found = _chosen(versions, row, number)
+    found = _chosen(_versions(name), number)
     if found is None:
         raise Http404(f"{name} has no version")
     return found
@@ -381,19 +301,19 @@ def _clean(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\0", "")[: _MOST_TEXT + 1]
 
 
-def _read(text: str) -> tuple[document.Rule | None, list[Problem]]:
+def _read(text: str) -> tuple[document.Rule | None, list[FieldError]]:
     try:
         return document.read(text), []
-    except RuleError as error:
+    except DocumentError as error:
         return None, error.problems
 
 
 def _checked(
-    text: str, says: document.Rule | None, problems: list[Problem], *, is_refused: bool
+    text: str, says: document.Rule | None, problems: list[FieldError], *, is_refused: bool
 ) -> dict[str, Any]:
     kind = says.scope if says else _kind(text)
     return {
-        "problems": rules.quoted(text, problems),
+        "problems": quoted(text, problems),
         "is_refused": is_refused,
         "says": says,
         "kind": kind,

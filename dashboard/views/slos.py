@@ -59,7 +59,7 @@ def _listed() -> tuple[str, str, dict[str, str], dict[str, Any]]:
 @requires(Capability.VIEW_FLEET)
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One objective: how it stands, when events were late, and which."""
-    slo = get_object_or_404(Slo.objects.in_use(), name=name)
+    slo = get_object_or_404(Slo.objects.active(), name=name)
     drawn = _one(request, slo)
     html, _ = panels.draw(request, *drawn)
     standing = drawn[-1]["row"].standing
@@ -68,7 +68,6 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "panel": html,
         "lines": slo.text.splitlines(),
         "held": slos.held(standing.objective, timezone.now()),
-        "may_edit": cast(User, request.user).can(Capability.EDIT_POLICIES),
     }
     return render(request, "dashboard/slos_one.html", context)
 
@@ -77,7 +76,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def detail_panel(request: HttpRequest, name: str) -> HttpResponse:
     """How one objective stands, for htmx."""
-    slo = get_object_or_404(Slo.objects.in_use(), name=name)
+    slo = get_object_or_404(Slo.objects.active(), name=name)
     return panels.answer(request, *_one(request, slo))
 
 

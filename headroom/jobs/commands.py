@@ -178,6 +178,7 @@ def _read(file: Path) -> tuple[bytes, bool]:
 
     Whatever is not called .json is YAML, of which JSON is a part.
     """
+    from headroom.documents import told
     from headroom.jobs import reading
 
     is_yaml = file.suffix.lower() != ".json"
@@ -189,8 +190,7 @@ def _read(file: Path) -> tuple[bytes, bool]:
         reading.read(body, reading.YAML if is_yaml else reading.JSON)
     except reading.SpecError as exc:
         for problem in exc.problems:
-            hint = f" ({problem.hint})" if problem.hint else ""
-            click.echo(f"{problem.field or file}: {problem.message}{hint}", err=True)
+            click.echo(f"{file}: {told(problem)}", err=True)
         raise click.ClickException(f"{file} is no job; nothing was submitted") from exc
     return body, is_yaml
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
+from headroom import documents
 from headroom.contracts import PLAIN, PLAIN_IN_WORDS, FieldError
-from headroom.documents import closest, field_names, placed, refusal, told
-from headroom.errors import HeadroomError
-from headroom.jobs import rules, spec, yaml_values
+from headroom.documents import DocumentError, closest, field_names, refusal
+from headroom.jobs import rules, spec
 from headroom.jobs.spec import JobSpec
 
 __all__ = [
+    "IN_WORDS",
     "JSON",
     "MOST_BYTES",
     "YAML",
@@ -38,7 +39,7 @@ _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 
 _DOCUMENT = "see docs/reference/job-spec.md"
 #: What a pattern asks for, in words.
-_IN_WORDS = {
+IN_WORDS = {
     spec.SLUG: "small letters, digits, '.', '_' and '-', a letter or digit first and last",
     spec.PATH: 'the form "site/name"',
     spec.IMAGE: "a digest, such as registry/name@sha256:… with 64 hex digits",
@@ -51,12 +52,8 @@ _IN_WORDS = {
 _FIELDS = field_names(spec)
 
 
-class SpecError(HeadroomError, ValueError):
+class SpecError(DocumentError):
     """A job specification breaks the contract. ``problems`` says where and why: at least one."""
-
-    def __init__(self, problems: list[FieldError]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(map(told, problems)))
 
 
 def read(body: bytes, content_type: str = JSON) -> JobSpec:
@@ -138,21 +135,25 @@ def _looks_like_yaml(body: bytes) -> bool:
 
 def _from_yaml(body: bytes) -> JobSpec:
     try:
-        values, places = yaml_values.read(body.decode())
+        document = documents.read(body.decode(), most_characters=MOST_BYTES)
     except UnicodeDecodeError as error:
         raise _error("malformed_body", "it is not UTF-8", "send UTF-8") from error
-    except yaml_values.YamlError as error:
-        message = f"line {error.place[0]}, column {error.place[1]}: {error}"
-        raise _error("malformed_body", message, error.hint or _DOCUMENT, error.path) from error
+    except DocumentError as error:
+        raise SpecError([_malformed(each) for each in error.problems]) from error
     try:
-        return convert(values)
+        return convert(document.value)
     except SpecError as error:
-        raise SpecError([placed(each, places) for each in error.problems]) from error
+        raise SpecError([document.placed(each) for each in error.problems]) from error
+
+
+def _malformed(problem: FieldError) -> FieldError:
+    hint = problem.hint or _DOCUMENT
+    return msgspec.structs.replace(problem, code="malformed_body", hint=hint)
 
 
 def refused_by_decoder(error: msgspec.ValidationError) -> SpecError:
     """Return what the decoder found, with the path of the field."""
-    found = refusal(error, _IN_WORDS)
+    found = refusal(error, IN_WORDS)
     return _error("invalid_field", found.message, _hint(found.message, found.unknown), found.path)
 
 

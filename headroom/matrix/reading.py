@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from headroom import documents
 from headroom.contracts import FieldError
-from headroom.documents import closest, field_names, placed, refusal, told
-from headroom.errors import HeadroomError
-from headroom.jobs import yaml_values
+from headroom.documents import DocumentError, closest, field_names, refusal, told
 from headroom.matrix import scenario as words
 from headroom.matrix.expect import moment_of
 from headroom.matrix.scenario import (
@@ -48,13 +48,13 @@ _NAMED_TARGETS = {FaultKind.FEED_LOSS, FaultKind.POWER_BUDGET, FaultKind.SITE_IS
 _ALL_QUANTITIES = {name for needed, more in QUANTITIES.values() for name in (*needed, *more)}
 
 
-class ScenarioError(HeadroomError, ValueError):
+class ScenarioError(DocumentError):
     """A scenario breaks the contract. ``problems`` says where and why: at least one."""
 
     def __init__(self, problems: list[FieldError], source: str = "") -> None:
-        self.problems = problems
+        super().__init__(problems)
         prefix = f"{source}: " if source else ""
-        super().__init__("\n".join(prefix + told(each) for each in problems))
+        self.args = ("\n".join(prefix + told(each) for each in problems),)
 
 
 def load(path: Path) -> Scenario:
@@ -76,17 +76,18 @@ def read(body: bytes, *, source: str = "") -> Scenario:
         problem = _problem("too_large", f"it has more than {MOST_BYTES} bytes", "make it shorter")
         raise ScenarioError([problem], source)
     try:
-        values, places = yaml_values.read(body.decode())
+        document = documents.read(body.decode(), most_characters=MOST_BYTES)
     except UnicodeDecodeError as error:
         problem = _problem("malformed", "it is not UTF-8", "save it as UTF-8")
         raise ScenarioError([problem], source) from error
-    except yaml_values.YamlError as error:
-        message = f"line {error.place[0]}, column {error.place[1]}: {error}"
-        problem = _problem("malformed", message, error.hint or _DOCUMENT, error.path)
-        raise ScenarioError([problem], source) from error
-    found, problems = _converted(values)
+    except DocumentError as error:
+        problems = [
+            replace(each, code="malformed", hint=each.hint or _DOCUMENT) for each in error.problems
+        ]
+        raise ScenarioError(problems, source) from error
+    found, problems = _converted(document.value)
     if found is None or problems:
-        raise ScenarioError([placed(each, places) for each in problems], source)
+        raise ScenarioError([document.placed(each) for each in problems], source)
     return found
 
 

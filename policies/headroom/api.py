@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,8 +16,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.numbers import NumberField
 from accounts.edge.parameters import whole_number
 from accounts.permissions import ViewsFleet
+from headroom.numbers import plain
 from policies import present
 from policies.headroom import forecasts
 from policies.headroom.columns import FIELDS, Table
@@ -80,7 +81,7 @@ class ConsequenceSerializer(serializers.Serializer[Any]):
     have = serializers.FloatField()
     short = serializers.FloatField()
     unit = serializers.CharField()
-    in_s = serializers.FloatField(allow_null=True)
+    in_s = NumberField()
     ways = WaySerializer(many=True)
 
 
@@ -98,7 +99,7 @@ class RowConditionsSerializer(serializers.Serializer[Any]):
     hottest_c = serializers.FloatField(allow_null=True)
     margin_c = serializers.FloatField(allow_null=True)
     steady_margin_c = serializers.FloatField(allow_null=True)
-    throttle_in_s = serializers.FloatField(allow_null=True)
+    throttle_in_s = NumberField()
     stale = serializers.BooleanField()
 
 
@@ -259,7 +260,7 @@ def _chosen(headroom: Headroom, table: Table, request: Request) -> list[int]:
 def _rows(headroom: Headroom, table: Table, page: list[int]) -> list[dict[str, Any]]:
     columns = {name: values[page].tolist() for name, values in table.columns.items()}
     rows = [
-        {name: _plain(values[place]) for name, values in columns.items()}
+        {name: plain(values[place]) for name, values in columns.items()}
         for place in range(len(page))
     ]
     if len(page) <= _EXPLAINED_ROWS:
@@ -277,9 +278,9 @@ def _binding(headroom: Headroom, scope: Scope) -> dict[str, Any] | None:
         "token": found.token,
         "kind": where.kind,
         "name": where.name,
-        "budget": _plain(found.budget),
-        "load": _plain(found.load),
-        "left": _plain(found.left),
+        "budget": plain(found.budget),
+        "load": plain(found.load),
+        "left": plain(found.left),
         "unit": found.unit,
         "share": found.share,
         "sentence": found.sentence,
@@ -288,26 +289,17 @@ def _binding(headroom: Headroom, scope: Scope) -> dict[str, Any] | None:
 
 def _conditions(found: SiteConditions) -> dict[str, Any]:
     return {
-        **{name: _plain(value) for name, value in vars(found).items() if name != "rows"},
+        **{name: plain(value) for name, value in vars(found).items() if name != "rows"},
         "at": _time(found.at),
-        "rows": [
-            {name: _plain(value) for name, value in asdict(row).items()} for row in found.rows
-        ],
+        "rows": [{name: plain(value) for name, value in asdict(row).items()} for row in found.rows],
         "consequences": [_consequence(each) for each in found.consequences],
     }
 
 
 def _consequence(found: Consequence) -> dict[str, Any]:
-    values = {name: _plain(value) for name, value in asdict(found).items()}
+    values = {name: plain(value) for name, value in asdict(found).items()}
     scope = None if found.scope is None else str(found.scope)
-    return {**values, "scope": scope, "short": _plain(found.short)}
-
-
-def _plain(value: Any) -> Any:
-    """Return ``value`` as JSON has it: no NaN, and no infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return {**values, "scope": scope, "short": plain(found.short)}
 
 
 def _time(at: float) -> datetime:

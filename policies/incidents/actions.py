@@ -9,10 +9,10 @@ from django.core.exceptions import ValidationError
 
 from accounts import audit
 from accounts.models import User
+from headroom.numbers import plain
 from policies.incidents import follow
 from policies.incidents.metrics import TURNS
 from policies.incidents.models import Incident, IncidentMember, NotificationChannel, Silence
-from policies.incidents.rows import plain
 from policies.incidents.settling import sooner
 from policies.incidents.writing import writing
 

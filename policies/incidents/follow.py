@@ -15,6 +15,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from fleet import snapshot
+from headroom.numbers import plain
 from policies.firings import Firing
 from policies.incidents import declared
 from policies.incidents.grouping import member_key
@@ -28,7 +29,6 @@ from policies.incidents.rows import (
     by_incident,
     firing_of,
     known_of,
-    plain,
     subject_of_row,
 )
 from policies.incidents.settling import quiet_time

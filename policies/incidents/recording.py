@@ -10,12 +10,13 @@ from typing import Any
 from django.db.models import F, Q
 
 from accounts.audit import SYSTEM
+from headroom.numbers import plain
 from policies.firings import Firing, Severity
 from policies.incidents.grouping import Group, member_key
 from policies.incidents.metrics import TURNS
 from policies.incidents.models import RANK, Incident, IncidentMember, TimelineEntry
 from policies.incidents.plan import Arrival, Plan
-from policies.incidents.rows import by_incident, firing_of, plain
+from policies.incidents.rows import by_incident, firing_of
 from policies.incidents.settling import group_interval, group_wait, reopen_time, sooner
 
 __all__ = ["Recorder", "entry", "mark_quiet", "note_members"]

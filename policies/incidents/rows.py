@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from policies.firings import Firing, Severity
 from policies.incidents.matchers import Subject
@@ -13,7 +10,7 @@ from policies.incidents.models import Incident, IncidentMember
 from policies.incidents.plan import Known
 from policies.scopes import Scope, ScopeKind
 
-__all__ = ["active_members", "by_incident", "firing_of", "known_of", "plain", "subject_of_row"]
+__all__ = ["active_members", "by_incident", "firing_of", "known_of", "subject_of_row"]
 
 
 def active_members(keys: Sequence[str] | None = None) -> list[IncidentMember]:
@@ -72,14 +69,3 @@ def by_incident(rows: Iterable[IncidentMember]) -> dict[int, list[IncidentMember
     for row in rows:
         found.setdefault(row.incident_id, []).append(row)
     return found
-
-
-def plain(value: Any) -> Any:
-    """Return ``value`` as JSON can have it: an unknown number as null, an endless one as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "never" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value.isoformat() if isinstance(value, datetime) else value

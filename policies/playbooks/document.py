@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct
 
 from accounts.roles import Capability, Role
@@ -398,12 +397,8 @@ def _undo(step: Step, kind: str, action: Action, path: str, place: int) -> Plann
     )
 
 
-def decode(values: object) -> Playbook:
-    """Return plain values as a playbook. Raises msgspec.ValidationError at the first fault."""
-
-    def read(kind: type, value: object) -> object:
-        if kind is Duration:
-            return Duration.read(value)
-        raise NotImplementedError(kind)
-
-    return msgspec.convert(values, Playbook, dec_hook=read)
+def read_duration(kind: type, value: object) -> object:
+    """Return a value of a playbook as what is no plain type. For the decoder."""
+    if kind is Duration:
+        return Duration.read(value)
+    raise NotImplementedError(kind)

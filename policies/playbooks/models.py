@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.sight import Sight
+from policies.documents.models import Version
 from policies.playbooks.document import Program
 from policies.playbooks.machine import OVER, RunState, StepState
 from policies.playbooks.parse import parse
@@ -16,50 +17,8 @@ __all__ = ["Directive", "PlaybookRun", "PlaybookVersion", "StepRun"]
 _SCOPE_KINDS = [(each.value, each.value) for each in ScopeKind]
 
 
-class PlaybookVersionQuerySet(models.QuerySet["PlaybookVersion"]):
-    def active(self) -> PlaybookVersionQuerySet:
-        """The versions by which new runs are started: one of each playbook, at most."""
-        return self.filter(state=PlaybookVersion.State.ACTIVE)
-
-    def newest(self) -> PlaybookVersionQuerySet:
-        """Of each playbook the active version, or else the last."""
-        is_active = models.Case(models.When(state="active", then=1), default=0)
-        same = PlaybookVersion.objects.filter(name=models.OuterRef("name"))
-        best = same.order_by(is_active.desc(), "-number").values("pk")[:1]
-        return self.filter(pk=models.Subquery(best))
-
-
-class PlaybookVersion(models.Model):
-    """A playbook as it was written once. What it says is never changed: a trigger sees to it."""
-
-    class State(models.TextChoices):
-        DRAFT = "draft", "Draft"
-        ACTIVE = "active", "Active"
-        RETIRED = "retired", "Retired"
-
-    name = models.CharField(max_length=60)
-    number = models.PositiveIntegerField()
-    text = models.TextField(help_text="YAML")
-    state = models.CharField(max_length=8, choices=State.choices, default=State.DRAFT)
-    author = models.CharField(max_length=200)
-    created_at = models.DateTimeField()
-    reviewer = models.CharField(max_length=200, blank=True, help_text="Who activated it")
-    activated_at = models.DateTimeField(null=True, blank=True)
-    retired_at = models.DateTimeField(null=True, blank=True)
-
-    objects = PlaybookVersionQuerySet.as_manager()
-
-    class Meta:
-        ordering = ["name", "-number"]
-        constraints = [
-            models.UniqueConstraint(fields=["name", "number"], name="playbook_version"),
-            models.UniqueConstraint(
-                fields=["name"], condition=Q(state="active"), name="playbook_one_active"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name} v{self.number}"
+class PlaybookVersion(Version):
+    """A version of a playbook."""
 
     @property
     def program(self) -> Program:

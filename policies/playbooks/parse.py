@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-import msgspec
-
+from headroom import documents
+from headroom.contracts import FieldError
+from headroom.documents import Document, DocumentError, fault
 from policies.headroom.columns import FIELDS, Field
 from policies.playbooks import document
 from policies.playbooks.document import (
@@ -27,9 +27,8 @@ from policies.playbooks.document import (
     Webhook,
 )
 from policies.restrictions.kinds import KINDS
-from policies.rules import cel, words, yaml_marks
-from policies.rules.errors import CelError, Problem, RuleError
-from policies.rules.yaml_marks import Marked
+from policies.rules import cel, words
+from policies.rules.errors import CelError
 from policies.scopes import ScopeKind
 
 #: The most steps of a playbook, those of all branches together.
@@ -64,51 +63,22 @@ PLACES = frozenset(
         ScopeKind.GPU,
     }
 )
-_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
-
-
-class PlaybookError(ValueError):
-    """A playbook cannot be used. ``problems`` says where and why."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = problems
 
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Program:
-    """Return the program of a playbook. Raises :class:`PlaybookError`.
+    """Return the program of a playbook. Raises :class:`DocumentError`.
 
     What it restricts is checked by kind; whether there is such a scope shows when it is run.
     """
-    try:
-        marked = yaml_marks.parse(text)
-    except RuleError as error:
-        raise PlaybookError(error.problems) from error
-    playbook = _decoded(marked)
-    problems = [_placed(marked, problem) for problem in _problems(playbook, marked)]
+    written = documents.read(text)
+    playbook = written.converted(
+        Playbook, "docs/reference/playbooks.md", dec_hook=document.read_duration
+    )
+    problems = [written.placed(each) for each in _problems(playbook, written)]
     if problems:
-        raise PlaybookError(problems)
+        raise DocumentError(problems)
     return document.program_of(playbook)
-
-
-def _decoded(marked: Marked) -> Playbook:
-    try:
-        return document.decode(marked.value)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `")
-        field = path.rstrip("`").removeprefix("key in ").lstrip("$").lstrip(".")
-        unknown = _UNKNOWN_FIELD.search(message)
-        place = marked.place_of_key(field, unknown[1]) if unknown else marked.place(field)
-        hint = "docs/reference/playbooks.md lists what a playbook may say"
-        raise PlaybookError([Problem(message, *place, field=field, hint=hint)]) from error
-
-
-def _placed(marked: Marked, problem: Problem) -> Problem:
-    if problem.line:
-        return problem
-    line, column = marked.place(problem.field)
-    return replace(problem, line=line, column=column)
 
 
 def fields_of(playbook: Playbook, kind: ScopeKind) -> Mapping[str, Field]:
@@ -132,25 +102,25 @@ class _Checks:
     """What all checks of one playbook look at."""
 
     playbook: Playbook
-    marked: Marked
+    written: Document
     ids: dict[str, int]
 
 
-def _problems(playbook: Playbook, marked: Marked) -> Iterator[Problem]:
+def _problems(playbook: Playbook, written: Document) -> Iterator[FieldError]:
     yield from _input_problems(playbook)
     steps = list(document.walk(playbook.steps))
     if len(steps) > MOST_STEPS:
-        yield Problem(f"{len(steps)} steps; at most {MOST_STEPS} are taken", field="steps")
+        yield fault(f"{len(steps)} steps; at most {MOST_STEPS} are taken", field="steps")
         return
     ids: dict[str, int] = {}
     for place, (path, step) in enumerate(steps):
         field = _field(path)
         if step.id in ids:
-            yield Problem(f"two steps are called {step.id}", field=f"{field}.id")
+            yield fault(f"two steps are called {step.id}", field=f"{field}.id")
         ids.setdefault(step.id, place)
         if path.count(".") > 2 * _DEEPEST:
-            yield Problem(f"branches are more than {_DEEPEST} deep", field=field)
-    checks = _Checks(playbook, marked, ids)
+            yield fault(f"branches are more than {_DEEPEST} deep", field=field)
+    checks = _Checks(playbook, written, ids)
     for place, (path, step) in enumerate(steps):
         yield from _step_problems(checks, step, _field(path), place)
 
@@ -162,16 +132,16 @@ def _field(path: str) -> str:
     return f"steps[{first}]" + "".join(f".branch.{way}[{index}]" for way, index in inner)
 
 
-def _input_problems(playbook: Playbook) -> Iterator[Problem]:
+def _input_problems(playbook: Playbook) -> Iterator[FieldError]:
     taken = {*ALWAYS, *PLACE, *(name for kind in playbook.scopes for name in FIELDS.get(kind, {}))}
     for name, each in playbook.inputs.items():
         field = f"inputs.{name}"
         if name in taken:
-            yield Problem(f"{name} is a field of the scope already", field=field)
+            yield fault(f"{name} is a field of the scope already", field=field)
         try:
             check_input(name, each, each.default)
         except ValueError as error:
-            yield Problem(str(error), field=f"{field}.default")
+            yield fault(str(error), field=f"{field}.default")
 
 
 def check_input(name: str, given: document.Input, value: float) -> None:
@@ -188,7 +158,7 @@ def check_input(name: str, given: document.Input, value: float) -> None:
         raise ValueError(f"{name} is {value:g}: give {bounds} {given.unit}".rstrip())
 
 
-def _step_problems(checks: _Checks, step: Step, field: str, place: int) -> Iterator[Problem]:
+def _step_problems(checks: _Checks, step: Step, field: str, place: int) -> Iterator[FieldError]:
     named = document.actions_of(step)
     if len(named) != 1:
         yield _one_action(named, field)
@@ -208,39 +178,37 @@ def _step_problems(checks: _Checks, step: Step, field: str, place: int) -> Itera
         yield from _action_problems(checks, undo, f"{field}.undo.{undo_kind}")
 
 
-def _one_action(named: Mapping[str, object], field: str) -> Problem:
+def _one_action(named: Mapping[str, object], field: str) -> FieldError:
     said = f"it has {' and '.join(named)}" if named else "it has none"
-    return Problem(
+    return fault(
         f"a step has exactly one action: {said}",
         field=field,
         hint=f"give one of {', '.join(document.KINDS)}",
     )
 
 
-def _waiting_problems(step: Step, kind: str, action: object, field: str) -> Iterator[Problem]:
+def _waiting_problems(step: Step, kind: str, action: object, field: str) -> Iterator[FieldError]:
     """What may not be said of a step that does not wait."""
     waits = kind in document.DEFAULT_TIMEOUT_S and not (
         isinstance(action, WaitUntil) and not action.condition
     )
     if step.timeout is not None and not waits:
-        yield Problem(
-            "this step waits for nothing that could fail to come", field=f"{field}.timeout"
-        )
+        yield fault("this step waits for nothing that could fail to come", field=f"{field}.timeout")
     if step.timeout is not None and step.timeout <= 0:
-        yield Problem("give a time above 0s", field=f"{field}.timeout")
+        yield fault("give a time above 0s", field=f"{field}.timeout")
     if step.on_timeout is not None and (not waits or kind == "approve"):
         hint = "an approval says on_silence" if kind == "approve" else "leave it out"
-        yield Problem("this step has no timeout", field=f"{field}.on_timeout", hint=hint)
+        yield fault("this step has no timeout", field=f"{field}.on_timeout", hint=hint)
     if step.undo is not None and kind in ("approve", "wait_until", "branch"):
-        yield Problem(f"{kind} changes nothing that could be taken back", field=f"{field}.undo")
+        yield fault(f"{kind} changes nothing that could be taken back", field=f"{field}.undo")
 
 
-def _action_problems(checks: _Checks, action: object, field: str) -> Iterator[Problem]:
+def _action_problems(checks: _Checks, action: object, field: str) -> Iterator[FieldError]:
     related = getattr(action, "scope", Related.SELF)
     for kind in checks.playbook.scopes:
         if kind not in RELATIVES[related]:
             message = f"a {kind} has no {related}, and this playbook may be run on one"
-            yield Problem(message, field=f"{field}.scope")
+            yield fault(message, field=f"{field}.scope")
             return
     if isinstance(action, Restrict):
         yield from _restrict_problems(checks, action, field)
@@ -253,55 +221,57 @@ def _action_problems(checks: _Checks, action: object, field: str) -> Iterator[Pr
     yield from _text_problems(checks, action, field)
 
 
-def _restrict_problems(checks: _Checks, action: Restrict, field: str) -> Iterator[Problem]:
+def _restrict_problems(checks: _Checks, action: Restrict, field: str) -> Iterator[FieldError]:
     known = KINDS[action.kind]
     for kind in checks.playbook.scopes:
         restricted = related_kind(kind, action.scope)
         if restricted not in known.scopes:
             allowed = ", ".join(sorted(known.scopes))
             message = f"{action.kind} cannot be on a {restricted}"
-            yield Problem(message, field=f"{field}.scope", hint=f"it can be on: {allowed}")
+            yield fault(message, field=f"{field}.scope", hint=f"it can be on: {allowed}")
     if known.takes_value != (action.value is not None):
         said = f"needs a value in {known.unit}" if known.takes_value else "takes no value"
-        yield Problem(f"{action.kind} {said}", field=f"{field}.value")
+        yield fault(f"{action.kind} {said}", field=f"{field}.value")
     elif isinstance(action.value, str):
         yield from _cel_problems(checks, action.value, f"{field}.value", Related.SELF, number=True)
     elif action.value is not None and not known.least <= action.value <= known.most:
         message = f"{action.value:g} is not within {known.least:g} and {known.most:g} {known.unit}"
-        yield Problem(message, field=f"{field}.value")
+        yield fault(message, field=f"{field}.value")
     if action.lease < 60:
         message = "a lease is at least 60s: it is renewed at half of its time"
-        yield Problem(message, field=f"{field}.lease")
+        yield fault(message, field=f"{field}.lease")
 
 
-def _until_problems(checks: _Checks, action: Restrict, field: str, place: int) -> Iterator[Problem]:
+def _until_problems(
+    checks: _Checks, action: Restrict, field: str, place: int
+) -> Iterator[FieldError]:
     if action.until in ("run", "cause"):
         return
     if checks.ids.get(action.until, -1) <= place:
-        yield Problem(
+        yield fault(
             f"no later step is called {action.until}",
             field=f"{field}.until",
             hint="give run, cause, or the id of a step that comes after this one",
         )
 
 
-def _wait_problems(checks: _Checks, action: WaitUntil, field: str) -> Iterator[Problem]:
+def _wait_problems(checks: _Checks, action: WaitUntil, field: str) -> Iterator[FieldError]:
     if not action.condition:
         if action.for_ <= 0:
-            yield Problem("it waits for nothing: give a condition, or for", field=field)
+            yield fault("it waits for nothing: give a condition, or for", field=field)
         return
     yield from _cel_problems(checks, action.condition, f"{field}.condition", action.scope)
 
 
-def _approve_problems(action: Approve, field: str) -> Iterator[Problem]:
+def _approve_problems(action: Approve, field: str) -> Iterator[FieldError]:
     if (action.on_silence == "escalate") != (action.escalate is not None):
         message = "on_silence: escalate and escalate: {…} belong together"
-        yield Problem(message, field=f"{field}.on_silence")
+        yield fault(message, field=f"{field}.on_silence")
 
 
 def _cel_problems(
     checks: _Checks, expression: str, field: str, related: Related, *, number: bool = False
-) -> Iterator[Problem]:
+) -> Iterator[FieldError]:
     """Check an expression on every kind of scope that the playbook may be run on."""
     for kind in checks.playbook.scopes:
         try:
@@ -310,20 +280,11 @@ def _cel_problems(
             else:
                 cel.compile(expression, fields_of(checks.playbook, related_kind(kind, related)))
         except CelError as error:
-            for problem in error.problems:
-                at = _offset(expression, problem)
-                line, column = checks.marked.place_inside(field, at)
-                yield replace(problem, line=line, column=column, field=field)
+            yield from checks.written.faults_inside(field, expression, error.problems)
             return
 
 
-def _offset(expression: str, problem: Problem) -> int:
-    lines = expression.split("\n")
-    before = sum(len(line) + 1 for line in lines[: max(problem.line, 1) - 1])
-    return min(before + max(problem.column, 1) - 1, max(len(expression) - 1, 0))
-
-
-def _text_problems(checks: _Checks, action: object, field: str) -> Iterator[Problem]:
+def _text_problems(checks: _Checks, action: object, field: str) -> Iterator[FieldError]:
     """Check that what texts want filled in is known of every scope."""
     known = set(ALWAYS) | set(checks.playbook.inputs)
     common = [set(FIELDS.get(kind, {})) for kind in checks.playbook.scopes]
@@ -333,7 +294,7 @@ def _text_problems(checks: _Checks, action: object, field: str) -> Iterator[Prob
             if each.field not in known:
                 message = f"{{{each.field}}} is not known of every scope of this playbook"
                 hint = "write {{ and }} for braces"
-                yield Problem(message, field=f"{field}.{name}", hint=hint)
+                yield fault(message, field=f"{field}.{name}", hint=hint)
 
 
 def _texts_of(action: object) -> tuple[str, ...]:

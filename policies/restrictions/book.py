@@ -17,6 +17,7 @@ import structlog
 from django.db.models import TextChoices
 
 from fleet.tables import FleetArrays
+from headroom.numbers import plain
 from policies.leases import book as leases
 from policies.leases.book import Book, Changes, Line, Store
 from policies.restrictions.breakers import BlastRadius, Taking
@@ -441,8 +442,8 @@ def _number(value: float | None) -> float:
 def _as_json(value: Any) -> Any:
     """Return ``value`` as Postgres' JSON can have it: what it lacks is null, or in words.
 
-    Numbers of headroom may be unknown (NaN) or never (infinite), and no evidence is to keep an
-    effect from being.
+    Numbers of headroom may be unknown or without bound, and no evidence is to keep an effect from
+    being.
     """
     if isinstance(value, Mapping):
         return {str(key): _as_json(inner) for key, inner in value.items()}
@@ -451,5 +452,5 @@ def _as_json(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):  # NumPy's float64 is one, too
-        return float(value) if math.isfinite(value) else None
+        return plain(float(value))
     return str(value).replace("\x00", "")

@@ -18,9 +18,11 @@ import numpy as np
 from cel_expr_python import cel  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from headroom.contracts import FieldError
+from headroom.documents import fault
 from policies.rules import syntax
 from policies.rules.arrays import Bools, Codes, Columns, Result, Status, matched
-from policies.rules.errors import CelError, Problem
+from policies.rules.errors import CelError
 from policies.rules.syntax import BOOL, DOUBLE, INT, MAP, STRING, Call, Const, Node
 
 __all__ = ["CelError", "Condition", "Quantity", "Verdict", "compile", "compile_quantity"]
@@ -150,7 +152,7 @@ def compile(expression: str, fields: Mapping[str, Typed]) -> Condition:  # noqa:
     if node.kind != BOOL:
         raise CelError(
             [
-                Problem(
+                fault(
                     f"the condition gives a {_word(node.kind)}, not true or false",
                     1,
                     1,
@@ -165,7 +167,7 @@ def compile_quantity(expression: str, fields: Mapping[str, Typed]) -> Quantity:
     """Check an expression that is to give a number. Raises :class:`CelError`."""
     node = _tree(expression, fields)
     if node.kind not in (DOUBLE, INT):
-        problem = Problem(f"the expression gives a {_word(node.kind)}, not a number", 1, 1)
+        problem = fault(f"the expression gives a {_word(node.kind)}, not a number", 1, 1)
         raise CelError([problem])
     return Quantity(expression, node, syntax.names_in(node))
 
@@ -178,7 +180,7 @@ def kinds_of(fields: Mapping[str, Typed]) -> dict[str, str]:
 def _tree(expression: str, fields: Mapping[str, Typed]) -> Node:
     if len(expression) > MOST_CHARACTERS:
         message = f"{len(expression)} characters; at most {MOST_CHARACTERS} are taken"
-        raise CelError([Problem(message, 1, 1, hint="split the rule into several")])
+        raise CelError([fault(message, 1, 1, hint="split the rule into several")])
     kinds = kinds_of(fields)
     try:
         checked = environment(tuple(sorted(kinds.items()))).compile(expression)
@@ -195,13 +197,13 @@ def environment(kinds: tuple[tuple[str, str], ...]) -> cel.Env:
     return cel.NewEnv(variables={name: _TYPES[kind] for name, kind in kinds})
 
 
-def _problems(text: str, kinds: Mapping[str, str]) -> list[Problem]:
+def _problems(text: str, kinds: Mapping[str, str]) -> list[FieldError]:
     found = _PLACE.findall(text)
     if not found:  # such as nesting that is too deep: the library names no place
         message = re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", text.strip())
-        return [Problem(message, 1, 1, hint="write the condition with less nesting")]
+        return [fault(message, 1, 1, hint="write the condition with less nesting")]
     return [
-        Problem(
+        fault(
             message.removesuffix(" [INVALID_ARGUMENT]").removesuffix(" (in container '')"),
             int(line),
             int(column),
@@ -233,11 +235,11 @@ def _check_patterns(node: Node, expression: str) -> None:
     place = syntax.position(expression, pattern.offset)
     if len(text) > MOST_PATTERN_CHARACTERS:
         message = f"a pattern of {len(text)} characters; at most {MOST_PATTERN_CHARACTERS}"
-        raise CelError([Problem(message, *place)])
+        raise CelError([fault(message, *place)])
     try:
         matched([""], text)
     except ValueError as error:
-        raise CelError([Problem(str(error), *place, hint="RE2's syntax is meant")]) from error
+        raise CelError([fault(str(error), *place, hint="RE2's syntax is meant")]) from error
 
 
 def _word(kind: str) -> str:

@@ -16,13 +16,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fleet.tables import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS
+from headroom import documents
+from headroom.contracts import FieldError
+from headroom.documents import Document, DocumentError, fault
 from policies.firings import Severity
 from policies.headroom.columns import FIELDS
 from policies.restrictions.kinds import KINDS, RestrictionKind
-from policies.rules import cel, durations, hysteresis, words, yaml_marks
+from policies.rules import cel, durations, hysteresis, words
 from policies.rules.cel import CelError, Condition, Quantity, Typed
-from policies.rules.errors import Problem, RuleError
-from policies.rules.yaml_marks import Marked
 from policies.scopes import ScopeKind
 
 __all__ = ["Notify", "OpenIncident", "Related", "Restrict", "Rule", "RuleScope", "Select", "read"]
@@ -234,21 +235,20 @@ class Rule:
 
 
 def read(text: str) -> Rule:
-    """Read, check and compile a rule. Raises :class:`RuleError` with all faults found."""
-    marked = yaml_marks.parse(text)
-    given = marked.converted(_Document, "docs/reference/rules.md lists every field")
-    return _Reader(marked, given).rule()
+    """Read, check and compile a rule. Raises :class:`DocumentError` with all faults found."""
+    document = documents.read(text)
+    return _Reader(document, document.converted(_Document, "docs/reference/rules.md")).rule()
 
 
 class _Reader:
     """Turns a document into a rule, and gathers what is wrong on the way."""
 
-    def __init__(self, marked: Marked, given: _Document) -> None:
-        self._marked = marked
+    def __init__(self, document: Document, given: _Document) -> None:
+        self._document = document
         self._given = given
         self._kind = ScopeKind(given.scope.value)
         self._fields = FIELDS[self._kind]
-        self._problems: list[Problem] = []
+        self._problems: list[FieldError] = []
 
     def rule(self) -> Rule:
         given = self._given
@@ -262,7 +262,7 @@ class _Reader:
         if when is not None and (clear is not None or not given.clear):
             self._check_hysteresis(when, clear, clear_for_s)
         if self._problems or when is None:
-            raise RuleError(self._problems)
+            raise DocumentError(self._problems)
         return Rule(
             name=given.name,
             description=given.description.strip(),
@@ -283,8 +283,7 @@ class _Reader:
         )
 
     def _fault(self, path: str, message: str, hint: str = "") -> None:
-        place = self._marked.place(path)
-        self._problems.append(Problem(message, *place, field=path, hint=hint))
+        self._problems.append(self._document.fault(path, message, hint))
 
     def _compiled(
         self, path: str, expression: str, compiler: Callable[[str, Mapping[str, Typed]], Any]
@@ -292,7 +291,7 @@ class _Reader:
         try:
             return compiler(expression, self._fields)
         except CelError as error:
-            self._problems += self._marked.problems_of(path, expression, error)
+            self._problems += self._document.faults_inside(path, expression, error.problems)
             return None
 
     def _seconds(self, path: str, given: _Duration, least: float = 0.0) -> float:
@@ -388,10 +387,10 @@ class _Reader:
         for path, text in texts.items():
             for wanted in words.placeholders(text):
                 if wanted.field not in known or wanted.spec not in ("", "%"):
-                    place = self._marked.place_inside(path, wanted.offset)
+                    place = self._document.place_inside(path, text, wanted.offset)
                     message = f"there is no field {wanted.field!r} to fill in"
                     hint = "{field}, {field:%} for a share, {{ for a brace"
-                    self._problems.append(Problem(message, *place, path, hint))
+                    self._problems.append(fault(message, *place, path, hint))
 
     def _check_hysteresis(
         self, when: Condition, clear: Condition | None, clear_for_s: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from fleet.tables import FleetArrays
+from headroom.numbers import number_of, plain
 from policies.firings import Firing, Severity
 from policies.rules import effects, states
 from policies.rules.document import Notify, OpenIncident
@@ -115,26 +115,9 @@ def _episode(
     )
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON can have them: what is unknown as null, what never comes as text."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, float) and math.isnan(value):
-            found[key] = None
-        elif isinstance(value, float) and math.isinf(value):
-            found[key] = "Infinity" if value > 0 else "-Infinity"
-        else:
-            found[key] = value
-    return found
-
-
 def firing_of(row: RuleEpisode, number: int) -> Firing:
     """Return what an episode tells others."""
-    values = {
-        key: float(value) if value in ("Infinity", "-Infinity") else value
-        for key, value in row.values.items()
-        if value is not None
-    }
+    values = {key: number_of(value) for key, value in row.values.items() if value is not None}
     return Firing(
         rule=row.rule,
         version=number,

@@ -5,94 +5,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
+from policies.documents.models import Version
 from policies.firings import Severity
 from policies.rules.modes import Mode
 from policies.scopes import Scope, ScopeKind
 
 
-class RuleVersionQuerySet(models.QuerySet["RuleVersion"]):
-    """Queries of versions."""
-
-    def live(self) -> RuleVersionQuerySet:
-        """Those that are evaluated."""
-        return self.filter(state__in=RuleVersion.LIVE_STATES)
-
-    def counting(self) -> RuleVersionQuerySet:
-        """Those that have effects."""
-        return self.filter(state__in=[RuleVersion.States.CANARY, RuleVersion.States.ACTIVE])
-
-
-class Rule(models.Model):
-    """A name under which versions follow each other."""
-
-    name = models.CharField(max_length=100, unique=True)
-    created_at = models.DateTimeField()
-
-    class Meta:
-        ordering: ClassVar = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class RuleVersion(models.Model):
-    """A rule as somebody wrote it once. Its text never changes: a trigger sees to that."""
-
-    class States(models.TextChoices):
-        """From the first to the last; a version may skip some, and never goes back."""
-
-        DRAFT = "draft", "Draft"
-        SHADOW = "shadow", "Shadow"
-        CANARY = "canary", "Canary"
-        ACTIVE = "active", "Active"
-        RETIRED = "retired", "Retired"
-
-    LIVE_STATES: ClassVar = [States.SHADOW, States.CANARY, States.ACTIVE]
-
-    rule = models.ForeignKey(Rule, on_delete=models.PROTECT, related_name="versions")
-    number = models.PositiveIntegerField()
-    text = models.TextField()
-    note = models.CharField(max_length=500, blank=True)
-    state = models.CharField(max_length=10, choices=States.choices, default=States.DRAFT)
-    #: of a canary, the share of racks that it counts on
-    share = models.FloatField(null=True, blank=True)
-    author = models.CharField(max_length=150)
-    #: who had it count first; never the author
-    reviewer = models.CharField(max_length=150, blank=True)
-    created_at = models.DateTimeField()
-    #: when it came to its state
-    changed_at = models.DateTimeField()
-
-    objects = RuleVersionQuerySet.as_manager()
-
-    class Meta:
-        ordering: ClassVar = ["rule__name", "-number"]
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["rule", "number"], name="rule_version_number"),
-            models.UniqueConstraint(
-                fields=["rule"], condition=Q(state="active"), name="rule_one_active"
-            ),
-            models.UniqueConstraint(
-                fields=["rule"], condition=Q(state="canary"), name="rule_one_canary"
-            ),
-            models.CheckConstraint(
-                condition=~Q(reviewer=F("author")), name="rule_reviewer_is_another"
-            ),
-            models.CheckConstraint(
-                condition=~Q(state__in=["canary", "active"]) | ~Q(reviewer=""),
-                name="rule_counts_when_reviewed",
-            ),
-            models.CheckConstraint(
-                condition=Q(state="canary", share__gt=0, share__lt=1)
-                | (~Q(state="canary") & Q(share__isnull=True)),
-                name="rule_share_of_canaries",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.rule} v{self.number}"
+class RuleVersion(Version):
+    """A version of a rule."""
 
 
 class RuleProgress(models.Model):

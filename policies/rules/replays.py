@@ -54,7 +54,7 @@ def run(replay_id: int) -> None:
     claimed = RuleReplay.objects.filter(pk=replay_id, state=RuleReplay.States.WAITING)
     if not claimed.update(state=RuleReplay.States.RUNNING):
         return
-    row = RuleReplay.objects.select_related("version__rule").get(pk=replay_id)
+    row = RuleReplay.objects.select_related("version").get(pk=replay_id)
     try:
         row.result = result(row.version, row.start_at.timestamp(), row.end_at.timestamp())
         row.state = RuleReplay.States.DONE
@@ -69,7 +69,7 @@ def run(replay_id: int) -> None:
 def result(version: RuleVersion, start: float, end: float) -> dict[str, Any]:
     """Return what ``version``, and the active one beside it, would have done."""
     began = time.perf_counter()
-    active = version.rule.versions.filter(state="active").exclude(pk=version.pk).first()
+    active = RuleVersion.objects.active().filter(name=version.name).exclude(pk=version.pk).first()
     texts = {"version": version.text} | ({"active": active.text} if active else {})
     rules = {name: document.read(text) for name, text in texts.items()}
     found = outcomes(rules, start, end)

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from policies.rules.errors import CelError, Problem
+from headroom.documents import fault
+from policies.rules.errors import CelError
 
 #: A condition with more parts than this is refused: what it costs grows with them.
 MOST_PARTS = 300
@@ -224,7 +225,7 @@ class _Reader:
 
     def _refused(self, offset: int, message: str, hint: str) -> CelError:
         line, column = position(self._expression, offset)
-        return CelError([Problem(message, line, column, hint=hint)])
+        return CelError([fault(message, line, column, hint=hint)])
 
 
 def position(text: str, offset: int) -> tuple[int, int]:

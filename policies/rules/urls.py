@@ -3,20 +3,29 @@
 from django.urls import URLPattern, URLResolver, path
 from rest_framework.routers import SimpleRouter
 
+from policies.documents.api import routes
+from policies.rules.actions import RULES
 from policies.rules.api import views
+from policies.rules.api.serializers import RuleCheckedSerializer, RuleVersionSerializer
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rules", views.RuleViewSet, "rule")
 router.register("rule-replays", views.ReplayViewSet, "rule-replay")
 router.register("rule-episodes", views.EpisodeViewSet, "rule-episode")
 
-_VERSION = "rules/<slug:name>/versions/<int:number>"
-
 urlpatterns: list[URLPattern | URLResolver] = [
     *router.urls,
-    path("rule-check", views.CheckView.as_view(), name="rule-check"),
-    path(_VERSION, views.VersionView.as_view(), name="rule-version"),
-    path(f"{_VERSION}/promote", views.PromoteView.as_view(), name="rule-promote"),
-    path(f"{_VERSION}/retire", views.RetireView.as_view(), name="rule-retire"),
-    path(f"{_VERSION}/replay", views.AskForReplayView.as_view(), name="rule-replay-ask"),
+    *routes(
+        RULES,
+        "rules",
+        RuleVersionSerializer,
+        says=views.says,
+        nothing={"looks_at": []},
+        says_serializer=RuleCheckedSerializer,
+    ),
+    path(
+        "rules/<slug:name>/versions/<int:number>/replay",
+        views.AskForReplayView.as_view(),
+        name="rule-replay-ask",
+    ),
 ]

@@ -133,7 +133,7 @@ class Watch:
             found += self.server.get("/api/v1/headroom", asked)["rows"]
         row: Row = {}
         for name, column in _HIGHEST[kind].items():
-            values = [each[column] for each in found if each[column] is not None]
+            values = [each[column] for each in found if isinstance(each[column], int | float)]
             row[name] = max(values, default=None)
         for name, column in _SUMS.get(kind, {}).items():
             row[name] = float(sum(each[column] or 0 for each in found))

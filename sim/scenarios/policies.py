@@ -7,26 +7,23 @@ it, others are added; ``without`` leaves built-in ones out.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-import msgspec
 import numpy as np
-from msgspec import Meta, Struct
 
-from admission.core import reserve, response, snapshot
+from admission.core import policy
 from admission.core.cycle import Decisions
+from admission.core.policy import AdmissionPolicy, Documents
 from admission.core.snapshot import Snapshot
+from headroom.documents import DocumentError, closest
 from headroom.errors import HeadroomError
-from headroom.jobs import yaml_values
 from policies.playbooks import parse as playbooks
 from policies.playbooks.document import Program
 from policies.rules import document as rules
 from policies.rules.document import Rule
-from policies.rules.errors import RuleError
 from sim.world.policy import Headroom, Policy, builtin_playbooks, builtin_rules
 
 __all__ = ["DOCUMENT", "FilledTo", "PolicyError", "load_policy"]
@@ -34,49 +31,10 @@ __all__ = ["DOCUMENT", "FilledTo", "PolicyError", "load_policy"]
 DOCUMENT = "policy.yaml"
 
 T = TypeVar("T")
-Tuned = TypeVar("Tuned", snapshot.Tuning, reserve.Rules, response.Tuning, Policy)
 
 
 class PolicyError(HeadroomError, ValueError):
     """The folder of a policy cannot be used."""
-
-
-class _Set(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of the built-in documents count."""
-
-    builtin: bool = True
-    without: tuple[str, ...] = ()
-
-
-class _Admission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How jobs are admitted. The flags are those of :class:`sim.world.Approach`."""
-
-    #: limits are filled to this share of what they have
-    fill_share: Annotated[float, Meta(gt=0, le=10)] = 1.0
-    enforces_budgets: bool = True
-    reads_live: bool = False
-    follows_rules: bool = True
-    caps: bool = True
-    responds: bool = True
-    sheds: bool = True
-    moves: bool = True
-    tuning: dict[str, float] = {}
-    reserve: dict[str, float] = {}
-
-
-class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(min_length=1, max_length=100)]
-    about: str = ""
-    rules: _Set = _Set()
-    playbooks: _Set = _Set()
-    admission: _Admission = _Admission()
-    response: dict[str, float] = {}
-    #: what else the policy counts with: see :data:`_LOOP`
-    loop: dict[str, float] = {}
-
-
-#: What ``loop`` may set of a policy.
-_LOOP = ("max_site_share", "shed_after_s", "directive_delay_s", "stale_after_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,40 +60,30 @@ def load_policy(folder: Path | None) -> Policy:
         return Policy()
     path = folder / DOCUMENT
     given = _document(path)
-    admission = given.admission
-    policy = Policy(
+    played = given.played
+    return Policy(
         name=given.name,
-        rules=_rules(given.rules, folder, path),
-        playbooks=_playbooks(given.playbooks, folder, path),
-        tuning=_tuned(snapshot.Tuning(), admission.tuning, path, "admission.tuning"),
-        reserve=_tuned(reserve.Rules(), admission.reserve, path, "admission.reserve"),
-        response=_tuned(response.Tuning(), given.response, path, "response"),
-        approach=_approach(given.name, admission),
-    )
-    return _tuned(policy, given.loop, path, "loop", names=_LOOP)
-
-
-def _approach(name: str, given: _Admission) -> Headroom:
-    return FilledTo(
-        name=name,
-        fill_share=given.fill_share,
-        enforces_budgets=given.enforces_budgets,
-        reads_live=given.reads_live,
-        follows_rules=given.follows_rules,
-        caps=given.caps,
-        responds=given.responds,
-        sheds=given.sheds,
-        moves=given.moves,
+        rules=_rules(played.rules, folder, path),
+        playbooks=_playbooks(played.playbooks, folder, path),
+        tuning=given.tuning,
+        reserve=given.reserve,
+        response=given.response,
+        fallback=given.fallback,
+        approach=FilledTo(name=given.name, fill_share=played.fill_share, **played.mechanisms),
+        max_site_share=played.max_site_share,
+        shed_after_s=given.shed_after_s,
+        directive_delay_s=played.directive_delay_s,
+        stale_after_s=played.stale_after_s,
     )
 
 
-def _rules(given: _Set, folder: Path, path: Path) -> tuple[Rule, ...]:
+def _rules(given: Documents, folder: Path, path: Path) -> tuple[Rule, ...]:
     known = {rule.name: rule for rule in builtin_rules()} if given.builtin else {}
     read = {rule.name: rule for rule in _read(folder / "rules", rules.read)}
     return tuple((_without(known, given, path, "rules") | read).values())
 
 
-def _playbooks(given: _Set, folder: Path, path: Path) -> dict[str, Program]:
+def _playbooks(given: Documents, folder: Path, path: Path) -> dict[str, Program]:
     known = dict(builtin_playbooks()) if given.builtin else {}
     read = {
         program.playbook.name: program for program in _read(folder / "playbooks", playbooks.parse)
@@ -143,7 +91,7 @@ def _playbooks(given: _Set, folder: Path, path: Path) -> dict[str, Program]:
     return _without(known, given, path, "playbooks") | read
 
 
-def _without(known: dict[str, T], given: _Set, path: Path, field: str) -> dict[str, T]:
+def _without(known: dict[str, T], given: Documents, path: Path, field: str) -> dict[str, T]:
     left = dict(known)
     for name in given.without:
         if left.pop(name, None) is None:
@@ -155,42 +103,23 @@ def _read(folder: Path, read: Callable[[str], T]) -> Iterator[T]:
     for path in sorted(folder.glob("*.yaml")):
         try:
             yield read(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, RuleError, playbooks.PlaybookError) as error:
+        except (UnicodeDecodeError, DocumentError) as error:
             raise PolicyError(f"{path}: {error}") from error
 
 
-def _document(path: Path) -> _Document:
+def _document(path: Path) -> AdmissionPolicy:
     try:
-        values, _ = yaml_values.read(path.read_bytes().decode())
-        return msgspec.convert(values, _Document)
+        return policy.read(path.read_bytes().decode())
     except OSError as error:
         raise PolicyError(
             f"{path}: cannot be read: {error.strerror} (a policy is a folder with {DOCUMENT})"
         ) from error
-    except (UnicodeDecodeError, yaml_values.YamlError, msgspec.ValidationError) as error:
-        raise PolicyError(f"{path}: {error} (see docs/reference/policy-folders.md)") from error
-
-
-def _tuned(
-    default: Tuned,
-    given: Mapping[str, float],
-    path: Path,
-    field: str,
-    names: Sequence[str] | None = None,
-) -> Tuned:
-    """Return a dataclass with the numbers in ``given`` in place of its own; only of ``names``."""
-    known = [each.name for each in fields(default)] if names is None else names
-    for name in given:
-        if name not in known:
-            raise PolicyError(f"{path}: {field}.{name}: {_unknown(name, known)}")
-    # A whole number stays one: some of these count.
-    return replace(
-        default, **{name: type(getattr(default, name))(value) for name, value in given.items()}
-    )
+    except (UnicodeDecodeError, DocumentError) as error:
+        raise PolicyError(f"{path}: {error}") from error
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    way_out = f"do you mean {close[0]}?" if close else f"one of: {', '.join(known)}"
+    close = closest(name, known)
+    way_out = f"do you mean {close}?" if close else f"one of: {', '.join(known)}"
     return f"there is no {name} ({way_out})"

@@ -24,6 +24,8 @@ _PAGES = {
     "queue": "/queue/",
     "queue-running": "/queue/?state=running",
     "classes": "/classes/",
+    "class": "/documents/classes/checkpoint-heavy/",
+    "policy": "/documents/admission-policies/headroom/",
     "slos": "/slos/",
     "slo": "/slos/training-begins/",
     "rules": "/rules/",

@@ -22,6 +22,7 @@ PAGES = [
     "restrictions-new", "restriction",
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
+    "class", "class-edit", "policy",
     "slos", "slo",
     "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
 ]  # fmt: skip
@@ -56,6 +57,9 @@ def path_of(name: str, small: SmallFleet) -> str:
         "job-running": "/jobs/vit-sweep-3/",
         "job-later": "/jobs/vit-sweep-3/?phase=promote",
         "classes": "/classes/",
+        "class": "/documents/classes/checkpoint-heavy/",
+        "class-edit": "/documents/classes/checkpoint-heavy/edit/",
+        "policy": "/documents/admission-policies/headroom/",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
         "throttle": "/throttle/",

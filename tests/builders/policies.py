@@ -8,12 +8,14 @@ from typing import Any
 
 from django.utils import timezone
 
+from policies.documents import life
 from policies.incidents import follow
 from policies.incidents.models import Incident
-from policies.playbooks import runs, versions
+from policies.playbooks import runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.sight import Conditions
-from policies.rules import actions
+from policies.playbooks.versions import PLAYBOOKS
+from policies.rules.actions import RULES
 from policies.rules.machine import Phase
 from policies.rules.models import RuleEpisode, RuleProgress, RuleReplay, RuleVersion
 from policies.scopes import Scope, ScopeKind
@@ -61,8 +63,8 @@ def rule_text(name: str = "rack-hot", above: float = 80.0) -> str:
 
 def make_rule(name: str = "rack-hot", *, to: str = "active", text: str = "") -> RuleVersion:
     """Add a version of a rule and bring it to a state."""
-    draft = actions.create_draft(AUTHOR, text or rule_text(name), note="to try it")
-    return draft if to == "draft" else actions.promote(REVIEWER, draft, to)
+    draft = life.draft(RULES, AUTHOR, text or rule_text(name), note="to try it")
+    return draft if to == "draft" else life.promote(RULES, REVIEWER, draft, to)
 
 
 def set_standing(version: RuleVersion, phases: dict[str, Phase]) -> None:
@@ -78,7 +80,7 @@ def set_standing(version: RuleVersion, phases: dict[str, Phase]) -> None:
 def make_episode(version: RuleVersion, scope: str = "oslo/A01", **given: Any) -> RuleEpisode:
     now = timezone.now()
     fields: dict[str, Any] = {
-        "version": version, "rule": version.rule.name, "mode": "active", "scope_kind": "rack",
+        "version": version, "rule": version.name, "mode": "active", "scope_kind": "rack",
         "scope_name": scope, "severity": "warning", "since": now - timedelta(minutes=2),
         "fired_at": now - timedelta(minutes=1), "summary": f"Rack {scope} is hot",
         "restricts": [
@@ -135,15 +137,17 @@ def open_incident(*scopes: str, rule: str = "rack-hot", **given: Any) -> Inciden
     return incident
 
 
+def playbook_text(steps: str = ASKS, name: str = "cool-down") -> str:
+    return _PLAYBOOK.format(name=name) + textwrap.indent(textwrap.dedent(steps), "  ")
+
+
 def make_playbook(
     steps: str = ASKS, name: str = "cool-down", *, to: str = "active"
 ) -> PlaybookVersion:
     """Add a version of a playbook with these steps."""
-    text = _PLAYBOOK.format(name=name) + textwrap.indent(textwrap.dedent(steps), "  ")
-    draft = versions.create_draft(text, author=AUTHOR, now=timezone.now())
-    if to == "draft":
-        return draft
-    return versions.activate(draft, reviewer=REVIEWER, now=timezone.now())
+    text = playbook_text(steps, name)
+    draft = life.draft(PLAYBOOKS, AUTHOR, text)
+    return draft if to == "draft" else life.promote(PLAYBOOKS, REVIEWER, draft, to)
 
 
 def make_run(

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from admission.slos import actions
+from admission.slos.actions import SLOS
 from admission.slos.models import ConditionSample, Slo, SloJudgment
+from tests.builders.documents import put_in_force
 
 _TEXT = """\
 name: {name}
@@ -21,7 +22,7 @@ when: power_headroom > 0.2
 
 def make_slo(name: str = "training-begins") -> Slo:
     """Declare that 90 % begin within 10 min while there is power."""
-    return actions.declare("anna", _TEXT.format(name=name))
+    return put_in_force(SLOS, _TEXT.format(name=name))
 
 
 def make_judged(slo: Slo, *, good: int = 0, bad: int = 0, project: str = "vision") -> list[str]:

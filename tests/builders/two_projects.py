@@ -27,8 +27,11 @@ from admission.executors import handing
 from admission.executors.models import Gang, NodeOrder
 from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project
 from admission.learned.models import Draw, DrawProfile, StartForecast
+from admission.policy.catalog import POLICIES
+from admission.policy.models import ShadowDecision, ShadowProgress
 from admission.slos.models import SloJudgment
 from dashboard import fixes
+from policies.documents import life
 from policies.incidents.models import (
     Delivery,
     Incident,
@@ -106,12 +109,26 @@ def make_world() -> World:
         _job_rows(one, other, fleet)
         _telemetry_rows(one, fleet)
         _restrictions(one)
-        _incidents(one, rule.rule.name, channel)
+        _incidents(one, rule.name, channel)
         _runs(one, playbook)
         _learned(one, slo)
         audit.record(audit.SYSTEM, "job.cancel", one.jobs["ended"].name, why=one.key("ended"))
+    _shadow(world)
     _board(world)
     return world
+
+
+def _shadow(world: World) -> None:
+    """Have a shadow say of a job of each project that it would have waited for one of the other."""
+    draft = life.draft(POLICIES, "ada", "name: steady\n")
+    shadow, now = life.promote(POLICIES, "ada", draft, "shadow"), timezone.now()
+    ShadowProgress.objects.create(version=shadow, since=now, asked_at=now, cycles=1)
+    for one, other in ((world.mine, world.theirs), (world.theirs, world.mine)):
+        ShadowDecision.objects.create(
+            version=shadow, phase=one.jobs["queued"].phases.get(), kind="reason",
+            decided=f"waits behind {other.key('queued')}",
+            otherwise=f"waits for what {other.key('running')} holds", first_at=now, last_at=now,
+        )  # fmt: skip
 
 
 def _project(node: str) -> Marked:

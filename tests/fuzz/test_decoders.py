@@ -22,13 +22,14 @@ from admission.jobs import classes
 from admission.slos import document as objective
 from fleet import inventory
 from headroom.contracts import BatchError, decode_batch
+from headroom.documents import DocumentError
 from headroom.jobs import reading as jobs
 from headroom.matrix import reading as scenarios
 from policies.headroom.columns import FIELDS
 from policies.playbooks import parse as playbooks
 from policies.rules import cel
 from policies.rules import document as rules
-from policies.rules.errors import CelError, RuleError
+from policies.rules.errors import CelError
 from policies.scopes import ScopeKind
 from telemetry import spans
 from telemetry.ways_in import otlp, remote_write
@@ -86,12 +87,12 @@ READERS: dict[str, tuple[Reader, type[Exception], bytes]] = {
     ),
     "job": (jobs.read, jobs.SpecError, _SPEC),
     "job in yaml": (lambda body: jobs.read(body, jobs.YAML), jobs.SpecError, _SPEC),
-    "class": (_text(classes.parse), jobs.SpecError, _CLASS),
+    "class": (_text(classes.parse), DocumentError, _CLASS),
     "scenario": (scenarios.read, scenarios.ScenarioError, b"name: x\ntitle: X\nduration: 60s\n"),
-    "rule": (_text(rules.read), RuleError, rule_text().encode()),
-    "playbook": (_text(playbooks.parse), playbooks.PlaybookError, b"name: x\nsteps: []\n"),
-    "objective": (_text(objective.read), RuleError, b"name: x\n"),
-    "fallback": (_text(fallback.read_policy), fallback.BadPolicy, b"name: x\n"),
+    "rule": (_text(rules.read), DocumentError, rule_text().encode()),
+    "playbook": (_text(playbooks.parse), DocumentError, b"name: x\nsteps: []\n"),
+    "objective": (_text(objective.read), DocumentError, b"name: x\n"),
+    "fallback": (_text(fallback.read_policy), DocumentError, b"name: x\n"),
     "inventory": (inventory.parse, inventory.InventoryError, make_inventory(gpus=16).encode()),
     "condition": (_text(_condition), CelError, b'hottest_c > 80.0 && site == "oslo"'),
     "span": (

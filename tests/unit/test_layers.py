@@ -18,10 +18,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "accounts": {"headroom.contracts"},
     "fleet": {"physics", "headroom.contracts", "accounts"},
     "telemetry": {"physics", "headroom.contracts", "headroom.dcgm", "accounts", "fleet"},
-    "policies": {"physics", "headroom.contracts", "accounts", "fleet", "telemetry"},
+    "policies": {
+        "physics",
+        "headroom.contracts",
+        "headroom.documents",
+        "accounts",
+        "fleet",
+        "telemetry",
+    },
     "admission": {
         "physics",
         "headroom.contracts",
+        "headroom.documents",
         "headroom.jobs",
         "headroom.work.contract",
         "accounts",
@@ -32,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dashboard": {
         "physics",
         "headroom.contracts",
+        "headroom.documents",
         "accounts",
         "fleet",
         "telemetry",
@@ -52,7 +61,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies.playbooks.document",
         "policies.playbooks.parse",
         "policies.rules.document",
-        "policies.rules.errors",
     },
     "sim/traces": {"physics", "headroom", "admission.core"},
     "sim/world": {

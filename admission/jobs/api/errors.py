@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import msgspec
 from rest_framework import status
 from rest_framework.response import Response
 
 from admission.jobs.actions import Conflict, OverLimit
-from headroom.jobs.reading import SpecError
 
 __all__ = ["refusal"]
 
 
-def refusal(error: SpecError | Conflict | OverLimit) -> Response:
-    """Return the answer: 400 for a specification that is refused, 409 for a job that is not so.
+def refusal(error: Conflict | OverLimit) -> Response:
+    """Return the answer: 409 for a job that is not so.
 
     429 for what is too much now, 403 for what always is.
     """
     if isinstance(error, OverLimit):
         return _over_limit(error)
-    if isinstance(error, Conflict):
-        found = {"code": error.code, "message": str(error), "field": "", "hint": error.hint}
-        return Response({"error": found}, status=status.HTTP_409_CONFLICT)
-    errors = [
-        {"field": "", "hint": "", **msgspec.to_builtins(problem)} for problem in error.problems
-    ]
-    body: dict[str, Any] = {"error": errors[0]}
-    if len(errors) > 1:
-        body["errors"] = errors
-    return Response(body, status=status.HTTP_400_BAD_REQUEST)
+    found = {"code": error.code, "message": str(error), "field": "", "hint": error.hint}
+    return Response({"error": found}, status=status.HTTP_409_CONFLICT)
 
 
 def _over_limit(error: OverLimit) -> Response:

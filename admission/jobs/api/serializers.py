@@ -10,15 +10,16 @@ from rest_framework import serializers
 
 from accounts.models import User
 from accounts.sight import Sight
-from admission.jobs.classes import MOST_CHARACTERS
 from admission.jobs.limits import Limits, limits_of, waiting_of
-from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project, UserLimits
+from admission.jobs.models import Attempt, ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
+from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 
 __all__ = [
     "AttemptSerializer",
     "CancelJobSerializer",
-    "ClassTextSerializer",
+    "ClassCheckedSerializer",
+    "ClassVersionSerializer",
     "DryRunAnswerSerializer",
     "ExplanationSerializer",
     "HoldJobSerializer",
@@ -281,8 +282,15 @@ class SchedulingClassSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(help_text="YAML, to be changed and sent back")
 
 
-class ClassTextSerializer(serializers.Serializer[Any]):
-    text = serializers.CharField(max_length=MOST_CHARACTERS, trim_whitespace=False)
+class ClassVersionSerializer(serializers.ModelSerializer[ClassVersion]):
+    class Meta:
+        model = ClassVersion
+        fields = (*VERSION_FIELDS, "text")
+        read_only_fields = fields
+
+
+class ClassCheckedSerializer(CheckedSerializer):
+    name = serializers.CharField(help_text="Empty where it has faults")
 
 
 class CancelJobSerializer(serializers.Serializer[Any]):

@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from accounts.cost import dear
 from accounts.edge.parameters import whole_number
+from accounts.edge.parsers import JSONParser
 from accounts.models import User
 from accounts.permissions import (
     ViewsFleet,
@@ -36,7 +37,7 @@ from admission.jobs.api.errors import refusal
 from admission.jobs.api.parsers import PARSERS, RawBody
 from admission.jobs.api.serializers import (
     CancelJobSerializer,
-    ClassTextSerializer,
+    ClassVersionSerializer,
     DryRunAnswerSerializer,
     ExplanationSerializer,
     HoldJobSerializer,
@@ -50,13 +51,14 @@ from admission.jobs.api.serializers import (
     SchedulingClassSerializer,
     UserLimitsSerializer,
 )
+from admission.jobs.catalog import CLASSES
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
 from fleet.api.actors import SeeingView, actor_of
 from headroom.jobs import reading
-from headroom.jobs.reading import SpecError
 from headroom.jobs.schema import job_spec_schema
+from policies.documents.api import DraftSerializer, YamlParser, drafted
 
 _SLUG = "[a-z0-9][a-z0-9._-]{0,199}"
 #: One page of the queue.
@@ -136,7 +138,7 @@ class JobViewSet(
         """Submit a job: 201, or 200 where the same submission came before."""
         try:
             return self._submitted(request)
-        except (SpecError, Conflict, OverLimit) as error:
+        except (Conflict, OverLimit) as error:
             return refusal(error)
 
     def _submitted(self, request: Request) -> Response:
@@ -206,7 +208,7 @@ class JobViewSet(
             raise Http404
         try:
             changed = act(job, user=user, now=timezone.now(), **given)
-        except (SpecError, Conflict) as error:
+        except Conflict as error:
             return refusal(error)
         return self._shown(changed)
 
@@ -415,6 +417,7 @@ class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):
     queryset = ClassVersion.objects.all()
     serializer_class = SchedulingClassSerializer
     permission_classes = (ViewsFleetOrEditsPolicies,)
+    parser_classes = (JSONParser, YamlParser)
     lookup_field = "name"
     lookup_value_regex = _SLUG
     pagination_class = None
@@ -432,19 +435,23 @@ class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):
                 return Response(SchedulingClassSerializer(each).data)
         raise Http404
 
-    @extend_schema(request=ClassTextSerializer, responses=SchedulingClassSerializer)
-    def update(self, request: Request, name: str) -> Response:
-        """Put a new version in force, also for jobs of the class that wait."""
-        text = _checked(ClassTextSerializer, request)["text"]
-        try:
-            catalog.write(actor_of(request), name, text, now=timezone.now())
-        except SpecError as error:
-            return refusal(error)
-        return self.retrieve(request, name)
+    @extend_schema(request=DraftSerializer, responses={201: ClassVersionSerializer})
+    def create(self, request: Request) -> Response:
+        """Add a version, as a draft, of the class that the text names.
+
+        The body is ``{"text": …, "note": …}`` or, as ``application/yaml``, the text itself. In
+        force, it also is for jobs of the class that wait.
+        """
+        return drafted(CLASSES, ClassVersionSerializer, request)
+
+
+def says(text: str) -> dict[str, Any]:
+    """Return what a class's text says, for its check."""
+    return {"name": classes.parse(text).name}
 
 
 def _classes() -> list[dict[str, Any]]:
-    versions = {row.name: row for row in catalog.newest_versions()}
+    versions = {row.name: row for row in ClassVersion.objects.active()}
     names = [*classes.built_in(), *sorted(set(versions) - set(classes.built_in()))]
     return [_class(name, versions.get(name)) for name in names]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from django.db.models import QuerySet
@@ -16,9 +17,10 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import User
 from accounts.permissions import ViewsFleet
-from admission.core.holding import RULES
+from admission.core.reserve import Rules
 from admission.learned import forecasts, profiles
 from admission.learned.models import DrawProfile
+from admission.policy.catalog import policy_in_force
 
 __all__ = ["DrawProfileViewSet", "StartEstimatesView"]
 
@@ -43,15 +45,20 @@ class DrawProfileSerializer(serializers.ModelSerializer[DrawProfile]):
             "updated_at",
         )  # fmt: skip
 
+    @cached_property
+    def _rules(self) -> Rules:
+        """Those in force. One query for all rows."""
+        return policy_in_force().reserve
+
     def get_p50_w(self, profile: DrawProfile) -> float | None:
         return profiles.quantile_w(profile, 0.5)
 
     def get_p99_w(self, profile: DrawProfile) -> float | None:
-        return profiles.quantile_w(profile, RULES.quantile)
+        return profiles.quantile_w(profile, self._rules.quantile)
 
     def get_reserved_w(self, profile: DrawProfile) -> float | None:
-        found = profiles.quantile_w(profile, RULES.quantile)
-        return None if found is None else (1.0 + RULES.margin) * found
+        found = profiles.quantile_w(profile, self._rules.quantile)
+        return None if found is None else (1.0 + self._rules.margin) * found
 
     def get_run_share(self, profile: DrawProfile) -> float | None:
         return profiles.middle(profile.run_shares)

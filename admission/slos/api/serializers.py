@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rest_framework import serializers
 
+from accounts.edge.numbers import NumberField
 from admission.slos.budget import SPANS_S, State
 from admission.slos.document import Measure
 from admission.slos.measuring import Standing
-from admission.slos.models import SloJudgment
+from admission.slos.models import Slo, SloJudgment
+from headroom.numbers import plain
+from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 
-#: A document is refused by itself where it is longer than the reader takes.
-_MOST_TEXT = 100_000
 STATES = [(each.value, each.value) for each in State]
 MEASURES = [(each.value, each.value) for each in Measure]
 
 
-class SloTextSerializer(serializers.Serializer[Any]):
-    text = serializers.CharField(
-        max_length=_MOST_TEXT, trim_whitespace=False, help_text="The objective, as YAML"
-    )
-
-
-class SloProblemSerializer(serializers.Serializer[Any]):
-    message = serializers.CharField()
-    line = serializers.IntegerField(help_text="From 1; 0: none")
-    column = serializers.IntegerField()
-    field = serializers.CharField()
-    hint = serializers.CharField()
-
-
-class SloCheckedSerializer(serializers.Serializer[Any]):
-    problems = SloProblemSerializer(many=True, help_text="None where the text is an objective")
+class SloCheckedSerializer(CheckedSerializer):
     sentence = serializers.CharField(help_text="What it promises; empty where it has faults")
+
+
+class SloVersionSerializer(serializers.ModelSerializer[Slo]):
+    class Meta:
+        model = Slo
+        fields = (*VERSION_FIELDS, "judged_at", "text")
+        read_only_fields = fields
 
 
 class SloBurnRatesSerializer(serializers.Serializer[Any]):
@@ -66,9 +58,7 @@ class SloSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="Share of the error budget; below 0: overdrawn"
     )
     burn_rates = SloBurnRatesSerializer()
-    lasts_s = serializers.FloatField(
-        allow_null=True, help_text="Until the budget is used up at the rate of the last six hours"
-    )
+    lasts_s = NumberField(help_text="Until the budget is used up at the rate of the last six hours")
     version = serializers.IntegerField()
     author = serializers.CharField()
     changed_at = serializers.DateTimeField()
@@ -108,18 +98,14 @@ def shown(standing: Standing) -> dict[str, Any]:
         "window_s": objective.window_s,
         "events": health.tally.events,
         "bad": health.tally.bad,
-        "good_share": _known(health.good_share),
-        "budget_left": _known(health.budget_left),
-        "burn_rates": {name: _known(rate) for name, rate in health.burn_rates.items()},
-        "lasts_s": _known(health.lasts_s),
-        "version": slo.version,
+        "good_share": plain(health.good_share),
+        "budget_left": plain(health.budget_left),
+        "burn_rates": {name: plain(rate) for name, rate in health.burn_rates.items()},
+        "lasts_s": health.lasts_s,
+        "version": slo.number,
         "author": slo.author,
         "changed_at": slo.changed_at,
         "judged_at": slo.judged_at,
         "text": slo.text,
     }
     return dict(SloSerializer(body).data)
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

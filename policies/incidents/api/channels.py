@@ -16,10 +16,10 @@ from rest_framework.response import Response
 
 from accounts import audit
 from accounts.edge import names
+from accounts.edge.errors import WrongState
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
 from policies.incidents import actions, notify, outbox, seeing
-from policies.incidents.api.incidents import Conflict
 from policies.incidents.api.silences import MatchersField
 from policies.incidents.channels import check_destination
 from policies.incidents.channels.content import BadDestination, Destination
@@ -125,7 +125,7 @@ class ChannelViewSet(BaseViewSet):
         """Send a test message there. Whether it arrived stands in /api/v1/notifications."""
         channel, actor, now = self.get_object(), actor_of(request), timezone.now()
         if not channel.enabled:
-            raise Conflict(f"{channel.name} is switched off: switch it on first.")
+            raise WrongState(f"{channel.name} is switched off: switch it on first.")
         body = f"Asked for by {actor.get_username()}. Nothing is wrong."
         key = f"headroom-test-{channel.pk}-{now.timestamp():.6f}"
         with transaction.atomic():
@@ -201,7 +201,7 @@ class DeliveryViewSet(
         delivery, now = self.get_object(), timezone.now()
         with transaction.atomic():
             if not outbox.revive(delivery, now=now):
-                raise Conflict(f"It is {delivery.state}: only one that failed is sent again.")
+                raise WrongState(f"It is {delivery.state}: only one that failed is sent again.")
             audit.record(
                 actor_of(request), "notification.retry", delivery.key, channel=delivery.channel.name
             )

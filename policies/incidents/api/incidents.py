@@ -12,12 +12,12 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
-from rest_framework import mixins, serializers, status, viewsets
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
-from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.edge.errors import WrongState
 from accounts.edge.parameters import MomentField, MomentFilter
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
 from accounts.sight import Sight
@@ -36,13 +36,6 @@ _CHOICES = [(each.value, each.value) for each in Severity]
 _NUMBER = OpenApiParameter(
     "number", OpenApiTypes.STR, OpenApiParameter.PATH, description="`INC-12`, or `12`"
 )
-
-
-class Conflict(APIException):
-    """What was asked does not fit the state."""
-
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "wrong_state"
 
 
 class EvidenceSerializer(serializers.Serializer[Any]):
@@ -348,5 +341,5 @@ class IncidentViewSet(
         try:
             what(actor_of(self.request), incident, *arguments.values(), now=timezone.now())
         except actions.WrongState as error:
-            raise Conflict(str(error)) from error
+            raise WrongState(str(error)) from error
         return self._answer(incident)

@@ -9,8 +9,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
-from rest_framework.exceptions import APIException, ErrorDetail, NotFound, ValidationError
+from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.generics import ListAPIView
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -19,28 +18,19 @@ from rest_framework.views import APIView
 
 from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
-from fleet.api.actors import actor_of
-from policies.playbooks import plan, runs, versions
+from policies.documents.api import DraftSerializer, YamlParser, drafted
+from policies.playbooks import plan, runs
 from policies.playbooks.api.serializers import (
     DryRunSerializer,
     PlaybookPlanSerializer,
-    PlaybookTextSerializer,
     PlaybookVersionSerializer,
 )
 from policies.playbooks.models import PlaybookVersion
-from policies.playbooks.parse import PlaybookError
-from policies.rules.api.parsers import YamlParser
+from policies.playbooks.parse import parse
+from policies.playbooks.versions import PLAYBOOKS
 from policies.scopes import Scope, ScopeKind
 
 _NAME = OpenApiParameter("name", OpenApiTypes.STR, OpenApiParameter.PATH)
-_NUMBER = OpenApiParameter("number", OpenApiTypes.INT, OpenApiParameter.PATH)
-
-
-class Conflict(APIException):
-    """It is not in the state in which this can be done."""
-
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "conflict"
 
 
 class PlaybooksView(ListAPIView[PlaybookVersion]):
@@ -54,85 +44,18 @@ class PlaybooksView(ListAPIView[PlaybookVersion]):
     def get_queryset(self) -> QuerySet[PlaybookVersion]:
         return PlaybookVersion.objects.newest()
 
-    @extend_schema(request=PlaybookTextSerializer, responses={201: PlaybookVersionSerializer})
+    @extend_schema(request=DraftSerializer, responses={201: PlaybookVersionSerializer})
     def post(self, request: Request) -> Response:
         """Add a draft: the next version of the playbook that the text names.
 
         The body is ``{"text": …}`` or, as ``application/yaml``, the text itself.
         """
-        body = PlaybookTextSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        try:
-            version = versions.create_draft(
-                body.validated_data["text"], author=actor_of(request).username, now=timezone.now()
-            )
-        except PlaybookError as error:
-            raise _refusal(error) from error
-        return Response(PlaybookVersionSerializer(version).data, status=status.HTTP_201_CREATED)
+        return drafted(PLAYBOOKS, PlaybookVersionSerializer, request)
 
 
-def _refusal(error: PlaybookError) -> ValidationError:
-    fields: dict[str, list[ErrorDetail]] = {}
-    for problem in error.problems:
-        hint = f" ({problem.hint})" if problem.hint else ""
-        where = f"line {problem.line}, column {problem.column}: " if problem.line else ""
-        said = ErrorDetail(f"{where}{problem.message}{hint}", "invalid_playbook")
-        fields.setdefault(problem.field or "non_field_errors", []).append(said)
-    return ValidationError(fields)
-
-
-class PlaybookVersionsView(ListAPIView[PlaybookVersion]):
-    """All versions of a playbook, the newest first."""
-
-    serializer_class = PlaybookVersionSerializer
-    permission_classes = (ViewsFleetOrEditsPolicies,)
-    cursor_ordering = ("-number",)
-
-    def get_queryset(self) -> QuerySet[PlaybookVersion]:
-        if getattr(self, "swagger_fake_view", False):
-            return PlaybookVersion.objects.none()
-        found = PlaybookVersion.objects.filter(name=self.kwargs["name"])
-        if not found.exists():
-            raise NotFound
-        return found
-
-
-class _OfVersion(APIView):
-    permission_classes: tuple[type[BasePermission], ...] = (ViewsFleetOrEditsPolicies,)
-
-    def version(self, name: str, number: int) -> PlaybookVersion:
-        return get_object_or_404(PlaybookVersion, name=name, number=number)
-
-
-class PlaybookVersionView(_OfVersion):
-    @extend_schema(parameters=[_NAME, _NUMBER], responses=PlaybookVersionSerializer)
-    def get(self, request: Request, name: str, number: int) -> Response:
-        """One version with its text."""
-        return Response(PlaybookVersionSerializer(self.version(name, number)).data)
-
-
-class ActivateView(_OfVersion):
-    @extend_schema(parameters=[_NAME, _NUMBER], request=None, responses=PlaybookVersionSerializer)
-    def post(self, request: Request, name: str, number: int) -> Response:
-        """Start new runs by this draft. Its author cannot be its reviewer."""
-        by = actor_of(request).username
-        try:
-            done = versions.activate(self.version(name, number), reviewer=by, now=timezone.now())
-        except versions.VersionError as error:
-            raise Conflict(str(error)) from error
-        return Response(PlaybookVersionSerializer(done).data)
-
-
-class RetireView(_OfVersion):
-    @extend_schema(parameters=[_NAME, _NUMBER], request=None, responses=PlaybookVersionSerializer)
-    def post(self, request: Request, name: str, number: int) -> Response:
-        """Start no new runs by this version. Those under way go on by it."""
-        by = actor_of(request).username
-        try:
-            done = versions.retire(self.version(name, number), by=by, now=timezone.now())
-        except versions.VersionError as error:
-            raise Conflict(str(error)) from error
-        return Response(PlaybookVersionSerializer(done).data)
+def says(text: str) -> dict[str, Any]:
+    """Return what a playbook's text says, for its check."""
+    return {"scopes": [kind.value for kind in parse(text).playbook.scopes]}
 
 
 class DryRunView(APIView):

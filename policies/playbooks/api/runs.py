@@ -16,11 +16,12 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.edge.errors import WrongState
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
 from policies.incidents.models import Incident
 from policies.playbooks import runs, seeing
-from policies.playbooks.api.playbooks import Conflict, bad_start, scope_of
+from policies.playbooks.api.playbooks import bad_start, scope_of
 from policies.playbooks.api.serializers import (
     SCOPE_CHOICES,
     PlaybookRunDetailSerializer,
@@ -162,7 +163,7 @@ class PlaybookRunViewSet(
         except PlaybookRun.DoesNotExist as error:
             raise Http404 from error
         except runs.NotPossible as error:
-            raise Conflict(str(error)) from error
+            raise WrongState(str(error)) from error
         except runs.NotAllowed as error:
             raise PermissionDenied(str(error)) from error
         return Response(PlaybookRunDetailSerializer(row).data)

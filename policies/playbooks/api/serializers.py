@@ -7,20 +7,18 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 from policies.playbooks.document import Playbook
 from policies.playbooks.models import Directive, PlaybookRun, PlaybookVersion, StepRun
 from policies.playbooks.plan import Plan
-from policies.rules.yaml_marks import MOST_CHARACTERS
 from policies.scopes import ScopeKind
 
 SCOPE_CHOICES = [(kind.value, kind.value) for kind in ScopeKind]
 
 
-class PlaybookTextSerializer(serializers.Serializer[Any]):
-    """A playbook's YAML."""
-
-    text = serializers.CharField(
-        max_length=MOST_CHARACTERS, trim_whitespace=False, help_text="The playbook, in YAML"
+class PlaybookCheckedSerializer(CheckedSerializer):
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(SCOPE_CHOICES), help_text="What a run may be about"
     )
 
 
@@ -39,9 +37,7 @@ class PlaybookVersionSerializer(serializers.ModelSerializer[PlaybookVersion]):
     class Meta:
         model = PlaybookVersion
         fields = (
-            "name",
-            "number",
-            "state",
+            *VERSION_FIELDS,
             "description",
             "constraint",
             "failure_mode",
@@ -49,11 +45,6 @@ class PlaybookVersionSerializer(serializers.ModelSerializer[PlaybookVersion]):
             "scopes",
             "inputs",
             "text",
-            "author",
-            "created_at",
-            "reviewer",
-            "activated_at",
-            "retired_at",
         )
         read_only_fields = fields
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
-AUTHOR = "headroom"
 _FOLDER = Path(__file__).parent
 
 
@@ -15,17 +13,9 @@ def texts() -> dict[str, str]:
 
 
 def load() -> list[str]:
-    """Bring what is missing or older, as active versions, and return the names of what was brought.
-
-    What people wrote or retired is left alone. One query where nothing is missing.
-    """
+    """Bring what is missing or older, and return the names of what was brought."""
     # Imported here: the texts are read where there is no database.
-    from policies.playbooks import versions
+    from policies.documents import builtin
     from policies.playbooks.models import PlaybookVersion
 
-    ours = texts()
-    known = PlaybookVersion.objects.filter(name__in=ours).values_list("name", "text")
-    there = set(known)
-    missing = [(name, text) for name, text in ours.items() if (name, text) not in there]
-    now = datetime.now(UTC)
-    return [name for name, text in missing if versions.adopt(text, author=AUTHOR, now=now)]
+    return builtin.load(PlaybookVersion, texts(), "policies.playbooks.versions.PLAYBOOKS")

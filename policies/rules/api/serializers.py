@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from policies.rules.models import Rule, RuleEpisode, RuleFault, RuleReplay, RuleVersion
-
-#: A rule's document is refused by itself where it is longer than the reader takes.
-_MOST_TEXT = 100_000
+from policies.documents.api import (
+    VERSION_FIELDS,
+    CheckedSerializer,
+    VersionSummarySerializer,
+    summary_of,
+)
+from policies.rules.models import RuleEpisode, RuleFault, RuleReplay, RuleVersion
 
 
 class FaultSerializer(serializers.ModelSerializer[RuleFault]):
@@ -19,51 +23,33 @@ class FaultSerializer(serializers.ModelSerializer[RuleFault]):
         read_only_fields = fields
 
 
-class VersionSummarySerializer(serializers.ModelSerializer[RuleVersion]):
-    rule = serializers.CharField(source="rule.name", read_only=True)
-
-    class Meta:
-        model = RuleVersion
-        fields = (
-            "rule",
-            "number",
-            "state",
-            "share",
-            "note",
-            "author",
-            "reviewer",
-            "created_at",
-            "changed_at",
-        )
-        read_only_fields = fields
-
-
-class VersionSerializer(serializers.ModelSerializer[RuleVersion]):
-    rule = serializers.CharField(source="rule.name", read_only=True)
+class RuleVersionSerializer(serializers.ModelSerializer[RuleVersion]):
     faults = FaultSerializer(many=True, read_only=True)
 
     class Meta:
         model = RuleVersion
-        fields = (*VersionSummarySerializer.Meta.fields, "text", "faults")
+        fields = (*VERSION_FIELDS, "text", "faults")
         read_only_fields = fields
 
 
-class RuleSerializer(serializers.ModelSerializer[Rule]):
-    """A rule with the versions that are evaluated, or drafts, the newest first."""
+class RuleSerializer(serializers.ModelSerializer[RuleVersion]):
+    """A rule with the versions that are not retired, the newest first."""
 
+    created_at = serializers.DateTimeField(source="began_at", help_text="Of its first version")
     versions = serializers.SerializerMethodField()
     firing = serializers.IntegerField(
         read_only=True, help_text="Scopes that it fires on now, shadows left out"
     )
 
     class Meta:
-        model = Rule
+        model = RuleVersion
         fields = ("name", "created_at", "firing", "versions")
         read_only_fields = fields
 
-    def get_versions(self, rule: Rule) -> list[dict[str, Any]]:
-        rows = [row for row in rule.versions.all() if row.state != RuleVersion.States.RETIRED]
-        return [dict(VersionSummarySerializer(row).data) for row in rows]
+    @extend_schema_field(VersionSummarySerializer(many=True))
+    def get_versions(self, rule: RuleVersion) -> list[dict[str, Any]]:
+        rows: list[RuleVersion] = self.context["versions"].get(rule.name, [])
+        return [summary_of(row) for row in rows]
 
 
 class EpisodeSerializer(serializers.ModelSerializer[RuleEpisode]):
@@ -93,7 +79,7 @@ class EpisodeSerializer(serializers.ModelSerializer[RuleEpisode]):
 
 
 class ReplaySerializer(serializers.ModelSerializer[RuleReplay]):
-    rule = serializers.CharField(source="version.rule.name", read_only=True)
+    rule = serializers.CharField(source="version.name", read_only=True)
     version = serializers.IntegerField(source="version.number", read_only=True)
 
     class Meta:
@@ -114,57 +100,15 @@ class ReplaySerializer(serializers.ModelSerializer[RuleReplay]):
         read_only_fields = fields
 
 
-class DraftSerializer(serializers.Serializer[Any]):
-    """A rule's YAML."""
-
-    text = serializers.CharField(
-        max_length=_MOST_TEXT, trim_whitespace=False, help_text="The rule, in YAML"
-    )
-    note = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
-
-
-class PromoteSerializer(serializers.Serializer[Any]):
-    to = serializers.ChoiceField(["shadow", "canary", "active"])
-    share = serializers.FloatField(
-        required=False, default=None, allow_null=True, help_text="Of a canary: 0 to 1 of the racks"
-    )
-
-
-class RetireSerializer(serializers.Serializer[Any]):
-    why = serializers.CharField(max_length=500)
-
-
 class AskForReplaySerializer(serializers.Serializer[Any]):
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()
 
 
-class ProblemSerializer(serializers.Serializer[Any]):
-    """A fault in a rule's text. Lines and columns count from 1; 0: none."""
-
-    message = serializers.CharField()
-    line = serializers.IntegerField()
-    column = serializers.IntegerField()
-    field = serializers.CharField()
-    hint = serializers.CharField()
-
-
-class CheckedSerializer(serializers.Serializer[Any]):
-    problems = ProblemSerializer(many=True)
+class RuleCheckedSerializer(CheckedSerializer):
     looks_at = serializers.ListField(
         child=serializers.CharField(), help_text="What its conditions look at"
     )
-
-
-class ChangeSerializer(serializers.Serializer[Any]):
-    path = serializers.CharField()
-    old = serializers.JSONField()
-    new = serializers.JSONField()
-
-
-class DiffSerializer(serializers.Serializer[Any]):
-    text = serializers.CharField(help_text="A unified diff")
-    changes = ChangeSerializer(many=True, help_text="Fields that say something else")
 
 
 class StandingSerializer(serializers.Serializer[Any]):

@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django_filters
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import mixins, serializers, status, viewsets
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, status, viewsets
 from rest_framework.decorators import action
-from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.edge.parameters import whole_number
 from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from fleet.api.actors import actor_of
-from policies.rules import actions, diff, document, tasks
-from policies.rules.api.parsers import YamlParser
-from policies.rules.api.refusals import refused
+from policies.documents.api import DraftSerializer, YamlParser, checked, drafted
+from policies.documents.models import States
+from policies.rules import actions, document, tasks
+from policies.rules.actions import RULES
 from policies.rules.api.serializers import (
     AskForReplaySerializer,
-    CheckedSerializer,
-    DiffSerializer,
-    DraftSerializer,
     EpisodeSerializer,
-    PromoteSerializer,
     ReplaySerializer,
-    RetireSerializer,
     RuleSerializer,
+    RuleVersionSerializer,
     StandingSerializer,
-    VersionSerializer,
-    VersionSummarySerializer,
 )
-from policies.rules.errors import RuleError
 from policies.rules.machine import Phase
-from policies.rules.models import Rule, RuleEpisode, RuleProgress, RuleReplay, RuleVersion
-
-if TYPE_CHECKING:
-    pass
+from policies.rules.models import RuleEpisode, RuleProgress, RuleReplay, RuleVersion
 
 _NAME = "[a-z0-9-]{1,100}"
 
 
-class RuleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Rule]):
+class RuleViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[RuleVersion]
+):
     """Rules by name, with the versions that are not retired."""
 
-    queryset = Rule.objects.annotate(
-        firing=Count(
-            "versions__episodes",
-            filter=Q(versions__episodes__cleared_at=None) & ~Q(versions__episodes__mode="shadow"),
-        )
-    ).prefetch_related(Prefetch("versions", RuleVersion.objects.select_related("rule")))
+    queryset = RuleVersion.objects.newest()
     serializer_class = RuleSerializer
     permission_classes = (ViewsFleetOrEditsPolicies,)
     parser_classes = (JSONParser, YamlParser)
@@ -65,110 +50,48 @@ class RuleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gen
     lookup_value_regex = _NAME
     cursor_ordering = ("name",)
 
-    @extend_schema(request=DraftSerializer, responses={201: VersionSerializer})
+    def get_queryset(self) -> QuerySet[RuleVersion]:
+        """Return one row for each rule, with what its versions do together."""
+        firing = RuleEpisode.objects.filter(rule=OuterRef("name"), cleared_at=None)
+        counted = firing.exclude(mode="shadow").order_by().values("rule").annotate(n=Count("pk"))
+        first = RuleVersion.objects.filter(name=OuterRef("name"), number=1)
+        return RuleVersion.objects.newest().annotate(
+            firing=Coalesce(Subquery(counted.values("n")), 0),
+            began_at=Subquery(first.values("created_at")),
+        )
+
+    def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the serializer, with the versions of all its rules. One query."""
+        serializer = super().get_serializer(*args, **kwargs)
+        rows = list(args[0]) if args and kwargs.get("many") else list(args[:1])
+        alive = RuleVersion.objects.filter(name__in=[row.name for row in rows])
+        versions: dict[str, list[RuleVersion]] = {}
+        for row in alive.exclude(state=States.RETIRED).defer("text") if rows else ():
+            versions.setdefault(row.name, []).append(row)
+        serializer.context["versions"] = versions
+        return serializer
+
+    @extend_schema(request=DraftSerializer, responses={201: RuleVersionSerializer})
     def create(self, request: Request) -> Response:
         """Add a version, as a draft, of the rule that the text names.
 
         The body is ``{"text": …, "note": …}`` or, as ``application/yaml``, the text itself.
         """
-        body = _checked(DraftSerializer, request)
-        try:
-            version = actions.create_draft(actor_of(request), body["text"], note=body["note"])
-        except RuleError as error:
-            return refused(error, "invalid_rule")
-        return Response(VersionSerializer(version).data, status=status.HTTP_201_CREATED)
-
-    @extend_schema(responses=VersionSummarySerializer(many=True), filters=False)
-    @action(detail=True, methods=["get"], pagination_class=None)
-    def versions(self, request: Request, name: str) -> Response:
-        """List all versions, the newest first."""
-        rows = self.get_object().versions.select_related("rule").order_by("-number")
-        return Response(VersionSummarySerializer(rows, many=True).data)
+        return drafted(RULES, RuleVersionSerializer, request)
 
     @extend_schema(responses=StandingSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def state(self, request: Request, name: str) -> Response:
         """List the scopes on which the rule is pending, firing or clearing, by version."""
-        rows = RuleProgress.objects.filter(version__in=self.get_object().versions.live())
-        found = [
-            standing for row in rows.select_related("version__rule") for standing in _standings(row)
-        ]
+        live = RuleVersion.objects.live().filter(name=self.get_object().name)
+        rows = RuleProgress.objects.filter(version__in=live).select_related("version")
+        found = [standing for row in rows for standing in _standings(row)]
         return Response(StandingSerializer(found, many=True).data)
 
-    @extend_schema(
-        parameters=[
-            OpenApiParameter("old", OpenApiTypes.INT, required=True),
-            OpenApiParameter("new", OpenApiTypes.INT, required=True),
-        ],
-        responses=DiffSerializer,
-        filters=False,
-    )
-    @action(detail=True, methods=["get"])
-    def diff(self, request: Request, name: str) -> Response:
-        """Compare two versions: their texts, and what they say."""
-        old, new = (_version(name, _number(request, key)) for key in ("old", "new"))
-        text = diff.text_diff(old.text, new.text, old_name=str(old), new_name=str(new))
-        changes = [dataclasses.asdict(each) for each in diff.changes(old.text, new.text)]
-        return Response(DiffSerializer({"text": text, "changes": changes}).data)
 
-
-class CheckView(APIView):
-    """Whether a text is a rule, and if not, what is wrong where. Nothing is kept."""
-
-    permission_classes = (ViewsFleet,)
-    parser_classes = (JSONParser, YamlParser)
-
-    @extend_schema(request=DraftSerializer, responses=CheckedSerializer)
-    def post(self, request: Request) -> Response:
-        """Check a rule's text."""
-        body = _checked(DraftSerializer, request)
-        try:
-            rule = document.read(body["text"])
-        except RuleError as error:
-            problems = [dataclasses.asdict(each) for each in error.problems]
-            return Response({"problems": problems, "looks_at": []})
-        return Response({"problems": [], "looks_at": sorted(rule.fields)})
-
-
-class VersionView(APIView):
-    """One version."""
-
-    permission_classes = (ViewsFleet,)
-
-    @extend_schema(responses=VersionSerializer)
-    def get(self, request: Request, name: str, number: int) -> Response:
-        """Show a version with its text, and where it could not be evaluated."""
-        return Response(VersionSerializer(_version(name, number)).data)
-
-
-class PromoteView(APIView):
-    permission_classes = (ViewsFleetOrEditsPolicies,)
-
-    @extend_schema(request=PromoteSerializer, responses=VersionSerializer)
-    def post(self, request: Request, name: str, number: int) -> Response:
-        """Bring a version to shadow, canary or active. Its author cannot have it count."""
-        body = _checked(PromoteSerializer, request)
-        try:
-            version = actions.promote(
-                actor_of(request), _version(name, number), body["to"], share=body["share"]
-            )
-        except actions.Refused as error:
-            raise _api_error(error) from error
-        return Response(VersionSerializer(version).data)
-
-
-class RetireView(APIView):
-    permission_classes = (ViewsFleetOrEditsPolicies,)
-
-    @extend_schema(request=RetireSerializer, responses=VersionSerializer)
-    def post(self, request: Request, name: str, number: int) -> Response:
-        """Take a version out of use."""
-        body = _checked(RetireSerializer, request)
-        try:
-            version = actions.retire(actor_of(request), _version(name, number), why=body["why"])
-        except actions.Refused as error:
-            raise _api_error(error) from error
-        return Response(VersionSerializer(version).data)
+def says(text: str) -> dict[str, Any]:
+    """Return what a rule's text says, for its check."""
+    return {"looks_at": sorted(document.read(text).fields)}
 
 
 class AskForReplayView(APIView):
@@ -177,16 +100,13 @@ class AskForReplayView(APIView):
     @extend_schema(request=AskForReplaySerializer, responses={202: ReplaySerializer})
     def post(self, request: Request, name: str, number: int) -> Response:
         """Run a version over recorded telemetry; its result is at ``/rule-replays/{id}``."""
-        body = _checked(AskForReplaySerializer, request)
-        try:
-            replay = actions.ask_for_replay(
-                actor_of(request),
-                _version(name, number),
-                body["start"].timestamp(),
-                body["end"].timestamp(),
-            )
-        except actions.Refused as error:
-            raise _api_error(error) from error
+        body = checked(AskForReplaySerializer, request)
+        replay = actions.ask_for_replay(
+            actor_of(request),
+            _version(name, number),
+            body["start"].timestamp(),
+            body["end"].timestamp(),
+        )
         tasks.replay.delay(replay.pk)
         return Response(ReplaySerializer(replay).data, status=status.HTTP_202_ACCEPTED)
 
@@ -194,7 +114,7 @@ class AskForReplayView(APIView):
 class ReplayViewSet(viewsets.ReadOnlyModelViewSet[RuleReplay]):
     """Replays, the newest first."""
 
-    queryset = RuleReplay.objects.select_related("version__rule")
+    queryset = RuleReplay.objects.select_related("version")
     serializer_class = ReplaySerializer
     permission_classes = (ViewsFleet,)
     lookup_value_regex = "[0-9]{1,18}"
@@ -235,32 +155,11 @@ class EpisodeViewSet(viewsets.ReadOnlyModelViewSet[RuleEpisode]):
 # --- Shared --------------------------------------------------------------------------------------
 
 
-def _checked(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    given = kind(data=request.data)
-    given.is_valid(raise_exception=True)
-    checked: dict[str, Any] = given.validated_data
-    return checked
-
-
 def _version(name: str, number: int) -> RuleVersion:
-    found = RuleVersion.objects.select_related("rule").filter(rule__name=name, number=number)
-    version = found.first()
+    version = RuleVersion.objects.filter(name=name, number=number).first()
     if version is None:
         raise Http404(f"rule {name} has no version {number}")
     return version
-
-
-def _number(request: Request, key: str) -> int:
-    number = whole_number(request.query_params.get(key, ""), most=10**9)
-    if number is None:
-        raise ValidationError({key: "Give the number of a version."})
-    return number
-
-
-def _api_error(error: actions.Refused) -> ValidationError:
-    message = f"{error.message}." + (f" The way out: {error.hint}." if error.hint else "")
-    detail = ErrorDetail(message, code="refused")
-    return ValidationError({error.field or "version": [detail]})
 
 
 def _standings(row: RuleProgress) -> list[dict[str, Any]]:

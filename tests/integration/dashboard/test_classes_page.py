@@ -10,10 +10,12 @@ from django.test import Client
 
 from accounts.roles import Role
 from admission import holdings
-from admission.jobs import catalog, classes
+from admission.jobs import classes
+from admission.jobs.catalog import CLASSES
 from admission.jobs.models import Project
 from fleet import snapshot
 from tests.builders.accounts import make_user
+from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_attempt, make_job, make_project
 from tests.integration.dashboard.test_throttle_page import text_of
@@ -77,10 +79,7 @@ def test_a_class_says_what_of_it_waits_and_runs(viewer: Client) -> None:
 
 def test_a_class_at_its_cap_and_one_that_was_written_anew_are_told(viewer: Client) -> None:
     text = classes.built_in_text("checkpoint-heavy").replace("max_running: 200", "max_running: 1")
-    from django.utils import timezone
-
-    catalog.write(make_user(Role.OPERATOR, username="eva"), "checkpoint-heavy", text,
-                  now=timezone.now())  # fmt: skip
+    put_in_force(CLASSES, text, author="eva")
     make_job("busy", job_class="checkpoint-heavy", state="running")
     html = opened(viewer)
     assert "1 class at its cap: checkpoint-heavy" in text_of(html)

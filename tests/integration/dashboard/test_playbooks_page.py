@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
+from policies.documents import life
 from policies.headroom import live
-from policies.playbooks import builtin, versions
+from policies.playbooks import builtin
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
+from policies.playbooks.versions import PLAYBOOKS
 from policies.restrictions.models import Restriction
 from tests.builders.accounts import client_of, make_user
 from tests.builders.fleet import SmallFleet
@@ -20,6 +21,7 @@ from tests.builders.policies import ASKS, make_playbook, make_run, open_incident
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/playbooks/"
+REVIEW = "/documents/playbooks/"
 
 
 @pytest.fixture(autouse=True)
@@ -132,9 +134,9 @@ class TestOne:
         assert 'method="post"' not in html[html.index("<main") : html.index("</main>")]
         scope = {"kind": "rack", "scope": "oslo/A01"}
         assert viewer.post(f"{URL}cool-down/start", scope).status_code == 403
-        assert viewer.post(f"{URL}cool-down/2/activate").status_code == 403
+        assert viewer.post(f"{REVIEW}cool-down/2/promote", {"to": "active"}).status_code == 403
         responder = client_of(Role.RESPONDER)
-        assert responder.post(f"{URL}cool-down/2/activate").status_code == 403
+        assert responder.post(f"{REVIEW}cool-down/2/promote", {"to": "active"}).status_code == 403
         assert PlaybookVersion.objects.get(number=2).state == "draft"
 
     def test_a_responder_starts_it(self) -> None:
@@ -150,16 +152,16 @@ class TestOne:
     def test_somebody_else_activates_a_draft(self) -> None:
         author = make_user(Role.OPERATOR)
         text = make_playbook(to="draft").text
-        versions.create_draft(text, author=author.username, now=timezone.now())
+        life.draft(PLAYBOOKS, author, text)
         client = Client()
         client.force_login(author)
-        assert "you wrote it: somebody else has to review it" in opened(client, f"{URL}cool-down/")
-        said = followed(client, f"{URL}cool-down/2/activate")
-        assert "somebody else has to review it" in said
-        said = followed(client_of(Role.OPERATOR), f"{URL}cool-down/2/activate")
+        assert "you wrote it: somebody else has to let it" in opened(client, f"{URL}cool-down/")
+        said = followed(client, f"{REVIEW}cool-down/2/promote", to="active")
+        assert "somebody else has to let it count" in said
+        said = followed(client_of(Role.OPERATOR), f"{REVIEW}cool-down/2/promote", to="active")
         assert "cool-down v2 is active" in said
-        assert "is retired" in followed(client, f"{URL}cool-down/2/retire")
-        assert client.post(f"{URL}cool-down/2/explode").status_code == 404
+        assert "has no state" in followed(client, f"{REVIEW}cool-down/2/promote", to="shadow")
+        assert "is retired" in followed(client, f"{REVIEW}cool-down/2/retire", why="no use")
 
     def test_names_that_are_long_do_no_harm(self, viewer: Client) -> None:
         make_playbook(ASKS.replace("Drain {name}?", "Drain <b>" + "n" * 180 + "?"))

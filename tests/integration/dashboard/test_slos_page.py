@@ -9,8 +9,10 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
-from admission.slos import actions, measuring
+from admission.slos import measuring
+from admission.slos.actions import SLOS
 from admission.slos.models import Slo
+from policies.documents import life
 from tests.builders.accounts import client_of, make_user
 from tests.builders.jobs import make_job, make_project
 from tests.builders.slos import make_judged, make_sampled, make_slo
@@ -120,12 +122,16 @@ def test_jobs_of_other_projects_count_and_are_not_named(slo: Slo) -> None:
     assert "training-begins-0" not in html
 
 
-def test_only_who_may_edit_is_told_how_to(viewer: Client, slo: Slo) -> None:
-    assert "--data-binary" not in opened(viewer, "/slos/training-begins/")
-    assert "--data-binary" in opened(client_of(Role.OPERATOR), "/slos/training-begins/")
+def test_its_versions_are_shown_to_all_and_written_by_operators(viewer: Client, slo: Slo) -> None:
+    assert "/documents/slos/training-begins/" in opened(viewer, "/slos/training-begins/")
+    url = "/documents/slos/training-begins/"
+    assert "v1 is active, by anna" in text_of(opened(viewer, url))
+    assert "edit-document" not in opened(viewer, url)
+    assert "edit-document" in opened(client_of(Role.OPERATOR), url)
+    assert viewer.get(f"{url}edit/").status_code == 403
 
 
 def test_a_retired_objective_has_no_page(viewer: Client, slo: Slo) -> None:
-    actions.retire("anna", slo)
+    life.retire(SLOS, "anna", slo, why="no use")
     for path in ("/slos/training-begins/", "/live/slos/training-begins", "/slos/none/"):
         assert viewer.get(path).status_code == 404

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from dashboard import rules
+from dashboard import documents, rules
+from headroom.documents import fault
 from policies.rules.builtin import texts
-from policies.rules.errors import Problem
 
 
 def test_a_fault_is_quoted_with_a_caret_below_its_column() -> None:
-    (found,) = rules.quoted("name: x\nwhen: hot > 3", [Problem("no such field", 2, 7)])
+    (found,) = documents.quoted("name: x\nwhen: hot > 3", [fault("no such field", 2, 7)])
     assert found.line == "when: hot > 3"
     assert found.caret == "      ^"
 
 
 def test_faults_stand_in_the_order_of_their_lines() -> None:
-    found = rules.quoted("a\nb\nc", [Problem("x", 3, 1), Problem("y", 1, 1), Problem("z")])
+    found = documents.quoted("a\nb\nc", [fault("x", 3, 1), fault("y", 1, 1), fault("z")])
     assert [each.problem.message for each in found] == ["z", "y", "x"]
     assert (found[0].line, found[0].caret) == ("", "")
 
 
 def test_of_a_line_without_end_the_part_around_the_fault_is_quoted() -> None:
-    (found,) = rules.quoted("a" * 5000 + "!" + "b" * 5000, [Problem("!", 1, 5001)])
+    (found,) = documents.quoted("a" * 5000 + "!" + "b" * 5000, [fault("!", 1, 5001)])
     assert len(found.line) <= 160
     assert found.line[len(found.caret) - 1] == "!"
 
 
 def test_a_place_beyond_the_text_quotes_nothing() -> None:
-    (found,) = rules.quoted("a", [Problem("x", 99, 1)])
+    (found,) = documents.quoted("a", [fault("x", 99, 1)])
     assert (found.line, found.caret) == ("", "")
 
 
 def test_lines_of_a_diff_say_what_they_are() -> None:
     text = "--- v1\n+++ v2\n@@ -1 +1 @@\n-a\n+b\n c"
-    found = [(line.text, line.look) for line in rules.diff_lines(text)]
+    found = [(line.text, line.look) for line in documents.diff_lines(text)]
     assert found == [("@@ -1 +1 @@", "place"), ("-a", "old"), ("+b", "new"), (" c", "same")]
-    assert rules.diff_lines("") == []
+    assert documents.diff_lines("") == []
 
 
 def test_every_effect_of_the_rules_that_come_along_is_told_in_words() -> None:

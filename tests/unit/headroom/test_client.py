@@ -76,7 +76,7 @@ def test_a_batch_of_which_some_rows_were_refused_was_taken(
 
     assert caught.value.ack == TelemetryAck(durable_seq=4, received_at=9.5)
     assert caught.value.refused_rows == 3
-    assert caught.value.refused == [FieldError(**error)]
+    assert caught.value.refused == [msgspec.convert(error, FieldError)]
 
 
 @pytest.mark.parametrize("status", [401, 403])

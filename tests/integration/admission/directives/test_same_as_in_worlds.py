@@ -98,7 +98,7 @@ def test_neither_has_a_step_of_its_own() -> None:
 
 def test_what_a_policy_sets_is_what_the_server_has() -> None:
     policy = Policy()
-    assert policy.manner == server.MANNER
+    assert policy.manner == server.manner()
     assert policy.max_site_share == settings.POLICY_MAX_SITE_SHARE
 
 

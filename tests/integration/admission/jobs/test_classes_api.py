@@ -7,8 +7,10 @@ from django.test import Client
 
 from accounts.models import AuditEntry, User
 from admission.jobs import catalog
-from admission.jobs.models import Phase
+from admission.jobs.catalog import CLASSES
+from admission.jobs.models import ClassVersion, Phase
 from admission.jobs.requests import request_of
+from policies.documents import life
 from tests.integration.admission.jobs.conftest import client_as, submit
 
 pytestmark = pytest.mark.django_db
@@ -21,8 +23,16 @@ def client(operator: User) -> Client:
     return client_as(operator)
 
 
-def put(client: Client, text: str, name: str = NAME) -> Any:
-    return client.put(f"{URL}/{name}", {"text": text}, content_type="application/json")
+def draft(client: Client, text: str) -> Any:
+    return client.post(URL, {"text": text}, content_type="application/json")
+
+
+def put(client: Client, text: str, name: str = NAME) -> None:
+    """Add a version, and have somebody else let it count."""
+    answer = draft(client, text)
+    assert answer.status_code == 201, answer.content
+    version = ClassVersion.objects.get(name=name, number=answer.json()["number"])
+    life.promote(CLASSES, "boris", version, "active")
 
 
 def test_the_built_in_classes_are_listed(ada: User) -> None:
@@ -37,12 +47,42 @@ def test_the_built_in_classes_are_listed(ada: User) -> None:
 def test_a_version_takes_the_place_of_the_one_before(client: Client) -> None:
     text = client.get(f"{URL}/{NAME}").json()["text"]
     for number, priority in ((1, -20), (2, -30)):
-        answer = put(client, text.replace("priority: -10", f"priority: {priority}"))
-        assert answer.status_code == 200, answer.content
-        row = answer.json()
+        put(client, text.replace("priority: -10", f"priority: {priority}"))
+        row = client.get(f"{URL}/{NAME}").json()
         assert (row["number"], row["priority"], row["author"]) == (number, priority, "olga")
     assert catalog.current()[NAME].priority == -30
-    assert AuditEntry.objects.filter(action="class.write", target=NAME).count() == 2
+    for verb in ("draft", "active"):
+        found = AuditEntry.objects.filter(action=f"class.{verb}", target__startswith=NAME)
+        assert found.count() == 2
+
+
+def test_a_draft_changes_nothing(client: Client) -> None:
+    text = client.get(f"{URL}/{NAME}").json()["text"]
+    assert draft(client, text.replace("priority: -10", "priority: 5")).json()["state"] == "draft"
+    assert catalog.current()[NAME].priority == -10
+    own = client.post(
+        f"{URL}/{NAME}/versions/1/promote", {"to": "active"}, content_type="application/json"
+    )
+    assert own.status_code == 409
+
+
+def test_a_retired_version_gives_way_to_the_built_in_one(client: Client, ada: User) -> None:
+    job = submit(ada)
+    put(client, f"name: {NAME}\npriority: 7\n")
+    assert request_of(job.phases.get()).priority == 7
+    url = f"{URL}/{NAME}/versions/1/retire"
+    assert client.post(url, {"why": "no"}, content_type="application/json").status_code == 200
+    assert request_of(job.phases.get()).priority == -10
+
+
+def test_a_class_that_nothing_takes_the_place_of_stays(client: Client) -> None:
+    put(client, "name: nightly\n", "nightly")
+    answer = client.post(
+        f"{URL}/nightly/versions/1/retire", {"why": "no"}, content_type="application/json"
+    )
+    assert answer.status_code == 409
+    assert "max_running" in answer.json()["error"]["message"]
+    assert "nightly" in catalog.current()
 
 
 def test_jobs_that_wait_follow_their_class_and_those_that_run_do_not(
@@ -72,14 +112,14 @@ def test_a_class_of_ones_own_may_be_added(client: Client, ada: User) -> None:
 
 @pytest.mark.parametrize(
     ("text", "field"),
-    [("name: x\n", "name"), (f"name: {NAME}\nmax_gpus: -1\n", "max_gpus"), ("a: *b\n", "text")],
+    [(f"name: {NAME}\nmax_gpus: -1\n", "max_gpus"), ("a: *b\n", "")],
 )
 def test_a_bad_class_is_refused_with_its_field(client: Client, text: str, field: str) -> None:
-    answer = put(client, text)
+    answer = draft(client, text)
     assert answer.status_code == 400, answer.content
     assert answer.json()["error"]["field"] == field
 
 
 def test_who_is_no_operator_reads(ada: User) -> None:
-    assert put(client_as(ada), f"name: {NAME}\n").status_code == 403
+    assert draft(client_as(ada), f"name: {NAME}\n").status_code == 403
     assert client_as(ada).get(f"{URL}/nothing").status_code == 404

@@ -13,9 +13,11 @@ from prometheus_client import REGISTRY
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
-from admission.slos import actions, measuring
+from admission.slos import measuring
+from admission.slos.actions import SLOS
 from admission.slos.models import Slo
 from tests.builders.accounts import api_client, bearer, make_token, make_user
+from tests.builders.documents import put_in_force
 from tests.builders.jobs import make_job, make_project
 
 STARTS = """name: starts
@@ -39,7 +41,7 @@ def post(client: Client, url: str, text: str) -> Any:
 
 def make_judged() -> None:
     """Have an objective with one good and two bad events, of two projects."""
-    actions.declare("anna", STARTS)
+    put_in_force(SLOS, STARTS)
     make_project("speech")
     for name, project, waited_min in (("a", "vision", 2), ("b", "vision", 20), ("c", "speech", 20)):
         waited = timedelta(minutes=waited_min)
@@ -51,24 +53,27 @@ def make_judged() -> None:
 def test_an_objective_is_declared_and_shown(operator: Client) -> None:
     answer = post(operator, "/api/v1/slos", STARTS)
     assert answer.status_code == 201
+    assert answer.json()["state"] == "draft"
+    assert operator.get("/api/v1/slos/starts").status_code == 404
+    version = "/api/v1/slos/starts/versions/1"
+    active = {"to": "active"}
+    own = operator.post(f"{version}/promote", active, content_type="application/json")
+    assert own.status_code == 409
+    other = api_client(Role.OPERATOR)
+    done = other.post(f"{version}/promote", active, content_type="application/json")
+    assert done.json()["state"] == "active"
     shown = operator.get("/api/v1/slos/starts").json()
-    assert shown == answer.json()
+    assert (shown["version"], shown["text"]) == (1, STARTS)
     assert shown["sentence"] == ("90 % of jobs of class high-density-training begin within 10 min.")
     assert (shown["state"], shown["events"], shown["good_share"]) == ("no_events", 0, None)
     assert shown["burn_rates"] == {"5m": None, "30m": None, "1h": None, "6h": None}
-    entry = AuditEntry.objects.get(action="slo.declare")
-    assert (entry.target, entry.detail["text"]) == ("starts", STARTS)
+    entry = AuditEntry.objects.get(action="slo.draft")
+    assert (entry.target, entry.detail["after"]["text"]) == ("starts v1", STARTS)
 
 
 def test_an_objective_may_be_the_body_itself(operator: Client) -> None:
     answer = operator.post("/api/v1/slos", STARTS, content_type="application/yaml")
     assert answer.status_code == 201
-
-
-def test_the_same_text_again_leaves_no_trace(operator: Client) -> None:
-    for _ in range(2):
-        post(operator, "/api/v1/slos", STARTS)
-    assert AuditEntry.objects.filter(action="slo.declare").count() == 1
 
 
 def test_what_is_wrong_is_told_with_line_and_column(operator: Client) -> None:
@@ -103,22 +108,24 @@ def test_a_text_is_checked_without_being_kept() -> None:
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ML_USER, Role.RESPONDER])
 def test_only_who_edits_policies_declares_and_retires(role: Role) -> None:
-    actions.declare("anna", STARTS)
+    put_in_force(SLOS, STARTS)
     client = api_client(role)
     assert post(client, "/api/v1/slos", STARTS).status_code == 403
-    assert client.delete("/api/v1/slos/starts").status_code == 403
+    retire = client.post("/api/v1/slos/starts/versions/1/retire", {"why": "no use"})
+    assert retire.status_code == 403
     assert client.get("/api/v1/slos").status_code == 200
     assert Client().get("/api/v1/slos").status_code == 401
 
 
 def test_a_retired_objective_is_gone_until_it_is_declared_again(operator: Client) -> None:
-    post(operator, "/api/v1/slos", STARTS)
-    assert operator.delete("/api/v1/slos/starts").status_code == 204
+    put_in_force(SLOS, STARTS)
+    url, why = "/api/v1/slos/starts/versions/1/retire", {"why": "no use"}
+    assert operator.post(url, why, content_type="application/json").status_code == 200
     assert operator.get("/api/v1/slos").json() == []
-    for answer in (operator.get("/api/v1/slos/starts"), operator.delete("/api/v1/slos/starts")):
-        assert answer.status_code == 404
-    assert AuditEntry.objects.filter(action="slo.retire", target="starts").count() == 1
-    assert post(operator, "/api/v1/slos", STARTS).json()["version"] == 2
+    assert operator.get("/api/v1/slos/starts").status_code == 404
+    assert operator.post(url, why, content_type="application/json").status_code == 409
+    assert AuditEntry.objects.filter(action="slo.retire", target="starts v1").count() == 1
+    assert post(operator, "/api/v1/slos", STARTS).json()["number"] == 2
 
 
 def test_how_it_stands_is_in_the_list(operator: Client) -> None:

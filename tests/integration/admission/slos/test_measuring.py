@@ -14,11 +14,14 @@ from django.utils import timezone
 
 from admission.jobs.history import HELD, RELEASED_HOLD
 from admission.jobs.models import Attempt, Phase
-from admission.slos import actions, builtin, measuring, sampling
+from admission.slos import builtin, measuring, sampling
+from admission.slos.actions import SLOS
 from admission.slos.budget import State
 from admission.slos.models import ConditionSample, Slo, SloJudgment
 from policies import present
+from policies.documents import life
 from policies.scopes import ScopeKind
+from tests.builders.documents import put_in_force
 from tests.builders.fleet import small_fleet
 from tests.builders.jobs import make_attempt, make_job, note
 
@@ -37,11 +40,13 @@ when: uplink_use < 0.5
 
 @pytest.fixture
 def starts() -> Slo:
-    return actions.declare("anna", STARTS)
+    return put_in_force(SLOS, STARTS)
 
 
 def verdicts() -> dict[str, bool]:
-    return dict(SloJudgment.objects.values_list("event", "is_good"))
+    """Return what was judged by the versions in force, by event."""
+    found = SloJudgment.objects.filter(slo__state="active")
+    return dict(found.values_list("event", "is_good"))
 
 
 def started(name: str, waited_min: float, **given: Any) -> Phase:
@@ -159,7 +164,7 @@ def test_what_is_cancelled_before_it_is_late_is_left_out(starts: Slo) -> None:
 
 
 def test_only_time_under_the_condition_counts() -> None:
-    actions.declare("anna", STARTS + "when: power_headroom > 0.2\n")
+    put_in_force(SLOS, STARTS + "when: power_headroom > 0.2\n")
     sample(60, sites=("oslo",), power_headroom=0.1)
     sample(60, sites=("bergen",), power_headroom=0.5)
     started("anywhere", 15)
@@ -186,7 +191,7 @@ def cut_short(name: str, *, ended_min_ago: float, resumed_at: str = "bergen") ->
 
 
 def test_a_resume_elsewhere_is_in_time_within_its_checkpoint_interval() -> None:
-    actions.declare("anna", RESUMES)
+    put_in_force(SLOS, RESUMES)
     sample(60, uplink_use=0.2)
     cut_short("quick", ended_min_ago=10)
     cut_short("slow", ended_min_ago=20)
@@ -197,7 +202,7 @@ def test_a_resume_elsewhere_is_in_time_within_its_checkpoint_interval() -> None:
 
 
 def test_links_of_both_sites_have_to_have_room() -> None:
-    actions.declare("anna", RESUMES)
+    put_in_force(SLOS, RESUMES)
     sample(60, sites=("oslo",), uplink_use=0.2)
     sample(60, sites=("bergen",), uplink_use=0.9)
     cut_short("slow", ended_min_ago=20)
@@ -205,7 +210,7 @@ def test_links_of_both_sites_have_to_have_room() -> None:
 
 
 def test_a_resume_at_the_same_site_is_a_resume() -> None:
-    actions.declare("anna", "name: any\nmeasure: resume\ntarget: 0.9\nwithin: 15m\n")
+    put_in_force(SLOS, "name: any\nmeasure: resume\ntarget: 0.9\nwithin: 15m\n")
     cut_short("same-site", ended_min_ago=10, resumed_at="oslo")
     cut_short("waits", ended_min_ago=20, resumed_at="")
     measuring.step(time.time())
@@ -213,7 +218,7 @@ def test_a_resume_at_the_same_site_is_a_resume() -> None:
 
 
 def test_what_failed_by_itself_is_no_resume() -> None:
-    actions.declare("anna", "name: any\nmeasure: resume\ntarget: 0.9\nwithin: 15m\n")
+    put_in_force(SLOS, "name: any\nmeasure: resume\ntarget: 0.9\nwithin: 15m\n")
     phase = cut_short("broken", ended_min_ago=10, resumed_at="oslo")
     phase.attempts.filter(number=1).update(outcome=Attempt.Outcome.FAILED)
     assert measuring.step(time.time()) == 0
@@ -234,12 +239,13 @@ def test_how_an_objective_stands(starts: Slo) -> None:
     assert standing.health.burn_rates["5m"] == pytest.approx(1.0)
 
 
-def test_a_change_judges_anew_and_the_same_text_changes_nothing(starts: Slo) -> None:
+def test_a_version_judges_anew_and_a_draft_changes_nothing(starts: Slo) -> None:
     started("quick", 5)
     measuring.step(time.time())
-    assert actions.declare("eva", STARTS).version == 1
+    life.draft(SLOS, "eva", STARTS.replace("10m", "1m"))
+    measuring.step(time.time())
     assert verdicts() == {"quick/train": True}
-    assert actions.declare("eva", STARTS.replace("10m", "2m")).version == 2
+    assert put_in_force(SLOS, STARTS.replace("10m", "2m")).number == 3
     assert verdicts() == {}
     measuring.step(time.time())
     assert verdicts() == {"quick/train": False}
@@ -253,7 +259,7 @@ def test_a_change_meanwhile_is_not_judged_by_the_old_text(
 
     def changed_meanwhile(*given: datetime) -> object:
         monkeypatch.setattr(sampling, "load", load)
-        actions.declare("eva", STARTS.replace("10m", "2m"))
+        put_in_force(SLOS, STARTS.replace("10m", "2m"))
         return load(*given)
 
     monkeypatch.setattr(sampling, "load", changed_meanwhile)
@@ -290,13 +296,17 @@ def test_what_no_objective_can_ask_for_is_forgotten(starts: Slo) -> None:
 # --- Those that come with us ---------------------------------------------------------------------
 
 
-def test_built_in_objectives_are_brought_and_what_people_changed_is_left() -> None:
+def test_built_in_objectives_are_brought_and_what_people_changed_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert set(builtin.load()) == set(builtin.texts())
     assert builtin.load() == []
     name = "training-begins"
-    actions.declare("eva", builtin.texts()[name].replace("12m", "20m"))
-    actions.retire("eva", Slo.objects.get(name="training-resumes"))
+    put_in_force(SLOS, builtin.texts()[name].replace("12m", "20m"))
+    retired = Slo.objects.get(name="training-resumes")
+    life.retire(SLOS, "eva", retired, why="no use")
     assert builtin.load() == []
-    Slo.objects.filter(name="experiments-begin").update(text="an older one")
+    newer = builtin.texts() | {"experiments-begin": builtin.texts()["experiments-begin"] + "# 2\n"}
+    monkeypatch.setattr(builtin, "texts", lambda: newer)
     assert builtin.load() == ["experiments-begin"]
-    assert "20m" in Slo.objects.get(name=name).text
+    assert "20m" in Slo.objects.active().get(name=name).text

@@ -52,10 +52,10 @@ class TestFiring:
         assert incident.notify_at == later(10)
         member = incident.members.get()
         assert member.key == fired.key
-        assert member.values == {"thermal_margin_c": 3.5, "exhausted": "never", "x": None}
+        assert member.values == {"thermal_margin_c": 3.5, "exhausted": "Infinity", "x": None}
         entry = incident.timeline.get()
         assert entry.kind == "opened"
-        assert entry.data["firings"][0]["values"]["exhausted"] == "never"
+        assert entry.data["firings"][0]["values"]["exhausted"] == "Infinity"
 
     def test_the_same_round_again_changes_nothing(self, django_assert_max_num_queries: Any) -> None:
         firings = [rack(1), rack(2), LOST]

@@ -15,13 +15,15 @@ from accounts.roles import Role
 from fleet import snapshot
 from policies import present
 from policies.headroom.columns import FIELDS, Table
-from policies.playbooks import runs, versions
+from policies.playbooks import runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.sight import Conditions
+from policies.playbooks.versions import PLAYBOOKS
 from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
 from telemetry import stream
 from tests.builders.accounts import make_user
+from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet, small_fleet
 
 RACK = Scope(ScopeKind.RACK, "oslo/A01")
@@ -105,9 +107,7 @@ class Stage:
 def make_playbook(steps: str, name: str = "on-stage", head: str = HEAD) -> PlaybookVersion:
     """Make an active playbook with these steps."""
     text = f"{head.replace('{name}', name)}steps:\n{textwrap.indent(textwrap.dedent(steps), '  ')}"
-    now = datetime.now(UTC)
-    draft = versions.create_draft(text, author="ada", now=now)
-    return versions.activate(draft, reviewer="bob", now=now)
+    return put_in_force(PLAYBOOKS, text, author="ada", reviewer="bob")
 
 
 def start(

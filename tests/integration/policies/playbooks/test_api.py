@@ -52,32 +52,35 @@ def test_a_draft_is_reviewed_by_somebody_else() -> None:
     answer = draft(author, TEXT)
     assert answer.status_code == 201
     assert (answer.json()["number"], answer.json()["state"]) == (1, "draft")
-    activate = "playbooks/on-stage/versions/1/activate"
-    refused = post(author, activate)
+    promote, active = "playbooks/on-stage/versions/1/promote", {"to": "active"}
+    refused = post(author, promote, active)
     assert refused.status_code == 409
-    assert "somebody else has to review it" in refused.json()["error"]["message"]
-    assert post(reviewer, activate).json()["state"] == "active"
-    assert post(reviewer, activate).status_code == 409
+    assert "somebody else has to let it count" in refused.json()["error"]["message"]
+    assert post(reviewer, promote, active).json()["state"] == "active"
+    assert post(reviewer, promote, active).status_code == 409
     second = draft(author, TEXT.replace("Heat", "Power"))
     assert second.json()["number"] == 2
-    assert post(reviewer, "playbooks/on-stage/versions/2/activate").status_code == 200
-    listed = reviewer.get("/api/v1/playbooks/on-stage/versions").json()["results"]
+    assert post(reviewer, "playbooks/on-stage/versions/2/promote", active).status_code == 200
+    listed = reviewer.get("/api/v1/playbooks/on-stage/versions").json()
     assert [(row["number"], row["state"]) for row in listed] == [(2, "active"), (1, "retired")]
     assert [row["number"] for row in reviewer.get("/api/v1/playbooks").json()["results"]] == [2]
     entries = AuditEntry.objects.filter(action__startswith="playbook").order_by("id")
     assert list(entries.values_list("action", flat=True)) == [
-        "playbook.draft", "playbook.activate",
-        "playbook.draft", "playbook.retire", "playbook.activate",
+        "playbook.draft", "playbook.active",
+        "playbook.draft", "playbook.retire", "playbook.active",
     ]  # fmt: skip
-    assert post(reviewer, "playbooks/on-stage/versions/2/retire").json()["state"] == "retired"
+    retired = post(reviewer, "playbooks/on-stage/versions/2/retire", {"why": "no use"})
+    assert retired.json()["state"] == "retired"
 
 
 def test_bad_yaml_is_told_with_line_and_column() -> None:
     answer = draft(api_client(Role.OPERATOR), TEXT.replace("checkpoint", "chekpoint"))
     assert answer.status_code == 400
     error = answer.json()["error"]
-    assert (error["code"], error["field"]) == ("invalid_playbook", "steps[0]")
-    assert error["message"].startswith("line 8, column 13: Object contains unknown field")
+    assert (error["code"], error["field"]) == ("invalid_document", "steps[0].chekpoint")
+    assert (error["line"], error["column"]) == (8, 13)
+    assert error["message"].startswith("Object contains unknown field")
+    assert "checkpoint" in error["hint"]
 
 
 def test_text_that_is_none_is_refused() -> None:
@@ -110,8 +113,8 @@ def test_the_built_in_ones_come_once_and_leave_peoples_alone() -> None:
     operator, other = api_client(Role.OPERATOR), api_client(Role.OPERATOR)
     text = builtin.texts()["power-cap"].replace("0.88", "0.8")
     number = draft(operator, text).json()["number"]
-    post(other, f"playbooks/power-cap/versions/{number}/activate")
-    post(operator, "playbooks/lemon-gpu/versions/1/retire")
+    post(other, f"playbooks/power-cap/versions/{number}/promote", {"to": "active"})
+    post(operator, "playbooks/lemon-gpu/versions/1/retire", {"why": "no use"})
     PlaybookVersion.objects.filter(name="feed-loss").delete()
     assert builtin.load() == ["feed-loss"]
     active = PlaybookVersion.objects.active().values_list("name", "number")
@@ -201,7 +204,7 @@ def test_a_run_is_started_answered_confirmed_and_shown() -> None:
     assert post(operator, f"{path}/approve", {"step": "look"}).status_code == 409
     assert post(operator, f"{path}/approve", {"step": "ask", "note": "go"}).status_code == 200
     again = post(operator, f"{path}/refuse", {"step": "ask"})
-    assert (again.status_code, again.json()["error"]["code"]) == (409, "conflict")
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "wrong_state")
     advance(run["id"])
     assert post(responder, f"{path}/confirm", {"step": "look"}).status_code == 200
     advance(run["id"])

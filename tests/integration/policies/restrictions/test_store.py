@@ -74,8 +74,8 @@ def test_no_evidence_keeps_an_effect_from_being(fleet: SmallFleet) -> None:
     }
     (row,) = hold(make_wanted(evidence=evidence))
     kept = again(row).evidence
-    assert (kept["slope"], kept["exhausted_in_s"], kept["share"]) == (None, None, 0.5)
-    assert (kept["names"], kept["nested"]) == (["a", 1, None, True], {"1": {"x": None}})
+    assert (kept["slope"], kept["exhausted_in_s"], kept["share"]) == (None, "Infinity", 0.5)
+    assert (kept["names"], kept["nested"]) == (["a", 1, None, True], {"1": {"x": "-Infinity"}})
 
 
 def test_a_looser_value_and_a_stricter_one_are_taken_over(fleet: SmallFleet) -> None:

@@ -10,7 +10,9 @@ from django.test import Client
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
-from policies.rules import actions, builtin
+from policies.documents import life
+from policies.rules import builtin
+from policies.rules.actions import RULES
 from policies.rules.models import RuleEpisode, RuleProgress, RuleReplay, RuleVersion
 from tests.builders.accounts import api_client
 
@@ -52,7 +54,7 @@ def test_a_draft_is_made_from_a_text(author: Client) -> None:
     answer = draft(author)
     assert answer.status_code == 201
     body = answer.json()
-    assert (body["rule"], body["number"], body["state"]) == ("rack-hot", 1, "draft")
+    assert (body["name"], body["number"], body["state"]) == ("rack-hot", 1, "draft")
     assert body["text"] == RULE
     assert draft(author, RULE.replace("80.0", "81.0")).json()["number"] == 2
     assert AuditEntry.objects.filter(action="rule.draft").count() == 2
@@ -109,7 +111,7 @@ def test_an_author_cannot_have_a_version_count(author: Client, reviewer: Client)
     assert post(author, f"{VERSION}/promote", to="shadow").status_code == 200
     for to in ("canary", "active"):
         answer = post(author, f"{VERSION}/promote", to=to)
-        assert answer.status_code == 400
+        assert answer.status_code == 409
         assert "somebody else" in answer.json()["error"]["message"]
     assert post(reviewer, f"{VERSION}/promote", to="canary", share=0.2).json()["share"] == 0.2
     answer = post(reviewer, f"{VERSION}/promote", to="active").json()
@@ -143,10 +145,10 @@ def test_versions_never_go_back(author: Client, reviewer: Client) -> None:
     draft(author)
     post(reviewer, f"{VERSION}/promote", to="active")
     for to in ("shadow", "canary", "active"):
-        assert post(reviewer, f"{VERSION}/promote", to=to).status_code == 400
+        assert post(reviewer, f"{VERSION}/promote", to=to).status_code == 409
     assert post(author, f"{VERSION}/retire", why="done").json()["state"] == "retired"
-    assert post(reviewer, f"{VERSION}/promote", to="active").status_code == 400
-    assert post(author, f"{VERSION}/retire", why="again").status_code == 400
+    assert post(reviewer, f"{VERSION}/promote", to="active").status_code == 409
+    assert post(author, f"{VERSION}/retire", why="again").status_code == 409
 
 
 def test_a_new_active_version_retires_the_old_one(author: Client, reviewer: Client) -> None:
@@ -250,12 +252,12 @@ def test_a_built_in_rule_that_people_have_changed_is_left_alone(
     monkeypatch.setattr(builtin, "texts", lambda: texts)
     builtin.load()
     changed, retired, untouched = sorted(texts)
-    ours = actions.create_draft("anna", texts[changed] + "\n# ours\n")
-    actions.promote("bert", ours, "active")
-    actions.retire("anna", RuleVersion.objects.get(rule__name=retired), why="not here")
+    ours = life.draft(RULES, "anna", texts[changed] + "\n# ours\n")
+    life.promote(RULES, "bert", ours, "active")
+    life.retire(RULES, "anna", RuleVersion.objects.get(name=retired), why="not here")
     newer = {name: text + "\n# a later release\n" for name, text in texts.items()}
     monkeypatch.setattr(builtin, "texts", lambda: newer)
     assert builtin.load() == [untouched]
-    assert RuleVersion.objects.get(rule__name=changed, state="active").author == "anna"
-    assert not RuleVersion.objects.filter(rule__name=retired, state="active").exists()
-    assert RuleVersion.objects.get(rule__name=untouched, state="active").number == 2
+    assert RuleVersion.objects.get(name=changed, state="active").author == "anna"
+    assert not RuleVersion.objects.filter(name=retired, state="active").exists()
+    assert RuleVersion.objects.get(name=untouched, state="active").number == 2

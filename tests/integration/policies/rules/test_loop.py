@@ -13,10 +13,11 @@ import pytest
 from django.db import connection, transaction
 
 from policies import loop
+from policies.documents import life
 from policies.headroom import live
 from policies.incidents.models import Incident
 from policies.restrictions.models import Restriction
-from policies.rules import actions
+from policies.rules.actions import RULES
 from policies.rules.models import RuleEpisode, RuleFault, RuleProgress, RuleVersion
 from tests.builders.fleet import SmallFleet
 
@@ -40,7 +41,7 @@ HOT = "oslo/A01"
 
 
 def activate(text: str = RULE, to: str = "active", **more: Any) -> RuleVersion:
-    return actions.promote("reviewer", actions.create_draft("author", text), to, **more)
+    return life.promote(RULES, "reviewer", life.draft(RULES, "author", text), to, **more)
 
 
 class Clock:
@@ -170,7 +171,7 @@ def test_a_new_active_version_takes_over_without_a_gap(clock: Clock) -> None:
 def test_a_retired_rule_gives_back_what_it_restricts(clock: Clock) -> None:
     version = activate()
     clock.round(85.0, rounds=3)
-    actions.retire("operator", version, why="too strict")
+    life.retire(RULES, "operator", version, why="too strict")
     clock.round(85.0)
     assert not in_force()
     assert Incident.objects.get().quiet_since is not None
@@ -183,7 +184,7 @@ def test_the_rack_of_a_canary_goes_from_version_to_version(clock: Clock) -> None
     clock.round(85.0)
     assert RuleEpisode.objects.filter(cleared_at=None).get().version_id == canary.pk
     assert len(in_force()) == 2
-    actions.retire("operator", canary, why="no better")
+    life.retire(RULES, "operator", canary, why="no better")
     clock.round(85.0)
     assert RuleEpisode.objects.filter(cleared_at=None).get().version.number == 1
     assert len(in_force()) == 2
@@ -273,7 +274,7 @@ def test_a_fault_is_kept_while_it_lasts(clock: Clock) -> None:
 
 
 def test_versions_cannot_be_changed_in_the_database() -> None:
-    version = actions.create_draft("author", RULE)
+    version = life.draft(RULES, "author", RULE)
     with pytest.raises(Exception, match="never changes"), transaction.atomic():
         RuleVersion.objects.filter(pk=version.pk).update(text="name: other")
     assert version.created_at <= datetime.now(UTC)

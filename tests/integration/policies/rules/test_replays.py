@@ -11,9 +11,11 @@ import pytest
 from django.db import connection
 
 from fleet.models import Gpu
+from policies.documents import life
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.rules import actions, document, replays
+from policies.rules.actions import RULES
 from policies.rules.models import RuleReplay
 from policies.rules.recorded import not_recorded
 from policies.scopes import Scope, ScopeKind
@@ -67,7 +69,7 @@ def start(fleet: SmallFleet) -> float:
 
 
 def test_a_replay_says_what_would_have_happened(start: float) -> None:
-    version = actions.create_draft("author", RULE)
+    version = life.draft(RULES, "author", RULE)
     found = replays.result(version, start, start + 600)
     outcome = found["version"]
     assert (outcome["firings"], outcome["scopes"], outcome["pages"]) == (1, 1, 2)
@@ -84,8 +86,8 @@ def test_a_replay_says_what_would_have_happened(start: float) -> None:
 
 
 def test_the_active_version_is_run_beside_it(start: float) -> None:
-    actions.promote("reviewer", actions.create_draft("author", RULE), "active")
-    draft = actions.create_draft("author", RULE.replace("80.0", "90.0"))
+    life.promote(RULES, "reviewer", life.draft(RULES, "author", RULE), "active")
+    draft = life.draft(RULES, "author", RULE.replace("80.0", "90.0"))
     found = replays.result(draft, start, start + 600)
     assert found["version"]["firings"] == 0
     assert found["active"]["firings"] == 1
@@ -101,13 +103,13 @@ def test_jobs_that_would_have_waited_are_counted(fleet: SmallFleet, start: float
             " AND ts >= to_timestamp(%s) AND ts < to_timestamp(%s)",
             [gpu.pk, start + 200, start + 500],
         )
-    outcome = replays.result(actions.create_draft("author", RULE), start, start + 600)["version"]
+    outcome = replays.result(life.draft(RULES, "author", RULE), start, start + 600)["version"]
     assert outcome["delayed_jobs"] == 1
     assert outcome["delayed_s"] == pytest.approx(390 - 210, abs=11)
 
 
 def test_a_replay_is_run_once_and_kept(start: float) -> None:
-    version = actions.create_draft("author", RULE)
+    version = life.draft(RULES, "author", RULE)
     row = actions.ask_for_replay("author", version, start, start + 600)
     replays.run(row.pk)
     row.refresh_from_db()
@@ -121,7 +123,7 @@ def test_a_replay_is_run_once_and_kept(start: float) -> None:
 
 
 def test_a_replay_that_fails_says_why(start: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    version = actions.create_draft("author", RULE)
+    version = life.draft(RULES, "author", RULE)
     row = actions.ask_for_replay("author", version, start, start + 600)
 
     def fails(*_: Any) -> None:
@@ -138,8 +140,8 @@ def test_a_replay_that_fails_says_why(start: float, monkeypatch: pytest.MonkeyPa
     ("start", "end"), [(100.0, 50.0), (0.0, 1e10), (0.0, 40 * 86_400.0), (50.0, 50.0)]
 )
 def test_a_span_that_cannot_be_is_refused(start: float, end: float) -> None:
-    version = actions.create_draft("author", RULE)
-    with pytest.raises(actions.Refused):
+    version = life.draft(RULES, "author", RULE)
+    with pytest.raises(life.Refused):
         actions.ask_for_replay("author", version, start, end)
 
 

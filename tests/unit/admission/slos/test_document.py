@@ -6,7 +6,8 @@ import pytest
 
 from admission.slos import document
 from admission.slos.document import Measure
-from policies.rules.errors import Problem, RuleError
+from headroom.contracts import FieldError
+from headroom.documents import DocumentError
 
 GOOD = """\
 name: dense-begins
@@ -24,8 +25,8 @@ window: 28d
 """
 
 
-def problems(text: str) -> list[Problem]:
-    with pytest.raises(RuleError) as refused:
+def problems(text: str) -> list[FieldError]:
+    with pytest.raises(DocumentError) as refused:
         document.read(text)
     return refused.value.problems
 
@@ -65,7 +66,7 @@ def test_resumes_may_be_timed_by_checkpoints() -> None:
         ("window: 28d", "window: 2h", (12, 9), "2h is not from 1 d to 30 d"),
         ("stale_share <", "stale_shares <", (11, 6), "undeclared reference to 'stale_shares'"),
         ("< 0.1", "< 1", (11, 18), "no matching overload"),
-        ("target: 0.95", "target: 0.95\ntarget: 0.9", (8, 1), "target is given twice"),
+        ("target: 0.95", "target: 0.95\ntarget: 0.9", (8, 1), "'target' is given twice"),
         ("target: 0.95", "targets: 0.95", (7, 1), "unknown field `targets`"),
     ],
 )

@@ -141,7 +141,8 @@ def test_what_is_wrong_is_told_with_place_and_way_out(
     more: str, field: str, line: int, way_out: str
 ) -> None:
     told = problems_of(BASE + more)[0]
-    assert told.startswith(f"x.yaml: {field}: line {line}: ")
+    assert told.startswith(f"x.yaml: line {line}, ")
+    assert f": {field}: " in told
     assert way_out in told
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headroom.documents import DocumentError
 from policies.playbooks import builtin, document
 from policies.playbooks.machine import RunState, StepState
 from policies.playbooks.models import Directive
-from policies.playbooks.parse import PLACE, PlaybookError, parse
+from policies.playbooks.parse import PLACE, parse
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 REFERENCE = (DOCS / "reference" / "playbooks.md").read_text()
@@ -34,7 +35,7 @@ def test_the_error_that_is_shown_is_the_one_that_comes() -> None:
     wrong = example().replace(
         "condition: thermal_margin_c > 6.0", "condition: thermal_margin > 6.0"
     )
-    with pytest.raises(PlaybookError) as caught:
+    with pytest.raises(DocumentError) as caught:
         parse(wrong)
     (problem,) = caught.value.problems
     assert (problem.line, problem.column, problem.message) == (

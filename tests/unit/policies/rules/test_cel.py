@@ -7,9 +7,10 @@ import time
 import numpy as np
 import pytest
 
+from headroom.contracts import FieldError
 from policies.rules import cel
 from policies.rules.arrays import Status
-from policies.rules.errors import CelError, Problem
+from policies.rules.errors import CelError
 from tests.unit.policies.rules.tables import SAMPLE_FIELDS, make_table
 
 NAN = float("nan")
@@ -112,7 +113,7 @@ def test_a_field_that_the_table_does_not_have_is_unknown() -> None:
     assert verdict.errors() is None
 
 
-def problem(expression: str) -> Problem:
+def problem(expression: str) -> FieldError:
     with pytest.raises(CelError) as refused:
         cel.compile(expression, SAMPLE_FIELDS)
     return refused.value.problems[0]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from headroom.contracts import FieldError
+from headroom.documents import DocumentError
+from policies.documents import diff
 from policies.restrictions.kinds import RestrictionKind
-from policies.rules import builtin, diff, document, durations, words
+from policies.rules import builtin, document, durations, words
 from policies.rules.cel import Quantity
 from policies.rules.document import Notify, OpenIncident, Related, Restrict
-from policies.rules.errors import Problem, RuleError
 from policies.scopes import ScopeKind
 
 GOOD = """\
@@ -32,8 +34,8 @@ annotations:
 """
 
 
-def problems(text: str) -> list[Problem]:
-    with pytest.raises(RuleError) as refused:
+def problems(text: str) -> list[FieldError]:
+    with pytest.raises(DocumentError) as refused:
         document.read(text)
     return refused.value.problems
 
@@ -78,12 +80,12 @@ def test_a_rule_is_read() -> None:
         ("lease: 5m", "lease: 5s", (12, 46), "is not from"),
         ("power_use < 0.9", "power_use < 0.99", (9, 8), "both hold"),
         ("severity: warning", "severity: bad", (3, 11), "Invalid enum value"),
-        ("name: rack-power", "name: Rack Power", (1, 7), "matching regex"),
+        ("name: rack-power", "name: Rack Power", (1, 7), "small letters"),
         ("scope: rack\n", "scope: rack\nselect: {kinds: [feed]}\n", (3, 18), "of kind 'feed'"),
         ("scope: rack\n", "scope: rack\nscope: rack\n", (3, 1), "given twice"),
         ("severity: warning", "severity: &x warning", (3, 11), "anchors"),
         ("severity: warning", "severity: !!python/name:os warning", (3, 11), "cannot be used"),
-        ("severity: warning", "severity: 2026-01-01", (3, 11), "cannot be used"),
+        ("severity: warning", "severity: 2026-01-01", (3, 11), "2026-01-01"),
         ("name: rack-power", "? [a]\n: b\nname: rack-power", (1, 3), "a key has to be"),
     ],
 )

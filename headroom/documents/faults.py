@@ -1,4 +1,4 @@
-"""What readers of documents share: what is wrong in one, where, and in whose words."""
+"""What is wrong in a document, where, and in whose words."""
 
 from __future__ import annotations
 
@@ -11,13 +11,45 @@ from typing import NamedTuple
 import msgspec
 
 from headroom.contracts import FieldError
-from headroom.jobs.yaml_values import Place
+from headroom.errors import HeadroomError
 
-__all__ = ["Refusal", "closest", "field_names", "placed", "refusal", "told"]
+__all__ = [
+    "INVALID",
+    "DocumentError",
+    "Refusal",
+    "closest",
+    "fault",
+    "field_names",
+    "refusal",
+    "told",
+]
 
+#: The code of what is wrong in a document, where its kind has none of its own.
+INVALID = "invalid_document"
 #: The field that a message of the decoder names, besides the path.
 _NAMED = re.compile(r"(unknown|required) field `(\w+)`")
 _PATTERN = re.compile(r"Expected `str` matching regex (.*)")
+
+
+class DocumentError(HeadroomError, ValueError):
+    """A document cannot be used. ``problems`` says where and why: at least one."""
+
+    def __init__(self, problems: list[FieldError]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(map(told, problems)))
+
+
+def fault(
+    message: str,
+    line: int = 0,
+    column: int = 0,
+    field: str = "",
+    hint: str = "",
+    *,
+    code: str = INVALID,
+) -> FieldError:
+    """Return one thing that is wrong. Lines and columns count from 1; 0 stands for none."""
+    return FieldError(code=code, message=message, field=field, hint=hint, line=line, column=column)
 
 
 class Refusal(NamedTuple):
@@ -31,7 +63,7 @@ class Refusal(NamedTuple):
 def refusal(error: msgspec.ValidationError, in_words: Mapping[str, str]) -> Refusal:
     """Return what the decoder found. ``in_words`` says what patterns ask for."""
     message, _, place = str(error).partition(" - at ")
-    path = place.rpartition("`$")[2].strip("`").lstrip(".")
+    path = place.rpartition("$")[2].strip("`").lstrip(".")
     named = _NAMED.search(message)
     if named:
         path = f"{path}.{named[2]}".lstrip(".")
@@ -43,20 +75,12 @@ def refusal(error: msgspec.ValidationError, in_words: Mapping[str, str]) -> Refu
     return Refusal(path, message, named[2] if named and named[1] == "unknown" else "")
 
 
-def placed(problem: FieldError, places: Mapping[str, Place]) -> FieldError:
-    """Return ``problem`` with the line of its field, or of what it should stand in."""
-    path = problem.field
-    while path and path not in places:
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    line, _ = places.get(path, (1, 1))
-    return msgspec.structs.replace(problem, message=f"line {line}: {problem.message}")
-
-
 def told(problem: FieldError) -> str:
     """Return a problem as one line: place, what is wrong, and the way out."""
-    place = f"{problem.field}: " if problem.field else ""
+    at = f"line {problem.line}, column {problem.column}: " if problem.line else ""
+    field = f"{problem.field}: " if problem.field else ""
     hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{place}{problem.message}{hint}"
+    return f"{at}{field}{problem.message}{hint}"
 
 
 def field_names(module: ModuleType) -> list[str]:

@@ -1,4 +1,4 @@
-"""What differs between two versions of a rule: in their texts, and in what they say."""
+"""What differs between two versions of a document: in their texts, and in what they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from policies.rules import yaml_marks
+from headroom import documents
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ def text_diff(old: str, new: str, *, old_name: str, new_name: str) -> str:
 
 def changes(old: str, new: str) -> list[Change]:
     """Return the fields that differ, in order of their paths; comments and layout do not count."""
-    before = dict(_leaves(yaml_marks.parse(old).value))
-    after = dict(_leaves(yaml_marks.parse(new).value))
+    before = dict(_leaves(documents.read(old).value))
+    after = dict(_leaves(documents.read(new).value))
     return [
         Change(path, before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())

@@ -1,0 +1,273 @@
+"""The admission policy as a document: how jobs are weighed, reserved for, and moved. Pure.
+
+The server and the twin read the same text. What only the twin can play, such as admission without
+budgets, stands in it too (:class:`Played`), and :func:`for_server` refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Meta, Struct
+
+from admission.core import fallback, reserve, response, snapshot
+from admission.core.directing.responding import SHED_AFTER_S
+from headroom import documents
+from headroom.contracts import FieldError
+from headroom.documents import Document, DocumentError, closest
+
+__all__ = ["NAME", "AdmissionPolicy", "Played", "built_in_text", "for_server", "read"]
+
+#: Of the policy that comes with Headroom.
+NAME = "headroom"
+_SEE = "docs/reference/admission-policy.md"
+_Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,99}$")]
+_Word = Annotated[str, Meta(min_length=1, max_length=100)]
+Tuned = TypeVar("Tuned", snapshot.Tuning, reserve.Rules, response.Tuning)
+
+
+# --- As written ----------------------------------------------------------------------------------
+
+
+class Documents(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of the built-in rules or playbooks the twin plays."""
+
+    builtin: bool = True
+    without: tuple[str, ...] = ()
+
+
+class _Admission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    fill_share: Annotated[float, Meta(gt=0, le=10)] = 1.0
+    enforces_budgets: bool = True
+    reads_live: bool = False
+    follows_rules: bool = True
+    caps: bool = True
+    responds: bool = True
+    sheds: bool = True
+    moves: bool = True
+    tuning: dict[str, float] = {}
+    reserve: dict[str, float] = {}
+
+
+class _Loop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    shed_after_s: Annotated[float, Meta(ge=0)] = SHED_AFTER_S
+    max_site_share: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    directive_delay_s: Annotated[float, Meta(ge=0)] = 4.0
+    stale_after_s: Annotated[float, Meta(gt=0)] = 30.0
+
+
+class _Project(Struct, frozen=True, forbid_unknown_fields=True):
+    classes: Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=50)]
+
+
+class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: _Name
+    about: Annotated[str, Meta(max_length=4000)] = ""
+    rules: Documents = Documents()
+    playbooks: Documents = Documents()
+    admission: _Admission = _Admission()
+    response: dict[str, float] = {}
+    loop: _Loop = _Loop()
+    fallback: fallback.Policy | None = None
+    projects: dict[_Word, _Project] = {}
+
+
+# --- As used -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What the twin alone plays; a server is as this is by default."""
+
+    rules: Documents = field(default_factory=Documents)
+    playbooks: Documents = field(default_factory=Documents)
+    #: limits are filled to this share of what they have
+    fill_share: float = 1.0
+    #: the mechanisms, by name; see :class:`sim.world.policy.Approach`
+    mechanisms: Mapping[str, bool] = field(default_factory=dict)
+    max_site_share: float = 0.2
+    directive_delay_s: float = 4.0
+    stale_after_s: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionPolicy:
+    """A policy, checked. By default it is the one that comes with Headroom."""
+
+    name: str = NAME
+    about: str = ""
+    tuning: snapshot.Tuning = field(default_factory=snapshot.Tuning)
+    reserve: reserve.Rules = field(default_factory=reserve.Rules)
+    response: response.Tuning = field(default_factory=response.Tuning)
+    fallback: fallback.Policy = field(default_factory=fallback.built_in)
+    #: what caps and pauses have not brought down by then is brought down by ending jobs, s
+    shed_after_s: float = SHED_AFTER_S
+    #: the classes that a project may use; one that is missing may use all
+    classes_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    played: Played = field(default_factory=Played)
+
+    def allows(self, project: str, job_class: str) -> bool:
+        """Say whether jobs of a project may be of a class."""
+        allowed = self.classes_of.get(project)
+        return allowed is None or job_class in allowed
+
+
+def built_in_text() -> str:
+    """Return the policy that comes with Headroom as a document, every number spelled out."""
+    policy = AdmissionPolicy()
+    values: dict[str, Any] = {
+        "name": policy.name,
+        "about": "What Headroom does where nobody has written a policy of their own.",
+        "admission": {"tuning": asdict(policy.tuning), "reserve": asdict(policy.reserve)},
+        "response": asdict(policy.response),
+        "loop": {"shed_after_s": policy.shed_after_s},
+        "fallback": msgspec.to_builtins(policy.fallback),
+        "projects": {},
+    }
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return text
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+#: Of which 0 would make no sense: they divide, or nothing would ever be tried.
+_ABOVE_0 = frozenset(
+    {
+        "deadline_within_s",
+        "depth",
+        "fair_share_horizon_s",
+        "forgets_in_s",
+        "halves_in_s",
+        "quantile",
+        "ramp_s",
+        "stagger_s",
+        "wait_s_per_point",
+    }
+)
+#: Shares of something that cannot be more than all of it.
+_AT_MOST_1 = frozenset({"band", "quantile"})
+
+
+@lru_cache(maxsize=64)
+def read(text: str) -> AdmissionPolicy:
+    """Return the policy that ``text`` says. Raises DocumentError with all faults found."""
+    document = documents.read(text)
+    given = document.converted(_Document, _SEE)
+    problems: list[FieldError] = []
+    admission, loop = given.admission, given.loop
+    policy = AdmissionPolicy(
+        name=given.name,
+        about=given.about.strip(),
+        tuning=_tuned(document, snapshot.Tuning(), admission.tuning, "admission.tuning", problems),
+        reserve=_tuned(document, reserve.Rules(), admission.reserve, "admission.reserve", problems),
+        response=_tuned(document, response.Tuning(), given.response, "response", problems),
+        fallback=given.fallback or fallback.built_in(),
+        shed_after_s=loop.shed_after_s,
+        classes_of={name: frozenset(each.classes) for name, each in given.projects.items()},
+        played=_played(given),
+    )
+    if given.fallback is not None:
+        for path, message in fallback.faults(given.fallback):
+            problems.append(document.fault(f"fallback.{path}", message))
+    if problems:
+        raise DocumentError(problems)
+    return policy
+
+
+def _played(given: _Document) -> Played:
+    admission, loop = given.admission, given.loop
+    names = (
+        "enforces_budgets",
+        "reads_live",
+        "follows_rules",
+        "caps",
+        "responds",
+        "sheds",
+        "moves",
+    )
+    return Played(
+        rules=given.rules,
+        playbooks=given.playbooks,
+        fill_share=admission.fill_share,
+        mechanisms={name: getattr(admission, name) for name in names},
+        max_site_share=loop.max_site_share,
+        directive_delay_s=loop.directive_delay_s,
+        stale_after_s=loop.stale_after_s,
+    )
+
+
+def _tuned(
+    document: Document,
+    default: Tuned,
+    given: Mapping[str, float],
+    path: str,
+    problems: list[FieldError],
+) -> Tuned:
+    """Return a dataclass with the numbers in ``given`` in place of its own; note what is wrong."""
+    known = {each.name: type(getattr(default, each.name)) for each in fields(default)}
+    found = {}
+    for name, value in given.items():
+        if fault := _fault(name, value, known):
+            problems.append(document.fault(f"{path}.{name}", *fault))
+        else:
+            # A whole number stays one: some of these count.
+            found[name] = known[name](value)
+    return replace(default, **found)
+
+
+def _fault(name: str, value: float, known: Mapping[str, type]) -> tuple[str, str] | None:
+    """Return what is wrong with a number, and the way out; None: nothing is."""
+    if name not in known:
+        close = closest(name, sorted(known))
+        way_out = f"do you mean {close}?" if close else f"one of: {', '.join(sorted(known))}"
+        return f"there is no {name}", way_out
+    if known[name] is int and value != int(value):
+        return f"{value:g} is no whole number", "write one"
+    if value < 0 or (value == 0 and name in _ABOVE_0):
+        return (
+            f"{value:g} is too small",
+            f"give {'more than' if name in _ABOVE_0 else 'at least'} 0",
+        )
+    if value > 1 and name in _AT_MOST_1:
+        return f"{value:g} is more than all of it", "give at most 1"
+    return None
+
+
+# --- On a server ---------------------------------------------------------------------------------
+
+#: What only the twin plays, and why a server does not.
+_ONLY_PLAYED = {
+    "rules": "on a server each rule has a life of its own",
+    "playbooks": "on a server each playbook has a life of its own",
+    "admission.fill_share": "a server fills limits, and never beyond",
+    "admission.enforces_budgets": "a server always does",
+    "admission.reads_live": "a server always counts what is reserved",
+    "admission.follows_rules": "a server always does",
+    "admission.caps": "restrictions say where a server caps",
+    "admission.responds": "a job says by its class whether it responds",
+    "admission.sheds": "a server always does",
+    "admission.moves": "a job says by its class whether it moves",
+    "loop.max_site_share": "on a server it is the setting POLICY_MAX_SITE_SHARE",
+    "loop.directive_delay_s": "on a server agents and jobs take what they take",
+    "loop.stale_after_s": "on a server it is the setting STALE_AFTER_S",
+}
+
+
+def for_server(text: str) -> AdmissionPolicy:
+    """Return the policy that ``text`` says, if a server can go by it. Raises DocumentError."""
+    policy = read(text)
+    problems = list(_unplayable(documents.read(text)))
+    if problems:
+        raise DocumentError(problems)
+    return policy
+
+
+def _unplayable(document: Document) -> Iterator[FieldError]:
+    for path, why in _ONLY_PLAYED.items():
+        if path in document.places:
+            yield document.fault(path, f"the twin alone plays this: {why}", "leave it out")

@@ -1,0 +1,51 @@
+"""What a shadow would have decided over the last day, beside what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from accounts.models import User
+from accounts.sight import Sight
+from admission.jobs.models import Job
+from admission.policy.models import AdmissionPolicyVersion, ShadowDecision, ShadowProgress
+from admission.policy.shadowing import KEPT
+
+__all__ = ["Compared", "compared"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A shadow beside what was decided. Numbers are of all jobs; decisions of those one may see."""
+
+    since: datetime | None
+    asked_at: datetime | None
+    cycles: int
+    jobs: int
+    jobs_otherwise: int
+    #: the newest, as far as was asked for
+    decisions: list[ShadowDecision]
+
+
+def compared(version: AdmissionPolicyVersion, user: User, now: datetime, *, most: int) -> Compared:
+    """Return what ``version`` would have decided otherwise within the last day. Five queries."""
+    progress = ShadowProgress.objects.filter(version=version).first()
+    recent = ShadowDecision.objects.filter(version=version, last_at__gte=now - KEPT)
+    mine = recent.visible_to(user).select_related("phase__job")[:most]
+    # Reasons name those who are ahead.
+    decisions = Sight(user).veiled(mine, "decided", "otherwise")
+    if progress is None:
+        return Compared(None, None, 0, 0, 0, decisions)
+    since = max(progress.since, now - KEPT)
+    # What was still open then was looked at, or has begun since.
+    looked_at = Job.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since))
+    return Compared(
+        since=progress.since,
+        asked_at=progress.asked_at,
+        cycles=progress.cycles,
+        jobs=looked_at.filter(submitted_at__lte=progress.asked_at).count(),
+        jobs_otherwise=recent.order_by().values("phase__job").distinct().count(),
+        decisions=decisions,
+    )

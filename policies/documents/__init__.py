@@ -1,0 +1,1 @@
+"""Versioned documents: rules, playbooks, classes, service levels, admission policies."""

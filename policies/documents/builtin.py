@@ -1,0 +1,46 @@
+"""Documents that come with Headroom, brought to the database where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.utils.module_loading import import_string
+
+from policies.documents import life
+from policies.documents.life import Kind
+from policies.documents.models import States, Version
+
+__all__ = ["AUTHOR", "REVIEWER", "load"]
+
+AUTHOR = "headroom"
+REVIEWER = "system"
+
+
+def load(model: type[Version], texts: Mapping[str, str], kind_at: str) -> list[str]:
+    """Bring what is missing or older, as active versions, and return the names of what was brought.
+
+    What people have touched is left alone: a document that has a version of theirs, or that they
+    have retired. One query where nothing is missing, and then the kind is not imported: its reader
+    may be slow to import, and at most starts nothing is missing.
+    """
+    known: dict[str, list[Version]] = {}
+    for row in model._default_manager.filter(name__in=texts):
+        known.setdefault(row.name, []).append(row)
+    wanted = [name for name, text in texts.items() if _is_wanted(text, known.get(name, []))]
+    if not wanted:
+        return []
+    kind: Kind[Version] = import_string(kind_at)
+    with transaction.atomic():
+        for name in wanted:
+            made = life.draft(kind, AUTHOR, texts[name], note="comes with Headroom")
+            life.promote(kind, REVIEWER, made, States.ACTIVE)
+    return wanted
+
+
+def _is_wanted(text: str, versions: list[Version]) -> bool:
+    """Say whether ``text`` is new, and nobody has changed what was there before it."""
+    if any(row.text == text for row in versions):
+        return False
+    is_ours = all(row.author == AUTHOR for row in versions)
+    return is_ours and (not versions or any(row.state == States.ACTIVE for row in versions))

@@ -1,0 +1,129 @@
+"""The admission policy as a document: what it says, what is refused, and what comes with us."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from admission.core import fallback, policy, reserve, response, snapshot
+from admission.core.policy import AdmissionPolicy, for_server, read
+from headroom.contracts import FieldError
+from headroom.documents import DocumentError
+
+WHOLE = """\
+name: steady
+about: Gives way sooner, comes back later.
+admission:
+  tuning: {wait_s_per_point: 300, depth: 50}
+  reserve: {quantile: 0.95, margin: 0.15}
+response: {sustain_s: 6, dwell_s: 300}
+loop: {shed_after_s: 20}
+fallback:
+  dwell_s: 60
+  ways:
+    - {from: primary-site, to: local-only, for_s: 5, why: told to,
+       when: [{fact: local_only, at_least: 1}]}
+projects:
+  vision: {classes: [low-power-experimentation, nightly]}
+"""
+
+
+def faults(text: str, *, on_server: bool = False) -> list[FieldError]:
+    with pytest.raises(DocumentError) as caught:
+        (for_server if on_server else read)(text)
+    return caught.value.problems
+
+
+def test_a_policy_is_read() -> None:
+    found = for_server(WHOLE)
+    assert found.tuning == snapshot.Tuning(wait_s_per_point=300.0, depth=50)
+    assert isinstance(found.tuning.depth, int)
+    assert found.reserve == reserve.Rules(quantile=0.95, margin=0.15)
+    assert found.response == response.Tuning(sustain_s=6.0, dwell_s=300.0)
+    assert found.shed_after_s == 20.0
+    assert (found.fallback.dwell_s, len(found.fallback.ways)) == (60.0, 1)
+    assert found.allows("vision", "nightly")
+    assert not found.allows("vision", "checkpoint-heavy")
+    assert found.allows("speech", "checkpoint-heavy")
+
+
+def test_what_it_leaves_out_is_as_it_comes_with_us() -> None:
+    assert replace(for_server("name: headroom"), played=AdmissionPolicy().played) == (
+        AdmissionPolicy()
+    )
+
+
+def test_the_text_that_comes_with_us_says_every_number_that_there_is() -> None:
+    text = policy.built_in_text()
+    found = for_server(text)
+    assert replace(found, about="", played=AdmissionPolicy().played) == AdmissionPolicy()
+    assert found.fallback == fallback.built_in()
+    numbers = asdict(snapshot.Tuning()) | asdict(reserve.Rules()) | asdict(response.Tuning())
+    for name, value in numbers.items():
+        assert f" {name}: {value}\n" in text, name
+
+
+def test_what_comes_with_us_is_what_the_server_did_before_there_were_policies() -> None:
+    found = AdmissionPolicy()
+    assert (found.reserve.quantile, found.reserve.margin) == (0.99, 0.1)
+    assert (found.reserve.warm_up_s, found.reserve.halves_in_s) == (300.0, 120.0)
+    assert (found.reserve.forgets_in_s, found.reserve.ramp_s) == (7200.0, 60.0)
+    assert asdict(found.response) == {
+        "sustain_s": 10.0, "settle_s": 40.0, "dwell_s": 120.0, "longest_dwell_s": 3600.0,
+        "band": 0.05,
+    }  # fmt: skip
+    assert (found.shed_after_s, found.fallback.dwell_s) == (30.0, 300.0)
+    assert (found.tuning.depth, found.tuning.reservations) == (10_000, 4)
+    assert found.classes_of == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "field", "word"),
+    [
+        ("name: a\nresponse: {sustain: 1}\n", (2, 21), "response.sustain", "there is no sustain"),
+        ("name: a\nresponse: {band: 1.5}\n", (2, 18), "response.band", "more than all"),
+        ("name: a\nresponse: {dwell_s: -1}\n", (2, 21), "response.dwell_s", "too small"),
+        ("name: a\nresponse: {dwell_s: soon}\n", (2, 21), "response", "got `str`"),
+        ("name: a\nadmission: {reserve: {quantile: 0}}\n", (2, 33), "admission.reserve.quantile",
+         "too small"),
+        ("name: a\nadmission: {tuning: {depth: 2.5}}\n", (2, 29), "admission.tuning.depth",
+         "no whole number"),
+        ("name: a\nloop: {shed_after_s: -1}\n", (2, 22), "loop.shed_after_s", ">= 0"),
+        ("name: a\nprojects: {vision: {classes: []}}\n", (2, 30), "projects.classes", "length"),
+        ("name: a\nfallback: {ways: [{from: local-only, to: local-only, for_s: 0, why: x, "
+         "when: [{fact: wan_up, at_least: 1}]}]}\n", (2, 19), "fallback.ways[0]", "the same"),
+        ("name: A b\n", (1, 7), "name", "small letters"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_place(
+    text: str, place: tuple[int, int], field: str, word: str
+) -> None:
+    (problem,) = faults(text)
+    assert (problem.field, word in problem.message) == (field, True), problem
+    if "[...]" not in problem.field and problem.field in ("response.band", "name"):
+        assert (problem.line, problem.column) == place
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    text = "name: a\nresponse: {sustain: 1, band: 2}\nadmission: {reserve: {margin: -1}}\n"
+    assert [each.field for each in faults(text)] == [
+        "admission.reserve.margin", "response.sustain", "response.band",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "admission: {enforces_budgets: false}",
+        "admission: {fill_share: 1.1}",
+        "rules: {builtin: false}",
+        "playbooks: {without: [power-cap]}",
+        "loop: {stale_after_s: 60}",
+    ],
+)
+def test_what_only_the_twin_plays_is_refused_on_a_server(given: str) -> None:
+    text = f"name: a\n{given}\n"
+    assert read(text).name == "a"
+    (problem,) = faults(text, on_server=True)
+    assert (problem.line, "the twin alone" in problem.message) == (2, True)
