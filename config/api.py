@@ -1,7 +1,8 @@
 """What all of the REST API shares: paging, and the shape of an error.
 
 Every error reads ``{"error": {"code", "message", "field", "hint"}}``, as those of the telemetry
-endpoints do. Where several fields are wrong, ``errors`` beside it lists them all.
+endpoints do; of a document it has ``line`` and ``column``, too. Where several fields are wrong,
+``errors`` beside it lists them all.
 """
 
 from __future__ import annotations

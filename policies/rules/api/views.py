@@ -62,7 +62,7 @@ class RuleViewSet(
 
     def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
         """Return the serializer, with the versions of all its rules. One query."""
-        serializer = super().get_serializer(*args, **kwargs)
+        serializer: Any = super().get_serializer(*args, **kwargs)
         rows = list(args[0]) if args and kwargs.get("many") else list(args[:1])
         alive = RuleVersion.objects.filter(name__in=[row.name for row in rows])
         versions: dict[str, list[RuleVersion]] = {}

@@ -122,7 +122,7 @@ def test_datagrams_are_sent_too(kind: str, tmp_path: Path, settings: Settings) -
     place = str(tmp_path / "socket") if kind == "unix" else str(choose_port())
     settings.AUDIT_SYSLOG_URL = f"unix://{place}" if kind == "unix" else f"udp://127.0.0.1:{place}"
     write(2)
-    audit.record("alice", "class.write", "long", text="x" * 100_000)
+    audit.record("alice", "class.draft", "long", text="x" * 100_000)
     assert "Error" in shipping.step().error
     with receiving(kind, place, tmp_path / "log"):
         assert shipping.step() == shipping.Shipped(3, 3)
