@@ -22,7 +22,7 @@ NAMES = (
     "telemetry",
     "policies",
     "admission",
-    "sim",
+    "twin",
 )
 
 

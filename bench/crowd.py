@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 import zstandard
 
-from sim.enroll import Server
-from sim.load import Settings, Template, enrolled
+from lab.enroll import Server
+from lab.load import Settings, Template, enrolled
 
 #: Told the status of an answer (0: the connection was closed before it), its head and its body.
 Answered: TypeAlias = Callable[[int, bytes, bytes], None]

@@ -21,9 +21,9 @@ from bench.readings import Readings, Step
 from bench.remote_write import Body
 from headroom.client import Client, Unavailable, compress_batch
 from headroom.contracts import GpuColumns, NodeReport, TelemetryBatch
-from sim import enroll
-from sim.enroll import Server
-from sim.fleet import GPUS_PER_NODE, inventory_yaml
+from lab import enroll
+from lab.enroll import Server
+from lab.fleet import GPUS_PER_NODE, inventory_yaml
 
 Array = NDArray[Any]
 

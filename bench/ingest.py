@@ -1,6 +1,6 @@
 """The whole way in (HTTP, Redis, Celery, Postgres) beside a raw COPY of the same rows.
 
-The load comes from a process of its own (``python -m sim load``), whose CPU is told apart. Batches
+The load comes from a process of its own (``python -m lab load``), whose CPU is told apart. Batches
 of racks (64 GPUs) and of nodes (8 GPUs) come as fast as the server takes them; then a backlog is
 drained that was pushed while no worker ran; then 100,000 GPUs push each ten seconds for a minute.
 The ceiling is psycopg's binary COPY of the same rows, prepared beforehand, into a table of the same
@@ -89,11 +89,11 @@ def run() -> None:
 def start_load(
     stack: Stack, token_file: Path, *, gpus: int, batch_gpus: int, rate: float, **options: Any
 ) -> subprocess.Popen[str]:
-    """Start ``python -m sim load``; the options are its own."""
+    """Start ``python -m lab load``; the options are its own."""
     options |= {"gpus": gpus, "batch_gpus": batch_gpus, "rate": rate}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [
-        sys.executable, "-m", "sim", "load",
+        sys.executable, "-m", "lab", "load",
         "--server", stack.url, "--token-file", str(token_file), *flags,
     ]  # fmt: skip
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
@@ -103,7 +103,7 @@ def result_of(load: subprocess.Popen[str], *, complete: bool = True) -> dict[str
     """Wait for a load and return what it says of itself; ``complete``: it has to be stored."""
     output, _ = load.communicate()
     if load.returncode and complete:
-        raise RuntimeError(f"sim load ended with {load.returncode}: {output}")
+        raise RuntimeError(f"lab load ended with {load.returncode}: {output}")
     found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return found
 

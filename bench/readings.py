@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.fleet import GPUS_PER_NODE, Fleet, make_load_fleet
-from sim.readings import Frame
-from sim.twin import Twin
-from sim.twin.network import Network
+from lab.fleet import GPUS_PER_NODE, Fleet, make_load_fleet
+from lab.readings import Frame
+from lab.twin import Twin
+from lab.twin.network import Network
 
 Array = NDArray[Any]
 

@@ -179,7 +179,7 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
     beat = Service("beat", command("beat"), stop_rank=3, silent_s=_SILENT_S)
     demo = Service(
         "demo",
-        (*python, "sim", "demo", "--server", url, "--token-file", str(state / "demo-token")),
+        (*python, "lab", "demo", "--server", url, "--token-file", str(state / "demo-token")),
         stop_rank=0,
         needs_ready=True,
         silent_s=2 * _SILENT_S,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import click
 from headroom import __version__
 from headroom.errors import HeadroomError
 from headroom.jobs.commands import COMMANDS
-from headroom.matrix.command import matrix
 from headroom.options import FILE, machine_options, server_option, token_file_option
 from headroom.plan.groups import WrongUse
 
@@ -29,14 +29,31 @@ _SHARED_USER = click.option(
 _PLAN_EXTRA = {"numpy", "pint", "scipy"}
 
 
+#: Commands of other packages, by their modules: an agent is installed without them.
+_ELSEWHERE = {"matrix": "lab.matrix.command"}
+
+
 class _Group(click.Group):
     """Ends the command with one line, not a traceback, for every error of ours."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _ELSEWHERE:
+            return _command_of(_ELSEWHERE[cmd_name], cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except HeadroomError as exc:
             raise click.ClickException(str(exc)) from exc
+
+
+def _command_of(module: str, name: str) -> click.Command:
+    found: click.Command = getattr(import_module(module), name)
+    return found
 
 
 class _Plan(click.Group):
@@ -274,6 +291,5 @@ def plan(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-main.add_command(matrix)
 for _command in COMMANDS:
     main.add_command(_command)

@@ -88,7 +88,7 @@ class Played:
     playbooks: Documents = field(default_factory=Documents)
     #: limits are filled to this share of what they have
     fill_share: float = 1.0
-    #: the mechanisms, by name; see :class:`sim.world.policy.Approach`
+    #: the mechanisms, by name; see :class:`lab.world.policy.Approach`
     mechanisms: Mapping[str, bool] = field(default_factory=dict)
     max_site_share: float = 0.2
     directive_delay_s: float = 4.0

@@ -9,9 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from headroom.matrix.report import html
-from headroom.matrix.report.compare import compare, compared_html
-from headroom.matrix.result import MatrixResult, SubjectKind, Verdict, make_result
+from lab.matrix.report import html
+from lab.matrix.report.compare import compare, compared_html
+from lab.matrix.result import MatrixResult, SubjectKind, Verdict, make_result
 from tests.browser.chromium import DESKTOP, PHONE
 from tests.builders.matrix import make_cell, make_matrix
 

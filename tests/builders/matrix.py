@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headroom.matrix.result import (
+from lab.matrix.result import (
     Better,
     Cell,
     Check,
@@ -141,7 +141,7 @@ def make_cell(
         "digest": "5f0c9d1e" * 8,
         "simulated_s": END_S,
         "wall_s": 1.8,
-        "again": f"python -m sim matrix run --scenario {scenario} --seed {seed}",
+        "again": f"python -m lab matrix run --scenario {scenario} --seed {seed}",
     }  # fmt: skip
     return Cell(**(values | more))  # type: ignore[arg-type]
 

@@ -24,7 +24,7 @@ from fleet import inventory
 from headroom.contracts import BatchError, decode_batch
 from headroom.documents import DocumentError
 from headroom.jobs import reading as jobs
-from headroom.matrix import reading as scenarios
+from lab.matrix import reading as scenarios
 from policies.headroom.columns import FIELDS
 from policies.playbooks import parse as playbooks
 from policies.rules import cel

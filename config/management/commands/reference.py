@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from headroom.contracts import ErrorBody, TelemetryAck, TelemetryBatch
 from headroom.jobs.schema import job_spec_schema
-from headroom.matrix.schema import scenario_schema
+from lab.matrix.schema import scenario_schema
 
 FOLDER: Path = settings.BASE_DIR / "docs" / "reference"
 

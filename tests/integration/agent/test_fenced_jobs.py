@@ -20,8 +20,8 @@ import pytest
 
 from bench.stack import Stack, running
 from headroom.client import Client
-from headroom.matrix.faults.links import Link, Trouble
-from headroom.matrix.faults.relay import Relay
+from lab.matrix.faults.links import Link, Trouble
+from lab.matrix.faults.relay import Relay
 from tests.integration.agent.processes import wait_for
 from tests.integration.faults.agents import RealAgent, enroll
 

@@ -33,7 +33,7 @@ _HOURS_S = 3 * 3600.0
 #: How to tell processes by their command lines, where bench.stack does not.
 _MARKS = {
     "worker": " worker@", "housekeeper": " housekeeper@", "agent": " headroom agent ",
-    "demo": " sim demo ",
+    "demo": " lab demo ",
 }  # fmt: skip
 #: How old the newest reading is that a service has brought, s.
 _READINGS = {

@@ -105,7 +105,7 @@ class Scene:
 
     def _start_load(self, duration_s: float) -> subprocess.Popen[str]:
         command = [
-            sys.executable, "-m", "sim", "load", "--server", self.stack.url,
+            sys.executable, "-m", "lab", "load", "--server", self.stack.url,
             "--token-file", str(self.token_file), "--gpus", "512", "--batch-gpus", "8",
             "--rate", "2000", "--duration-s", str(duration_s),
         ]  # fmt: skip

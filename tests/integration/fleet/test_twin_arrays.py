@@ -9,8 +9,8 @@ import pytest
 
 from fleet import snapshot
 from fleet.tables import AnyTable
-from sim.fleet import inventory_yaml, make_fleet
-from sim.world.fleet_arrays import arrays_of
+from lab.fleet import inventory_yaml, make_fleet
+from lab.world.fleet_arrays import arrays_of
 from tests.integration.fleet.conftest import import_fleet
 
 pytestmark = pytest.mark.django_db

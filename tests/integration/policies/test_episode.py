@@ -22,9 +22,9 @@ from playwright.sync_api import sync_playwright
 from bench.stack import Stack
 from headroom.client import Client
 from headroom.replay.formats import load
-from sim.demo import CONNECTIONS, Demo, Settings
-from sim.enroll import Server, Stopped
-from sim.recorded import recorded_stage
+from lab.demo import CONNECTIONS, Demo, Settings
+from lab.enroll import Server, Stopped
+from lab.recorded import recorded_stage
 from tests.browser.chromium import FLAGS, executable
 from tests.data_sets import data_set
 

@@ -14,6 +14,8 @@ from django.conf import settings
 from admission.core.directing import restricting
 from admission.core.directing import step as steps
 from admission.directives import step as server
+from lab.twin import NO_FAILURES
+from lab.world import Policy, World, directing, policing
 from policies import loop
 from policies.leases import book as leases
 from policies.playbooks import effects as playbook_effects
@@ -21,11 +23,9 @@ from policies.playbooks import runs
 from policies.restrictions import store
 from policies.restrictions.book import RestrictionBook
 from policies.rules import effects
-from sim.twin import NO_FAILURES
-from sim.world import Policy, World, directing, policing
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.directives.scenes import Clock
-from tests.unit.sim.world.builders import make_arrival, tight_fleet
+from tests.unit.lab.world.builders import make_arrival, tight_fleet
 
 pytestmark = pytest.mark.django_db
 
@@ -107,7 +107,7 @@ def test_no_other_file_says_when_a_lease_is_renewed() -> None:
     says = re.compile(r"^\w*RENEW_AT\w* =", re.MULTILINE)
     found = [
         path
-        for room in ("policies", "admission", "sim")
+        for room in ("policies", "admission", "lab")
         for path in sorted((REPOSITORY / room).rglob("*.py"))
         if says.search(path.read_text())
     ]

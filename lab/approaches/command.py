@@ -1,0 +1,111 @@
+"""``python -m lab approaches``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import msgspec
+
+from lab.approaches.anchors import anchors_of
+from lab.approaches.approaches import NAMES
+from lab.approaches.comparison import Run, Setup, compare
+from lab.approaches.results import Comparison, write
+from lab.approaches.table import as_markdown
+from lab.traces import TraceError
+
+__all__ = ["approaches"]
+
+
+@click.command("approaches")
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, path_type=Path),
+    required=True,
+    help="Jobs of the Philly trace: jobs.csv.gz, or its folder.",
+)
+@click.option("--from-h", type=click.FloatRange(min=0.0), default=Setup.from_h, show_default=True)
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=Setup.hours,
+    show_default=True,
+)
+@click.option("--gpus", type=click.IntRange(min=8), default=Setup.gpus, show_default=True)
+@click.option("--sites", type=click.IntRange(1, 20), default=Setup.sites, show_default=True)
+@click.option(
+    "--power-share",
+    type=click.FloatRange(0.2, 2.0),
+    default=Setup.power_share,
+    show_default=True,
+    help="What racks, feeds and sites may draw, as a share of what is written on their parts.",
+)
+@click.option(
+    "--cooling-share",
+    type=click.FloatRange(0.3, 2.0),
+    default=Setup.cooling_share,
+    show_default=True,
+    help="Heat that zones carry off, as a share of the budgets of their racks.",
+)
+@click.option("--seed", "seeds", type=int, multiple=True, default=(1,), show_default=True)
+@click.option("--only", "names", type=click.Choice(NAMES), multiple=True, help="Not all of them.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: cores]")
+@click.option("--anchors/--no-anchors", default=False, help="Also published results.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for page and plots."
+)
+def approaches(
+    trace: Path,
+    from_h: float,
+    hours: float,
+    gpus: int,
+    sites: int,
+    power_share: float,
+    cooling_share: float,
+    seeds: tuple[int, ...],
+    names: tuple[str, ...],
+    workers: int | None,
+    anchors: bool,
+    out: Path | None,
+) -> None:
+    """Compare ways to run a fleet under limits, on the same jobs, and print a table."""
+    setup = Setup(
+        trace=trace,
+        from_h=from_h,
+        hours=hours,
+        gpus=gpus,
+        sites=sites,
+        power_share=power_share,
+        cooling_share=cooling_share,
+    )
+    try:
+        jobs = setup.jobs()
+    except TraceError as error:
+        raise click.ClickException(str(error)) from error
+    chosen = names or NAMES
+    runs = []
+    total = len(chosen) * len(seeds)
+    with click.progressbar(length=total, label=str(jobs)) as bar:
+        for run in compare(setup, names=chosen, seeds=seeds, workers=workers):
+            runs.append(run)
+            bar.update(1)
+    runs.sort(key=lambda run: (NAMES.index(run.figures.approach), run.figures.seed))
+    click.echo(as_markdown([run.figures for run in runs]))
+    if out is not None:
+        found = _comparison(setup, runs, seeds)
+        if anchors:
+            found = msgspec.structs.replace(found, anchors=anchors_of(found.runs, setup))
+        for path in write(found, out):
+            click.echo(path)
+
+
+def _comparison(setup: Setup, runs: list[Run], seeds: tuple[int, ...]) -> Comparison:
+    return Comparison(
+        jobs=setup.jobs_said(),
+        fleet=setup.fleet_said(),
+        again=shlex.join(setup.again(seeds)),
+        hours=setup.hours,
+        runs=[run.figures for run in runs],
+        seen={run.figures.approach: run.seen for run in runs if run.figures.seed == seeds[0]},
+    )

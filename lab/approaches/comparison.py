@@ -1,0 +1,154 @@
+"""The approaches on the same fleet and the same jobs, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from lab.approaches.approaches import NAMES, Approach, approach
+from lab.approaches.figures import Figures, Seen
+from lab.approaches.measuring import figures_of, seen_of
+from lab.fleet import GPUS_PER_NODE, Fleet, make_even_fleet
+from lab.traces import JobTrace, philly
+from lab.traces.arrivals import Manner, arrivals
+from lab.world import Arrival, Policy, World
+
+__all__ = ["Run", "Setup", "compare", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What all approaches are run on.
+
+    The default is three hours of the Philly trace, from the evening of 2017-10-04 on: of the spans
+    that begin on a whole or half day of the trace the one whose jobs take most GPU hours within it.
+    Without waits they would hold 297 of the 384 GPUs on average. At full load the fleet would draw
+    more than its budgets: power is short, and not GPUs.
+    """
+
+    trace: Path
+    from_h: float = 30.5 * 24.0
+    hours: float = 3.0
+    gpus: int = 384
+    sites: int = 2
+    #: what racks may draw, as a share of what is written on their parts; feeds and sites have room
+    #: for their racks, and no more
+    power_share: float = 0.55
+    #: heat that zones carry off, as a share of the budgets of their racks: enough, so that what is
+    #: short is power
+    cooling_share: float = 1.2
+    manner: Manner = field(default_factory=Manner)
+
+    def jobs(self) -> JobTrace:
+        """Return the jobs that come. Raises :class:`~lab.traces.TraceError`."""
+        return philly.load(self.trace).between(
+            self.from_h * 3600.0, (self.from_h + self.hours) * 3600.0
+        )
+
+    def fleet(self) -> Fleet:
+        """Return the fleet that they come to."""
+        return make_even_fleet(
+            gpus=self.gpus,
+            sites=self.sites,
+            power_share=self.power_share,
+            cooling_share=self.cooling_share,
+        )
+
+    def jobs_said(self) -> str:
+        """Return what comes, as sentences."""
+        jobs = self.jobs()
+        within_s = np.minimum(jobs.runs_s, self.hours * 3600.0 - jobs.submit_s)
+        wanted = float(within_s @ jobs.gpus) / (self.hours * 3600.0)
+        return (
+            f"Jobs: {len(jobs):,} of the Philly trace that came within {self.hours:g} h from its"
+            f" hour {self.from_h:g} on. Without waits they would hold {wanted:.0f} GPUs on average;"
+            f" {int((jobs.gpus >= GPUS_PER_NODE).sum())} want a whole node or more,"
+            f" the largest {jobs.gpus.max(initial=0)} GPUs."
+        )
+
+    def fleet_said(self) -> str:
+        """Return what they come to, as sentences."""
+        return (
+            f"Fleet: {self.gpus} H100s at {self.sites} sites. Racks, feeds and sites may draw"
+            f" {100 * self.power_share:g} % of what is written on their parts, and cooling zones"
+            f" carry off {100 * self.cooling_share:g} % of that."
+        )
+
+    def again(self, seeds: Sequence[int]) -> list[str]:
+        """Return the command line that runs it again, but for where the trace lies."""
+        words = ["python", "-m", "lab", "approaches", "--trace", self.trace.name]
+        for option in ("from_h", "hours", "gpus", "sites", "power_share", "cooling_share"):
+            value = getattr(self, option)
+            if value != getattr(Setup, option):
+                words += [f"--{option.replace('_', '-')}", f"{value:g}"]
+        for seed in seeds if tuple(seeds) != (1,) else ():
+            words += ["--seed", str(seed)]
+        return words
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a run."""
+
+    figures: Figures
+    seen: Seen
+
+
+def policy_of(chosen: Approach) -> Policy:
+    """Return the policy under which a world follows an approach."""
+    policy = Policy(name=chosen.name, approach=chosen, reserve=chosen.reserve, tuning=chosen.tuning)
+    if not chosen.follows_rules:
+        return replace(policy, rules=(), playbooks={})
+    kept = tuple(rule for rule in policy.rules if rule.name not in chosen.retired_rules)
+    return replace(policy, rules=kept)
+
+
+def run(
+    setup: Setup,
+    chosen: Approach,
+    *,
+    seed: int,
+    jobs: Sequence[Arrival] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Run:
+    """Run one approach. ``jobs``: those of the trace of ``setup``, if they are at hand."""
+    came = arrivals(setup.jobs(), setup.manner, seed=seed) if jobs is None else jobs
+    world = World(setup.fleet(), came, policy_of(chosen), seed=seed)
+    record = world.run(setup.hours * 3600.0, progress)
+    return Run(
+        figures_of(record, approach=chosen.name, gpus=setup.gpus, hours=setup.hours),
+        seen_of(record),
+    )
+
+
+def compare(
+    setup: Setup,
+    *,
+    names: Sequence[str] = NAMES,
+    seeds: Sequence[int] = (1,),
+    workers: int | None = None,
+) -> Iterator[Run]:
+    """Yield the runs of all approaches and seeds as they end."""
+    todo = [(setup, name, seed) for seed in seeds for name in names]
+    for name in names:
+        approach(name)
+    workers = workers or min(len(todo), os.cpu_count() or 1)
+    if workers == 1:
+        yield from map(_run, todo)
+        return
+    # Started anew: what a parent has open does not go along.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        for done in as_completed([pool.submit(_run, each) for each in todo]):
+            yield done.result()
+
+
+def _run(each: tuple[Setup, str, int]) -> Run:
+    setup, name, seed = each
+    return run(setup, approach(name), seed=seed)

@@ -1,0 +1,214 @@
+"""Single GPUs and a server, idle and under load; and what a power cap leaves of speed and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.calibration import rig
+from lab.calibration.result import Comparison, by_difference, by_share
+from lab.calibration.sources import (
+    H200Readings,
+    capture,
+    h200_phases,
+    h200_rates,
+    h200_series,
+    h200_step_times,
+    step_times,
+    wall_power,
+)
+from lab.hardware import H100, H200, HGX_H100, HGX_H200, GpuModel, HostModel
+
+Array = NDArray[np.float64]
+
+NAME, CAPPED, STEPS = "single-gpu", "h200-at-its-cap", "step-times"
+SEED = 6
+#: A GPU with a context open, and nothing to do; loads of the captures, at which ours draw as much.
+CONTEXT_ACTIVITY = 0.02
+BURN_ACTIVITY = {"h100-80gb-hbm3": 0.897, "h200": 0.849}
+#: The second query of a capture comes about so long after the load began.
+LOADED_S = 20.0
+#: What matrix products draw at full clock on the H200, by the energy of short bursts.
+PRODUCTS_W = 1066.0
+#: Steps before the average power has come to the cap, and once it is there.
+_FIRST_STEPS, _SETTLED = slice(1, 4), slice(20, 160)
+#: Steps are compared with the median of so many of their neighbors.
+_NEIGHBORS = 21
+
+#: As errors are said: power in percent, speeds, clocks and steps in points, rises in °C.
+BARS = {
+    "idle": 1.2,
+    "load": 0.6,
+    "server": 0.8,
+    "context": 2.6,
+    "held": 1.0,
+    "products": 16.0,
+    "training": 1.0,
+    "clock": 12.5,
+}
+RISE_BARS = {"h100-80gb-hbm3": 12.5, "h200": 4.9}
+STEP_BARS = {"h200": 2.4, "nanogpt": 3.7}
+
+
+def compare(data: Path) -> Iterator[Comparison]:
+    for name, gpu, host in (("h100-80gb-hbm3", H100, HGX_H100), ("h200", H200, HGX_H200)):
+        yield from _compare_capture(data, name, gpu, host)
+    idle = _server(H200, HGX_H200)
+    idle_w = [float(np.quantile(watts, 0.002)) for watts in wall_power(data).values()]
+    yield by_share(
+        NAME,
+        "idle server of 8 H200s, at the wall",
+        "W",
+        real=float(np.median(idle_w)),
+        twin=float(idle.twin.node_w[idle.nodes].mean()),
+        bar=BARS["server"],
+    )
+
+
+def _compare_capture(data: Path, name: str, gpu: GpuModel, host: HostModel) -> Iterator[Comparison]:
+    idle, load = capture(data, name, "idle"), capture(data, name, "load")
+    server = _server(gpu, host)
+    idle_w, idle_c = float(server.power_w.mean()), float(server.temp_c.mean())
+    rig.begin(server.twin, rig.steady_kind(BURN_ACTIVITY[name]), server.gpus)
+    server.twin.advance(LOADED_S)
+    yield by_share(
+        NAME,
+        f"{gpu.name}, idle",
+        "W",
+        real=idle["power.draw"],
+        twin=idle_w,
+        bar=BARS["idle"],
+    )
+    yield by_share(
+        NAME,
+        f"{gpu.name}, gpu-burn",
+        "W",
+        real=load["power.draw"],
+        twin=float(server.power_w.mean()),
+        bar=BARS["load"],
+    )
+    yield by_difference(
+        NAME,
+        f"{gpu.name}, rise from idle to gpu-burn",
+        "°C",
+        real=load["temperature.gpu"] - idle["temperature.gpu"],
+        twin=float(server.temp_c.mean()) - idle_c,
+        bar=RISE_BARS[name],
+        held_out=True,
+    )
+
+
+def compare_capped(_data: Path) -> Iterator[Comparison]:
+    """Compare an H200 that its power cap holds back: by matrix products, and by training."""
+    series, phases, rates = h200_series(), h200_phases(), h200_rates()
+    context = _server(H200, HGX_H200, activity=CONTEXT_ACTIVITY)
+    yield by_share(
+        CAPPED,
+        "a context open, nothing to do",
+        "W",
+        real=_mean_w(series, phases["idle"]),
+        twin=float(context.power_w.mean()),
+        bar=BARS["context"],
+    )
+    activity = (PRODUCTS_W - H200.static_w) / H200.dynamic_w
+    products = _server(H200, HGX_H200, activity=activity)
+    yield by_share(
+        CAPPED,
+        "matrix products, power",
+        "W",
+        real=_mean_w(series, phases["matmul"]),
+        twin=float(products.power_w.mean()),
+        bar=BARS["held"],
+    )
+    yield by_difference(
+        CAPPED,
+        "matrix products, speed",
+        "% of full speed",
+        real=100.0 * rates["matmul"] / (rates["duty-0.1"] / 0.1),
+        twin=100.0 * float(products.clock.mean()),
+        bar=BARS["products"],
+        held_out=True,
+    )
+    yield from _compare_training(series, phases["train"])
+
+
+def _compare_training(series: H200Readings, span_s: tuple[float, float]) -> Iterator[Comparison]:
+    """Compare training: what its GPU would draw without the cap is where its power peaks."""
+    taken_s = h200_step_times()
+    inside = (series.t_s >= span_s[0]) & (series.t_s < span_s[1])
+    working = inside & (series.power_w > 600.0)
+    wanted_w = float(np.quantile(series.power_w[working], 0.99))
+    activity = (wanted_w - H200.static_w) / H200.dynamic_w
+    speed = 100.0 * float(_server(H200, HGX_H200, activity=activity).clock.mean())
+    yield by_difference(
+        CAPPED,
+        "training, speed",
+        "% of full speed",
+        real=100.0 * float(np.median(taken_s[_FIRST_STEPS]) / np.median(taken_s[_SETTLED])),
+        twin=speed,
+        bar=BARS["training"],
+        held_out=True,
+    )
+    yield by_difference(
+        CAPPED,
+        "training, clock",
+        "% of the highest",
+        real=100.0 * float(series.clock[working].mean()),
+        twin=speed,
+        bar=BARS["clock"],
+        held_out=True,
+    )
+
+
+def compare_steps(data: Path) -> Iterator[Comparison]:
+    """Compare how far single steps stray from their neighbors: above, at 95 % of them."""
+    server = _server(H200, HGX_H200, activity=1.05)
+    slot = int(server.twin.job_of_gpu[server.gpus[0]])
+    paces = []
+    for _ in range(200):
+        server.twin.advance(1.0)
+        paces.append(server.twin.pace(slot))
+    ours, held = _stray(1.0 / np.array(paces)), _stray(h200_step_times())
+    published = [_stray(taken_s) for taken_s in step_times(data).values() if len(taken_s) > 300]
+    for name, quantity, real in (
+        ("h200", "H200 at its cap: 95 % of steps take at most over the median", held),
+        (
+            "nanogpt",
+            "nanogpt on 8 H100s: likewise, median of the runs",
+            float(np.median(published)),
+        ),
+    ):
+        yield by_difference(
+            STEPS,
+            quantity,
+            "% of a step",
+            real=real,
+            twin=ours,
+            bar=STEP_BARS[name],
+            held_out=True,
+        )
+
+
+def _server(gpu: GpuModel, host: HostModel, *, activity: float | None = None) -> rig.Rig:
+    """Return a server that has settled, with this activity on all of its GPUs; None: idle."""
+    server = rig.rig_of(rig.row_kind(gpu, host), 1, seed=SEED)
+    if activity is not None:
+        rig.begin(server.twin, rig.steady_kind(activity), server.gpus)
+    server.twin.advance(120.0)
+    return server
+
+
+def _mean_w(series: H200Readings, span_s: tuple[float, float]) -> float:
+    """Return the mean power in a phase, without its first and last second."""
+    inside = (series.t_s > span_s[0] + 1.0) & (series.t_s < span_s[1] - 1.0)
+    return float(series.power_w[inside].mean())
+
+
+def _stray(taken_s: Array) -> float:
+    """Return how far the slowest steps but 5 % take longer than their neighbors' median, %."""
+    neighbors = np.lib.stride_tricks.sliding_window_view(taken_s, _NEIGHBORS)
+    middle = taken_s[_NEIGHBORS // 2 : -(_NEIGHBORS // 2)]
+    return float(100.0 * (np.quantile(middle / np.median(neighbors, axis=1), 0.95) - 1.0))

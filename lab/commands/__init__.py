@@ -1,0 +1,1 @@
+"""The commands of ``python -m lab`` that play: the matrix, one scenario, and traces."""

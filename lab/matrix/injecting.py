@@ -1,0 +1,170 @@
+"""From a fault of a scenario to what is done to a command, or the reason why nothing can be."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lab.matrix.faults.acts import (
+    Act,
+    DiskAct,
+    GpuAct,
+    LinkAct,
+    PaceAct,
+    QuotaAct,
+    Several,
+    device_of,
+)
+from lab.matrix.faults.links import STORAGE, SYNC, Link, Trouble
+from lab.matrix.machine import Machine
+from lab.matrix.scenario import Fault, FaultKind, Level
+from lab.matrix.surroundings import Surroundings
+
+__all__ = ["KILLS", "Normal", "make_act", "needs_room", "why_not"]
+
+#: These end the command and start it again: whoever runs it does that.
+KILLS = (FaultKind.KILL, FaultKind.NODE_LOSS)
+_LINKS = (
+    FaultKind.LINK_BANDWIDTH,
+    FaultKind.LINK_LATENCY,
+    FaultKind.LINK_LOSS,
+    FaultKind.LINK_JITTER,
+    FaultKind.SITE_ISOLATED,
+)
+#: Storage that is slowed down to a share of what was never measured: nobody can say how slow.
+_UNMEASURED = "how fast it is without was not measured: give bytes_per_s"
+
+
+@dataclass(frozen=True)
+class Normal:
+    """What the command takes when nothing is wrong. None: not measured."""
+
+    cores: float | None = None
+    bits_per_s: dict[str, float] = field(default_factory=dict)
+    disk_bytes_per_s: float | None = None
+    is_known: bool = False
+
+
+def links_of(fault: Fault, names: Sequence[str]) -> list[str]:
+    """Return the links that a fault is on, of those that the command has."""
+    if fault.kind == FaultKind.SITE_ISOLATED:
+        # What runs in the site goes on talking to itself.
+        return [name for name in names if name != SYNC]
+    if fault.level == Level.STORAGE:
+        return [STORAGE]
+    if not fault.target.names:
+        return [SYNC]
+    return [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in fault.target.names)]
+
+
+def needs_room(faults: Sequence[Fault], names: Sequence[str]) -> bool:
+    """Say whether any of the faults is on what the command's processes tell each other."""
+    return any(each.kind in _LINKS and SYNC in links_of(each, names) for each in faults)
+
+
+def why_not(fault: Fault, machine: Machine, names: Sequence[str], normal: Normal) -> str:
+    """Return why a fault cannot act on the command here, or ""."""
+    if fault.kind in KILLS:
+        return ""
+    if fault.kind in _LINKS:
+        return _why_not_on_links(fault, machine, names, normal)
+    if fault.kind == FaultKind.CPU_QUOTA:
+        return ""  # stopping and resuming takes no permission
+    if fault.kind == FaultKind.POWER_LIMIT:
+        return machine.why_no_power
+    if fault.kind == FaultKind.CLOCK_LIMIT:
+        return machine.why_no_clocks
+    if fault.kind == FaultKind.STORAGE_SLOW:
+        return _why_no_slow_storage(fault, machine, normal)
+    return f"{fault.kind} cannot be done to a command, only to a twin"
+
+
+def _why_not_on_links(fault: Fault, machine: Machine, names: Sequence[str], normal: Normal) -> str:
+    on = links_of(fault, names)
+    if not on:
+        return f"the command has no link {' or '.join(fault.target.names)}: {', '.join(names)}"
+    if SYNC in on and machine.why_no_room:
+        return machine.why_no_room
+    if normal.is_known and not any(name in normal.bits_per_s for name in on):
+        return f"without faults the command sends nothing over {' and '.join(on)}"
+    return ""
+
+
+def _why_no_slow_storage(fault: Fault, machine: Machine, normal: Normal) -> str:
+    if normal.is_known and STORAGE in normal.bits_per_s:
+        return ""
+    if machine.why_no_disk:
+        return f"the command does not use HEADROOM_STORAGE_URL, and {machine.why_no_disk}"
+    if normal.is_known and normal.disk_bytes_per_s is None:
+        return (
+            "without faults the command neither uses HEADROOM_STORAGE_URL nor moves bytes to or "
+            "from the disk itself: does it fsync its checkpoints?"
+        )
+    return "" if normal.is_known or fault.bytes_per_s else _UNMEASURED
+
+
+def make_act(
+    fault: Fault, number: int, around: Surroundings, normal: Normal, *, for_s: float
+) -> Act:
+    """Return what a fault does to the command, which :func:`why_not` has nothing against."""
+    if fault.kind in _LINKS:
+        links = [around.links[name] for name in links_of(fault, list(around.links))]
+        return Several([_link_act(fault, number, each, normal) for each in links])
+    if fault.kind == FaultKind.STORAGE_SLOW:
+        return Several(_storage_acts(fault, number, around, normal, for_s))
+    if fault.kind == FaultKind.CPU_QUOTA:
+        return _cpu_act(fault, around, normal, for_s)
+    return GpuAct(fault, around.journal, for_s=for_s)
+
+
+def _link_act(fault: Fault, number: int, link: Link, normal: Normal) -> Act:
+    return LinkAct([link], number, _trouble(fault, normal.bits_per_s.get(link.name)))
+
+
+def _trouble(fault: Fault, normal_bits_per_s: float | None) -> Trouble:
+    bits_per_s = fault.bits_per_s
+    if fault.kind == FaultKind.LINK_BANDWIDTH and fault.share is not None and normal_bits_per_s:
+        bits_per_s = max(1.0, fault.share * normal_bits_per_s)
+    return Trouble(
+        latency_s=fault.latency_s or 0.0,
+        jitter_s=fault.jitter_s or 0.0,
+        loss_share=fault.loss_share or 0.0,
+        bits_per_s=bits_per_s,
+        is_cut=fault.kind == FaultKind.SITE_ISOLATED,
+    )
+
+
+def _storage_acts(
+    fault: Fault, number: int, around: Surroundings, normal: Normal, for_s: float
+) -> list[Act]:
+    acts: list[Act] = []
+    bytes_per_s = _left(fault, _bytes(normal.bits_per_s.get(STORAGE)))
+    if bytes_per_s is not None:
+        trouble = Trouble(bits_per_s=8 * bytes_per_s)
+        acts.append(LinkAct([around.links[STORAGE]], number, trouble))
+    disk_bytes_per_s = _left(fault, normal.disk_bytes_per_s)
+    device = device_of(around.folder)
+    if around.group and around.group.disk and device and disk_bytes_per_s is not None:
+        acts.append(DiskAct(around.group, device, disk_bytes_per_s, around.journal, for_s=for_s))
+    return acts
+
+
+def _bytes(bits: float | None) -> float | None:
+    return None if bits is None else bits / 8
+
+
+def _left(fault: Fault, normal_bytes_per_s: float | None) -> float | None:
+    """Return the bytes a second that a fault leaves; None: how many there are is not known."""
+    if fault.bytes_per_s is not None:
+        return fault.bytes_per_s
+    if normal_bytes_per_s is None or fault.share is None:
+        return None
+    return max(1.0, fault.share * normal_bytes_per_s)
+
+
+def _cpu_act(fault: Fault, around: Surroundings, normal: Normal, for_s: float) -> Act:
+    share = 1.0 if fault.share is None else fault.share
+    if around.group is None or normal.cores is None:
+        return PaceAct(around.mark, share, around.journal, for_s=for_s)
+    return QuotaAct(around.group, share * normal.cores, around.journal, for_s=for_s)

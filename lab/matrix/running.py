@@ -1,0 +1,299 @@
+"""The matrix of a command: it runs without faults first, then under each scenario, twice each.
+
+Nothing of it outlives the run: what is changed on the machine has a lease, and a guardian undoes
+all of it if this process dies (:mod:`lab.matrix.leases`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from headroom import __version__
+from headroom.errors import HeadroomError
+from lab.matrix import judging, leases
+from lab.matrix.guardian import Guardian
+from lab.matrix.injecting import Normal, needs_room, why_not
+from lab.matrix.leases import Journal
+from lab.matrix.machine import Machine
+from lab.matrix.playing import BySteps, Run, Subject, play
+from lab.matrix.reading import load
+from lab.matrix.result import Cell, MatrixResult, SubjectKind, Verdict, make_result
+from lab.matrix.scenario import Expectation, Fault, Runner, Scenario
+from lab.matrix.surroundings import Surroundings
+
+__all__ = [
+    "NORMAL",
+    "Plan",
+    "check_own",
+    "exit_code",
+    "holding",
+    "run_matrix",
+    "standard",
+    "ways",
+]
+
+#: The scenario without faults, which all others are compared with.
+NORMAL = "normal"
+_STANDARD = Path(__file__).with_name("standard")
+_UNDO_S = 60.0
+#: Under a fault a command may take so many times as long as without, and so long at least.
+_PATIENCE = 10.0
+_LEAST_PATIENCE_S = 60.0
+_PASSED, _FAILED, _NOTHING_RUN = 0, 1, 3
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, and how to judge it."""
+
+    #: of the standard matrix: times are in hundredths of the run without faults
+    standard: Sequence[Scenario] = ()
+    #: others, with their times as they are
+    own: Mapping[Path, Scenario] = field(default_factory=dict)
+    repeat: int = 2
+    #: how far losses may be apart that are to be equal
+    tolerance: float = 0.0
+    timeout_s: float = 3_600.0
+    #: keep checkpoints and storage of each run
+    keeps: bool = False
+
+
+def standard() -> list[Scenario]:
+    """Return the standard matrix of a command, ``normal`` first."""
+    found = [load(path) for path in sorted(_STANDARD.glob("*.yaml"))]
+    return sorted(found, key=lambda scenario: scenario.name != NORMAL)
+
+
+@contextlib.contextmanager
+def holding(parent: Path | None = None) -> Iterator[Journal]:
+    """Undo what dead runs left; then hold a journal, watched by a guardian, for one run."""
+    leases.undo_all(leases.abandoned(parent))
+    journal = Journal.create(parent)
+    guardian = Guardian(journal)
+    try:
+        yield journal
+    finally:
+        try:
+            for _ in journal.undo_all():
+                pass
+        finally:
+            guardian.dismiss()
+            journal.close()
+
+
+def run_matrix(
+    subject: Subject, plan: Plan, *, folder: Path, journal: Journal, progress: Progress
+) -> MatrixResult:
+    """Run the command under the scenarios of ``plan``. Files of the runs go to ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    matrix = _Matrix(subject, plan, folder, journal, progress)
+    cells = matrix.cells()
+    return make_result(
+        subject=shlex.join(subject.command),
+        kind=SubjectKind.COMMAND,
+        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        cells=cells,
+        machine=_facts() | ways(matrix.machine),
+        versions={"headroom": __version__, "python": platform.python_version()},
+    )
+
+
+class _Matrix:
+    """A matrix as it is run."""
+
+    def __init__(
+        self, subject: Subject, plan: Plan, folder: Path, journal: Journal, progress: Progress
+    ) -> None:
+        self._subject = subject
+        self._plan = plan
+        self._folder = folder
+        self._journal = journal
+        self._progress = progress
+        self.machine = Machine(journal, folder)
+        self._names = ["sync", "storage", *subject.reaches]
+        faults = [fault for each in (*plan.standard, *plan.own.values()) for fault in each.faults]
+        # All runs have the same network, or their throughput could not be compared.
+        self._has_room = needs_room(faults, self._names) and not self.machine.why_no_room
+        self._own = {scenario.name: path for path, scenario in plan.own.items()}
+        self._runs = 0
+
+    def cells(self) -> list[Cell]:
+        normal = next(each for each in standard() if each.name == NORMAL)
+        runs = self._played(normal, Normal(), self._plan.timeout_s)
+        first = runs[0]
+        cell = judging.cell_of(self._expecting(normal), runs, first, again=self._again(normal))
+        cells = [self._said(cell)]
+        stretch = first.length_s / normal.duration_s
+        scenarios = [_stretched(each, stretch) for each in self._plan.standard]
+        for scenario in (*scenarios, *self._plan.own.values()):
+            if scenario.name != NORMAL:
+                cells.append(self._said(self._cell(scenario, first, cell)))
+        return cells
+
+    def _cell(self, scenario: Scenario, normal: Run, beside: Cell) -> Cell:
+        why = self._why_not(scenario, normal, beside)
+        if why:
+            return judging.not_run(scenario, why, again=self._again(scenario))
+        patience_s = max(_LEAST_PATIENCE_S, _PATIENCE * normal.wall_s)
+        timeout_s = min(self._plan.timeout_s, patience_s)
+        runs = self._played(scenario, normal.normal, timeout_s, beside=normal)
+        judged = self._expecting(scenario)
+        return judging.cell_of(judged, runs, normal, again=self._again(scenario))
+
+    def _why_not(self, scenario: Scenario, normal: Run, beside: Cell) -> str:
+        if any(normal.exits) or normal.timed_out:
+            return f"the command fails without faults already: {beside.why}"
+        for fault in scenario.faults:
+            why = why_not(fault, self.machine, self._names, normal.normal)
+            if why:
+                return f"{fault.kind}: {why}"
+        return ""
+
+    def _played(
+        self, scenario: Scenario, normal: Normal, timeout_s: float, *, beside: Run | None = None
+    ) -> list[Run]:
+        runs = []
+        for number in range(1, self._plan.repeat + 1):
+            self._progress(f"{scenario.name}: run {number} of {self._plan.repeat}")
+            runs.append(self._play(scenario, normal, timeout_s, number, beside))
+        return runs
+
+    def _play(
+        self,
+        scenario: Scenario,
+        normal: Normal,
+        timeout_s: float,
+        number: int,
+        beside: Run | None,
+    ) -> Run:
+        self._runs += 1
+        folder = self._folder / "runs" / f"{scenario.name}-{number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        around = Surroundings(
+            folder.absolute(),
+            self._journal,
+            mark=f"{self._journal.name}-{self._runs}",
+            has_room=self._has_room,
+            lasts_s=timeout_s + _UNDO_S,
+            storage=self._subject.storage,
+            reaches=self._subject.reaches,
+        )
+        try:
+            return play(
+                self._subject,
+                scenario.faults,
+                around,
+                normal,
+                timeout_s=timeout_s,
+                clock=self._clock(scenario, beside),
+                has_steps=beside is None or bool(beside.steps),
+            )
+        finally:
+            around.close()
+            if not self._plan.keeps:
+                for name in ("checkpoints", "storage"):
+                    shutil.rmtree(folder / name, ignore_errors=True)
+
+    def _clock(self, scenario: Scenario, beside: Run | None) -> BySteps | None:
+        """Return the clock of a run: of the standard matrix by steps, where any are told."""
+        if beside is None or not beside.steps or scenario.name in self._own:
+            return None
+        numbers = [each.step.step for each in beside.steps]
+        return BySteps(numbers[0], max(numbers), beside.length_s)
+
+    def _expecting(self, scenario: Scenario) -> Scenario:
+        """Let differences be as large as the tolerance."""
+        expect = tuple(_tolerant(each, self._plan.tolerance) for each in scenario.expect)
+        return replace(scenario, expect=expect)
+
+    def _again(self, scenario: Scenario) -> str:
+        option = ["--only", scenario.name]
+        if scenario.name in self._own:
+            option = ["--scenario", str(self._own[scenario.name])]
+        return shlex.join(["headroom", "matrix", "run", *option, "--", *self._subject.command])
+
+    def _said(self, cell: Cell) -> Cell:
+        why = f": {cell.why}" if cell.why else ""
+        self._progress(f"{cell.scenario}: {cell.verdict}{why}")
+        return cell
+
+
+def _tolerant(expectation: Expectation, tolerance: float) -> Expectation:
+    what = expectation.at_most
+    if what is None or not what.measure.endswith("_difference"):
+        return expectation
+    return replace(expectation, at_most=replace(what, value=max(what.value, tolerance)))
+
+
+def _stretched(scenario: Scenario, factor: float) -> Scenario:
+    """Return a scenario of the standard matrix with its times as a command is long."""
+
+    def time(text_s: float) -> str:
+        return f"{text_s * factor:.3f}s"
+
+    def stretched(fault: Fault) -> Fault:
+        lasts = None if fault.lasts is None else time(fault.until_s - fault.at_s)
+        return replace(fault, at=time(fault.at_s), lasts=lasts)
+
+    return replace(
+        scenario,
+        warm_up=time(scenario.warm_up_s),
+        duration=time(scenario.duration_s),
+        faults=tuple(map(stretched, scenario.faults)),
+    )
+
+
+def exit_code(result: MatrixResult) -> int:
+    """Return 0 if all that was run passed, 1 if not, 3 if no scenario with a fault was run."""
+    if result.verdict in (Verdict.FAILED, Verdict.ERROR):
+        return _FAILED
+    others = [cell for cell in result.cells if cell.scenario != NORMAL]
+    ran = [cell for cell in others if cell.verdict != Verdict.NOT_RUN]
+    if result.verdict == Verdict.NOT_RUN or (others and not ran):
+        return _NOTHING_RUN
+    return _PASSED
+
+
+def ways(machine: Machine) -> dict[str, str]:
+    """Return what can be done to a command on this machine, or why not, by what it is."""
+    reasons = {
+        "links between the command's processes": machine.why_no_room,
+        "CPU quota by control group": machine.why_no_group,
+        "slow disk": machine.why_no_disk,
+        "power limit of GPUs": machine.why_no_power,
+        "clock limit of GPUs": machine.why_no_clocks,
+    }
+    return {name: why or "yes" for name, why in reasons.items()}
+
+
+def _facts() -> dict[str, str]:
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(len(os.sched_getaffinity(0))),
+    }
+
+
+def check_own(scenarios: Mapping[Path, Scenario]) -> None:
+    """Raise HeadroomError where one is not for commands, or has the name of another one."""
+    names = {each.name for each in standard()}
+    for path, scenario in scenarios.items():
+        if Runner.COMMAND not in scenario.runs_on:
+            raise HeadroomError(
+                f"{path}: it runs on {', '.join(scenario.runs_on)}: add command to its runs_on if "
+                "its faults can be done to a command"
+            )
+        if scenario.name in names:
+            raise HeadroomError(f"{path}: the name {scenario.name} is taken: give it another one")
+        names.add(scenario.name)

@@ -1,0 +1,5 @@
+"""Scenarios on the twin: faults as leases, loads, policies in folders, and what a run measures."""
+
+from lab.scenarios.catalog import UnknownScenario, by_name, standard
+
+__all__ = ["UnknownScenario", "by_name", "standard"]

@@ -1,0 +1,317 @@
+"""The work of the twin: jobs that come, hold whole nodes, and go.
+
+A pool is the nodes of one site and one row kind. A job takes a gang of nodes of one pool, all at
+once, and its GPUs work in step: compute, then communicate, now and then write a checkpoint.
+
+A *task* is a job that somebody else begins and ends, on GPUs that no pool has. What a task does
+goes by the pattern of its kind, or, where it was begun with a specification, by how far its
+training has come: see :mod:`lab.training.table`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.training.kinds import JOB_KINDS, NEVER_S, JobKind
+from lab.training.spec import TrainingSpec
+from lab.training.table import Checkpoint, JobTable, Network, Storage
+
+Array = NDArray[np.float64]
+
+CHECKPOINT_ACTIVITY = 0.15
+#: A smaller batch keeps a GPU less busy, but not by as much: what is left at the smallest.
+SMALLEST_BATCH_ACTIVITY = 0.4
+_MEAN_GAP_S = 40.0
+_MIN_LIFE_S = 240.0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Nodes that the same jobs may use: indexes, the share they may fill, and the mix of kinds."""
+
+    nodes: NDArray[np.intp]
+    occupancy: float
+    mix: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What each job does now, by slot; slot 0 is no job."""
+
+    activity: Array
+    communicating: NDArray[np.bool_]
+    checkpointing: NDArray[np.bool_]
+
+
+class Workload:
+    """The jobs on ``node_count`` nodes, and ``tasks`` at most beside them.
+
+    Slot 0 stands for "no job". Slots are used again, the lowest first, so that all that are in use
+    lie below :attr:`top`. ``seed`` and ``repeat`` are those of :class:`JobTable`.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        node_count: int,
+        rng: np.random.Generator,
+        *,
+        tasks: int = 0,
+        seed: int = 0,
+        repeat: int = 0,
+    ) -> None:
+        self._pools = list(pools)
+        self._rng = rng
+        self.job_of_node = np.zeros(node_count, dtype=np.intp)
+        #: Nodes that no job is started on.
+        self.out_of_use = np.zeros(node_count, dtype=np.bool_)
+        slots = node_count + tasks + 1
+        self.names: list[str | None] = [None] * slots
+        self._free = list(range(1, slots))
+        #: One more than the highest slot that was ever in use.
+        self.top = 1
+        self._started = 0
+        self._start_s = np.zeros(slots)
+        self._end_s = np.full(slots, np.inf)
+        self._activity = np.zeros(slots)
+        self._comm_activity = np.zeros(slots)
+        self._period_s = np.ones(slots)
+        self._comm_share = np.zeros(slots)
+        self._checkpoint_every_s = np.full(slots, NEVER_S)
+        self._checkpoint_s = np.zeros(slots)
+        self._warmup_s = np.zeros(slots)
+        self._warmup_activity = np.zeros(slots)
+        self._eval_every_s = np.full(slots, NEVER_S)
+        self._eval_s = np.zeros(slots)
+        self._eval_activity = np.zeros(slots)
+        self.mem_share = np.zeros(slots)
+        #: Whether the gang spans nodes, so that its traffic leaves them.
+        self.spans = np.zeros(slots, dtype=np.bool_)
+        self._next_launch_s = np.zeros(len(self._pools))
+        #: Tasks that were begun with a specification.
+        self.jobs = JobTable(slots, seed=seed, repeat=repeat)
+        #: Of tasks: how much of its batch each works on, 0 while it is paused; until when it saves.
+        self._scale = self.jobs.scale
+        self._saves_until_s = np.full(slots, -np.inf)
+        self._tasks: set[int] = set()
+        #: Tasks that have lost a GPU. Whoever began them is to end them.
+        self.lost: set[int] = set()
+
+    def fill(self, now_s: float) -> None:
+        """Start jobs of all ages, as if the pools had been in use for long."""
+        for pool in self._pools:
+            while self._launch(pool, now_s, aged=True):
+                pass
+        self._next_launch_s = now_s + self._rng.exponential(_MEAN_GAP_S, len(self._pools))
+
+    def advance(self, now_s: float) -> bool:
+        """End and start what is due. Return whether the placement changed."""
+        ended = np.flatnonzero(self._end_s[: self.top] <= now_s)
+        for slot in ended:
+            self._stop(int(slot))
+        due = np.flatnonzero(self._next_launch_s <= now_s)
+        if not len(due):
+            return bool(len(ended))
+        started = [self._launch(self._pools[i], now_s, aged=False) for i in due]
+        self._next_launch_s[due] = now_s + self._rng.exponential(_MEAN_GAP_S, len(due))
+        return bool(len(ended)) or any(started)
+
+    def fail(self, slot: int, now_s: float) -> None:
+        """Let the job in ``slot`` end at the next step: one of its GPUs was lost."""
+        if slot in self._tasks:
+            self.lost.add(slot)
+        elif slot:
+            self._end_s[slot] = now_s
+
+    def begin_task(
+        self, name: str, kind: JobKind, now_s: float, *, nodes: int, activity: float | None = None
+    ) -> int | None:
+        """Begin a task like jobs of ``kind`` and return its slot; None: there is none left.
+
+        It saves, pauses and ends when it is told to. ``activity`` None: drawn, as that of jobs.
+        """
+        if not self._free:
+            return None
+        slot = self._take()
+        self._describe(slot, kind, nodes)
+        self.names[slot] = name
+        self._start_s[slot], self._checkpoint_every_s[slot] = now_s, NEVER_S
+        if activity is not None:
+            self._activity[slot] = activity
+            self._comm_activity[slot] = kind.comm_activity * activity
+        self._tasks.add(slot)
+        return slot
+
+    def begin_training(
+        self,
+        name: str,
+        spec: TrainingSpec,
+        now_s: float,
+        *,
+        nodes: int,
+        resume: Checkpoint | None = None,
+    ) -> int | None:
+        """Begin a task that trains as ``spec`` says, anew or from a checkpoint; return its slot.
+
+        It goes on by :meth:`train`, as far as it holds GPUs. None: there is no slot left.
+        """
+        kind = JOB_KINDS[spec.kind]
+        slot = self.begin_task(name, kind, now_s, nodes=nodes, activity=spec.activity)
+        if slot is not None:
+            if spec.comm_activity is not None:
+                self._comm_activity[slot] = spec.comm_activity
+            self.jobs.begin(slot, spec, key=name, resume=resume)
+        return slot
+
+    def train(
+        self, dt_s: float, pace_by_slot: Array, *, network: Network, storage: Storage
+    ) -> None:
+        """Go on with training for ``dt_s`` at the pace of the slowest GPU of each gang."""
+        self.jobs.advance(dt_s, pace_by_slot, network=network, storage=storage)
+
+    def end_task(self, slot: int) -> None:
+        """End a task: its slot is free."""
+        if slot in self.jobs:
+            self.jobs.end(slot)
+        self._tasks.discard(slot)
+        self.lost.discard(slot)
+        self._scale[slot], self._saves_until_s[slot] = 1.0, -np.inf
+        self._stop(slot)
+
+    def scale_task(self, slot: int, scale: float) -> None:
+        """Have a task work on this share of its batch; 0: not at all."""
+        self._scale[slot] = scale
+
+    def save_task(self, slot: int, now_s: float) -> None:
+        """Have a task write a checkpoint now."""
+        if slot in self.jobs:
+            self.jobs.save(slot)
+            return
+        self._saves_until_s[slot] = now_s + self._checkpoint_s[slot]
+
+    def load(self, now_s: float) -> Load:
+        """Return what each job does at ``now_s``."""
+        top, slots = self.top, len(self.names)
+        load = Load(np.zeros(slots), np.zeros(slots, np.bool_), np.zeros(slots, np.bool_))
+        # Slot 0, and those that are free, are not in use.
+        if slots - 1 - len(self._free) > len(self.jobs):
+            self._by_pattern(load, now_s)
+        if len(self.jobs):
+            self._by_progress(load)
+        load.activity[:top] *= batch_activity(self._scale[:top])
+        return load
+
+    def _by_pattern(self, load: Load, now_s: float) -> None:
+        """Put down what jobs do by the pattern of their kind."""
+        used = slice(0, self.top)
+        age_s = now_s - self._start_s[used]
+        warm = age_s >= self._warmup_s[used]
+        working_s = np.maximum(age_s - self._warmup_s[used], 0.0)
+        period_s, every_s = self._period_s[used], self._checkpoint_every_s[used]
+        communicating = warm & (_within(working_s, period_s) < self._comm_share[used] * period_s)
+        checkpointing = (
+            warm & (working_s >= every_s) & (_within(working_s, every_s) < self._checkpoint_s[used])
+        ) | (now_s < self._saves_until_s[used])
+        full = self._activity[used]
+        evaluating = self._evaluating(working_s)
+        activity = np.where(communicating, self._comm_activity[used], full)
+        activity = np.where(evaluating, self._eval_activity[used], activity)
+        activity = np.where(checkpointing, CHECKPOINT_ACTIVITY, activity)
+        load.activity[used] = np.where(
+            warm, activity, np.minimum(self._warmup_activity[used], full)
+        )
+        load.communicating[used] = communicating & ~(checkpointing | evaluating)
+        load.checkpointing[used] = checkpointing
+
+    def _by_progress(self, load: Load) -> None:
+        """Put down what those do whose training has come so far."""
+        top = self.top
+        doing = self.jobs.doing(top)
+        here = self.jobs.phase[:top] > 0
+        activity = self.jobs.activity(
+            doing, self._activity[:top], self._comm_activity[:top], CHECKPOINT_ACTIVITY
+        )
+        np.copyto(load.activity[:top], activity, where=here)
+        np.copyto(load.communicating[:top], doing.exchanging, where=here)
+        np.copyto(load.checkpointing[:top], doing.saving, where=here)
+
+    def _evaluating(self, working_s: Array) -> NDArray[np.bool_]:
+        every_s = self._eval_every_s[: self.top]
+        training_s = every_s - self._eval_s[: self.top]
+        evaluating: NDArray[np.bool_] = working_s >= training_s
+        if evaluating.any():
+            evaluating &= _within(working_s, every_s) >= training_s
+        return evaluating
+
+    def _take(self) -> int:
+        """Return the lowest free slot, which is free no more."""
+        slot = heapq.heappop(self._free)
+        self.top = max(self.top, slot + 1)
+        return slot
+
+    def _stop(self, slot: int) -> None:
+        self.job_of_node[self.job_of_node == slot] = 0
+        self.names[slot] = None
+        self._end_s[slot] = np.inf
+        self._activity[slot] = 0.0
+        heapq.heappush(self._free, slot)
+
+    def _launch(self, pool: Pool, now_s: float, *, aged: bool) -> bool:
+        """Start one job where the pool has room for it."""
+        idle = (self.job_of_node[pool.nodes] == 0) & ~self.out_of_use[pool.nodes]
+        free = pool.nodes[idle]
+        room = len(free) - round((1.0 - pool.occupancy) * len(pool.nodes))
+        if room < 1:
+            return False
+        names, weights = zip(*pool.mix, strict=True)
+        weight = np.array(weights) / sum(weights)
+        kind = JOB_KINDS[str(self._rng.choice(names, p=weight))]
+        size = min(int(self._rng.choice(kind.nodes)), room)
+        slot = self._take()
+        self.job_of_node[free[:size]] = slot
+        self._describe(slot, kind, size)
+        self._schedule(slot, kind, now_s, aged=aged)
+        return True
+
+    def _describe(self, slot: int, kind: JobKind, size: int) -> None:
+        draw = self._rng.uniform
+        self._started += 1
+        self.names[slot] = f"{self._rng.choice(kind.stems)}-{self._started:05d}"
+        self._activity[slot] = draw(*kind.activity)
+        self._comm_activity[slot] = kind.comm_activity * self._activity[slot]
+        self._period_s[slot] = draw(*kind.period_s)
+        self._comm_share[slot] = draw(*kind.comm_share)
+        self._checkpoint_every_s[slot] = draw(*kind.checkpoint_every_s)
+        self._checkpoint_s[slot] = draw(*kind.checkpoint_s)
+        self._warmup_s[slot] = draw(*kind.warmup_s)
+        self._warmup_activity[slot] = kind.warmup_activity
+        self._eval_activity[slot] = kind.eval_activity
+        self._eval_every_s[slot] = NEVER_S
+        if kind.eval_every_s[0] < NEVER_S:
+            self._eval_every_s[slot] = draw(*kind.eval_every_s)
+            self._eval_s[slot] = draw(*kind.eval_s)
+        self.mem_share[slot] = draw(*kind.mem_share)
+        self.spans[slot] = size > 1
+
+    def _schedule(self, slot: int, kind: JobKind, now_s: float, *, aged: bool) -> None:
+        age_s = self._rng.exponential(kind.mean_life_s) if aged else 0.0
+        self._start_s[slot] = now_s - age_s
+        self._end_s[slot] = now_s + max(self._rng.exponential(kind.mean_life_s), _MIN_LIFE_S)
+
+
+def _within(time_s: Array, period_s: Array) -> Array:
+    """Return the time since the period began, ten times as fast as NumPy's remainder."""
+    since: Array = time_s - np.floor(time_s / period_s) * period_s
+    return since
+
+
+def batch_activity(scale: Array) -> Array:
+    """Return how busy each share of a batch keeps a GPU, as a share of the whole batch's."""
+    smallest = SMALLEST_BATCH_ACTIVITY
+    busy: Array = np.where(scale > 0, smallest + (1.0 - smallest) * scale, 0.0)
+    return busy

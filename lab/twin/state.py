@@ -1,0 +1,783 @@
+"""The twin: every GPU, node, rack, zone and power domain of a fleet, stepped as arrays.
+
+One GPU goes round this loop in each step: its job asks for work; the lowest of its limits (power
+cap, temperature, power brake, clock lock) sets its clock; the clock and the work set its power; the
+power heats it and its rack's air, and flows up the power tree; and what is too much there comes
+back as a limit. The laws are those of ``physics``, written out: a step has no time for their
+checks. A test holds the two to each other.
+
+There is no wall clock and no global state here: the same fleet, seed, calls and conditions give the
+same values. Arrays by GPU are updated in place: who keeps one keeps a copy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headroom.contracts import ThrottleCause
+from lab.fleet import GPUS_PER_NODE, RACK_SWITCHES_W, Fleet
+from lab.training import Load, Pool, Workload
+from lab.twin.air import Air
+from lab.twin.conditions import Conditions
+from lab.twin.failures import Failure, FailureModel, Failures, XidKind
+from lab.twin.noise import Noise
+from lab.twin.parts import Parts, make_parts, total
+from lab.twin.protection import Brakes, Breakers
+from lab.twin.tree import PowerTree, domains_of
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Indexes = NDArray[np.intp]
+Masks = NDArray[np.uint8]
+
+#: NVML's clocks-event-reason bit of a GPU without work.
+GPU_IDLE = 0x1
+
+#: Clocks and heat react within seconds, so longer steps are cut up.
+MAX_SUBSTEP_S = 2.0
+#: What takes longer (air, memory, fans, breakers, clocks that creep up) is stepped no more often.
+SLOW_STEP_S = 4.0
+#: A thermal limit, once met, holds until the part is this much cooler.
+THERMAL_RELEASE_C = 3.0
+#: The software thermal limit steers to this much below its threshold.
+THERMAL_MARGIN_C = 1.0
+#: How fast a clock that a limit has lowered creeps up again, as a share of the top clock: limits
+#: act at once and let go slowly, or they would flutter with every phase of a job.
+CLOCK_RISE_PER_S = 0.0002
+#: Over its threshold by this much, the hardware's own thermal limit cuts in.
+HW_THERMAL_OVER_C = 2.0
+#: No limit but the power cap lowers a clock below this.
+MIN_CLOCK = 0.2
+#: Clock that the hardware falls to under its own thermal limit or a power brake.
+HW_SLOWDOWN_CLOCK = 0.5
+#: Of its power limit, what a GPU draws that it holds back: an H200 held 692 of 700 W.
+HELD_SHARE = 0.989
+#: What a limit that somebody sets cannot go below, as a share of the power limit and of the top
+#: clock: what drivers take.
+LEAST_CAP_SHARE = 0.25
+LEAST_CLOCK_SHARE = 0.1
+
+#: GPUs of one job do not draw quite the same: how far they stray, and how slowly.
+STRAY_SHARE = 0.016
+STRAY_S = 19.0
+#: However little a job does, its GPUs do this much.
+LEAST_ACTIVITY = 0.02
+#: How far a GPU is awake, beside how much it does.
+AWAKE_BASE, AWAKE_SLOPE = 0.2, 1.2
+
+MEMORY_OFFSET_C = 12.0
+MEMORY_C_PER_W = 0.027
+MEMORY_SETTLES_S = 4.0
+
+#: A host's load beside what it has at rest: feeding its GPUs, and its fans, which follow the
+#: hottest GPU between these temperatures.
+HOST_BASE_LOAD, HOST_WORK_LOAD, HOST_FAN_LOAD = 0.02, 0.28, 0.3
+FANS_FROM_C, FANS_OVER_C = 40.0, 50.0
+
+XID_KEPT_S = 900.0
+#: A node that has got its power back is up again after so long.
+BOOT_S = 240.0
+#: A node with a GPU that has shut itself down for heat is back after so long.
+SHUTDOWN_S = 1800.0
+
+COUNTED_CAUSES = (
+    ThrottleCause.SW_POWER_CAP,
+    ThrottleCause.HW_SLOWDOWN,
+    ThrottleCause.SYNC_BOOST,
+    ThrottleCause.SW_THERMAL,
+    ThrottleCause.HW_THERMAL,
+    ThrottleCause.HW_POWER_BRAKE,
+)
+# Multiplying a mask of 0 and 1 by these sets the bit, eight GPUs to the instruction.
+_CAPPED = np.uint8(ThrottleCause.SW_POWER_CAP.value)
+_WARM = np.uint8(ThrottleCause.SW_THERMAL.value)
+_BRAKED = np.uint8((ThrottleCause.HW_SLOWDOWN | ThrottleCause.HW_POWER_BRAKE).value)
+_HOT = np.uint8((ThrottleCause.HW_SLOWDOWN | ThrottleCause.HW_THERMAL).value)
+
+_ONES = np.ones(GPUS_PER_NODE)
+_EIGHTHS = np.full(GPUS_PER_NODE, 1.0 / GPUS_PER_NODE)
+
+
+class XidLine(NamedTuple):
+    """An Xid error in the log of a node's kernel."""
+
+    at_s: float
+    gpu: int
+    xid: int
+
+
+class Twin:
+    """The state of a fleet at ``now_s``; :meth:`advance` is its only way forward."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        seed: int,
+        queued: Bools | None = None,
+        failures: FailureModel | None = None,
+        substep_s: float = MAX_SUBSTEP_S,
+    ) -> None:
+        """``queued`` says of each node whether it is for tasks alone; None: no node is.
+
+        ``substep_s``: longer steps are cut up into steps of at most so long.
+        """
+        if not 0.0 < substep_s < np.inf:
+            raise ValueError(f"substep_s must be finite and over 0, not {substep_s}")
+        self._rng = np.random.default_rng(seed)
+        self._substep_s = substep_s
+        self.fleet = fleet
+        self.parts = make_parts(fleet, self._rng)
+        self.now_s = 0.0
+        #: What is wrong now; to be written by whoever plays a scenario.
+        self.conditions = Conditions(fleet)
+        #: Goes up whenever GPUs change hands.
+        self.placement_version = 0
+        self.queued: Bools = np.zeros(len(fleet.nodes), np.bool_) if queued is None else queued
+        self._make_workload(seed)
+        self._make_gpus(np.random.default_rng([seed, 4]))
+        self._make_nodes()
+        self._make_plant()
+        self._all_fifth = bool((self.parts.exponent == 5.0).all())
+        self._failures = Failures(
+            FailureModel() if failures is None else failures,
+            np.random.default_rng([seed, 3]),
+            gpus=fleet.gpu_count,
+            feeds=len(self._feeds),
+            sites=len(fleet.sites),
+        )
+        self._place()
+        self._apply_limits()
+
+    def _make_workload(self, seed: int) -> None:
+        fleet, nodes, gpus = self.fleet, len(self.fleet.nodes), self.fleet.gpu_count
+        tasks = int(self.queued.sum()) * GPUS_PER_NODE
+        pools = _pools(fleet, ~self.queued)
+        self.workload = Workload(pools, nodes, self._rng, tasks=tasks, seed=seed)
+        self.workload.fill(0.0)
+        #: By GPU: the slot of the task that holds it, or 0.
+        self._task_of_gpu: Ints = np.zeros(gpus, dtype=np.int64)
+        #: What tasks hold their GPUs to; +inf: nothing.
+        self._task_cap_w: Array = np.full(gpus, np.inf)
+        self.load = self.workload.load(0.0)
+        self._pace: Array = np.ones(len(self.workload.names))
+
+    def _make_gpus(self, rng: np.random.Generator) -> None:
+        fleet, parts, gpus = self.fleet, self.parts, self.fleet.gpu_count
+        self._rack_of_gpu = np.repeat(fleet.rack_of_node, GPUS_PER_NODE)
+        self._noise = Noise(gpus, rng)
+        self._stray: Array = np.ones(gpus)
+        self.activity: Array = np.zeros(gpus)
+        self._awake: Array = np.zeros(gpus)
+        self._static_w: Array = parts.idle_w.copy()
+        self._dynamic_w: Array = np.zeros(gpus)
+        self._wake_w: Array = parts.static_w - parts.idle_w
+        self.clock: Array = np.ones(gpus)
+        self._power_clock: Array = np.ones(gpus)
+        self._thermal_clock: Array = np.ones(gpus)
+        self._slow: Indexes = np.zeros(0, dtype=np.intp)
+        #: What somebody has set on each GPU; +inf: nothing.
+        self.cap_w: Array = np.full(gpus, np.inf)
+        self.cap_mhz: Array = np.full(gpus, np.inf)
+        self.power_w: Array = parts.idle_w.copy()
+        self.energy_j: Array = self._rng.uniform(1e9, 5e9, gpus).round()
+        self._hot: Bools = np.zeros(gpus, dtype=np.bool_)
+        self._very_hot: Bools = np.zeros(gpus, dtype=np.bool_)
+        self._any_hot = False
+        #: How many GPUs have shut themselves down for heat.
+        self.shutdowns = 0
+        self._mask: Masks = np.full(gpus, GPU_IDLE, dtype=np.uint8)
+        self._mask_since_ns: Ints = np.zeros(gpus, dtype=np.int64)
+        self._now_ns = 0
+        self._throttle_ns = {cause: np.zeros(gpus, dtype=np.int64) for cause in COUNTED_CAUSES}
+        # Enumerations are slow to combine.
+        self._counters = [(cause.value, ns) for cause, ns in self._throttle_ns.items()]
+        self.ecc = self._rng.poisson(0.05, gpus)
+        self.xid = np.zeros(gpus, dtype=np.int64)
+        self._xid_kept: deque[tuple[float, int]] = deque()
+        self._xid_at_s: Array = np.full(gpus, -np.inf)
+        #: What the kernels have logged, in order of time.
+        self.xid_log: list[XidLine] = []
+        self._scratch: Array = np.empty(gpus)
+
+    def _make_nodes(self) -> None:
+        nodes = len(self.fleet.nodes)
+        self.host_w: Array = self.parts.node_host_idle_w.copy()
+        #: Power of each node with its GPUs, as a meter at the wall reads it.
+        self.node_w: Array = self.power_w.reshape(-1, GPUS_PER_NODE) @ _ONES + self.host_w
+        self.silent_until_s = np.zeros(nodes)
+        self._out_until_s: Array = np.zeros(nodes)
+        #: Nodes that draw no power: failed, dark, or stated to be down.
+        self.down: Bools = np.zeros(nodes, dtype=np.bool_)
+        self._off_gpus: Indexes = np.zeros(0, dtype=np.intp)
+        parts = self.parts
+        self._base_load: Array = np.full(nodes, HOST_BASE_LOAD)
+        self._host_range_w: Array = parts.node_host_rated_w - parts.node_host_idle_w
+        self._per_psu_share: Array = 1.0 / (1.0 - parts.node_psu_loss_share)
+
+    def _make_plant(self) -> None:
+        fleet, parts, racks = self.fleet, self.parts, len(self.fleet.racks)
+        self.domains = domains_of(fleet)
+        self._tree = PowerTree(self.domains)
+        self._feeds = self.domains.of_kind("feed")
+        self._utilities = self.domains.of_kind("utility")
+        domains = len(self.domains.names)
+        self._rack_brakes, self._domain_brakes = Brakes(racks), Brakes(domains)
+        self._breakers = Breakers(domains)
+        self._lost: Bools = np.zeros(domains, dtype=np.bool_)
+        self._dark: Bools = np.zeros(racks, dtype=np.bool_)
+        self._lost_until_s: Array = np.zeros(domains)
+        #: Racks whose GPUs a power brake holds back, their own or that of a domain above.
+        self.braked: Bools = np.zeros(racks, dtype=np.bool_)
+        self._cap_share: Array = np.ones(racks)
+        self._seen_stuck: Bools = self.conditions.brake_stuck.copy()
+        self._switches_w: Array = np.full(racks, RACK_SWITCHES_W)
+        self.rack_w: Array = np.zeros(racks)
+        self.rack_energy_j: Array = np.zeros(racks)
+        #: What each power domain carries, with what is lost below it.
+        self.domain_w: Array = np.zeros(domains)
+        self.domain_energy_j: Array = np.zeros(domains)
+        self.zone_heat_w: Array = np.zeros(len(fleet.rows))
+        self._air = Air(fleet, parts, self._noise)
+        #: Temperature of what enters each rack.
+        self.inlet_c: Array = self._air.inlet_c
+        #: Of the air or coolant before each GPU.
+        self.ambient_c: Array = self.inlet_c[self._rack_of_gpu] + parts.inlet_offset_c
+        self._sink_c: Array = self.ambient_c + 5.0
+        self._die_c: Array = np.zeros(fleet.gpu_count)
+        self.temp_c: Array = self._sink_c.copy()
+        self.temp_mem_c: Array = self.temp_c + MEMORY_OFFSET_C
+        self._slow_s = 0.0
+        self._heat = _HeatConstants(parts, np.ones(fleet.gpu_count), self._noise, 0.0)
+
+    @property
+    def silent(self) -> Bools:
+        """Nodes whose agent says nothing now."""
+        return (self.silent_until_s > self.now_s) | self.conditions.node_silent | self.down
+
+    @property
+    def throttle(self) -> Ints:
+        """NVML's mask of each GPU. As there, the hardware's causes also set HW_SLOWDOWN."""
+        return self._mask.astype(np.int64)
+
+    @property
+    def throttle_ns(self) -> dict[ThrottleCause, Ints]:
+        """How long each GPU has been throttled so far, by cause."""
+        self._settle(_where(self._mask > GPU_IDLE), self._now_ns)
+        return self._throttle_ns
+
+    @property
+    def own_limit_w(self) -> Array:
+        """The power limit of each GPU without what :meth:`set_caps` has set."""
+        return self._own_limit_w
+
+    @property
+    def power_limit_w(self) -> Array:
+        """The power limit in force on each GPU."""
+        return self._limit_w
+
+    @property
+    def pace_by_slot(self) -> Array:
+        """The clock of the slowest GPU of each job, as a share; 1 where it has none."""
+        return self._pace
+
+    @property
+    def feed_w(self) -> Array:
+        """What each feed carries, in the order of the domains."""
+        return self.domain_w[self._feeds]
+
+    @property
+    def site_w(self) -> Array:
+        """What each site draws from its utility."""
+        return self.domain_w[self._utilities]
+
+    @property
+    def trips(self) -> Ints:
+        """How often the breaker of each domain has tripped: what protects it has failed."""
+        return self._breakers.trips
+
+    def set_caps(self, gpus: Ints, *, cap_w: Array, cap_mhz: Array) -> None:
+        """Hold ``gpus`` to a power and a clock, no lower than drivers take; +inf: let go.
+
+        As with a real GPU both act at once, also when they let go.
+        """
+        least_w = LEAST_CAP_SHARE * self.parts.power_limit_w[gpus]
+        least_mhz = LEAST_CLOCK_SHARE * self.parts.sm_max_mhz[gpus]
+        raised = gpus[np.maximum(cap_w, least_w) > self.cap_w[gpus]]
+        self._power_clock[raised] = 1.0
+        self.cap_w[gpus] = np.maximum(cap_w, least_w)
+        self.cap_mhz[gpus] = np.maximum(cap_mhz, least_mhz)
+        self._apply_limits()
+
+    def hold(self, gpus: Ints, slot: int) -> None:
+        """Give ``gpus``, which nobody holds, to the task in ``slot``."""
+        self._task_of_gpu[gpus] = slot
+        self._place()
+        if self.down[np.asarray(gpus) // GPUS_PER_NODE].any():
+            self.workload.fail(slot, self.now_s)
+
+    def let_go(self, slot: int) -> None:
+        """Take the GPUs of a task back."""
+        gpus = self._task_of_gpu == slot
+        self._task_of_gpu[gpus], self._task_cap_w[gpus] = 0, np.inf
+        self._place()
+        self._apply_limits()
+
+    def cap_task(self, slot: int, cap_w: float) -> None:
+        """Hold the GPUs of a task to a power, no lower than drivers take; +inf: let them go."""
+        gpus = self._task_of_gpu == slot
+        least_w = LEAST_CAP_SHARE * self.parts.power_limit_w[gpus]
+        self._task_cap_w[gpus] = np.maximum(cap_w, least_w)
+        self._apply_limits()
+
+    def pace(self, slot: int) -> float:
+        """Return the clock of the slowest GPU of a job, as a share: what it makes of its time."""
+        return float(self._pace[slot])
+
+    def advance(self, dt_s: float) -> None:
+        """Move on by ``dt_s`` seconds, in equal steps of at most ``substep_s``."""
+        if not 0.0 <= dt_s < np.inf:
+            raise ValueError(f"dt_s must be finite and at least 0, not {dt_s}")
+        steps = int(np.ceil(dt_s / self._substep_s))
+        for _ in range(steps):
+            self._step(dt_s / steps)
+
+    def _step(self, dt_s: float) -> None:
+        self.now_s += dt_s
+        self._fail()
+        self._see_conditions(dt_s)
+        if self.workload.advance(self.now_s):
+            self._place()
+        self._work(self.workload.load(self.now_s))
+        self._want_power()
+        self._set_clocks()
+        self._draw_power()
+        self._set_masks(round(dt_s * 1e9))
+        self._heat_gpus()
+        self._mind_heat()
+        self._sum_nodes()
+        self._sum_racks(dt_s)
+        self._slow_s += dt_s
+        if self._slow_s >= SLOW_STEP_S:
+            self._slow_step(self._slow_s)
+            self._slow_s = 0.0
+
+    def _slow_step(self, dt_s: float) -> None:
+        self._air.step(self.rack_w, self.zone_heat_w, self.conditions, dt_s)
+        np.add(self.inlet_c[self._rack_of_gpu], self.parts.inlet_offset_c, out=self.ambient_c)
+        share = self.domain_w / self.domains.capacity_w
+        self._breakers.step(share, now_s=self.now_s, dt_s=dt_s)
+        self._heat_memory(dt_s)
+        self._set_fans()
+        self._creep(dt_s)
+
+    # Who works on what.
+
+    def _place(self) -> None:
+        """Take in which GPU is whose."""
+        self.placement_version += 1
+        of_pools = np.repeat(self.workload.job_of_node, GPUS_PER_NODE)
+        self.job_of_gpu = np.where(self._task_of_gpu > 0, self._task_of_gpu, of_pools)
+        #: Of several tasks on one node, one of them.
+        self.job_of_node = self.job_of_gpu.reshape(-1, GPUS_PER_NODE).max(axis=1)
+        self._set_busy(self.job_of_gpu > 0)
+        job, rack = self.job_of_gpu, self._rack_of_gpu
+        first = np.full(len(self.workload.names), len(self.fleet.racks))
+        last = np.full(len(self.workload.names), -1)
+        np.minimum.at(first, job, rack)
+        np.maximum.at(last, job, rack)
+        #: By job slot: whether the gang stands in more than one rack.
+        self.spans_racks = first < last
+        self.spans_racks[0] = False
+
+    def _set_busy(self, busy: Bools) -> None:
+        """Say which GPUs work. One that does not is held back by nothing."""
+        busy[self._off_gpus] = False
+        self.busy: Bools = busy
+        idle = ~busy
+        self._power_clock[idle] = 1.0
+        self._thermal_clock[idle] = 1.0
+        self._idle_bit: Masks = idle.view(np.uint8) * np.uint8(GPU_IDLE)
+
+    def _work(self, load: Load) -> None:
+        """Set each GPU's activity: its job's, slowed to the pace of the gang's slowest GPU."""
+        self.load = load
+        used = slice(0, self.workload.top)
+        pace = np.ones(len(self.workload.names))
+        slow = self._slow
+        np.minimum.at(pace, self.job_of_gpu[slow], self.clock[slow])
+        pace[0] = 1.0
+        self._pace = pace
+        # Those that wait at the barrier spin: they save part of the power, not all of it.
+        activity = load.activity[used] * (0.5 + 0.5 * pace[used])
+        np.maximum(activity, LEAST_ACTIVITY, out=activity)
+        awake = np.minimum(AWAKE_BASE + AWAKE_SLOPE * activity, 1.0)
+        activity[0] = awake[0] = 0.0
+        job = self.job_of_gpu
+        np.take(activity, job, out=self.activity, mode="clip")
+        np.take(awake, job, out=self._awake, mode="clip")
+        self._stray *= self._heat.stray_keep
+        start = self._noise.place()
+        self._stray += self._heat.shocks[start : start + len(job)]
+        self.activity *= self._stray
+
+    def _want_power(self) -> None:
+        """Set what each GPU would draw at its full clock, for the activity that it has."""
+        parts = self.parts
+        np.multiply(self._wake_w, self._awake, out=self._static_w)
+        self._static_w += parts.idle_w
+        np.multiply(parts.dynamic_w, self.activity, out=self._dynamic_w)
+        if self._off_gpus.size:
+            self._static_w[self._off_gpus] = 0.0
+            self._dynamic_w[self._off_gpus] = 0.0
+
+    # What holds them back.
+
+    def _apply_limits(self) -> None:
+        """Bring the limits of power and clock to what is set on each GPU now."""
+        parts, conditions = self.parts, self.conditions
+        rated_w = parts.power_limit_w
+        share = self._cap_share[self._rack_of_gpu] * conditions.power_limit_share
+        self._own_limit_w: Array = rated_w * np.maximum(share, LEAST_CAP_SHARE)
+        self._limit_w: Array = np.minimum(
+            np.minimum(self._own_limit_w, self.cap_w), self._task_cap_w
+        )
+        #: What a GPU under its limit comes to draw.
+        self._held_w: Array = HELD_SHARE * self._limit_w
+        locked = np.minimum(self.cap_mhz / parts.sm_max_mhz, conditions.clock_share)
+        self._top_clock: Array = np.minimum(parts.top_clock, np.maximum(locked, LEAST_CLOCK_SHARE))
+        self._seen_limit_share = conditions.power_limit_share.copy()
+        self._seen_clock_share = conditions.clock_share.copy()
+
+    def _creep(self, dt_s: float) -> None:
+        """Let the clocks that limits have lowered creep up."""
+        for clock in (self._power_clock, self._thermal_clock):
+            clock += CLOCK_RISE_PER_S * dt_s
+            np.minimum(clock, 1.0, out=clock)
+
+    def _set_clocks(self) -> None:
+        """Set the clock that the heat, the brakes and the locks allow."""
+        np.minimum(self._power_clock, self._top_clock, out=self.clock)
+        if self._any_hot:
+            self._slow_the_hot()
+        np.minimum(self.clock, self._thermal_clock, out=self.clock)
+        self._hardware: tuple[tuple[np.uint8, Indexes], ...] = ()
+        if self.braked.any():
+            braked = _where(self.braked[self._rack_of_gpu] & self.busy)
+            self._hardware += ((_BRAKED, braked),)
+        if self._any_hot:
+            very_hot = _where(self._very_hot & self.busy)
+            self._hardware += ((_HOT, very_hot),)
+        for _, gpus in self._hardware:
+            self.clock[gpus] = np.minimum(self.clock[gpus], HW_SLOWDOWN_CLOCK)
+
+    def _slow_the_hot(self) -> None:
+        """Lower the thermal clocks of hot GPUs to what keeps them just under their limit."""
+        hot = _where(self._hot & self.busy)
+        cool_c = self.parts.slowdown_c[hot] - THERMAL_MARGIN_C - self.ambient_c[hot]
+        cool_w = np.maximum(cool_c, 0.0) / self._heat.resistance_c_per_w[hot]
+        allowed = np.maximum(self._allowed_clock(hot, cool_w), MIN_CLOCK)
+        self._thermal_clock[hot] = np.minimum(self._thermal_clock[hot], allowed)
+
+    def _draw_power(self) -> None:
+        """Set the power at that clock, and lower the clocks of those that it is too much for."""
+        slow = _where(self.clock < 1.0)
+        np.add(self._static_w, self._dynamic_w, out=self.power_w)
+        self._lower_power(slow)
+        over = _where(self.power_w > self._held_w)
+        if over.size:
+            was_full = bool((self.clock[over] == 1.0).any())
+            # A cap under what is drawn at any clock cannot be kept; the clock stops at its least.
+            allowed = self._allowed_clock(over, self._held_w[over])
+            np.maximum(allowed, LEAST_CLOCK_SHARE, out=allowed)
+            self._power_clock[over] = allowed
+            self.clock[over] = allowed
+            self._lower_power(over)
+            if was_full:
+                slow = _where(self.clock < 1.0)
+        self._slow = slow
+
+    def _lower_power(self, gpus: Indexes) -> None:
+        """Set the power of ``gpus`` at their clocks: P = P_static + P_dynamic · r^n."""
+        clock = self.clock[gpus]
+        if self._all_fifth:
+            # The power function would be the dearest of a step.
+            speed = np.square(clock)
+            np.square(speed, out=speed)
+            speed *= clock
+        else:
+            speed = clock ** self.parts.exponent[gpus]
+        speed *= self._dynamic_w[gpus]
+        speed += self._static_w[gpus]
+        self.power_w[gpus] = speed
+
+    def _allowed_clock(self, gpus: Indexes, cap_w: Array) -> Array:
+        """Return the highest clock at which each of ``gpus`` draws at most ``cap_w``."""
+        left_w = np.maximum(cap_w - self._static_w[gpus], 0.0)
+        share = np.minimum(left_w / np.maximum(self._dynamic_w[gpus], 1e-9), 1.0)
+        allowed: Array = share ** (1.0 / self.parts.exponent[gpus])
+        return allowed
+
+    def _set_masks(self, step_ns: int) -> None:
+        """Set why each GPU is held back, and count how long those were whose reasons change."""
+        top = self.parts.top_clock
+        capped = self._power_clock < top
+        capped &= self._power_clock <= self.clock
+        mask = capped.view(np.uint8) * _CAPPED
+        mask |= (self._thermal_clock < top).view(np.uint8) * _WARM
+        mask |= self._idle_bit
+        for bits, gpus in self._hardware:
+            mask[gpus] |= bits
+        changed = _where(mask != self._mask)
+        if changed.size:
+            self._settle(changed, self._now_ns)
+            self._mask[changed] = mask[changed]
+        self._now_ns += step_ns
+
+    def _settle(self, gpus: Indexes, now_ns: int) -> None:
+        """Count how long ``gpus`` were throttled for the reasons that they have had."""
+        mask = self._mask[gpus]
+        lasted_ns = now_ns - self._mask_since_ns[gpus]
+        seen = int(np.bitwise_or.reduce(mask, initial=0))
+        for bit, counter in self._counters:
+            if seen & bit:
+                hit = (mask & np.uint8(bit)) > 0
+                counter[gpus[hit]] += lasted_ns[hit]
+        self._mask_since_ns[gpus] = now_ns
+
+    # What becomes of the power.
+
+    def _heat_gpus(self) -> None:
+        """Move each GPU towards the temperature at which it gives off what it draws."""
+        heat, scratch = self._heat, self._scratch
+        np.multiply(self.power_w, heat.slow_c_per_w, out=scratch)
+        scratch += self.ambient_c
+        self._sink_c -= scratch
+        self._sink_c *= heat.slow_keep
+        self._sink_c += scratch
+        np.multiply(self.power_w, heat.fast_c_per_w, out=scratch)
+        if not heat.is_at_once:
+            self._die_c -= scratch
+            self._die_c *= heat.fast_keep
+            scratch += self._die_c
+        self._die_c, self._scratch = scratch, self._die_c
+        np.add(self._sink_c, self._die_c, out=self.temp_c)
+
+    def _heat_memory(self, dt_s: float) -> None:
+        toward_c, keep = self._scratch, float(np.exp(-dt_s / MEMORY_SETTLES_S))
+        np.multiply(self.power_w, MEMORY_C_PER_W, out=toward_c)
+        toward_c += self.ambient_c
+        toward_c += MEMORY_OFFSET_C
+        self.temp_mem_c -= toward_c
+        self.temp_mem_c *= keep
+        self.temp_mem_c += toward_c
+
+    def _mind_heat(self) -> None:
+        """Flag the GPUs that are too hot, until they have cooled; those far too hot go off."""
+        parts, over_c = self.parts, self._scratch
+        np.subtract(self.temp_mem_c, parts.slowdown_mem_c, out=over_c)
+        np.maximum(over_c, self.temp_c - parts.slowdown_c, out=over_c)
+        most_c = float(over_c.max())
+        if most_c < 0.0 and not self._any_hot:
+            return
+        if most_c >= HW_THERMAL_OVER_C:
+            # The hardware's own limit has had its chance: it was in force in this step.
+            burnt = _where((self.temp_c >= parts.shutdown_c) & self._very_hot)
+            self.shutdowns += len(burnt)
+            self._take_out(np.unique(burnt // GPUS_PER_NODE), SHUTDOWN_S)
+        kept = over_c >= -THERMAL_RELEASE_C
+        self._hot &= kept
+        self._hot |= over_c >= 0.0
+        self._very_hot &= kept
+        self._very_hot |= over_c >= HW_THERMAL_OVER_C
+        self._any_hot = bool(self._hot.any())
+
+    def _set_fans(self) -> None:
+        """Have the fans of each node follow its hottest GPU."""
+        fans = ((_most(self.temp_c) - FANS_FROM_C) / FANS_OVER_C).clip(0.0, 1.0)
+        self._base_load = HOST_BASE_LOAD + HOST_FAN_LOAD * fans**2
+
+    def _sum_nodes(self) -> None:
+        """Add up each node: its GPUs, its host, and what its supplies lose."""
+        gpus_w = self.power_w.reshape(-1, GPUS_PER_NODE) @ _ONES
+        load = self.activity.reshape(-1, GPUS_PER_NODE) @ _EIGHTHS
+        np.minimum(load, 1.0, out=load)
+        load *= HOST_WORK_LOAD
+        load += self._base_load
+        load *= self._host_range_w
+        load += self.parts.node_host_idle_w
+        load += gpus_w
+        load *= self._per_psu_share
+        if self._off_gpus.size:
+            load[self.down] = 0.0
+        self.node_w = load
+        self.host_w = load - gpus_w
+
+    def _sum_racks(self, dt_s: float) -> None:
+        """Add up racks and power domains, and pull or let go their brakes."""
+        fleet, conditions, domains = self.fleet, self.conditions, self.domains
+        self.rack_w = total(fleet.rack_of_node, self.node_w, len(fleet.racks))
+        self.rack_w += self._switches_w
+        #: What each cooling zone has to carry away.
+        self.zone_heat_w = total(fleet.row_of_rack, self.rack_w, len(fleet.rows))
+        self.rack_energy_j += self.rack_w * dt_s
+        self.domain_w = self._tree.flow(self.rack_w)
+        self.domain_energy_j += self.domain_w * dt_s
+        rack_budget_w = self.parts.rack_budget_w * conditions.rack_budget_share
+        domain_budget_w = domains.budget_w * conditions.domain_budget_share
+        moved = self._rack_brakes.step(self.rack_w / rack_budget_w, now_s=self.now_s, dt_s=dt_s)
+        moved |= self._domain_brakes.step(
+            self.domain_w / domain_budget_w, now_s=self.now_s, dt_s=dt_s
+        )
+        if moved:
+            self._brake()
+        np.multiply(self.power_w, dt_s, out=self._scratch)
+        self.energy_j += self._scratch
+
+    def _brake(self) -> None:
+        """Have the racks obey their brakes, and those of the domains above them."""
+        works = ~self.conditions.brake_stuck
+        above = self._tree.racks_under(self._domain_brakes.braked)
+        self.braked = (self._rack_brakes.braked | above) & works
+        cap_share = np.minimum(
+            self._rack_brakes.cap_share, self._tree.least_above(self._domain_brakes.cap_share)
+        )
+        cap_share = np.where(works, cap_share, 1.0)
+        self._seen_stuck = ~works
+        if not _is_same(cap_share, self._cap_share):
+            self._cap_share = cap_share
+            self._apply_limits()
+
+    # What goes wrong.
+
+    def _see_conditions(self, dt_s: float) -> None:
+        """Take in what is wrong now. Whoever states it need not say that it has changed."""
+        stated = self.conditions
+        lost = stated.domain_lost | self._breakers.is_open(self.now_s)
+        lost |= self._lost_until_s > self.now_s
+        if not _is_same(lost, self._lost):
+            self._lost = lost
+            self._tree.lose(lost)
+            self._dark = self._tree.dark
+            self._switches_w = np.where(self._dark, 0.0, RACK_SWITCHES_W)
+        if self._dark.any():
+            dark = self._dark[self.fleet.rack_of_node]
+            self._out_until_s[dark] = np.maximum(self._out_until_s[dark], self.now_s + BOOT_S)
+        down = self._out_until_s > self.now_s
+        down |= stated.node_down
+        if not _is_same(down, self.down):
+            self._take_down(down)
+        if not (
+            _is_same(stated.power_limit_share, self._seen_limit_share)
+            and _is_same(stated.clock_share, self._seen_clock_share)
+        ):
+            self._apply_limits()
+        if not _is_same(stated.brake_stuck, self._seen_stuck):
+            self._brake()
+        heat = self._heat
+        if dt_s != heat.dt_s or not _is_same(stated.gpu_resistance_factor, heat.factor):
+            self._heat = _HeatConstants(self.parts, stated.gpu_resistance_factor, self._noise, dt_s)
+
+    def _take_down(self, down: Bools) -> None:
+        """Let these nodes, and no others, be without power. What runs on them is lost."""
+        fresh = down & ~self.down
+        self.down = down
+        self._off_gpus = _where(np.repeat(down, GPUS_PER_NODE))
+        for slot in np.unique(self.job_of_gpu.reshape(-1, GPUS_PER_NODE)[fresh]):
+            self.workload.fail(int(slot), self.now_s)
+        self.workload.out_of_use[:] = down
+        self._set_busy(self.job_of_gpu > 0)
+
+    def _take_out(self, nodes: Indexes, lasts_s: float) -> None:
+        """Have nodes be down from the next step on, for so long at least."""
+        self._out_until_s[nodes] = np.maximum(self._out_until_s[nodes], self.now_s + lasts_s)
+
+    def _fail(self) -> None:
+        """Let happen what has been due, and let old Xids go."""
+        while self._xid_kept and self._xid_kept[0][0] <= self.now_s - XID_KEPT_S:
+            at_s, gpu = self._xid_kept.popleft()
+            if self._xid_at_s[gpu] == at_s:
+                self.xid[gpu] = 0
+        if self._failures.next_s <= self.now_s:
+            for failure in self._failures.until(self.now_s):
+                self._happen(failure)
+
+    def _happen(self, failure: Failure) -> None:
+        where, until_s = failure.where, failure.at_s + failure.lasts_s
+        if failure.xid is not None:
+            self._log_xid(failure, failure.xid)
+        elif failure.what == "ecc":
+            self.ecc[where] += 1
+        elif failure.what == "silence":
+            self.silent_until_s[where] = until_s
+        elif failure.what == "node":
+            self._out_until_s[where] = max(self._out_until_s[where], until_s)
+        else:
+            domains = self._feeds if failure.what == "feed" else self._utilities
+            self._lost_until_s[domains[where]] = until_s
+
+    def _log_xid(self, failure: Failure, kind: XidKind) -> None:
+        gpu = failure.where
+        self.xid[gpu], self._xid_at_s[gpu] = kind.code, failure.at_s
+        self._xid_kept.append((failure.at_s, gpu))
+        self.xid_log.append(XidLine(failure.at_s, gpu, kind.code))
+        if kind.ends_job:
+            self.workload.fail(int(self.job_of_gpu[gpu]), self.now_s)
+        if kind.downs_node:
+            self._take_out(np.array([gpu // GPUS_PER_NODE]), failure.lasts_s)
+
+
+class _HeatConstants:
+    """What depends on the length of a step, and on how well the GPUs are seated now."""
+
+    def __init__(self, parts: Parts, factor: Array, noise: Noise, dt_s: float) -> None:
+        self.dt_s, self.factor = dt_s, factor.copy()
+        self.resistance_c_per_w: Array = parts.resistance_c_per_w * factor
+        self.fast_c_per_w: Array = parts.fast_resistance_c_per_w
+        self.slow_c_per_w: Array = np.maximum(self.resistance_c_per_w - self.fast_c_per_w, 1e-6)
+        self.slow_keep: Array = np.exp(-dt_s / (self.slow_c_per_w * parts.capacitance_j_per_c))
+        self.fast_keep: Array = np.exp(-dt_s / parts.fast_time_s)
+        #: Whether the fast part has settled at the end of such a step.
+        self.is_at_once = bool(((self.fast_keep < 0.01) | (self.fast_c_per_w == 0.0)).all())
+        self.stray_keep = float(np.exp(-dt_s / STRAY_S))
+        shock = STRAY_SHARE * float(np.sqrt(1.0 - self.stray_keep**2))
+        #: The noise with the size of a step's, around what draws the stray back to 1.
+        self.shocks: Array = noise.table * shock + (1.0 - self.stray_keep)
+
+
+def _where(flags: Bools) -> Indexes:
+    """As ``np.flatnonzero``, without its detour for what is not flat."""
+    return flags.nonzero()[0]
+
+
+def _is_same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """As ``np.array_equal``, for arrays of one shape."""
+    return not (a != b).any()
+
+
+def _most(by_gpu: Array) -> Array:
+    """Return the highest value of each node. Eight strides are faster than a short axis."""
+    most = np.maximum(by_gpu[0::GPUS_PER_NODE], by_gpu[1::GPUS_PER_NODE])
+    for i in range(2, GPUS_PER_NODE):
+        np.maximum(most, by_gpu[i::GPUS_PER_NODE], out=most)
+    return most
+
+
+def _pools(fleet: Fleet, pooled: Bools) -> list[Pool]:
+    """One pool for each site and kind of row, of those nodes that are ``pooled``."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for node, rack in enumerate(fleet.rack_of_node):
+        if not pooled[node]:
+            continue
+        key = fleet.racks[rack].site, fleet.racks[rack].kind.name
+        members.setdefault(key, []).append(node)
+    kinds = {rack.kind.name: rack.kind for rack in fleet.racks}
+    return [
+        Pool(np.array(nodes, dtype=np.intp), kinds[kind].occupancy, kinds[kind].mix)
+        for (_, kind), nodes in members.items()
+    ]

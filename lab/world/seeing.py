@@ -1,0 +1,150 @@
+"""What a world sees of itself: readings as headroom, with what is promised and what was before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from admission.core import reserve
+from admission.core.holding import Holdings, Open, holdings_of
+from admission.core.reserve import Reserved
+from fleet.tables import FleetArrays
+from lab.world.frame import Sensors
+from lab.world.gangs import Gang, Gangs
+from lab.world.policy import Policy
+from policies.headroom.evaluate import Headroom, evaluate
+from policies.headroom.inputs import Limits, Mounts, Past
+from policies.headroom.past import (
+    LINK_SLOTS,
+    LINKS_EVERY_S,
+    LOAD_SLOTS,
+    LOADS_EVERY_S,
+    Window,
+    link_trends,
+    links_of,
+    load_trends,
+    loads_of,
+)
+from policies.limiting import limits_in
+from policies.restrictions.strictest import InForce
+from policies.scopes import ScopeKind
+
+__all__ = ["Seeing"]
+
+#: Attempts are looked at so often to learn what they draw, s; of a longer silence no more is known.
+_LEARN_EVERY_S, _MOST_S = 20.0, 60.0
+
+
+class Seeing:
+    """Headroom of a world, at each cycle."""
+
+    def __init__(self, policy: Policy, sensors: Sensors, gangs: Gangs, arrays: FleetArrays) -> None:
+        self._policy, self._sensors, self._gangs = policy, sensors, gangs
+        self.arrays = arrays
+        self._loads = Window(LOADS_EVERY_S, LOAD_SLOTS)
+        self._links = Window(LINKS_EVERY_S, LINK_SLOTS)
+        self._past = replace(
+            Past.none(arrays),
+            mounts=Mounts(arrays.storage.ids, np.arange(len(arrays.storage))),
+        )
+        self._learned_at = -np.inf
+        self._limits: tuple[object, FleetArrays, Limits] | None = None
+
+    def look(self, now: float, in_force: InForce) -> tuple[Headroom, Holdings, Reserved]:
+        """Return headroom at ``now`` (Unix s), what gangs hold, and what they reserve."""
+        measured = self.measured(now, in_force)
+        self._learn(measured, now)
+        held = self.held()
+        rules = self._policy.reserve
+        reserved = reserve.reserve(held.held, self.arrays, measured.summary, now=now, rules=rules)
+        headroom = replace(measured, reservations=reserved.fleet)
+        self._note(headroom, now)
+        return headroom, held, reserved
+
+    def measured(self, now: float, in_force: InForce) -> Headroom:
+        """Return the headroom with nothing reserved."""
+        return evaluate(
+            self.arrays,
+            self._sensors.read(now),
+            now=now,
+            restrictions=self._limits_of(in_force),
+            past=self._past,
+            stale_after_s=self._policy.stale_after_s,
+        )
+
+    def _limits_of(self, in_force: InForce) -> Limits:
+        """Return what restrictions take; the same object while nothing changes."""
+        known = self._limits
+        if known is None or known[0] is not in_force or known[1] is not self.arrays:
+            known = self._limits = in_force, self.arrays, limits_in(in_force, self.arrays)
+        return known[2]
+
+    # --- What is held ----------------------------------------------------------------------------
+
+    def held(self) -> Holdings:
+        """Return what gangs hold now."""
+        return holdings_of(self.arrays, [(self._open(gang), gang.place) for gang in self._gangs])
+
+    def _open(self, gang: Gang) -> Open:
+        at = self._sensors.epoch_s
+        return Open(
+            id=gang.id,
+            key=gang.key,
+            phase_id=gang.job.number,
+            project_id=0,
+            request=gang.request,
+            placement=gang.placement,
+            released_at=at + gang.started_s,
+            started_at=at + gang.started_s,
+            checkpoint_at=None if gang.saved_s is None else at + gang.saved_s,
+            expected_end_at=at + gang.expected_end_s,
+            is_leaving=gang.leaves_s is not None,
+            is_running=not gang.is_paused,
+            drawn=gang.place.drawn,
+            drawn_of=gang.place.drawn_of,
+            p99_w=gang.p99_w,
+            read_s=gang.read_s,
+        )
+
+    def _learn(self, measured: Headroom, now: float) -> None:
+        """Note what gangs draw: reservations come down to it."""
+        if now - self._learned_at < _LEARN_EVERY_S - 1e-6:
+            return
+        self._learned_at = now
+        rules = self._policy.reserve
+        running = [gang for gang in self._gangs if not gang.is_paused]
+        if not running:
+            return
+        held = holdings_of(self.arrays, [(self._open(gang), gang.place) for gang in running])
+        seen = reserve.drawn(held.held, self.arrays, measured.summary)
+        per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
+        at_s = now - self._sensors.epoch_s
+        for_s = np.concatenate(
+            [np.full(len(g.nodes), min(max(at_s - g.seen_s, 0.0), _MOST_S)) for g in running]
+        )
+        before = np.concatenate([gang.drawn_s for gang in running])
+        after = reserve.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
+        p99_w, read_s = reserve.quantile_w(after, rules.quantile), reserve.read_for_s(after)
+        for gang, (_, rows) in zip(running, held.each(), strict=True):
+            gang.drawn_s, gang.p99_w, gang.read_s = after[rows], p99_w[rows], read_s[rows]
+            gang.seen_s = at_s
+
+    # --- What was --------------------------------------------------------------------------------
+
+    def _note(self, headroom: Headroom, now: float) -> None:
+        """Keep what loads are now, and what they come to over the last minutes."""
+        if self._loads.is_due(now):
+            self._loads.note(now, loads_of(headroom))
+            slopes, still_s = load_trends(self.arrays, *self._loads.stacked())
+            link_slope = self._past.slopes.get(
+                ScopeKind.LINK, np.full(len(self.arrays.links), np.nan)
+            )
+            self._past = replace(
+                self._past, slopes={**slopes, ScopeKind.LINK: link_slope}, gpu_still_s=still_s
+            )
+        if self._links.is_due(now):
+            self._links.note(now, links_of(headroom))
+            slope, used = link_trends(*self._links.stacked())
+            slopes = {**self._past.slopes, ScopeKind.LINK: slope}
+            self._past = replace(self._past, slopes=slopes, link_bits_per_s=used)

@@ -1,5 +1,0 @@
-"""Scenarios on the twin: faults as leases, loads, policies in folders, and what a run measures."""
-
-from sim.scenarios.catalog import UnknownScenario, by_name, standard
-
-__all__ = ["UnknownScenario", "by_name", "standard"]

@@ -1,0 +1,81 @@
+"""The example: training with PyTorch over gloo, and two ways in which it may be broken."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.matrix import reading
+from lab.matrix.leases import Journal
+from lab.matrix.playing import Subject
+from lab.matrix.result import MatrixResult, Verdict
+from lab.matrix.running import NORMAL, Plan, exit_code, run_matrix, standard
+from tests.integration.lab.matrix.conftest import cell, scenario, value
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "ddp"
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="needs PyTorch: pip install -r examples/ddp/requirements.txt",
+)
+
+
+def run(script: str, plan: Plan, journal: Journal, folder: Path, *options: str) -> MatrixResult:
+    subject = Subject((sys.executable, str(FOLDER / script), *options))
+    return run_matrix(subject, plan, folder=folder, journal=journal, progress=lambda _: None)
+
+
+def short(fault: str, *expect: str) -> Plan:
+    """Return a plan whose times are in hundredths of the steps."""
+    quick = reading.read(scenario("quick", fault, *expect).encode())
+    return Plan(standard=[quick], repeat=1, timeout_s=120)
+
+
+KILL = "{kind: kill, at: 60s}"
+RESUMES = ("measure: resume_difference, value: 0", "measure: began_anew, value: 0")
+QUICK = ("--steps", "80", "--work", "2", "--checkpoint-every", "5")
+
+
+def test_it_learns_and_resumes_to_the_last_bit(journal: Journal, tmp_path: Path) -> None:
+    result = run("train.py", short(KILL, *RESUMES), journal, tmp_path, *QUICK)
+    found = cell(result, "quick")
+    assert found.verdict == Verdict.PASSED, found.why + found.log
+    assert value(found, "resubmissions") == 1
+    first, last = (next(s for s in found.series if s.name == "loss").values[i] for i in (0, -1))
+    assert first is not None
+    assert last is not None
+    assert last < 0.7 * first
+    assert exit_code(result) == 0
+
+
+def test_a_checkpoint_that_is_spoiled_on_resume_is_caught(journal: Journal, tmp_path: Path) -> None:
+    result = run("broken_resume.py", short(KILL, *RESUMES), journal, tmp_path, *QUICK)
+    assert cell(result, NORMAL).verdict == Verdict.PASSED, cell(result, NORMAL).why
+    found = cell(result, "quick")
+    assert found.verdict == Verdict.FAILED
+    assert value(found, "resume_difference") > 0
+    assert value(found, "checkpoints_corrupt") >= 1
+    assert exit_code(result) == 1
+
+
+def test_what_computes_by_the_clock_is_caught_when_it_is_throttled(
+    journal: Journal, tmp_path: Path
+) -> None:
+    plan = short("{kind: cpu_quota, at: 40s, share: 0.15}")
+    result = run("broken_throttle.py", plan, journal, tmp_path, *QUICK)
+    found = cell(result, "quick")
+    assert found.verdict == Verdict.FAILED
+    assert value(found, "loss_difference") > 0
+    assert exit_code(result) == 1
+
+
+@pytest.mark.slow
+def test_it_passes_the_standard_matrix(journal: Journal, tmp_path: Path) -> None:
+    result = run("train.py", Plan(standard=standard()), journal, tmp_path)
+    failed = {each.scenario: each.why for each in result.cells if each.verdict == Verdict.FAILED}
+    assert failed == {}
+    assert cell(result, "kill-and-resume").verdict == Verdict.PASSED
+    assert cell(result, "storm").verdict in (Verdict.PASSED, Verdict.NOT_RUN)

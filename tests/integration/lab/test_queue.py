@@ -1,0 +1,81 @@
+"""The demo's teams and machines with a real server: jobs are queued, run in the twin, and end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from bench.stack import Stack
+from headroom.client import Client
+from lab.demo import CONNECTIONS, Demo, Settings
+from lab.enroll import Server, Stopped
+from lab.fleet import GPUS_PER_NODE
+from tests.integration.lab.test_limits import until
+
+pytestmark = pytest.mark.slow
+SPEC = {
+    "name": "trial-1",
+    "project": "speech",
+    "class": "low-power-experimentation",
+    "phases": [
+        {
+            "name": "train",
+            "gang": {"gpus": 16, "gpus_per_node": 8},
+            "power": {"expected_peak_w": 650},
+            "locality": {"required": "site"},
+            "walltime_s": 600,
+            "command": ["python", "train.py"],
+            "env": {"TWIN_WORK_S": "15", "TWIN_KIND": "train", "TWIN_EXIT_CODE": "3"},
+        }
+    ],
+}
+
+
+@contextmanager
+def demo_of(stack: Stack, token: str) -> Iterator[Demo]:
+    """Run a small demo with teams against ``stack`` in a thread of its own."""
+    stop = threading.Event()
+    server = Server(stack.url, token, connections=CONNECTIONS)
+    demo = Demo(server, Settings(gpus=128, sample_s=2.0, teams=True), stop=stop)
+
+    def run() -> None:
+        with suppress(Stopped):
+            demo.run()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield demo
+    finally:
+        stop.set()
+        thread.join(15.0)
+
+
+def test_jobs_are_queued_run_in_the_twin_and_end(stack: Stack) -> None:
+    token = stack.credential("operator_token")
+    operator = Client(stack.url, token)
+    with demo_of(stack, token) as demo:
+        until(lambda: demo.sources and demo.sources[0].sender.outbox.counts.stored_batches, 60.0)
+        until(lambda: operator.get("/api/v1/queue")["waiting"] > 3, 60.0)
+        queue = operator.get("/api/v1/queue")["queue"]
+        assert all(row["reason"] for row in queue)
+        # Ahead of all others, so that the room that there is is its own.
+        operator.post("/api/v1/jobs", {**SPEC, "priority": 100})
+
+        def job() -> Any:
+            return operator.get("/api/v1/jobs/trial-1")
+
+        until(lambda: job()["phases"][0]["state"] == "running", 90.0)
+        (attempt,) = job()["phases"][0]["attempts"]
+        nodes = [demo.fleet.nodes.index(name) for name in attempt["placement"]["nodes"]]
+        assert demo.twin.queued[nodes].all()
+        gpus = [node * GPUS_PER_NODE for node in nodes]
+        names = {demo.twin.workload.names[slot] for slot in demo.twin.job_of_gpu[gpus]}
+        assert names == {"trial-1"}
+        until(lambda: job()["state"] == "failed", 60.0)
+        (attempt,) = job()["phases"][0]["attempts"]
+        assert (attempt["outcome"], attempt["exit_code"]) == ("failed", 3)
