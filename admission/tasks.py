@@ -7,7 +7,7 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from admission import loop
+from admission.cycle import loop
 from admission.learned import draws, forecasts
 from admission.policy import shadowing
 

@@ -11,13 +11,13 @@ import time
 
 import numpy as np
 
-from admission.core.cluster import Cluster
-from admission.core.cycle import Decisions, decide
-from admission.core.estimates import Calibration, estimates
-from admission.core.placement import place
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.estimates import Calibration, estimates
+from admission.core.cycle.whatif import explain
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.place import place
 from admission.core.request import Locality, Refusal, Request
 from admission.core.snapshot import ClassRules, Pending, ProjectShare, Running, Snapshot
-from admission.core.whatif import explain
 from bench import report
 from fleet.snapshot import FleetArrays
 from tests.builders.arrays import make_arrays

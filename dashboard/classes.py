@@ -11,7 +11,7 @@ import msgspec
 from django.db.models import Count, Min, Sum
 
 from accounts.models import User
-from admission import holdings
+from admission.allocation import open_attempts
 from admission.core.policy import NAME
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
@@ -64,7 +64,7 @@ def in_use(by: str, fleet: FleetArrays) -> dict[str, Use]:
         else:
             use.running += count
     is_class = by == "job__job_class"
-    for each in holdings.current(fleet).attempts:
+    for each in open_attempts.current(fleet).attempts:
         name = each.request.job_class if is_class else each.request.project
         use = found.setdefault(name, Use())
         use.gpus += len(each.placement.gpus)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from admission import board, live
+from admission.cycle import live
+from admission.queue import queue_status
 from telemetry import stream
 
 #: Of so many rows of a page.
@@ -26,7 +27,7 @@ _SLOW_S = 1.0
 _KEY = "dashboard:fix:"
 
 
-def is_slow(cycle: board.Board | None) -> bool:
+def is_slow(cycle: queue_status.Board | None) -> bool:
     """Say whether to look for fixes takes longer than people wait for a page."""
     return cycle is not None and cycle.took_s > _SLOW_S
 

@@ -17,15 +17,15 @@ from django.db.models import Count, F, Q
 from django.utils.safestring import SafeString
 
 from accounts.sight import Sight
-from admission import board
-from admission.core import reserve
+from admission.core.allocation import reservation
+from admission.core.cycle.whatif import Counterfactual
 from admission.core.request import Locality, Request
-from admission.core.whatif import Counterfactual
 from admission.directives.models import Directive
 from admission.directives.seeing import directives
 from admission.jobs import seeing
 from admission.jobs.models import Attempt, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
+from admission.queue import queue_status
 from dashboard import reasons, units
 from dashboard.queue import href
 from dashboard.reasons import Line
@@ -131,7 +131,7 @@ class Why:
     waiting: int
     dominant: Line | None
     lines: list[Line]
-    trace: tuple[board.TraceLine, ...]
+    trace: tuple[queue_status.TraceLine, ...]
     p10_s: float | None
     p50_s: float | None
     p90_s: float | None
@@ -139,13 +139,13 @@ class Why:
     ahead: list[Ahead] = field(default_factory=list)
 
 
-def standing_of(phase: Phase, sight: Sight) -> board.Standing | None:
+def standing_of(phase: Phase, sight: Sight) -> queue_status.Standing | None:
     """Return how ``phase`` stands in the queue as the reader may see it. Two queries at most."""
-    found = board.standings([phase.key]).get(phase.key)
+    found = queue_status.standings([phase.key]).get(phase.key)
     return seeing.standing(found, sight) if found else None
 
 
-def why(phase: Phase, sight: Sight, fleet: FleetArrays, cycle: board.Board | None) -> Why:
+def why(phase: Phase, sight: Sight, fleet: FleetArrays, cycle: queue_status.Board | None) -> Why:
     """Return why ``phase`` waits, as the last cycle saw it. Four queries at most."""
     standing = standing_of(phase, sight)
     lines = reasons.lines_of(standing.reasons, fleet) if standing else []
@@ -166,8 +166,8 @@ def why(phase: Phase, sight: Sight, fleet: FleetArrays, cycle: board.Board | Non
 def _ahead(position: int, sight: Sight) -> list[Ahead]:
     """Return those right before a position, the nearest last."""
     first = max(position - 1 - _AHEAD, 0)
-    keys = board.order(first, position - 1 - first)
-    standings = board.standings(keys)
+    keys = queue_status.order(first, position - 1 - first)
+    standings = queue_status.standings(keys)
     seen = _phases_with(
         [key for key, is_seen in zip(keys, sight.seen(keys), strict=True) if is_seen]
     )
@@ -403,5 +403,5 @@ def learned(job: Job, phase: Phase) -> Learned | None:
     if row is None:
         return None
     seconds = np.frombuffer(row.seconds, dtype=np.float32).astype(np.float64)
-    (p99_w,) = reserve.quantile_w(seconds[None, :], 0.99).tolist()
+    (p99_w,) = reservation.quantile_w(seconds[None, :], 0.99).tolist()
     return None if math.isnan(p99_w) else Learned(p99_w, row.attempts)

@@ -14,9 +14,9 @@ from django.urls import reverse
 
 from accounts.models import User
 from accounts.sight import Sight
-from admission import board
 from admission.core.reasons import ReasonToken
 from admission.jobs.models import Attempt, Job, Phase, PhaseQuerySet
+from admission.queue import queue_status
 from dashboard import fixes, reasons, scopes
 from dashboard.fixes import Found
 from dashboard.reasons import scope_of
@@ -225,7 +225,7 @@ def brief(now: float) -> Brief | None:
 
     What waits for a phase of its own job is left out. One round trip to Redis.
     """
-    cycle = board.read()
+    cycle = queue_status.read()
     if cycle is None:
         return None
     waits = [each for each in cycle.counts if each.reason != ReasonToken.DEPENDENCY_PENDING]
@@ -238,7 +238,7 @@ def brief(now: float) -> Brief | None:
     )
 
 
-def age_s(cycle: board.Board | None, now: float) -> float | None:
+def age_s(cycle: queue_status.Board | None, now: float) -> float | None:
     """Return how long ago the last cycle was, where it is longer than it should be; else None."""
     since_s = now - cycle.at if cycle else 0.0
     return since_s if since_s > BOARD_OLD_S else None
@@ -258,7 +258,7 @@ def listed(filters: Filters, user: User) -> list[int]:
         return list(found.order_by("-started_at", "-pk").values_list("pk", flat=True))
     if filters.reason:
         found = found.filter(reason="" if filters.reason == NO_REASON else filters.reason)
-    places = board.positions()
+    places = queue_status.positions()
     rows = list(found.values_list("pk", "job__name", "name"))
     after = len(places) + 1
     rows.sort(key=lambda row: (places.get(f"{row[1]}/{row[2]}", after), row[0]))
@@ -321,7 +321,7 @@ def queue_rows(ids: Sequence[int], sight: Sight, fleet: FleetArrays) -> list[Que
     phases = _fetched(ids)
     keys = [phase.key for phase in phases]
     seen = sight.seen(keys)
-    standings, found = board.standings(keys), fixes.known(keys)
+    standings, found = queue_status.standings(keys), fixes.known(keys)
     sight.read(each.sentence for line in standings.values() for each in line.reasons[:1])
     return [
         _queue_row(phase, sight if is_seen else None, standings.get(phase.key), fleet, found)
@@ -332,7 +332,7 @@ def queue_rows(ids: Sequence[int], sight: Sight, fleet: FleetArrays) -> list[Que
 def _queue_row(
     phase: Phase,
     sight: Sight | None,
-    standing: board.Standing | None,
+    standing: queue_status.Standing | None,
     fleet: FleetArrays,
     found: Mapping[str, Found],
 ) -> QueueRow:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from admission import board
 from admission.core.reasons import ReasonToken
+from admission.queue import queue_status
 from dashboard import scopes, units
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
@@ -71,7 +71,7 @@ class Line:
     evidence: list[tuple[str, str]]
 
 
-def line_of(reason: board.ReasonLine, fleet: FleetArrays) -> Line:
+def line_of(reason: queue_status.ReasonLine, fleet: FleetArrays) -> Line:
     """Return a reason in words."""
     without = not reason.unit or reason.token in _WITHOUT_NUMBERS
     need, have, short = (
@@ -98,11 +98,11 @@ def line_of(reason: board.ReasonLine, fleet: FleetArrays) -> Line:
     )
 
 
-def lines_of(given: Iterable[board.ReasonLine], fleet: FleetArrays) -> list[Line]:
+def lines_of(given: Iterable[queue_status.ReasonLine], fleet: FleetArrays) -> list[Line]:
     return [line_of(each, fleet) for each in given]
 
 
-def scope_of(reason: board.ReasonLine) -> Scope | None:
+def scope_of(reason: queue_status.ReasonLine) -> Scope | None:
     """Return where it is; None: nowhere in particular."""
     return Scope(ScopeKind(reason.scope_kind), reason.scope_name) if reason.scope_kind else None
 

@@ -15,8 +15,10 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
-from admission.core import fallback, reserve, response, snapshot
-from admission.core.directing.responding import SHED_AFTER_S
+from admission.core import snapshot
+from admission.core.allocation import reservation
+from admission.core.directives.responding import SHED_AFTER_S
+from admission.core.response import fallback, respond
 from headroom import documents
 from headroom.contracts import FieldError
 from headroom.documents import Document, DocumentError, closest
@@ -28,7 +30,7 @@ NAME = "headroom"
 _SEE = "docs/reference/admission-policy.md"
 _Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,99}$")]
 _Word = Annotated[str, Meta(min_length=1, max_length=100)]
-Tuned = TypeVar("Tuned", snapshot.Tuning, reserve.Rules, response.Tuning)
+Tuned = TypeVar("Tuned", snapshot.Tuning, reservation.Rules, respond.Tuning)
 
 
 # --- As written ----------------------------------------------------------------------------------
@@ -102,8 +104,8 @@ class AdmissionPolicy:
     name: str = NAME
     about: str = ""
     tuning: snapshot.Tuning = field(default_factory=snapshot.Tuning)
-    reserve: reserve.Rules = field(default_factory=reserve.Rules)
-    response: response.Tuning = field(default_factory=response.Tuning)
+    reserve: reservation.Rules = field(default_factory=reservation.Rules)
+    response: respond.Tuning = field(default_factory=respond.Tuning)
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s
     shed_after_s: float = SHED_AFTER_S
@@ -164,8 +166,10 @@ def read(text: str) -> AdmissionPolicy:
         name=given.name,
         about=given.about.strip(),
         tuning=_tuned(document, snapshot.Tuning(), admission.tuning, "admission.tuning", problems),
-        reserve=_tuned(document, reserve.Rules(), admission.reserve, "admission.reserve", problems),
-        response=_tuned(document, response.Tuning(), given.response, "response", problems),
+        reserve=_tuned(
+            document, reservation.Rules(), admission.reserve, "admission.reserve", problems
+        ),
+        response=_tuned(document, respond.Tuning(), given.response, "response", problems),
         fallback=given.fallback or fallback.built_in(),
         shed_after_s=loop.shed_after_s,
         classes_of={name: frozenset(each.classes) for name, each in given.projects.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.core.cluster import Cluster
+from admission.core.placement.cluster import Cluster
 from admission.core.request import Placement, Request
 from policies.scopes import Scope
 

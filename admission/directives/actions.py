@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 
 from accounts import audit
-from admission.core.directing.book import Wanted
-from admission.core.directing.placed import save_s, stop_wanted
+from admission.core.directives.book import Wanted
+from admission.core.directives.placed import save_s, stop_wanted
 from admission.directives import store
 from admission.directives.models import Directive
 from admission.jobs import requests

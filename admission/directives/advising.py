@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from admission import live
-from admission.core.advice import Advice, Growing, advise
-from admission.core.directing.responding import reach_of
-from admission.core.shedding import Room
+from admission.core.directives.responding import reach_of
+from admission.core.response.advice import Advice, Growing, advise
+from admission.core.response.shedding import Room
+from admission.cycle import live
 from admission.directives.models import Control
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass

@@ -15,7 +15,7 @@ from datetime import datetime
 import structlog
 from django.db import transaction
 
-from admission.core.directing.book import desired_of
+from admission.core.directives.book import desired_of
 from admission.directives import store
 from admission.directives.models import Control, Directive
 from admission.executors.protocol import Executor, SignalKind, WorkStatus, WorkStatusState

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.db.models import Count, Q
 
 from accounts import audit
-from admission.core.directing.falling_back import FAILURES_WITHIN_S, FALLBACK, leaves
-from admission.core.fallback import Fallback, Standing, Transition
+from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
 from admission.core.request import Request
-from admission.core.sites import Sites
+from admission.core.response.fallback import Fallback, Standing, Transition
+from admission.core.response.sites import Sites
 from admission.directives import actions
 from admission.directives.models import JobFallback
 from admission.jobs import catalog, history, requests

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
-from admission.core.directing.book import ENDING, LASTING, Kind
+from admission.core.directives.book import ENDING, LASTING, Kind
 from admission.jobs.models import Attempt
 from policies.leases.book import Key
 from policies.scopes import Scope, ScopeKind

@@ -14,9 +14,9 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from admission.core.directing.book import Wanted
-from admission.core.directing.falling_back import FALLBACK
-from admission.core.fallback import Fallback
+from admission.core.directives.book import Wanted
+from admission.core.directives.fallback import FALLBACK
+from admission.core.response.fallback import Fallback
 from admission.directives import falling_back, store
 from admission.directives.models import Directive, DirectiveQuerySet
 from admission.directives.placed import PlacedRows

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from django.db import connection
 
-from admission import holdings
-from admission.core.directing.placed import Placed
-from admission.core.holding import Holdings
-from admission.core.response import Standing, Throttling
+from admission.allocation import open_attempts
+from admission.core.allocation.allocations import Holdings
+from admission.core.directives.placed import Placed
+from admission.core.response.respond import Standing, Throttling
 from admission.directives import actions
 from admission.directives.models import Control, Overload
-from admission.directives.running import Active, active, open_attempts
+from admission.directives.running import Active, active, attempts_of
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, Job
@@ -58,7 +58,7 @@ class PlacedRows(Placed):
     def load(self, ids: Iterable[int]) -> list[Active]:
         """See above. One query."""
         wanted = sorted(set(ids))
-        return active(self.fleet, open_attempts(wanted)) if wanted else []
+        return active(self.fleet, attempts_of(wanted)) if wanted else []
 
     def remembered(self) -> Iterable[int]:
         """See above. One query."""
@@ -177,7 +177,7 @@ _last: list[PlacedRows] = []
 
 def placed_on(fleet: FleetArrays) -> PlacedRows:
     """Return what runs, at most two seconds old; the same object while nothing changes."""
-    held = holdings.current(fleet)
+    held = open_attempts.current(fleet)
     if not _last or _last[0].held is not held:
         _last[:] = [PlacedRows(held)]
     return _last[0]

@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from admission.core.request import Request
-from admission.core.response import Level, Standing
-from admission.core.shedding import lost_gpu_s
+from admission.core.response.respond import Level, Standing
+from admission.core.response.shedding import lost_gpu_s
 from admission.directives.models import Control
 from admission.jobs import requests
 from admission.jobs.models import Attempt, Job, Phase
 from fleet.snapshot import FleetArrays
 
-__all__ = ["Active", "active", "open_attempts"]
+__all__ = ["Active", "active", "attempts_of"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-def open_attempts(ids: Sequence[int]) -> list[Attempt]:
+def attempts_of(ids: Sequence[int]) -> list[Attempt]:
     """Return those of ``ids`` that hold GPUs, with phase, job and control. One query.
 
     Specifications of jobs are left out: they are large, and few are asked for.

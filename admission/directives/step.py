@@ -1,6 +1,6 @@
 """One step of what running jobs are told, done by the cycle of admission over the database.
 
-What its parts are, and in which order, :mod:`admission.core.directing.step` says.
+What its parts are, and in which order, :mod:`admission.core.directives.step` says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cached_property
 
 import structlog
 
-from admission.core.directing.step import Manner, Step
+from admission.core.directives.step import Manner, Step
 from admission.directives import falling_back, outbox, store
 from admission.directives.delivery import deliver
 from admission.directives.following import follow

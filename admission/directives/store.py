@@ -1,4 +1,4 @@
-"""Directives in Postgres, under the book of :mod:`admission.core.directing.book`.
+"""Directives in Postgres, under the book of :mod:`admission.core.directives.book`.
 
 Nothing here talks to a job: ``delivery`` does, from what is in force.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from admission.core.directing.book import DirectiveBook
+from admission.core.directives.book import DirectiveBook
 from admission.directives import metrics
 from admission.directives.models import Directive, DirectiveEvent, DirectiveQuerySet
 from admission.jobs.models import JobEvent

@@ -15,7 +15,6 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
-from admission import rows
 from admission.executors import runners
 from admission.executors.gangs import GangView, PartView, Verdict, settle
 from admission.executors.models import Gang, NodeOrder
@@ -29,6 +28,7 @@ from admission.executors.protocol import (
     WorkStatusState,
 )
 from admission.jobs.models import Attempt
+from admission.queue import rows
 from headroom.work.contract import WorkOutcome
 
 __all__ = ["Mailbox", "locked", "moment", "resettle"]

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from django.db import transaction
 
-from admission.core.shedding import lost_gpu_s
+from admission.core.response.shedding import lost_gpu_s
 from admission.executors.handing import hand_over
 from admission.executors.mailbox import moment
 from admission.executors.protocol import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admission.core.whatif import Counterfactual
+from admission.core.cycle.whatif import Counterfactual
 from admission.jobs.actions import amendment_problems
 from admission.jobs.models import Job
 

@@ -10,8 +10,8 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.sight import Sight
-from admission.board import ReasonLine, Standing
 from admission.jobs.models import Job, Phase
+from admission.queue.queue_status import ReasonLine, Standing
 
 __all__ = ["JobsOfProjects", "reasons", "standing"]
 

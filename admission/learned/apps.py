@@ -7,8 +7,8 @@ class LearnedConfig(AppConfig):
     verbose_name = "What was learned of jobs"
 
     def ready(self) -> None:
-        from admission import holdings
+        from admission.allocation import open_attempts
         from policies.headroom import live
 
         # Whoever asks for headroom sees what admitted jobs may still draw.
-        live.provide_reservations(holdings.reserved_in)
+        live.provide_reservations(open_attempts.reserved_in)

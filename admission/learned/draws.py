@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from admission import holdings
-from admission.core import reserve
-from admission.core.holding import Holdings, Open
-from admission.core.reserve import BIN_EDGES_W, Floats
+from admission.allocation import open_attempts
+from admission.core.allocation import reservation
+from admission.core.allocation.allocations import Holdings, Open
+from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
 from admission.learned import profiles
 from admission.learned.models import Draw
@@ -52,7 +52,7 @@ def observe(now: float) -> int:
         if not mine:
             return 0
         fleet = snapshot.current()
-        held = holdings.fresh(fleet)
+        held = open_attempts.fresh(fleet)
         noted = _note(held, now)
         profiles.learn(datetime.fromtimestamp(now, UTC))
         return noted
@@ -73,10 +73,10 @@ def _note(held: Holdings, now: float) -> int:
             mine = rows_of[each.id]
             before[mine] = known.seconds[each.drawn]
             for_s[mine] = min(max(now - known.seen_at, 0.0), _MOST_S)
-    seen = reserve.drawn(held.held, held.fleet, measured.summary)
+    seen = reservation.drawn(held.held, held.fleet, measured.summary)
     per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
     rules = policy_in_force().reserve
-    after = reserve.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
+    after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
     at = datetime.fromtimestamp(now, UTC)
     rows = [_row(each, kept[each.id], after[rows_of[each.id]], rules, at) for each in begun
             if each.id in kept]  # fmt: skip
@@ -125,7 +125,7 @@ def _model(attempt: Open, fleet: FleetArrays) -> str:
     return str(fleet.models.names[fleet.gpus.model[gpus[0]]]) if gpus else ""
 
 
-def _row(attempt: Open, kept: _Kept, after: Floats, rules: reserve.Rules, at: datetime) -> Draw:
+def _row(attempt: Open, kept: _Kept, after: Floats, rules: reservation.Rules, at: datetime) -> Draw:
     # A node that is gone from the inventory keeps what was read of it.
     seconds = kept.seconds.copy()
     seconds[attempt.drawn] = after
@@ -136,7 +136,7 @@ def _row(attempt: Open, kept: _Kept, after: Floats, rules: reserve.Rules, at: da
         image=image,
         model=model,
         seconds=profiles.packed(seconds),
-        p99_w=reserve.quantile_w(seconds, rules.quantile).tolist(),
-        read_s=reserve.read_for_s(seconds).tolist(),
+        p99_w=reservation.quantile_w(seconds, rules.quantile).tolist(),
+        read_s=reservation.read_for_s(seconds).tolist(),
         seen_at=at,
     )

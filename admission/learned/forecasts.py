@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from admission import metrics
-from admission.core.estimates import Calibration, Estimate
+from admission.core.cycle.estimates import Calibration, Estimate
+from admission.cycle import metrics
 from admission.jobs.models import Phase
 from admission.learned.models import StartCalibration, StartForecast
 

@@ -32,8 +32,9 @@ class Cycle(models.Model):
 class Draw(models.Model):
     """What an attempt was read to draw on each of its nodes, in the order of its placement.
 
-    ``seconds`` are float32, nodes by bins: how long it drew how much, as ``admission.core.reserve``
-    counts it. ``p99_w`` and ``read_s`` are made of them, for all who only read.
+    ``seconds`` are float32, nodes by bins: how long it drew how much, as
+    ``admission.core.allocation.reservation`` counts it. ``p99_w`` and ``read_s`` are made of them,
+    for all who only read.
     """
 
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="draw")
@@ -109,7 +110,7 @@ class StartForecast(models.Model):
 
 
 class StartCalibration(models.Model):
-    """One row: how far such estimates were off (``admission.core.estimates.Calibration``)."""
+    """One row: how far such estimates were off (``admission.core.cycle.estimates.Calibration``)."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     document = models.JSONField()

@@ -8,8 +8,8 @@ from datetime import datetime
 import numpy as np
 from django.db import transaction
 
-from admission.core import reserve
-from admission.core.reserve import BIN_EDGES_W, Floats
+from admission.core.allocation import reservation
+from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
 from admission.learned.models import Draw, DrawProfile
 
@@ -84,7 +84,7 @@ def quantile_w(profile: DrawProfile, share: float) -> float | None:
 
     None: nothing was read, or it is over all bounds.
     """
-    found = float(reserve.quantile_w(unpacked(profile.seconds), share)[0])
+    found = float(reservation.quantile_w(unpacked(profile.seconds), share)[0])
     return found if np.isfinite(found) else None
 
 

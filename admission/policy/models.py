@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import User
-from admission.core.shadow import Otherwise
+from admission.core.cycle.shadow import Otherwise
 from admission.jobs.models import Job, Phase
 from policies.documents.models import Version
 

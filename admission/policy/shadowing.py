@@ -15,15 +15,15 @@ from datetime import datetime, timedelta
 import numpy as np
 import structlog
 
-from admission import live
-from admission.core import reserve
-from admission.core.cycle import Decisions, decide
-from admission.core.holding import Holdings
-from admission.core.shadow import Difference, differences
+from admission.core.allocation import reservation
+from admission.core.allocation.allocations import Holdings
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.shadow import Difference, differences
+from admission.cycle import live
+from admission.cycle.live import Look
 from admission.jobs.models import Phase
 from admission.learned import profiles
 from admission.learned.models import Draw
-from admission.live import Look
 from admission.policy.catalog import policy_in_force
 from admission.policy.models import AdmissionPolicyVersion, ShadowDecision, ShadowProgress
 from admission.policy.reading import compiled
@@ -86,7 +86,7 @@ def _with_quantile(held: Holdings, quantile: float) -> Holdings:
     drawn_w = held.held.p99_w.copy()
     for each, mine in held.each():
         if each.id in seconds:
-            by_node = reserve.quantile_w(profiles.unpacked(seconds[each.id]), quantile)
+            by_node = reservation.quantile_w(profiles.unpacked(seconds[each.id]), quantile)
             drawn_w[mine] = np.asarray(by_node)[each.drawn]
     return replace(held, held=replace(held.held, p99_w=drawn_w))
 

@@ -22,10 +22,11 @@ from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.sight import Sight
-from admission import board, live
+from admission.cycle import live
 from admission.jobs import actions, requests
 from admission.jobs.actions import SpecError
 from admission.jobs.models import Attempt, Job, Phase
+from admission.queue import queue_status
 from dashboard import fixes, job_timeline, jobs, panels, placement, queue, state
 from dashboard.memo import Memo
 from fleet import snapshot
@@ -219,7 +220,7 @@ def _main(shown: Shown) -> _Drawn:
     return _PANEL, reverse("live-job", args=[job.name]), shown.params, context
 
 
-def _dominant(shown: Shown) -> board.ReasonLine | None:
+def _dominant(shown: Shown) -> queue_status.ReasonLine | None:
     standing = jobs.standing_of(shown.phase, shown.sight)
     return standing.reasons[0] if standing and standing.reasons else None
 
@@ -232,7 +233,7 @@ def _placed(attempt: Attempt | None) -> placement.PlacementMap | None:
 
 
 def _why(shown: Shown) -> _Drawn:
-    cycle, fleet = board.read(), snapshot.current()
+    cycle, fleet = queue_status.read(), snapshot.current()
     context = {
         "job": shown.job,
         "phase": shown.phase,
@@ -246,7 +247,7 @@ def _why(shown: Shown) -> _Drawn:
 
 
 def _fixes(shown: Shown, *, look: bool) -> _Drawn:
-    cycle = board.read()
+    cycle = queue_status.read()
     slow = fixes.is_slow(cycle)
     context = {
         "job": shown.job,

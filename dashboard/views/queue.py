@@ -18,10 +18,10 @@ from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.sight import Sight
-from admission import board
 from admission.core.reasons import ReasonToken
 from admission.jobs import catalog
 from admission.jobs.models import Attempt, Job, Project
+from admission.queue import queue_status
 from dashboard import fixes, panels, queue
 from dashboard.memo import Memo
 from dashboard.queue import Filters, Now, QueueRow, RunRow, Tab
@@ -85,7 +85,7 @@ def _listed(
     user, at = cast(User, request.user), timezone.now()
     who = user.pk if filters.names_jobs else None
     now: Now = shared.once(("now", filters, who), lambda: queue.current(filters, user))
-    cycle = board.read()
+    cycle = queue_status.read()
     shown, rows = _rows(request, filters, user, cycle)
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
     context = {
@@ -111,7 +111,7 @@ def _label(tab: Tab, now: Now) -> str:
 
 
 def _rows(
-    request: HttpRequest, filters: Filters, user: User, cycle: board.Board | None
+    request: HttpRequest, filters: Filters, user: User, cycle: queue_status.Board | None
 ) -> tuple[Page[int] | Page[Attempt], Sequence[QueueRow | RunRow | Attempt]]:
     """Return the page that the URL asks for, and its lines."""
     number = request.GET.get("page")

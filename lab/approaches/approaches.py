@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from admission.core import reserve
-from admission.core.cycle import Decisions
+from admission.core.allocation import reservation
+from admission.core.cycle.decide import Decisions
 from admission.core.snapshot import Snapshot, Tuning
 from lab.approaches import deciding
 
@@ -43,7 +43,7 @@ class Approach:
     #: those that come with Headroom, but for these
     retired_rules: tuple[str, ...] = ()
     #: how what jobs reserve comes down
-    reserve: reserve.Rules = field(default_factory=reserve.Rules)
+    reserve: reservation.Rules = field(default_factory=reservation.Rules)
     #: how the cycle of admission weighs and bounds
     tuning: Tuning = field(default_factory=Tuning)
 
@@ -121,7 +121,7 @@ APPROACHES = (
         caps=True,
         follows_rules=True,
         retired_rules=("autoscaling-gate",),
-        reserve=reserve.Rules(warm_up_s=20.0, halves_in_s=10.0, quantile=0.5, margin=0.0),
+        reserve=reservation.Rules(warm_up_s=20.0, halves_in_s=10.0, quantile=0.5, margin=0.0),
         tuning=Tuning(reservations=1),
     ),
 )

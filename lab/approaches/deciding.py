@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from admission.core.cluster import Cluster
-from admission.core.cycle import Decisions, decide
-from admission.core.elastic import Draw, draw_of
-from admission.core.layout import Bools
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.elastic import Draw, draw_of
+from admission.core.placement.topology import Bools
 from admission.core.request import Locality, Request
 from admission.core.snapshot import Pending, Snapshot
 from policies.restrictions.strictest import InForce

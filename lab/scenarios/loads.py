@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from admission.core.request import Locality, Request
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from headroom.errors import HeadroomError
 from lab.fleet import GPUS_PER_NODE, Fleet
 from lab.matrix.scenario import Load, Scenario, seconds

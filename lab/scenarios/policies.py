@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from admission.core import policy
-from admission.core.cycle import Decisions
+from admission.core.cycle.decide import Decisions
 from admission.core.policy import AdmissionPolicy, Documents
 from admission.core.snapshot import Snapshot
 from headroom.documents import DocumentError, closest

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.request import Locality, Request
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from lab.fleet import GPUS_PER_NODE
 from lab.hardware import H100, GpuModel
 from lab.traces.trace import JobTrace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from admission.core.request import Request
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from lab.training import TrainingSpec
 
 __all__ = ["Arrival"]

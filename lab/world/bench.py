@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from admission.core.request import Locality, Request
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from lab.fleet import make_even_fleet
 from lab.hardware import H100
 from lab.world.arrival import Arrival

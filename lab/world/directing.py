@@ -1,4 +1,4 @@
-"""What running jobs are told: the step of :mod:`admission.core.directing`, over memory.
+"""What running jobs are told: the step of :mod:`admission.core.directives`, over memory.
 
 What the server writes into its tables and has agents hear is done to the gangs, a little later.
 """
@@ -14,18 +14,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.directing.book import Desired, DirectiveBook, Kind, MemoryDirectives, desired_of
-from admission.core.directing.falling_back import FAILURES_WITHIN_S, FALLBACK, leaves
-from admission.core.directing.placed import Active, Placed, save_s, stop_wanted
-from admission.core.directing.responding import reach_of
-from admission.core.directing.step import Step
-from admission.core.fallback import Fallback, Transition
-from admission.core.fallback import Standing as FallbackStanding
-from admission.core.holding import Holdings
+from admission.core.allocation.allocations import Holdings
+from admission.core.directives.book import (
+    Desired,
+    DirectiveBook,
+    Kind,
+    MemoryDirectives,
+    desired_of,
+)
+from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
+from admission.core.directives.placed import Active, Placed, save_s, stop_wanted
+from admission.core.directives.responding import reach_of
+from admission.core.directives.step import Step
 from admission.core.request import Request
-from admission.core.response import Level, Standing, Throttling
-from admission.core.shedding import Reach, Room
-from admission.core.sites import Sites
+from admission.core.response.fallback import Fallback, Transition
+from admission.core.response.fallback import Standing as FallbackStanding
+from admission.core.response.respond import Level, Standing, Throttling
+from admission.core.response.shedding import Reach, Room
+from admission.core.response.sites import Sites
 from lab.world.gangs import Gang, Gangs, Job
 from lab.world.policy import Policy
 from policies.headroom.evaluate import Headroom

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.directing.book import Desired
-from admission.core.holding import Place, place_of
+from admission.core.allocation.allocations import Place, place_of
+from admission.core.allocation.reservation import BIN_EDGES_W
+from admission.core.directives.book import Desired
 from admission.core.request import Placement, Request
-from admission.core.reserve import BIN_EDGES_W
-from admission.core.response import Standing
-from admission.core.shedding import lost_gpu_s
+from admission.core.response.respond import Standing
+from admission.core.response.shedding import lost_gpu_s
 from fleet.tables import FleetArrays
 from lab.training import JOB_KINDS, Checkpoint
 from lab.twin import Twin
@@ -102,7 +102,7 @@ class Gang:
     started_s: float
     expected_end_s: float
     saved_s: float | None
-    #: seconds that each node drew so much: see ``admission.core.reserve.noted``
+    #: seconds that each node drew so much: see ``admission.core.allocation.reservation.noted``
     drawn_s: Array
     p99_w: Array
     read_s: Array

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.directing.restricting import CAP_OWNER
+from admission.core.directives.restricting import CAP_OWNER
 from fleet.tables import FleetArrays
 from lab.world.operators import Operators
 from lab.world.policy import Policy

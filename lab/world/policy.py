@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
-from admission.core import cycle, fallback, reserve
-from admission.core.cycle import Decisions
-from admission.core.directing.responding import SHED_AFTER_S
-from admission.core.directing.step import Manner
-from admission.core.response import Tuning as ResponseTuning
+from admission.core.allocation import reservation
+from admission.core.cycle import decide
+from admission.core.cycle.decide import Decisions
+from admission.core.directives.responding import SHED_AFTER_S
+from admission.core.directives.step import Manner
+from admission.core.response import fallback
+from admission.core.response.respond import Tuning as ResponseTuning
 from admission.core.snapshot import Snapshot, Tuning
 from policies.playbooks import builtin as builtin_playbook_texts
 from policies.playbooks import parse
@@ -76,7 +78,7 @@ class Headroom:
     moves: bool = True
 
     def decide(self, snapshot: Snapshot) -> Decisions:
-        return cycle.decide(snapshot)
+        return decide.decide(snapshot)
 
 
 @cache
@@ -101,7 +103,7 @@ class Policy:
     playbooks: Mapping[str, Program] = field(default_factory=builtin_playbooks)
     tuning: Tuning = field(default_factory=Tuning)
     response: ResponseTuning = field(default_factory=ResponseTuning)
-    reserve: reserve.Rules = field(default_factory=reserve.Rules)
+    reserve: reservation.Rules = field(default_factory=reservation.Rules)
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
     approach: Approach = field(default_factory=Headroom)
     #: the share of a site that rules and playbooks may restrict without a person

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from admission.core import reserve
-from admission.core.holding import Holdings, Open, holdings_of
-from admission.core.reserve import Reserved
+from admission.core.allocation import reservation
+from admission.core.allocation.allocations import Holdings, Open, holdings_of
+from admission.core.allocation.reservation import Reserved
 from fleet.tables import FleetArrays
 from lab.world.frame import Sensors
 from lab.world.gangs import Gang, Gangs
@@ -57,7 +57,9 @@ class Seeing:
         self._learn(measured, now)
         held = self.held()
         rules = self._policy.reserve
-        reserved = reserve.reserve(held.held, self.arrays, measured.summary, now=now, rules=rules)
+        reserved = reservation.reserve(
+            held.held, self.arrays, measured.summary, now=now, rules=rules
+        )
         headroom = replace(measured, reservations=reserved.fleet)
         self._note(headroom, now)
         return headroom, held, reserved
@@ -117,15 +119,15 @@ class Seeing:
         if not running:
             return
         held = holdings_of(self.arrays, [(self._open(gang), gang.place) for gang in running])
-        seen = reserve.drawn(held.held, self.arrays, measured.summary)
+        seen = reservation.drawn(held.held, self.arrays, measured.summary)
         per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
         at_s = now - self._sensors.epoch_s
         for_s = np.concatenate(
             [np.full(len(g.nodes), min(max(at_s - g.seen_s, 0.0), _MOST_S)) for g in running]
         )
         before = np.concatenate([gang.drawn_s for gang in running])
-        after = reserve.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
-        p99_w, read_s = reserve.quantile_w(after, rules.quantile), reserve.read_for_s(after)
+        after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
+        p99_w, read_s = reservation.quantile_w(after, rules.quantile), reservation.read_for_s(after)
         for gang, (_, rows) in zip(running, held.each(), strict=True):
             gang.drawn_s, gang.p99_w, gang.read_s = after[rows], p99_w[rows], read_s[rows]
             gang.seen_s = at_s

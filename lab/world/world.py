@@ -20,13 +20,13 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.cluster import Cluster
-from admission.core.cycle import Admission, Decisions
-from admission.core.fallback import Fallback, restricted
-from admission.core.holding import Holdings, busy, running_of
+from admission.core.allocation.allocations import Holdings, busy, running_of
+from admission.core.allocation.reservation import Reserved
+from admission.core.cycle.decide import Admission, Decisions
+from admission.core.placement.cluster import Cluster
 from admission.core.request import Request
-from admission.core.reserve import Reserved
-from admission.core.shedding import Reach
+from admission.core.response.fallback import Fallback, restricted
+from admission.core.response.shedding import Reach
 from admission.core.snapshot import (
     ClassRules,
     ConcurrencyCap,

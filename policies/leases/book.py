@@ -4,7 +4,7 @@ A lease is known by a key that begins with its owner and its cause. Whoever want
 and again; nobody has to take it back, since it ends by itself. Where leases are kept is the matter
 of a :class:`Store`: tables of Postgres on the server, a dictionary in worlds of the twin. What a
 kind of lease does of its own (restrictions wait for people, directives are followed) is said by its
-book: :mod:`policies.restrictions.book`, :mod:`admission.core.directing.book`.
+book: :mod:`policies.restrictions.book`, :mod:`admission.core.directives.book`.
 """
 
 from __future__ import annotations

@@ -33,8 +33,10 @@ def explained(monkeypatch: pytest.MonkeyPatch) -> None:
         found = make_explanation("", CAPPED).counterfactuals[0]
         return dict.fromkeys(keys, found)
 
-    monkeypatch.setattr("admission.live.fixes", fixes)
-    monkeypatch.setattr("admission.live.explain", lambda key: make_explanation(key, CAPPED, MOVED))
+    monkeypatch.setattr("admission.cycle.live.fixes", fixes)
+    monkeypatch.setattr(
+        "admission.cycle.live.explain", lambda key: make_explanation(key, CAPPED, MOVED)
+    )
 
 
 def poll(page: Page, panel: str) -> None:
@@ -60,7 +62,7 @@ def test_from_the_queue_to_a_fix_that_is_applied_by_keyboard(
     cap.focus()
     page.keyboard.press("Space")
     # Another cycle says something else: panels are swapped, what is chosen stays.
-    monkeypatch.setattr("admission.live.explain", lambda key: make_explanation(key, CAPPED))
+    monkeypatch.setattr("admission.cycle.live.explain", lambda key: make_explanation(key, CAPPED))
     put_up({"other/train": make_standing(1), "llama-ft-12/train": make_standing(2)}, cycle=8)
     poll(page, "job-why")
     expect(page.locator("#job-why")).to_contain_text("position 2 of 2")

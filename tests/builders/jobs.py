@@ -9,14 +9,14 @@ from typing import Any
 
 from django.utils import timezone
 
-from admission import board
-from admission.board import Board, Count, Standing, TraceLine
+from admission.core.cycle.whatif import Change, Counterfactual, Explanation
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Request
-from admission.core.whatif import Change, Counterfactual, Explanation
 from admission.directives.models import Directive, DirectiveEvent
 from admission.jobs import requests
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from admission.queue import queue_status
+from admission.queue.queue_status import Board, Count, Standing, TraceLine
 from policies.scopes import Scope, ScopeKind
 
 ARTIFACTS = {
@@ -147,7 +147,7 @@ def make_standing(position: int, *reasons: Reason, **given: Any) -> Standing:
             TraceLine("placement", False, "no placement within the budgets"),
         ),
     }  # fmt: skip
-    lines = board.reason_lines(reasons or [make_reason()])
+    lines = queue_status.reason_lines(reasons or [make_reason()])
     return Standing(position=position, reasons=lines, **{**fields, **given})
 
 
@@ -161,7 +161,7 @@ def put_up(standings: Mapping[str, Standing], *, ago_s: float = 1.0, **given: An
         "cycle": 7, "at": time.time() - ago_s, "took_s": 0.2, "waiting": len(standings),
         "running": 0, "admitted": 0, "counts": tuple(counts),
     }  # fmt: skip
-    board.publish(Board(**{**fields, **given}), standings)
+    queue_status.publish(Board(**{**fields, **given}), standings)
 
 
 def make_explanation(key: str, *changes: tuple[Change, str]) -> Explanation:

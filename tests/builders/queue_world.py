@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.cluster import Cluster
-from admission.core.cycle import Decisions, decide
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.placement.cluster import Cluster
 from admission.core.request import Locality, Request
 from admission.core.snapshot import (
     ClassRules,

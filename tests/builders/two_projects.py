@@ -19,9 +19,9 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.roles import Role
-from admission.core.directing.restricting import CAP_OWNER
+from admission.core.allocation.reservation import BIN_EDGES_W
+from admission.core.directives.restricting import CAP_OWNER
 from admission.core.reasons import ReasonToken
-from admission.core.reserve import BIN_EDGES_W
 from admission.directives.models import Control, Directive, DirectiveEvent
 from admission.executors import handing
 from admission.executors.models import Gang, NodeOrder

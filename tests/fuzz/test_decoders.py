@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from accounts.edge import bodies
 from accounts.edge.parameters import EARLIEST, as_moment, whole_number
-from admission.core import fallback
+from admission.core.response import fallback
 from admission.jobs import classes
 from admission.slos import document as objective
 from fleet import inventory

@@ -7,8 +7,8 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from admission.core.advice import Direction
 from admission.core.reasons import ReasonToken
+from admission.core.response.advice import Direction
 from admission.directives.actions import GIVEN_BY_PEOPLE, LONGEST
 from admission.directives.models import Directive, DirectiveEvent
 from admission.jobs.models import Job

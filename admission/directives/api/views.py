@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleet, ViewsFleetOrSubmitsJobs
 from accounts.sight import Sight
-from admission.core.fallback import Fallback
+from admission.core.response.fallback import Fallback
 from admission.directives import actions, advising, falling_back, seeing
 from admission.directives.actions import BadDirective
 from admission.directives.api.serializers import (

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from accounts.sight import ANOTHER, Sight
-from admission import board
-from admission.core.cycle import Admission, Step, Waiting
+from admission.core.cycle.decide import Admission, Step, Waiting
+from admission.core.cycle.whatif import Counterfactual, DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
-from admission.core.whatif import Counterfactual, DryRun, Explanation
 from admission.jobs import seeing
 from admission.jobs.api.serializers import JobSerializer, PhaseSerializer
 from admission.jobs.applying import applicable_to
 from admission.jobs.models import Job, Phase
+from admission.queue import queue_status
 from headroom.jobs.spec import PhaseSpec
 
 __all__ = ["at", "dry_run", "estimate", "explained", "job", "queued", "told"]
@@ -54,13 +54,13 @@ def explained(phase: Phase, explanation: Explanation, sight: Sight) -> dict[str,
     }
 
 
-def told(standing: board.Standing, sight: Sight) -> dict[str, Any]:
+def told(standing: queue_status.Standing, sight: Sight) -> dict[str, Any]:
     """Return what the board says beside an explanation."""
     trace = [msgspec.structs.asdict(each) for each in seeing.standing(standing, sight).trace]
     return {"trace": trace, "estimate": estimate(standing)}
 
 
-def estimate(standing: board.Standing) -> dict[str, Any]:
+def estimate(standing: queue_status.Standing) -> dict[str, Any]:
     names = ("p10_s", "p50_s", "p90_s", "basis")
     return {name: getattr(standing, name) for name in names}
 
@@ -83,7 +83,7 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str
 
 
 def queued(
-    position: int, phase: Phase, standing: board.Standing | None, sight: Sight
+    position: int, phase: Phase, standing: queue_status.Standing | None, sight: Sight
 ) -> dict[str, Any]:
     """Return one line of the queue, without names where the job is of another project."""
     job = phase.job
@@ -105,7 +105,7 @@ def queued(
 
 
 def _reasons(reasons: Iterable[Reason], sight: Sight) -> list[dict[str, Any]]:
-    lines = seeing.reasons(board.reason_lines(reasons), sight)
+    lines = seeing.reasons(queue_status.reason_lines(reasons), sight)
     return [msgspec.structs.asdict(each) for each in lines]
 
 

@@ -29,7 +29,7 @@ from accounts.permissions import (
 )
 from accounts.roles import Capability
 from accounts.sight import Sight
-from admission import board, live
+from admission.cycle import live
 from admission.jobs import actions, catalog, classes, projects
 from admission.jobs.actions import Conflict, OverLimit
 from admission.jobs.api import answers
@@ -55,6 +55,7 @@ from admission.jobs.catalog import CLASSES
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
+from admission.queue import queue_status
 from fleet.api.actors import SeeingView, actor_of
 from headroom.jobs import reading
 from headroom.jobs.schema import job_spec_schema
@@ -220,7 +221,7 @@ class JobViewSet(
         job = self.get_object()
         waiting = [phase for phase in job.phases.all() if phase.state in Phase.PENDING]
         keys = {f"{job.name}/{phase.name}": phase for phase in waiting}
-        standings = board.standings(list(keys))
+        standings = queue_status.standings(list(keys))
         found = [
             {**explained, **(answers.told(standings[key], self.sight) if key in standings else {})}
             for key, phase in keys.items()
@@ -287,8 +288,8 @@ class QueueView(APIView):
     def get(self, request: Request) -> Response:
         """Show the queue as the last cycle left it. Jobs of other projects have no names."""
         first, count = _window(request)
-        last = board.read()
-        keys = board.order(first - 1, count)
+        last = queue_status.read()
+        keys = queue_status.order(first - 1, count)
         answer = {
             "at": answers.at(last.at) if last else None,
             "waiting": last.waiting if last else 0,
@@ -315,7 +316,7 @@ def _lines(keys: list[str], first: int, sight: Sight) -> list[dict[str, Any]]:
     rows = Phase.objects.pending().filter(job__name__in=names).select_related("job__project")
     by_key = {row.key: row for row in rows}
     sight.seen(keys)
-    standings = board.standings(keys)
+    standings = queue_status.standings(keys)
     sight.read(each.sentence for found in standings.values() for each in found.reasons[:1])
     return [
         answers.queued(position, row, standings.get(key), sight)

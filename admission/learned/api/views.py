@@ -17,7 +17,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import User
 from accounts.permissions import ViewsFleet
-from admission.core.reserve import Rules
+from admission.core.allocation.reservation import Rules
 from admission.learned import forecasts, profiles
 from admission.learned.models import DrawProfile
 from admission.policy.catalog import policy_in_force

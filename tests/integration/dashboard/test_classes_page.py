@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
-from admission import holdings
+from admission.allocation import open_attempts
 from admission.jobs import classes
 from admission.jobs.catalog import CLASSES
 from admission.jobs.models import Project
@@ -25,7 +25,7 @@ URL = "/classes/"
 
 @pytest.fixture(autouse=True)
 def fleet(small: SmallFleet) -> None:
-    holdings.forget()
+    open_attempts.forget()
     snapshot.expire()
 
 

@@ -15,7 +15,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.roles import Role
-from admission import holdings
+from admission.allocation import open_attempts
 from dashboard import moments, state
 from fleet.models import Rack
 from telemetry.models import Agent
@@ -337,7 +337,7 @@ def test_a_rack_carries_what_admitted_jobs_have_reserved(viewer: Client, small: 
     phase = make_job(state="running").phases.get()
     make_attempt(phase, {node: range(4)}, racks=["oslo/A01"], placement={"peak_w": {node: 4500.0}})
     moments.forget()
-    holdings.forget()
+    open_attempts.forget()
     # Of two nodes that draw 3 kW each.
     assert (before_kw, racks(viewer)["load_kw"][place]) == (6.0, 7.5)
 
@@ -352,5 +352,5 @@ def test_a_rack_is_over_its_budget_by_what_it_draws_alone(
     phase = make_job(state="running").phases.get()
     make_attempt(phase, {node: range(4)}, racks=["oslo/A01"], placement={"peak_w": {node: 9500.0}})
     moments.forget()
-    holdings.forget()
+    open_attempts.forget()
     assert racks(viewer)["load_kw"][place] == 12.0

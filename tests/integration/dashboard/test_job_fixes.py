@@ -11,7 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.roles import Role
-from admission import holdings, live
+from admission.allocation import open_attempts
+from admission.cycle import live
 from admission.jobs import actions
 from admission.jobs.models import Phase
 from headroom.jobs import reading
@@ -19,7 +20,7 @@ from policies import present
 from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_project
-from tests.integration.admission.loop.scenes import cycle, idle, phase_of
+from tests.integration.admission.cycle.scenes import cycle, idle, phase_of
 from tests.integration.dashboard.test_throttle_page import text_of
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
@@ -37,7 +38,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
 
 def forget() -> None:
     present.forget()
-    holdings.forget()
+    open_attempts.forget()
     live.forget()
 
 

@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
-from admission.board import TraceLine
 from admission.core.reasons import ReasonToken
 from admission.jobs.models import Attempt, Job, Phase, Project
 from admission.learned.models import Draw, StartForecast
+from admission.queue.queue_status import TraceLine
 from dashboard import jobs
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
@@ -45,13 +45,15 @@ def fleet(small: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(key: str) -> None:
         raise KeyError(key)
 
-    monkeypatch.setattr("admission.live.explain", nothing)
+    monkeypatch.setattr("admission.cycle.live.explain", nothing)
 
 
 @pytest.fixture
 def explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cap and another site would start it now."""
-    monkeypatch.setattr("admission.live.explain", lambda key: make_explanation(key, CAPPED, MOVED))
+    monkeypatch.setattr(
+        "admission.cycle.live.explain", lambda key: make_explanation(key, CAPPED, MOVED)
+    )
 
 
 @pytest.fixture

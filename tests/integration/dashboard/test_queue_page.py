@@ -11,10 +11,10 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.roles import Role
-from admission import board
+from admission.core.cycle.whatif import Counterfactual
 from admission.core.reasons import ReasonToken
-from admission.core.whatif import Counterfactual
 from admission.jobs.models import Attempt, Phase, Project
+from admission.queue import queue_status
 from dashboard import fixes, state
 from tests.builders.accounts import client_of, make_user
 from tests.builders.fleet import SmallFleet
@@ -130,7 +130,7 @@ def test_a_board_that_is_old_or_lost_is_told(viewer: Client, waiting: None) -> N
     put_up({"old/train": make_standing(1)}, ago_s=40.0)
     text = text_of(opened(viewer))
     assert "The last cycle was 40 s ago: positions, reasons and estimates are of then" in text
-    board.forget()
+    queue_status.forget()
     html = opened(viewer)
     assert "No cycle has run of late" in text_of(html)
     assert names_of(html) == ["old", "held", "young"]
@@ -230,7 +230,7 @@ class TestFixes:
             found = make_explanation("old/train", CAPPED).counterfactuals[0]
             return {"old/train": found} if "old/train" in keys else {}
 
-        monkeypatch.setattr("admission.live.fixes", look)
+        monkeypatch.setattr("admission.cycle.live.fixes", look)
         # However slow the machine is.
         monkeypatch.setattr(fixes, "_BUDGET_S", 600.0)
         return asked
@@ -317,7 +317,7 @@ def test_names_are_escaped_and_clipped(viewer: Client, small: SmallFleet) -> Non
 def test_the_fleet_page_says_it_in_a_line(viewer: Client, waiting: None) -> None:
     text = text_of(opened(viewer, "/"))
     assert "queue ( 3 waiting, oldest 2 min: FeedPowerHeadroom)" in text
-    board.forget()
+    queue_status.forget()
     state.forget()
     assert "queue (no cycle has run)" in text_of(opened(viewer, "/live/fleet/panel"))
 

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from django.test import Client as HttpClient
 
 from accounts.roles import Role
-from admission import holdings, live
+from admission.allocation import open_attempts
+from admission.cycle import live
 from admission.jobs.models import Job, Phase
 from fleet import snapshot
 from headroom.cli import main
@@ -25,7 +26,7 @@ from telemetry.directory import forget_scopes
 from tests.builders.accounts import make_token, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_project
-from tests.integration.admission.loop.scenes import cycle, end, idle, start
+from tests.integration.admission.cycle.scenes import cycle, end, idle, start
 
 pytestmark = pytest.mark.django_db
 
@@ -58,7 +59,7 @@ def _forget() -> None:
     forget_scopes()
     snapshot.expire()
     present.forget()
-    holdings.forget()
+    open_attempts.forget()
     live.forget()
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from admission import board
 from admission.core.reasons import ReasonToken
 from admission.jobs.models import Phase
+from admission.queue import queue_status
 from dashboard import jobs, reasons
 from dashboard.templatetags import job_words
 from dashboard.units import DASH
@@ -68,7 +68,7 @@ def test_what_a_reason_counts_is_said_with_its_unit(value: float, unit: str, wor
 
 def line_of(token: ReasonToken = ReasonToken.RACK_POWER, **given: Any) -> reasons.Line:
     scope = Scope(ScopeKind.RACK, "s1/A01")
-    (line,) = board.reason_lines([make_reason(token, **{"scope": scope, **given})])
+    (line,) = queue_status.reason_lines([make_reason(token, **{"scope": scope, **given})])
     return reasons.line_of(line, make_arrays())
 
 

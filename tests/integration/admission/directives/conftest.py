@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission import holdings
+from admission.allocation import open_attempts
 from admission.directives import placed
 from fleet import snapshot
 from policies import present
@@ -21,7 +21,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stream.connection().flushall()
     _forget()
     # Steps of these tests are minutes apart, and do not take two seconds.
-    monkeypatch.setattr("admission.holdings._SERVES_S", 0.0)
+    monkeypatch.setattr("admission.allocation.open_attempts._SERVES_S", 0.0)
     monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
     yield
     _forget()
@@ -31,7 +31,7 @@ def _forget() -> None:
     forget_scopes()
     snapshot.expire()
     present.forget()
-    holdings.forget()
+    open_attempts.forget()
     placed.forget()
 
 

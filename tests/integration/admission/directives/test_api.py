@@ -9,7 +9,8 @@ from django.test import Client
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
-from admission import holdings, live
+from admission.allocation import open_attempts
+from admission.cycle import live
 from admission.directives.models import Directive
 from admission.executors.models import Gang
 from admission.jobs.models import Attempt, Job, JobEvent
@@ -198,7 +199,7 @@ def test_a_person_brings_a_job_to_a_state_and_back(attempt: Attempt, operator: C
 def test_advice_has_every_way_with_numbers(
     attempt: Attempt, fleet: SmallFleet, clock: Clock, operator: Client
 ) -> None:
-    holdings.forget()
+    open_attempts.forget()
     live.forget()
     clock.power_w[fleet.nodes_of(RACK)[0]] = 600.0
     clock.now += 30

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.core.directing.restricting import CAP_OWNER
+from admission.core.directives.restricting import CAP_OWNER
 from admission.directives import actions
 from admission.directives.models import Directive, JobFallback, Overload
 from admission.executors.models import Gang

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from admission.core.directing import responding
-from admission.core.shedding import Room, margins_by_rack
+from admission.core.directives import responding
+from admission.core.response.shedding import Room, margins_by_rack
 from admission.directives.models import Control, Directive
 from admission.directives.placed import placed_on
 from admission.directives.step import step

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from admission.core.directing import restricting
-from admission.core.directing import step as steps
+from admission.core.directives import restricting
+from admission.core.directives import step as steps
 from admission.directives import step as server
 from lab.twin import NO_FAILURES
 from lab.world import Policy, World, directing, policing

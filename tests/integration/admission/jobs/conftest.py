@@ -11,7 +11,7 @@ from django.test import Client
 
 from accounts.models import User
 from accounts.roles import Role
-from admission import live
+from admission.cycle import live
 from admission.jobs import actions
 from admission.jobs.models import Job, Phase, Project
 from fleet import snapshot

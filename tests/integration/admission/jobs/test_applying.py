@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from accounts.models import User
+from admission.core.cycle.whatif import Change, Counterfactual
 from admission.core.request import Locality, Placement
-from admission.core.whatif import Change, Counterfactual
 from admission.jobs import actions
 from admission.jobs.applying import applicable
 from tests.integration.admission.jobs.conftest import now, submit

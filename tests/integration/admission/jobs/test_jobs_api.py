@@ -10,9 +10,9 @@ from django.test import Client
 
 from accounts.models import User
 from accounts.roles import Role
-from admission import board
-from admission.board import Board, Standing
 from admission.jobs.models import Job, Phase
+from admission.queue import queue_status
+from admission.queue.queue_status import Board, Standing
 from headroom.jobs.reading import MOST_BYTES
 from tests.builders.accounts import api_client, make_user
 from tests.builders.fleet import SmallFleet
@@ -218,7 +218,7 @@ def put_up(*keys: str) -> None:
     """Put up a board on which ``keys`` wait, in this order."""
     at = now().timestamp()
     head = Board(cycle=1, at=at, took_s=0.1, waiting=len(keys), running=0, admitted=0)
-    board.publish(
+    queue_status.publish(
         head,
         {
             key: Standing(position, (), p10_s=30.0, p50_s=60.0, p90_s=90.0, basis="playing on")

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission import holdings, live
+from admission.allocation import open_attempts
+from admission.cycle import live
 from fleet import snapshot
 from policies import present
 from telemetry import stream
 from telemetry.directory import forget_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
-from tests.integration.admission.loop.scenes import idle
+from tests.integration.admission.cycle.scenes import idle
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def forget_all() -> None:
     forget_scopes()
     snapshot.expire()
     present.forget()
-    holdings.forget()
+    open_attempts.forget()
     live.forget()
 
 

@@ -22,7 +22,7 @@ from tests.builders.accounts import api_client, make_user
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_project
-from tests.integration.admission.loop.scenes import attempts, cycle, phase_of, queued
+from tests.integration.admission.cycle.scenes import attempts, cycle, phase_of, queued
 
 ONE_AT_A_TIME = "name: narrow\nadmission: {tuning: {depth: 1}}\n"
 URL = "/api/v1/admission-policies"

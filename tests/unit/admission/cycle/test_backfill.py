@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.core.cluster import Cluster
-from admission.core.placement import place
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.place import place
 from admission.core.request import Locality, Placement, Request
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import idle_cluster, make_request

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.core.cycle import Decisions, decide
+from admission.core.cycle.decide import Decisions, decide
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare, Tuning

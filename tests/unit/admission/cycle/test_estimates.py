@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from admission.core.estimates import Calibration
+from admission.core.cycle.estimates import Calibration
 
 
 def _after(calibration: Calibration, forecast_s: float, waited_s: float) -> Calibration:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.core.order import Order, order
+from admission.core.cycle.order import Order, order
 from admission.core.request import Locality, Placement
 from admission.core.snapshot import Pending, ProjectShare, Running, Tuning
 from tests.builders.queue_world import NOW, make_request

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from admission.core.cycle import Decisions, decide
-from admission.core.estimates import Calibration, Estimate, estimates
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.estimates import Calibration, Estimate, estimates
+from admission.core.cycle.whatif import explain
 from admission.core.reasons import ReasonToken
 from admission.core.snapshot import ClassRules
-from admission.core.whatif import explain
 from tests.builders.queue_world import World, philly, philly_fleet
 from tests.data_sets import data_set
 

@@ -21,12 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from admission.core.cycle import Decisions, decide
-from admission.core.placement import fits_empty
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.whatif import explain
+from admission.core.placement.place import fits_empty
 from admission.core.reasons import ReasonToken, dominant
 from admission.core.request import Locality, Refusal
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare, Tuning
-from admission.core.whatif import explain
 from policies.scopes import Scope, ScopeKind
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import World, make_request

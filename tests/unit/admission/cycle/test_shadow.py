@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from admission.core.cycle import decide
+from admission.core.cycle.decide import decide
+from admission.core.cycle.shadow import Difference, Otherwise, differences
 from admission.core.policy import AdmissionPolicy
-from admission.core.shadow import Difference, Otherwise, differences
 from admission.core.snapshot import ClassRules, Tuning
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import World, make_request

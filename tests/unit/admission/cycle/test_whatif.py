@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from admission.core.cycle import Admission, Waiting, decide
+from admission.core.cycle.decide import Admission, Waiting, decide
+from admission.core.cycle.whatif import Change, Counterfactual, Explanation, dry_run, explain
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from admission.core.snapshot import ClassRules, Pending, ProjectShare, Tuning
-from admission.core.whatif import Change, Counterfactual, Explanation, dry_run, explain
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import World, make_request
 

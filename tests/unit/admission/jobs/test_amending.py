@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from admission.core.cycle.whatif import Change
 from admission.core.request import Locality
-from admission.core.whatif import Change
 from admission.jobs.amending import CHANGES, amended
 from headroom.jobs.reading import SpecError, convert
 from headroom.jobs.spec import Level

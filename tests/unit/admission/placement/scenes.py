@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.cluster import Cluster
+from admission.core.placement.cluster import Cluster
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Refusal, Request
 from fleet.snapshot import FleetArrays

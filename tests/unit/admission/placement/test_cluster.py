@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.core.cluster import Cluster, beside_w
-from admission.core.placement import place
+from admission.core.placement.cluster import Cluster, beside_w
+from admission.core.placement.place import place
 from admission.core.request import Locality, Placement, Request
 from policies.headroom.inputs import Past, Reservations
 from policies.restrictions.strictest import InForce

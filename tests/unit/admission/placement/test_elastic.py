@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from admission.core.cluster import Cluster
-from admission.core.elastic import draw_of
-from admission.core.placement import place
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.elastic import draw_of
+from admission.core.placement.place import place
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality, Placement
 from physics.power import throughput_under_cap

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from admission.core.cluster import Cluster, beside_w
-from admission.core.placement import fits_empty, place
+from admission.core.placement.cluster import Cluster, beside_w
+from admission.core.placement.place import fits_empty, place
 from admission.core.request import Placement, Request
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.inputs import Reservations

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from admission.core.cluster import Cluster
-from admission.core.placement import place
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.place import place
 from admission.core.request import Locality, Placement, Request
 from fleet.snapshot import FleetArrays
 from tests.builders.arrays import make_arrays

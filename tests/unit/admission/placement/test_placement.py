@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from admission.core.cluster import Cluster
-from admission.core.layout import layout_of
-from admission.core.placement import fits_empty, place, shape_of
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.place import fits_empty, place, shape_of
+from admission.core.placement.topology import layout_of
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality, Placement, Refusal
 from fleet.snapshot import COOLING_KINDS, FleetArrays

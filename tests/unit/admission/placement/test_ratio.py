@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from admission.core.placement import place
+from admission.core.placement.place import place
 from admission.core.request import Placement
 from fleet.snapshot import LINK_KINDS, FleetArrays
 from physics.comm import ring_all_reduce_s

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from admission.core.cluster import Cluster
-from admission.core.placement import place
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.place import place
 from admission.core.reasons import Reason, ReasonToken, dominant
 from admission.core.request import Locality, Refusal
 from policies.scopes import Scope, ScopeKind

@@ -6,8 +6,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from admission.core import fallback, policy, reserve, response, snapshot
+from admission.core import policy, snapshot
+from admission.core.allocation import reservation
 from admission.core.policy import AdmissionPolicy, for_server, read
+from admission.core.response import fallback, respond
 from headroom.contracts import FieldError
 from headroom.documents import DocumentError
 
@@ -39,8 +41,8 @@ def test_a_policy_is_read() -> None:
     found = for_server(WHOLE)
     assert found.tuning == snapshot.Tuning(wait_s_per_point=300.0, depth=50)
     assert isinstance(found.tuning.depth, int)
-    assert found.reserve == reserve.Rules(quantile=0.95, margin=0.15)
-    assert found.response == response.Tuning(sustain_s=6.0, dwell_s=300.0)
+    assert found.reserve == reservation.Rules(quantile=0.95, margin=0.15)
+    assert found.response == respond.Tuning(sustain_s=6.0, dwell_s=300.0)
     assert found.shed_after_s == 20.0
     assert (found.fallback.dwell_s, len(found.fallback.ways)) == (60.0, 1)
     assert found.allows("vision", "nightly")
@@ -59,7 +61,7 @@ def test_the_text_that_comes_with_us_says_every_number_that_there_is() -> None:
     found = for_server(text)
     assert replace(found, about="", played=AdmissionPolicy().played) == AdmissionPolicy()
     assert found.fallback == fallback.built_in()
-    numbers = asdict(snapshot.Tuning()) | asdict(reserve.Rules()) | asdict(response.Tuning())
+    numbers = asdict(snapshot.Tuning()) | asdict(reservation.Rules()) | asdict(respond.Tuning())
     for name, value in numbers.items():
         assert f" {name}: {value}\n" in text, name
 

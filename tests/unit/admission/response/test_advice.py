@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from admission.core.advice import Advice, Direction, Growing, Option, advise
-from admission.core.placement import place
+from admission.core.placement.place import place
 from admission.core.request import Locality, Placement
-from admission.core.shedding import Reach, Room
+from admission.core.response.advice import Advice, Direction, Growing, Option, advise
+from admission.core.response.shedding import Reach, Room
 from admission.core.snapshot import Running
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import evaluate

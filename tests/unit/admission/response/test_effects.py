@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from admission.core.directing.book import Desired, desired_of
+from admission.core.directives.book import Desired, desired_of
 from admission.directives.effects import Effect, Trace, effect_of, outcome_of, words_of
 from admission.directives.models import Directive
 

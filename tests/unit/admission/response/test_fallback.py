@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.core.fallback import (
+from admission.core.request import Locality
+from admission.core.response.fallback import (
     FACTS,
     Fallback,
     Policy,
@@ -19,11 +20,10 @@ from admission.core.fallback import (
     read_policy,
     restricted,
 )
-from admission.core.request import Locality
 from headroom.documents import DocumentError
 from tests.builders.jobs import make_request
 
-POLICY = read_policy(Path("admission/directives/builtin/fallback.yaml").read_text())
+POLICY = read_policy(Path("admission/core/response/fallback.yaml").read_text())
 CALM = {
     "site_silent_share": 0.0, "site_power_margin": 0.4, "site_draining": 0.0, "may_move": 1.0,
     "checkpoint_elsewhere": 1.0, "other_site_open": 1.0, "wan_up": 1.0, "local_only": 0.0,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.core.response import (
+from admission.core.response.respond import (
     Change,
     Level,
     Responded,
@@ -19,7 +19,7 @@ from admission.core.response import (
     Tuning,
     respond,
 )
-from admission.core.shedding import Reach, Room
+from admission.core.response.shedding import Reach, Room
 from tests.unit.admission.response.worlds import PLENTY_W, make_fleet, make_room, make_subject
 
 FLEET = make_fleet()

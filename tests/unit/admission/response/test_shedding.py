@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from admission.core.shedding import (
+from admission.core.response.shedding import (
     Candidate,
     Need,
     Reach,

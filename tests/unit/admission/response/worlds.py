@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.response import Level, Standing, Subject, Throttling
-from admission.core.shedding import Reach, Room
+from admission.core.response.respond import Level, Standing, Subject, Throttling
+from admission.core.response.shedding import Reach, Room
 from fleet.snapshot import FleetArrays
 from tests.builders.arrays import make_arrays
 

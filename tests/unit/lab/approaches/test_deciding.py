@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from admission.core.cycle import Decisions
+from admission.core.cycle.decide import Decisions
 from admission.core.request import Locality
 from admission.core.snapshot import Tuning
 from lab.approaches import APPROACHES, approach, deciding

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from admission.core.request import Locality, Request
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from headroom.client import Refused, Unavailable
 from headroom.contracts import FieldError
 from headroom.jobs import reading

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from admission.core import reserve, response, snapshot
+from admission.core import snapshot
+from admission.core.allocation import reservation
+from admission.core.response import respond
 from headroom import documents
 from lab.scenarios.policies import FilledTo, PolicyError, load_policy
 from lab.world.policy import Headroom, builtin_playbooks, builtin_rules
@@ -119,7 +121,7 @@ def test_the_page_describes_every_number(tmp_path: Path) -> None:
     described = set(re.findall(r"`(?:\w+\.)?(\w+)`", "".join(rows)))
     known = {
         each.name
-        for tuned in (snapshot.Tuning, reserve.Rules, response.Tuning)
+        for tuned in (snapshot.Tuning, reservation.Rules, respond.Tuning)
         for each in fields(tuned)
     }
     assert known <= described

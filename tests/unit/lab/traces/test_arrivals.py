@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from admission.core.request import Locality
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from lab.hardware import H100
 from lab.traces import JobTrace
 from lab.traces.arrivals import TIERS, Flexibility, Manner, arrivals

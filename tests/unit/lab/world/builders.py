@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from admission.core.request import Locality, Request
-from admission.core.response import Throttling
+from admission.core.response.respond import Throttling
 from lab.fleet import Fleet, make_even_fleet
 from lab.hardware import H100
 from lab.world import Arrival

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.core.cycle import Decisions
-from admission.core.response import Throttling
+from admission.core.cycle.decide import Decisions
+from admission.core.response.respond import Throttling
 from admission.core.snapshot import Snapshot
 from lab.training import make_spec
 from lab.twin import NO_FAILURES, Conditions

@@ -1,0 +1,1 @@
+"""The resources that open attempts hold, read from the database."""

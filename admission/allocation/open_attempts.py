@@ -1,0 +1,232 @@
+"""What open attempts hold, read of the database and kept as arrays."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+from django.db import connection
+
+from admission.core.allocation.allocations import Holdings, Open, Place, holdings_of, place_of
+from admission.core.allocation.reservation import Floats
+from admission.core.request import Locality, Placement, Request
+from admission.jobs.models import Attempt, Phase
+from admission.policy.catalog import policy_in_force
+from fleet.snapshot import FleetArrays
+from policies.headroom.evaluate import Headroom
+from policies.headroom.inputs import Reservations
+
+__all__ = [
+    "as_json",
+    "current",
+    "expire",
+    "forget",
+    "fresh",
+    "reserved_in",
+]
+
+#: Pages and rules see what is held as it was at most so long ago, s.
+_SERVES_S = 2.0
+_MOVING = frozenset({Phase.State.PAUSING, Phase.State.STOPPING})
+
+
+def as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
+    """Return a placement as attempts keep it: by names, since rows move with the inventory."""
+    names = fleet.nodes.names
+    gpus: dict[str, list[int]] = {str(names[row]): [] for row in placement.nodes}
+    for row in placement.gpus:
+        gpus[str(names[fleet.gpus.node[row]])].append(int(fleet.gpus.index[row]))
+    return {
+        "nodes": list(gpus),
+        "gpus": gpus,
+        "peak_w": dict(zip(gpus, placement.peak_w, strict=True)),
+        "power_cap_w": placement.power_cap_w,
+        "total_w": placement.total_w,
+        "slowdown": placement.slowdown,
+        "locality": placement.locality.name,
+        "sites": list(placement.sites),
+        "racks": list(placement.racks),
+        "switch_domains": list(placement.switch_domains),
+        "storage": placement.storage,
+        "comm_ratio": placement.comm_ratio,
+        "comm_model": placement.comm_model,
+        "warnings": list(placement.warnings),
+    }
+
+
+def from_json(document: dict[str, Any], fleet: FleetArrays) -> Placement:
+    """Return a placement as the solver has it. What is gone from the inventory is left out."""
+    row_of, gpu_of = fleet.nodes.index_by_name, fleet.gpu_index_by_node
+    nodes = sorted((row_of[name], name) for name in document["nodes"] if name in row_of)
+    gpus = [
+        gpu_of[name, index]
+        for _, name in nodes
+        for index in document["gpus"][name]
+        if (name, index) in gpu_of
+    ]
+    return Placement(
+        gpus=tuple(sorted(gpus)),
+        nodes=tuple(row for row, _ in nodes),
+        peak_w=tuple(float(document["peak_w"][name]) for _, name in nodes),
+        power_cap_w=document["power_cap_w"],
+        slowdown=document.get("slowdown", 0.0),
+        locality=Locality[document.get("locality", "FLEET")],
+        sites=tuple(document["sites"]),
+        racks=tuple(document["racks"]),
+        switch_domains=tuple(document["switch_domains"]),
+        storage=document["storage"],
+        comm_ratio=document.get("comm_ratio"),
+        comm_model=document.get("comm_model", ""),
+        warnings=tuple(document.get("warnings", ())),
+    )
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+# Which attempts are open, and whether anything of them has changed: rows are told apart by the
+# transactions that wrote them last. Most stay as they were from one cycle to the next.
+_VERSIONS = """
+SELECT attempt.id, attempt.xmin::text, phase.xmin::text, draw.xmin::text
+FROM admission_jobs_attempt AS attempt
+JOIN admission_jobs_phase AS phase ON phase.id = attempt.phase_id
+LEFT JOIN admission_learned_draw AS draw ON draw.attempt_id = attempt.id
+WHERE attempt.state IN ('released', 'running')
+ORDER BY attempt.id
+"""
+_FIELDS = (
+    "pk", "key", "phase_id", "phase__job__project_id", "phase__state", "phase__expected_end_at",
+    "released_at", "started_at", "checkpoint_at", "outcome", "draw__p99_w", "draw__read_s",
+)  # fmt: skip
+
+
+class _Store:
+    """What this process has read, shared by its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: FleetArrays | None = None
+        #: by attempt
+        self._places: dict[int, Place] = {}
+        self._open: dict[int, tuple[tuple[Any, ...], Open]] = {}
+        self._found: Holdings | None = None
+        self._read_at = -np.inf
+
+    def current(self, fleet: FleetArrays, max_age_s: float) -> Holdings:
+        with self._lock:
+            found = self._found
+            is_old = time.monotonic() - self._read_at >= max_age_s
+            if found is None or is_old or found.fleet is not fleet:
+                found = self._found = self._read(fleet)
+                self._read_at = time.monotonic()
+            return found
+
+    def _read(self, fleet: FleetArrays) -> Holdings:
+        if self._of is not fleet:
+            self._of, self._places, self._open = fleet, {}, {}
+        with connection.cursor() as cursor:
+            cursor.execute(_VERSIONS)
+            versions = {row[0]: row for row in cursor.fetchall()}
+        known = {
+            pk: found
+            for pk, version in versions.items()
+            if (found := self._open.get(pk)) is not None and found[0] == version
+        }
+        changed = [pk for pk in versions if pk not in known]
+        places = {pk: self._places[pk] for pk in versions if pk in self._places}
+        places |= _places([pk for pk in changed if pk not in places], fleet)
+        for row in _rows(changed):
+            # One may have been deleted, with its job, between the queries.
+            if row[0] in places:
+                known[row[0]] = versions[row[0]], _open(row, places[row[0]])
+        self._places, self._open = places, known
+        last = self._found
+        is_same = last is not None and last.fleet is fleet and not changed
+        if last is not None and is_same and len(known) == len(last.attempts):
+            return last
+        return holdings_of(fleet, [(known[pk][1], places[pk]) for pk in versions if pk in known])
+
+    def expire(self) -> None:
+        self._read_at = -np.inf
+
+    def forget(self) -> None:
+        with self._lock:
+            self._of = self._found = None
+
+
+_store = _Store()
+forget = _store.forget
+#: Have the next look of this process read the database.
+expire = _store.expire
+
+
+def fresh(fleet: FleetArrays) -> Holdings:
+    """Return what is held now. One query, and two where something has changed."""
+    return _store.current(fleet, 0.0)
+
+
+def current(fleet: FleetArrays) -> Holdings:
+    """Return what was held at most two seconds ago."""
+    return _store.current(fleet, _SERVES_S)
+
+
+def reserved_in(headroom: Headroom) -> Reservations:
+    """Return what admitted jobs have reserved, for everybody's headroom."""
+    rules = policy_in_force().reserve
+    return current(headroom.fleet).reserved(headroom, rules).fleet
+
+
+def _rows(ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+    return Attempt.objects.filter(pk__in=ids).order_by().values_list(*_FIELDS) if ids else ()
+
+
+def _places(ids: Sequence[int], fleet: FleetArrays) -> dict[int, Place]:
+    """Read what does not change of attempts. One query."""
+    if not ids:
+        return {}
+    rows = Attempt.objects.filter(pk__in=ids).values_list("pk", "placement", "phase__request")
+    return {key: _place(document, request, fleet) for key, document, request in rows}
+
+
+def _place(document: dict[str, Any], asked: dict[str, Any], fleet: FleetArrays) -> Place:
+    request, placement = msgspec.convert(asked, Request), from_json(document, fleet)
+    place = {name: at for at, name in enumerate(document["nodes"])}
+    drawn = [place[name] for name in fleet.nodes.names[list(placement.nodes)]]
+    return place_of(request, placement, fleet, drawn=drawn, drawn_of=len(place))
+
+
+def _open(row: tuple[Any, ...], place: Place) -> Open:
+    pk, key, phase, project, state, ends, released, started, saved, outcome, p99_w, read_s = row
+    begun = _seconds(started) or released.timestamp()
+    return Open(
+        id=pk,
+        key=key,
+        phase_id=phase,
+        project_id=project,
+        request=place.request,
+        placement=place.placement,
+        released_at=released.timestamp(),
+        started_at=_seconds(started),
+        checkpoint_at=_seconds(saved),
+        expected_end_at=_seconds(ends) or begun + place.request.walltime_s,
+        is_leaving=state in _MOVING or bool(outcome),
+        is_running=state == Phase.State.RUNNING,
+        drawn=place.drawn,
+        drawn_of=place.drawn_of,
+        p99_w=_drawn(p99_w, place, np.nan),
+        read_s=_drawn(read_s, place, 0.0),
+    )
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _drawn(values: list[float] | None, place: Place, unknown: float) -> Floats:
+    if values is None:
+        return np.full(len(place.drawn), unknown)
+    return np.array(values, dtype=np.float64)[place.drawn]

@@ -1,0 +1,1 @@
+"""What open attempts hold and reserve: GPUs, watts, traffic."""

@@ -1,0 +1,244 @@
+"""What open attempts hold, as arrays, and as cycles and reservations see it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from admission.core.allocation import reservation
+from admission.core.allocation.reservation import (
+    Bools,
+    Floats,
+    Held,
+    Ints,
+    Reserved,
+    Rules,
+    Traffic,
+)
+from admission.core.placement.topology import layout_of
+from admission.core.request import Placement, Request
+from admission.core.snapshot import Running
+from fleet.tables import FleetArrays
+from policies.headroom.evaluate import Headroom
+
+__all__ = [
+    "Holdings",
+    "Open",
+    "Place",
+    "busy",
+    "holdings_of",
+    "place_of",
+    "running_of",
+    "wan_traffic",
+]
+
+#: A GPU at or above this share of its time is at work.
+_BUSY_UTIL = 5.0
+#: So is one that draws more than idle by this share of the way to its rating.
+_BUSY_DRAW = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """What does not change of an attempt, in rows of one inventory. Arrays are by node."""
+
+    request: Request
+    placement: Placement
+    gpus: Ints
+    gpu: Ints
+    #: for each GPU the place of its node in the placement
+    gpu_node: Ints
+    #: the places that its nodes have in the arrays of its draw, and how many there are
+    drawn: Ints
+    drawn_of: int
+    links: tuple[tuple[int, float], ...]
+    storage: int
+
+
+@dataclass(frozen=True, eq=False)
+class Open:
+    """An open attempt. ``p99_w`` and ``read_s`` are by node, as in :class:`Held`."""
+
+    id: int
+    key: str
+    phase_id: int
+    project_id: int
+    request: Request
+    placement: Placement
+    released_at: float
+    started_at: float | None
+    checkpoint_at: float | None
+    expected_end_at: float
+    #: told to end or to pause, and about to
+    is_leaving: bool
+    #: neither about to begin nor paused: what it draws is what it does
+    is_running: bool
+    #: the places that its nodes have in the arrays of its draw, and how many there are
+    drawn: Ints
+    drawn_of: int
+    p99_w: Floats
+    read_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """All open attempts on one inventory, and their holdings as arrays.
+
+    The holdings of attempt ``i`` are the rows from ``firsts[i]`` on, one for each of its nodes.
+    """
+
+    fleet: FleetArrays
+    attempts: tuple[Open, ...]
+    firsts: tuple[int, ...]
+    held: Held
+
+    def each(self) -> Iterator[tuple[Open, slice]]:
+        """Yield attempts with the rows of their holdings."""
+        for attempt, first in zip(self.attempts, self.firsts, strict=True):
+            yield attempt, slice(first, first + len(attempt.placement.nodes))
+
+    @cached_property
+    def gpus(self) -> Bools:
+        """Say of each GPU whether an attempt holds it."""
+        mine = np.zeros(len(self.fleet.gpus), dtype=bool)
+        mine[self.held.gpu] = True
+        return mine
+
+    def reserved(self, headroom: Headroom, rules: Rules) -> Reserved:
+        """Return what attempts reserve. ``headroom`` is of the same inventory."""
+        return reservation.reserve(
+            self.held, self.fleet, headroom.summary, now=headroom.at, rules=rules
+        )
+
+    def by_project(self) -> dict[int, int]:
+        """Return the GPUs that each project holds, by its id."""
+        found: dict[int, int] = {}
+        for each in self.attempts:
+            count = len(each.placement.gpus)
+            found[each.project_id] = found.get(each.project_id, 0) + count
+        return found
+
+
+def place_of(
+    request: Request,
+    placement: Placement,
+    fleet: FleetArrays,
+    *,
+    drawn: Sequence[int] | None = None,
+    drawn_of: int | None = None,
+) -> Place:
+    """Return where an attempt stands. ``drawn``: see :class:`Place`; left out: all of its nodes."""
+    gpu, node = np.array(placement.gpus, dtype=np.int64), np.array(placement.nodes, dtype=np.int64)
+    of = np.searchsorted(node, fleet.gpus.node[gpu]).astype(np.int64)
+    return Place(
+        request=request,
+        placement=placement,
+        gpus=np.bincount(of, minlength=len(node)).astype(np.int64),
+        gpu=gpu,
+        gpu_node=of,
+        drawn=np.arange(len(node)) if drawn is None else np.array(drawn, dtype=np.int64),
+        drawn_of=len(node) if drawn_of is None else drawn_of,
+        links=wan_traffic(request, placement, fleet),
+        storage=fleet.storage.index_by_path.get(placement.storage, -1),
+    )
+
+
+def wan_traffic(
+    request: Request, placement: Placement, fleet: FleetArrays
+) -> tuple[tuple[int, float], ...]:
+    """Return what it puts on which WAN links until readings show it, bit/s."""
+    home = fleet.sites.index_by_name.get(request.data_site)
+    if home is None or not request.cross_site_bits_per_s:
+        return ()
+    found: dict[int, float] = {}
+    for site in placement.sites:
+        row = fleet.sites.index_by_name.get(site, home)
+        for link in layout_of(fleet).wan_paths.get((home, row), ()) if row != home else ():
+            found[link] = found.get(link, 0.0) + request.cross_site_bits_per_s
+    return tuple(found.items())
+
+
+def holdings_of(fleet: FleetArrays, found: Sequence[tuple[Open, Place]]) -> Holdings:
+    attempts = tuple(each for each, _ in found)
+    counts = [len(each.placement.nodes) for each in attempts]
+    firsts = tuple(accumulate(counts, initial=0))[:-1]
+    return Holdings(fleet, attempts, firsts, _held(found, firsts, np.array(counts, dtype=np.int64)))
+
+
+def _held(found: Sequence[tuple[Open, Place]], firsts: Sequence[int], counts: Ints) -> Held:
+    links = [
+        (link, at, rate)
+        for at, (_, place) in zip(firsts, found, strict=True)
+        for link, rate in place.links
+    ]
+    storage = [
+        (place.storage, at, place.request.storage_bytes_per_s)
+        for at, (_, place) in zip(firsts, found, strict=True)
+        if place.storage >= 0
+    ]
+    started = [np.nan if each.started_at is None else each.started_at for each, _ in found]
+    ends = [each.expected_end_at for each, _ in found]
+    return Held(
+        node=_ints(place.placement.nodes for _, place in found),
+        peak_w=_floats(place.placement.peak_w for _, place in found),
+        gpus=_ints(place.gpus for _, place in found),
+        started_at=np.repeat(np.array(started, dtype=np.float64), counts),
+        expected_end_at=np.repeat(np.array(ends, dtype=np.float64), counts),
+        p99_w=_floats(each.p99_w for each, _ in found),
+        read_s=_floats(each.read_s for each, _ in found),
+        gpu=_ints(place.gpu for _, place in found),
+        gpu_holding=_ints(
+            at + place.gpu_node for at, (_, place) in zip(firsts, found, strict=True)
+        ),
+        links=_traffic(links),
+        storage=_traffic(storage),
+    )
+
+
+def _traffic(rows: Sequence[tuple[int, int, float]]) -> Traffic:
+    on, holding, rate = zip(*rows, strict=True) if rows else ((), (), ())
+    return Traffic(
+        np.array(on, dtype=np.int64), np.array(holding, dtype=np.int64), np.array(rate, dtype=float)
+    )
+
+
+def _ints(parts: Iterable[Any]) -> Ints:
+    found = [np.asarray(part, dtype=np.int64) for part in parts]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+
+def _floats(parts: Iterable[Any]) -> Floats:
+    found = [np.asarray(part, dtype=np.float64) for part in parts]
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def running_of(held: Holdings, reserved: Reserved) -> tuple[Running, ...]:
+    watts = reserved.watts.tolist()
+    return tuple(_as_running(each, watts[rows]) for each, rows in held.each())
+
+
+def _as_running(each: Open, watts: Sequence[float]) -> Running:
+    return Running(
+        request=each.request,
+        # What would be free if it ended is what it reserves now, not what it did at first.
+        placement=replace(each.placement, peak_w=tuple(watts)),
+        started_at=each.started_at or each.released_at,
+        expected_end_at=each.expected_end_at,
+        last_checkpoint_at=each.checkpoint_at,
+        preempting=each.is_leaving,
+    )
+
+
+def busy(headroom: Headroom) -> Bools:
+    """Say of each GPU whether it is read to be at work, for whomever."""
+    gpus = headroom.fleet.gpus
+    read = headroom.frame.fields("gpu", gpus.ids, "util", "power_w", "job_id")
+    idle_w = np.nan_to_num(gpus.idle_w)
+    at_work_w = idle_w + _BUSY_DRAW * (np.nan_to_num(gpus.rated_w, nan=np.inf) - idle_w)
+    works = (read["util"] >= _BUSY_UTIL) | (read["power_w"] >= at_work_w) | (read["job_id"] > 0)
+    return np.asarray(headroom.summary.gpus.fresh & works)

@@ -1,0 +1,216 @@
+"""One cycle of admission: a snapshot in, decisions out. Deterministic.
+
+Jobs are tried in order, one after the other, each on what those before it left. Rounds follow until
+nothing more starts, so that the next cycle, were nothing to happen, would start nothing either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.core.cycle.order import Order
+from admission.core.cycle.preemption import give_way
+from admission.core.cycle.queue import Queue, Stage, Verdict
+from admission.core.reasons import Reason, ReasonToken, dominant
+from admission.core.request import Placement, Request
+from admission.core.response.shedding import lost_gpu_s
+from admission.core.snapshot import Pending, Running, Snapshot
+from policies.headroom.binding import quantity
+
+__all__ = ["Admission", "Decisions", "Preemption", "Step", "Waiting", "decide", "trace_of"]
+
+#: Rounds in which jobs start. Later ones would find hardly any that fit beside what is kept anew.
+_MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """One check of a job, whether it passed, and what there is to say of it."""
+
+    check: str
+    passed: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A job that starts now."""
+
+    request: Request
+    placement: Placement
+    trace: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that does not start now; ``position`` is its place among those that wait, from 1."""
+
+    request: Request
+    reasons: tuple[Reason, ...]
+    dominant: Reason
+    position: int
+    trace: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """A running job, ``key``, that is to give way to ``for_key``."""
+
+    key: str
+    for_key: str
+    freed_w: float
+    lost_gpu_s: float
+    sentence: str
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What a cycle decided. ``after`` is the queue that it leaves, to ask "what if" of."""
+
+    snapshot: Snapshot
+    admitted: tuple[Admission, ...]
+    #: by key
+    waiting: dict[str, Waiting]
+    preempt: tuple[Preemption, ...]
+    after: Queue
+
+
+def decide(snapshot: Snapshot) -> Decisions:
+    """Decide who starts, who gives way, and why the others wait."""
+    return _Cycle(snapshot).run()
+
+
+class _Cycle:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._queue = Queue(snapshot)
+        self._admitted: list[Admission] = []
+        self._verdicts: dict[str, Verdict] = {}
+        self._leaving: dict[str, Preemption] = {}
+        #: those that nobody gives way to, or enough of them do already
+        self._asked_in_vain: set[str] = set()
+
+    def run(self) -> Decisions:
+        for _ in range(_MOST_ROUNDS):
+            if not self._round():
+                break
+            self._queue.begin_round()
+        else:
+            self._round(may_start=False)
+        return Decisions(
+            snapshot=self._snapshot,
+            admitted=tuple(self._admitted),
+            waiting=self._waiting(),
+            preempt=tuple(self._leaving.values()),
+            after=self._queue,
+        )
+
+    def _round(self, *, may_start: bool = True) -> bool:
+        """Try all in order; return whether some started or are to give way."""
+        before = len(self._admitted), len(self._leaving)
+        for rank, pending in enumerate(self._queue.order.pending):
+            verdict = self._verdict(pending, rank)
+            self._verdicts[pending.request.key] = verdict
+            if verdict.stage < Stage.RAMP or verdict.placement is None:
+                self._keep_for(pending.request, rank, verdict)
+            elif verdict.stage is Stage.ADMITTED and may_start:
+                self._start(pending, rank, verdict.placement)
+            else:
+                self._queue.stagger(pending.request, rank, verdict.placement)
+        return (len(self._admitted), len(self._leaving)) != before
+
+    def _verdict(self, pending: Pending, rank: int) -> Verdict:
+        before = self._verdicts.get(pending.request.key)
+        if rank >= self._snapshot.tuning.depth:
+            verdict = _too_far_behind(rank, self._snapshot.tuning.depth)
+        elif before is None:
+            verdict = self._queue.verdict(pending, rank)
+        else:
+            verdict = self._queue.again(pending, rank, before)
+        return verdict
+
+    def _start(self, pending: Pending, rank: int, placement: Placement) -> None:
+        self._queue.start(pending.request, placement)
+        verdict = self._verdicts.pop(pending.request.key)
+        trace = trace_of(self._queue.order, rank, verdict)
+        self._admitted.append(Admission(pending.request, placement, trace))
+
+    def _keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
+        may_ask = request.key not in self._asked_in_vain
+        if may_ask and verdict.is_cured_by_ends and not self._queue.reservations.is_full:
+            most = self._snapshot.tuning.max_preemptions - len(self._leaving)
+            leaving = give_way(self._queue, request, rank, most=most)
+            if leaving:
+                self._leaving |= {
+                    each.request.key: _preemption(each, request, self._queue.now)
+                    for each in leaving
+                }
+                self._asked_in_vain.add(request.key)
+                return
+            self._asked_in_vain.add(request.key)
+        self._queue.keep_for(request, rank, verdict)
+
+    def _waiting(self) -> dict[str, Waiting]:
+        found: dict[str, Waiting] = {}
+        for rank, pending in enumerate(self._queue.order.pending):
+            request = pending.request
+            verdict = self._verdicts.get(request.key)
+            if verdict is not None:
+                reasons = verdict.reasons or (_next_cycle(),)
+                found[request.key] = Waiting(
+                    request,
+                    reasons,
+                    dominant(list(reasons)),
+                    len(found) + 1,
+                    trace_of(self._queue.order, rank, verdict),
+                )
+        return found
+
+
+def _next_cycle() -> Reason:
+    text = "fits now that others have started, and begins in the next cycle"
+    return Reason(ReasonToken.BEHIND_HIGHER_PRIORITY, 0.0, 0.0, "", None, text)
+
+
+def _too_far_behind(rank: int, depth: int) -> Verdict:
+    text = f"{rank:,} jobs are ahead of it, of which the first {depth:,} are tried in a cycle"
+    reason = Reason(
+        ReasonToken.BEHIND_HIGHER_PRIORITY, float(rank), float(depth), "jobs", None, text
+    )
+    return Verdict(Stage.RESERVATIONS, (reason,))
+
+
+def _preemption(leaving: Running, request: Request, now: float) -> Preemption:
+    lost = lost_gpu_s(
+        gpus=len(leaving.placement.gpus),
+        started_at=leaving.started_at,
+        last_checkpoint_at=leaving.last_checkpoint_at,
+        now=now,
+    )
+    freed_w = leaving.placement.total_w
+    text = (
+        f"gives way to another job, which counts for more: frees {quantity(freed_w, 'W')} and"
+        f" loses {lost / 3600.0:.1f} GPU hours of work"
+    )
+    return Preemption(leaving.request.key, request.key, freed_w, lost, text)
+
+
+#: What passing each check says.
+_PASSED = {
+    Stage.GATES: ("gates", "nobody holds it, and no phase is to come before it"),
+    Stage.ALLOWANCES: ("quota and caps", "its project and class may have as much"),
+    Stage.FLEET: ("fleet", "fits within all budgets of power, heat, links and storage"),
+    Stage.RESERVATIONS: ("reservations", "puts off nobody who is ahead of it"),
+    Stage.RAMP: ("thermal ramp", "its cooling zone takes up its heat now"),
+}
+
+
+def trace_of(order: Order, rank: int, verdict: Verdict) -> tuple[Step, ...]:
+    """Return the checks of a job one by one, up to the one that it did not pass."""
+    steps = [Step("order", True, order.sentence(rank))]
+    for stage, (check, passed) in _PASSED.items():
+        if stage == verdict.stage:
+            steps.append(Step(check, False, dominant(list(verdict.reasons)).sentence))
+            break
+        steps.append(Step(check, True, passed))
+    return tuple(steps)

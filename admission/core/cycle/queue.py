@@ -1,0 +1,374 @@
+"""The queue in the middle of a cycle: what is taken, what is kept, and whether a job may start."""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Reservations
+from admission.core.cycle.gates import gates
+from admission.core.cycle.order import Order, order
+from admission.core.cycle.quotas import Allowances
+from admission.core.cycle.stagger import Ramp
+from admission.core.placement.place import fits_empty, place
+from admission.core.reasons import Reason, ReasonToken
+from admission.core.request import Locality, Placement, Refusal, Request
+from admission.core.snapshot import Pending, Running, Snapshot
+
+__all__ = ["Queue", "Stage", "Verdict"]
+
+
+class Stage(enum.IntEnum):
+    """The checks of a job, in the order in which they are done."""
+
+    GATES = 0
+    ALLOWANCES = 1
+    FLEET = 2
+    RESERVATIONS = 3
+    RAMP = 4
+    ADMITTED = 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a job came, and why no further.
+
+    ``placement`` is where it would stand as far as the fleet goes; None where it would not.
+    ``kept_before`` is for whom what was kept before it, where that was in its way.
+    """
+
+    stage: Stage
+    reasons: tuple[Reason, ...] = ()
+    placement: Placement | None = None
+    kept_before: tuple[Hashable, ...] = ()
+
+    @property
+    def is_cured_by_ends(self) -> bool:
+        """Whether it fits nowhere now and may when other jobs have ended."""
+        return self.stage is Stage.FLEET and any(
+            each.token in CURED_BY_ENDS for each in self.reasons
+        )
+
+    @property
+    def may_change(self) -> bool:
+        """Whether it may be another one in a later round, when it is kept for others anew.
+
+        Or where it was over what it is allowed in the place that it had, and that is taken.
+        """
+        if self.stage is Stage.ALLOWANCES and self.placement is not None:
+            return True
+        return self.stage is Stage.RAMP or any(
+            each.token is ReasonToken.BACKFILL_RESERVATION for each in self.reasons
+        )
+
+
+#: Holds what no further job may take.
+_NOBODY = Request(
+    key="", job="", phase="", project="", job_class="", priority=0, submitted_at=0.0,
+    gpus=0, min_gpus=0, walltime_s=0.0,
+)  # fmt: skip
+
+
+class Queue:
+    """Who waits in which order, and what is free, allowed and kept. Starts from a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.cluster = snapshot.cluster.copy()
+        self.endings = {
+            each.request.key: Ending(self.end_of(each), each.request, each.placement)
+            for each in snapshot.running
+        }
+        #: by key: those that start now but for the heat of others, with their rank
+        self.staggered: dict[str, tuple[int, Request, Placement]] = {}
+        self._closed: frozenset[int] = frozenset()
+        self._closing: list[Placement] = []
+        #: those that ran when the cycle began
+        self._before = frozenset(self.endings)
+        self.allowances = self._allowances()
+        #: some are expected to end sooner than the allowances know
+        self._has_given_way = False
+        #: made when it is first asked for, for the order of the last round
+        self._ranks: dict[str, int] | None = None
+        self.begin_round()
+
+    def _allowances(self) -> Allowances:
+        """Return the allowances with what is taken by those that ran when the cycle began."""
+        snapshot = self.snapshot
+        found = Allowances(self.cluster.fleet, snapshot.projects, snapshot.classes, snapshot.caps)
+        for key in self._before:
+            ending = self.endings[key]
+            found.take(ending.request, ending.placement, ending.at)
+        found.remember()
+        return found
+
+    @property
+    def now(self) -> float:
+        return self.snapshot.now
+
+    def end_of(self, running: Running) -> float:
+        """Return when a running job is expected to end, never before now, Unix s."""
+        tuning = self.snapshot.tuning
+        end_at = running.expected_end_at
+        if end_at <= self.now:
+            end_at = self.now + tuning.overrun_s
+        if running.preempting:
+            end_at = min(end_at, self.now + tuning.preemption_grace_s)
+        return end_at
+
+    # --- What happens -----------------------------------------------------------------------------
+
+    def begin_round(self) -> None:
+        """Begin anew with the first in order: forget what is kept for those that wait.
+
+        The order is made anew, too: what has started counts against the share of its project.
+        """
+        snapshot = self.snapshot
+        self._running = (*snapshot.running, *self._started())
+        self.order: Order = self._ordered(self.pending_next())
+        for each in self._closing:
+            self.cluster.release(each, _NOBODY)
+        for _, request, placement in self.staggered.values():
+            self.cluster.release(placement, request)
+        self._closed, self._closing, self.staggered = frozenset(), [], {}
+        if self._has_given_way:
+            self.allowances, self._has_given_way = self._allowances(), False
+        self.allowances.go_back()
+        for key, ending in self.endings.items():
+            if key not in self._before:
+                self.allowances.take(ending.request, ending.placement, ending.at)
+        self.ramp = Ramp(self.cluster.fleet, self._running, self.now, snapshot.tuning)
+        self._close_full_places()
+        self.reservations = Reservations(
+            self.cluster, tuple(self.endings.values()), most=snapshot.tuning.reservations
+        )
+
+    def start(self, request: Request, placement: Placement) -> None:
+        """Have a job stand there from now on."""
+        end_at = self.now + request.walltime_s
+        self._hold(request, placement, end_at)
+        self.endings[request.key] = Ending(end_at, request, placement)
+        self.ramp.add(placement)
+        self._close_full_places()
+
+    def stagger(self, request: Request, rank: int, placement: Placement) -> None:
+        """Keep its place for a job that starts as soon as its zone has taken up others' heat."""
+        self._hold(request, placement, self.now + request.walltime_s)
+        self.staggered[request.key] = rank, request, placement
+        self.ramp.add(placement)
+        self._close_full_places()
+
+    def _hold(self, request: Request, placement: Placement, end_at: float) -> None:
+        self.cluster.hold(placement, request)
+        self.allowances.take(request, placement, end_at)
+        self.reservations.take(request, placement, end_at)
+
+    def give_way(
+        self, keys: Iterable[str], request: Request, rank: int, placement: Placement
+    ) -> None:
+        """Keep ``placement`` for a job that running ones, ``keys``, end for within their time."""
+        soon = self.now + self.snapshot.tuning.preemption_grace_s
+        leaving = []
+        for key in keys:
+            ending = replace(self.endings[key], at=min(self.endings[key].at, soon))
+            self.endings[key] = ending
+            leaving.append(ending)
+        self.reservations.reserve_after(leaving, request, rank, placement)
+        self._keep_allowances(request, rank)
+        self._has_given_way = True
+
+    def _keep_allowances(self, request: Request, rank: int) -> None:
+        last = self.reservations.kept[-1]
+        self.allowances.keep(request, rank, last.at, last.placement)
+
+    def keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
+        """Keep for a job that is refused what those behind it would otherwise take from it."""
+        by_ends = verdict.is_cured_by_ends and not self.reservations.is_full
+        by_allowance = verdict.stage is Stage.ALLOWANCES and self.allowances.may_keep(request)
+        if not (by_ends or by_allowance):
+            return
+        # For what could not start though it were alone nothing is kept: others would wait in vain.
+        ever = fits_empty(self.cluster, request)
+        if isinstance(ever, Refusal) or not self.allowances.ever_let(request, ever):
+            return
+        if by_allowance:
+            self.allowances.keep(request, rank, self.now, verdict.placement)
+        elif self.reservations.reserve(request, rank):
+            self._keep_allowances(request, rank)
+
+    def _close_full_places(self) -> None:
+        """Take from the fleet what stands where restrictions let no further job run."""
+        fleet = self.cluster.fleet
+        nodes = np.array(sorted(self.allowances.full_nodes() - self._closed), dtype=np.int64)
+        self._closed |= frozenset(nodes.tolist())
+        if not len(nodes):
+            return
+        here = np.zeros(len(fleet.nodes), dtype=bool)
+        here[nodes] = True
+        gpus = np.flatnonzero(here[fleet.gpus.node] & self.cluster.gpu_free)
+        if not len(gpus):
+            return
+        held = np.unique(fleet.gpus.node[gpus])
+        closing = Placement(
+            gpus=tuple(gpus.tolist()), nodes=tuple(held.tolist()), peak_w=(0.0,) * len(held),
+            power_cap_w=None, slowdown=0.0, locality=Locality.FLEET,
+            sites=(), racks=(), switch_domains=(), storage="",
+        )  # fmt: skip
+        self.cluster.hold(closing, _NOBODY)
+        self._closing.append(closing)
+
+    # --- Verdicts ---------------------------------------------------------------------------------
+
+    def verdict(self, pending: Pending, rank: int) -> Verdict:
+        """Say whether a job may start now, with ``rank`` for its place in the order."""
+        request = pending.request
+        if reasons := gates(pending, self.now):
+            return Verdict(Stage.GATES, reasons)
+        end_at = self.now + request.walltime_s
+        fitted = self.allowances.fitted(request, end_at, rank)
+        if isinstance(fitted, tuple):
+            return Verdict(Stage.ALLOWANCES, fitted)
+        found = place(self.cluster, fitted)
+        if isinstance(found, Refusal):
+            return self._refused(fitted, found)
+        return self._beside_others(request, fitted, found, rank)
+
+    def again(self, pending: Pending, rank: int, before: Verdict) -> Verdict:
+        """Return the verdict of a later round: what did not fit fits no better now.
+
+        But others may have taken what it is allowed since.
+        """
+        if before.stage is Stage.FLEET:
+            request = pending.request
+            fitted = self.allowances.fitted(request, self.now + request.walltime_s, rank)
+            if isinstance(fitted, tuple):
+                return Verdict(Stage.ALLOWANCES, fitted)
+        if before.stage is Stage.RESERVATIONS and before.kept_before == self._kept_before(rank):
+            return before
+        return self.verdict(pending, rank) if before.may_change else before
+
+    def _kept_before(self, rank: int) -> tuple[Hashable, ...]:
+        return tuple(
+            (each.request.key, each.at, each.placement)
+            for each in self.reservations.kept
+            if each.rank < rank
+        )
+
+    def _refused(self, request: Request, refusal: Refusal) -> Verdict:
+        """Tell whether it is only the places where no further job may run that it would fit in."""
+        if self._closing:
+            without = self.cluster.copy()
+            for each in self._closing:
+                without.release(each, _NOBODY)
+            found = place(without, request)
+            if not isinstance(found, Refusal):
+                return Verdict(Stage.ALLOWANCES, tuple(self.allowances.full_places()), found)
+            refusal = found
+        return Verdict(Stage.FLEET, refusal.reasons)
+
+    def _beside_others(
+        self, request: Request, fitted: Request, found: Placement, rank: int
+    ) -> Verdict:
+        end_at = self.now + request.walltime_s
+        kept = self.reservations.in_the_way_of(fitted, found, end_at, rank)
+        if kept is not None:
+            other = self._elsewhere(fitted, end_at, rank)
+            if other is None:
+                why = kept.reason(fitted, end_at)
+                return Verdict(Stage.RESERVATIONS, (why,), found, self._kept_before(rank))
+            found = other
+        if fitted is not request:
+            speed = (1.0 - found.slowdown) * fitted.gpus / request.gpus
+            found = replace(found, slowdown=1.0 - speed)
+        if reasons := self.allowances.refusals(request, found, end_at, rank):
+            return Verdict(Stage.ALLOWANCES, reasons, found)
+        if reason := self.ramp.refusal(self.cluster, found):
+            return Verdict(Stage.RAMP, (reason,), found)
+        return Verdict(Stage.ADMITTED, (), found)
+
+    def _elsewhere(self, request: Request, end_at: float, rank: int) -> Placement | None:
+        """Return a place that is in nobody's way."""
+        found = self.reservations.beside(request)
+        if found is None or not self.cluster.admits(found, request):
+            return None
+        if self.reservations.in_the_way_of(request, found, end_at, rank) is not None:
+            return None
+        return found
+
+    # --- What if ----------------------------------------------------------------------------------
+
+    def at_turn(self, rank: int, key: str = "") -> Queue:
+        """Return the queue as it is when the next cycle comes to ``rank``: only those before count.
+
+        ``key`` is the job that stands there: what is kept for it is not in its own way. The queue
+        that is returned shares much with this one: ask it, and change nothing.
+        """
+        behind = [
+            (request, placement)
+            for its_rank, request, placement in self.staggered.values()
+            if its_rank >= rank or request.key == key
+        ]
+        if not behind and all(each.rank < rank for each in self.reservations.kept):
+            return self
+        turn = copy.copy(self)
+        if behind:
+            turn.cluster = self.cluster.copy()
+            turn.cluster.release_all([(placement, request) for request, placement in behind])
+            turn.ramp = self.ramp.without([placement for _, placement in behind])
+        turn.reservations = self.reservations.of_those_before(rank, turn.cluster)
+        return turn
+
+    def _ordered(self, pending: Sequence[Pending]) -> Order:
+        snapshot = self.snapshot
+        return order(
+            pending,
+            self._running,
+            snapshot.projects,
+            gpus=len(self.cluster.fleet.gpus),
+            now=snapshot.now,
+            tuning=snapshot.tuning,
+        )
+
+    def rank_of(self, key: str) -> int:
+        """Return the place in the order of a job that waits. Raises KeyError."""
+        if self._ranks is None:
+            self._ranks = {each.request.key: at for at, each in enumerate(self.order.pending)}
+        return self._ranks[key]
+
+    def keeps_room_for(self, key: str) -> bool:
+        """Whether a place on the fleet is kept for a job that waits."""
+        return key in self._room_kept_for()
+
+    def _room_kept_for(self) -> dict[str, int]:
+        """Return for whom a place is kept, with their ranks."""
+        kept = {each.request.key: each.rank for each in self.reservations.kept}
+        return kept | {name: rank for name, (rank, _, _) in self.staggered.items()}
+
+    def order_with(self, pending: Pending) -> tuple[Order, int, int]:
+        """Return the order if ``pending`` stood in it, its place there, and its rank here.
+
+        Its rank here is such that all for whom something is kept and who would be before it are.
+        """
+        key = pending.request.key
+        others = [each for each in self.pending_next() if each.request.key != key]
+        found = self._ordered([*others, pending])
+        at = next(n for n, each in enumerate(found.pending) if each.request.key == key)
+        before = {each.request.key for each in found.pending[:at]}
+        kept = self._room_kept_for() | self.allowances.kept_for()
+        return found, at, 1 + max((kept[name] for name in before & kept.keys()), default=-1)
+
+    def _started(self) -> list[Running]:
+        """Return what has started in this cycle."""
+        return [
+            Running(each.request, each.placement, self.now, each.at)
+            for key, each in self.endings.items()
+            if key not in self._before
+        ]
+
+    def pending_next(self) -> Sequence[Pending]:
+        """Return who waits when the next cycle begins, as far as is known now."""
+        return [each for each in self.snapshot.pending if each.request.key not in self.endings]

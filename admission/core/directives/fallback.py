@@ -1,0 +1,78 @@
+"""Fallback of jobs: from what is so at their sites to where they go on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol, TypeVar
+
+from admission.core.request import Request
+from admission.core.response.fallback import Fallback, Policy, Standing, Transition, next_state
+from admission.core.response.sites import Sites, facts_of
+
+__all__ = ["FAILURES_WITHIN_S", "FALLBACK", "Falling", "Jobs", "fall_back", "leaves"]
+
+#: The owner of stops that a fallback asks for.
+FALLBACK = "fallback"
+#: Attempts that were lost or failed count for so long, s.
+FAILURES_WITHIN_S = 3600.0
+
+
+class Falling(Protocol):
+    """A job that is away from home, or at home where something is the matter."""
+
+    @property
+    def home(self) -> str:
+        """Its primary site."""
+
+    @property
+    def request(self) -> Request: ...
+
+    @property
+    def standing(self) -> Standing: ...
+
+    @property
+    def failures(self) -> int:
+        """How many attempts were lost or failed within :data:`FAILURES_WITHIN_S`."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether its class lets it move."""
+
+
+J = TypeVar("J", bound=Falling)
+
+
+class Jobs(Protocol[J]):
+    """Where the fallback of jobs is kept."""
+
+    def concerned(self, sites: Sites) -> Iterable[J]:
+        """Return the jobs that are to be looked at."""
+
+    def note(self, job: J, after: Standing) -> None:
+        """Keep how a job stands that goes on as it did."""
+
+    def take(self, job: J, transition: Transition) -> bool:
+        """Keep that a job goes on otherwise, and end what runs where it may not be any more.
+
+        False: somebody else was faster.
+        """
+
+
+def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int:
+    """Move jobs whose sites ask for it between the states; return how many moved."""
+    moved = 0
+    for job in jobs.concerned(sites):
+        facts = facts_of(sites, job.home, job.request, job.failures, moves=job.moves)
+        after, transition = next_state(job.standing, facts, policy, now=now)
+        if transition is None:
+            jobs.note(job, after)
+        else:
+            moved += jobs.take(job, transition)
+    return moved
+
+
+def leaves(state: Fallback, home: str, sites: Collection[str]) -> bool:
+    """Say whether what runs at ``sites`` stands where its job may not be any more."""
+    if state is Fallback.REGIONAL:
+        return home in sites
+    return state is Fallback.LOCAL_ONLY and set(sites) != {home}

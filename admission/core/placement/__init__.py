@@ -1,0 +1,1 @@
+"""Find GPUs for a gang within all limits, or say why there are none."""

@@ -1,0 +1,488 @@
+"""Where GPUs of one model can take a gang at one draw, and which of them it takes.
+
+A search asks at one locality after another, the closest first. At each of them the group that has
+least to spare beyond what is wanted is tried first: what is left over stays in large pieces.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.topology import Bools, Floats, Ints, Layout, Part
+from admission.core.request import Locality, Request
+from fleet.groups import sum_by
+
+__all__ = ["Ground", "Picks", "Supply"]
+
+#: Groups of a kind that are tried for one gang.
+_TRIES = 24
+#: What rounding up to what sums are exact in may add to a node, W.
+_ROUNDING_W = 1.0 / 512.0
+
+
+@dataclass
+class Picks:
+    """How many GPUs a gang takes on which nodes."""
+
+    level: Locality
+    by_node: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        return sum(self.by_node.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Supply:
+    """How many GPUs of one model may be taken of each node, before anybody asks for watts.
+
+    Draws that leave the same GPUs share one, and so all that is counted of it.
+    """
+
+    layout: Layout
+    usable: Ints
+    #: where gangs would stand if no limit were short, by what they want
+    regardless: dict[object, Picks | None] = field(default_factory=dict)
+    _by_group: dict[Locality, Ints] = field(default_factory=dict)
+    _best: dict[Locality, tuple[int, int]] = field(default_factory=dict)
+    _of_rack: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """The nodes that have some, in order."""
+        return np.flatnonzero(self.usable)
+
+    @cached_property
+    def racks(self) -> tuple[Ints, Ints]:
+        """The racks of ``nodes``, and the place of the first node of each."""
+        return np.unique(self.layout.fleet.nodes.rack[self.nodes], return_index=True)
+
+    def by_group(self, level: Locality) -> Ints:
+        """Return how many each group of a locality has."""
+        if level is Locality.NODE:
+            return self.usable
+        found = self._by_group.get(level)
+        if found is None:
+            found = self._by_group[level] = self._counted(level)
+        return found
+
+    def _counted(self, level: Locality) -> Ints:
+        count = self.usable[self.nodes]
+        if level is Locality.FLEET:
+            return np.array([count.sum()])
+        group = self.layout.groups[level][self.nodes]
+        groups = self.layout.group_count[level]
+        if level is Locality.RACK:
+            groups = len(self.layout.fleet.racks)
+        return np.bincount(group, count, groups).astype(np.int64)
+
+    def best(self, level: Locality) -> tuple[int, int]:
+        """Return how many the group with the most of them has, and which one that is."""
+        found = self._best.get(level)
+        if found is None:
+            total = self.by_group(level)
+            group = int(total.argmax()) if len(total) else 0
+            found = self._best[level] = int(total[group]) if len(total) else 0, group
+        return found
+
+    def within(self, level: Locality, group: int) -> Supply:
+        """Return those of one group."""
+        if level is Locality.FLEET:
+            return self
+        nodes = self.layout.nodes_of(level, group)
+        usable = np.zeros_like(self.usable)
+        usable[nodes] = self.usable[nodes]
+        return Supply(self.layout, usable)
+
+    def of_rack(self, rack: int) -> list[tuple[int, int]]:
+        """Return the nodes of a rack that have some, those with the fewest first: (GPUs, node)."""
+        found = self._of_rack.get(rack)
+        if found is None:
+            first, last = self.layout.fleet.node_bounds[rack : rack + 2].tolist()
+            usable = enumerate(self.usable[first:last].tolist(), first)
+            found = self._of_rack[rack] = sorted((gpus, node) for node, gpus in usable if gpus)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """GPUs of one model, of those nodes that a request may use, at ``gpu_w`` each.
+
+    ``kind`` is a place in ``layout.gpu_models``. With ``gpus_per_node`` a node gives so many GPUs
+    or none. ``supply``: GPUs that are free and keep the margin and all caps at this draw.
+    """
+
+    cluster: Cluster
+    supply: Supply
+    kind: int
+    gpu_w: float
+    margin_c: float
+    gpus_per_node: int | None
+    balanced: bool
+    #: under which the cluster remembers what has no place on it; None: it is not to
+    key: object = None
+    _group_fit: dict[Locality, Ints] = field(default_factory=dict)
+
+    @staticmethod
+    def of(cluster: Cluster, request: Request, kind: int, gpu_w: float, nodes: Bools) -> Ground:
+        """Return the ground of ``request`` at a draw; what was made of a cluster as it is, is kept.
+
+        ``nodes`` is a mask that the cluster's sight keeps: it is known by its identity.
+        """
+        margin_c, step = request.thermal_margin_c, request.gpus_per_node
+        key = (id(nodes), kind, gpu_w, margin_c, step, request.balanced)
+
+        def make() -> Ground:
+            supply = _supply(cluster, nodes, kind, gpu_w, margin_c, step)
+            return Ground(cluster, supply, kind, gpu_w, margin_c, step, request.balanced, key)
+
+        return cluster.kept(key, make)
+
+    @property
+    def step(self) -> int:
+        """GPUs are taken in steps of so many."""
+        return self.gpus_per_node or 1
+
+    # --- What there is ----------------------------------------------------------------------------
+
+    def good_gpus(self, nodes: Ints) -> Bools:
+        """Say which GPUs of each of ``nodes`` are usable, as ``layout.gpu_rows`` has them."""
+        return _good_gpus(self.cluster, nodes, self.kind, self.gpu_w, self.margin_c)
+
+    def unit_w_of(self, node: int) -> float:
+        """Return what a GPU more adds on a node at most, W."""
+        sight = self.cluster.sight
+        more_w = max(self.gpu_w - sight.node_base_w.item(node), 0.0)
+        return sight.factor.item(node) * more_w + _ROUNDING_W
+
+    @cached_property
+    def unit_w(self) -> Floats:
+        """The same of each of ``supply.nodes``."""
+        sight, nodes = self.cluster.sight, self.supply.nodes
+        more_w = np.maximum(self.gpu_w - sight.node_base_w[nodes], 0.0)
+        return sight.factor[nodes] * more_w + _ROUNDING_W
+
+    @cached_property
+    def first_w(self) -> Floats:
+        """What the first GPU on each of ``supply.nodes`` adds besides, W."""
+        return self.cluster.first_w(self.supply.nodes)
+
+    @cached_property
+    def least_unit_w(self) -> float:
+        """What a GPU adds on the node where it adds least, W."""
+        return float(self.unit_w.min(initial=np.inf))
+
+    @cached_property
+    def rack_fit(self) -> Ints:
+        """GPUs that each rack by itself can take, by what is free and by all of its limits."""
+        sight, (racks, _) = self.cluster.sight, self.supply.racks
+        more_w = np.maximum(self.gpu_w - sight.rack_base_w[racks], 0.0)
+        unit_w = sight.rack_factor[racks] * more_w + _ROUNDING_W
+        by_watts = np.floor(np.maximum(self.cluster.admit_w[racks], 0.0) / unit_w)
+        count = self.supply.by_group(Locality.RACK)
+        fit = np.minimum(count[racks], by_watts).astype(np.int64)
+        found = np.zeros_like(count)
+        found[racks] = fit if self.step == 1 else fit // self.step * self.step
+        return found
+
+    @cached_property
+    def rack_most(self) -> Ints:
+        """GPUs that each rack can take at the most: what the first one on a node adds is counted.
+
+        At least as many as a gang is given there, so that nobody has to try for more.
+        """
+        racks, firsts = self.supply.racks
+        found = np.zeros_like(self.rack_fit)
+        if len(racks):
+            first_w = np.minimum.reduceat(self.first_w, firsts)
+            unit_w = np.minimum.reduceat(self.unit_w, firsts)
+            room_w = np.maximum(self.cluster.admit_w[racks] + _ROUNDING_W - first_w, 0.0)
+            found[racks] = np.minimum(self.rack_fit[racks], np.floor(room_w / unit_w))
+        return found
+
+    def rows(self, picks: Picks) -> tuple[Ints, Ints, Ints]:
+        """Return the nodes of picks in order, how many GPUs they take of each, and which ones."""
+        nodes, count = np.array(sorted(picks.by_node.items()), dtype=np.int64).T
+        good = self.good_gpus(nodes)
+        taken = good & (good.cumsum(axis=1) <= count[:, None])
+        return nodes, count, self.cluster.layout.gpu_rows[nodes][taken]
+
+    # --- Where it fits ----------------------------------------------------------------------------
+
+    def find(self, gpus: int, closest: Locality, widest: Locality) -> Picks | None:
+        """Return nodes for exactly ``gpus`` GPUs, as close together as they fit.
+
+        Where so many had no place, more have none either, until something is released.
+        """
+        hopeless, key = self.cluster.hopeless, (self.key, widest)
+        if gpus >= hopeless.get(key, gpus + 1):
+            return None
+        if int(self.rack_most.sum()) >= gpus:
+            for level in Locality:
+                if closest <= level <= widest:
+                    found = self._at(level, gpus)
+                    if found is not None:
+                        return found
+        # Of a balanced gang a larger one may fit better.
+        if self.key is not None and not self.balanced:
+            hopeless[key] = gpus
+        return None
+
+    def most(self, gpus: int, widest: Locality) -> int:
+        """Return how many of ``gpus`` GPUs fit within one group of ``widest``: a whole step."""
+        if widest is Locality.NODE:
+            nodes = self.supply.nodes
+            room_w = self._node_room_w - self.first_w
+            by_watts = np.floor(np.maximum(room_w, 0.0) / self.unit_w)
+            fit = np.minimum(self.supply.usable[nodes], by_watts).astype(np.int64)
+            return min(int(_whole(fit, self.gpus_per_node).max(initial=0)), gpus)
+        best = 0
+        for group, total in self._groups(widest, 1):
+            if best >= min(total, gpus):
+                break
+            best = max(best, self._fill(widest, group, gpus).gpus)
+        return best
+
+    def without_limits(self, gpus: int, closest: Locality, widest: Locality, group: int) -> (
+        Picks | None
+    ):  # fmt: skip
+        """Return nodes for ``gpus`` GPUs in one group of ``widest`` if no limit were short.
+
+        Watts have no part in it, so that it is found once for all draws with the same supply.
+        """
+        known, key = self.supply.regardless, (gpus, closest, widest, group, self.balanced)
+        if key not in known:
+            supply = self.supply.within(widest, group)
+            ground = replace(
+                self, cluster=self.cluster.endless(), supply=supply, key=None, _group_fit={}
+            )
+            known[key] = ground.find(gpus, closest, widest)
+        return known[key]
+
+    @property
+    def _node_room_w(self) -> Floats:
+        """What the racks of ``supply.nodes`` may draw more, W."""
+        return self.cluster.admit_w[self.cluster.fleet.nodes.rack[self.supply.nodes]]
+
+    def _at(self, level: Locality, gpus: int) -> Picks | None:
+        if level is Locality.NODE:
+            return self._on_one_node(gpus)
+        most = self._most_of_groups(level)
+        if gpus > most.max(initial=0):
+            return None
+        enough = list(self._groups(level, gpus))
+        for group, _ in reversed(enough):
+            if most[group] < gpus:
+                continue
+            found = self._fill(level, group, gpus)
+            if found.gpus == gpus:
+                return found
+        return None
+
+    def _on_one_node(self, gpus: int) -> Picks | None:
+        if gpus > self.supply.best(Locality.NODE)[0]:
+            return None
+        if self.gpus_per_node is not None and gpus != self.gpus_per_node:
+            return None
+        nodes = self.supply.nodes
+        need_w = gpus * self.unit_w + self.first_w
+        fits = (self.supply.usable[nodes] >= gpus) & (need_w <= self._node_room_w)
+        nodes = nodes[fits]
+        if not len(nodes):
+            return None
+        rack = self.cluster.fleet.nodes.rack[nodes]
+        spare = self.supply.usable[nodes] * (1 << 20) + self.rack_fit[rack]
+        return Picks(Locality.NODE, {int(nodes[spare.argmin()]): gpus})
+
+    def _groups(self, level: Locality, gpus: int) -> Iterator[tuple[int, int]]:
+        """Yield groups that may take ``gpus``, and how many they may take, the most first.
+
+        Of many those with the least to spare are left, and the one with the most.
+        """
+        total = self.group_fit(level)
+        groups = np.flatnonzero(total >= gpus)
+        if not len(groups):
+            return
+        groups = groups[np.argsort(-total[groups], kind="stable")]
+        if len(groups) > _TRIES:
+            groups = np.append(groups[:1], groups[1 - _TRIES :])
+        yield from zip(groups.tolist(), total[groups].tolist(), strict=True)
+
+    def group_fit(self, level: Locality) -> Ints:
+        """Return at most how many GPUs each group of a locality can take."""
+        found = self._group_fit.get(level)
+        if found is None:
+            found = self._group_fit[level] = self._fit_of_groups(level)
+        return found
+
+    def _most_of_groups(self, level: Locality) -> Ints:
+        """Return the same, with what the first GPU on a node adds: to try none in vain."""
+        return self._by_group(self.rack_most, level)
+
+    def _fit_of_groups(self, level: Locality) -> Ints:
+        return self._by_group(self.rack_fit, level)
+
+    def _by_group(self, by_rack: Ints, level: Locality) -> Ints:
+        layout = self.cluster.layout
+        if level is Locality.FLEET:
+            return np.array([by_rack.sum()])
+        if level is Locality.RACK:
+            return by_rack
+        if level is Locality.SWITCH_DOMAIN and layout.domains_split_racks:
+            return self.supply.by_group(level)
+        count = layout.group_count[level]
+        return sum_by(by_rack, layout.rack_groups[level], count).astype(np.int64)
+
+    def _fill(self, level: Locality, group: int, gpus: int) -> Picks:
+        layout = self.cluster.layout
+        only = None
+        if level is Locality.SWITCH_DOMAIN and layout.domains_split_racks:
+            only = frozenset(layout.nodes_of(level, group).tolist())
+        filling = _Filling(self, Picks(level), only)
+        part = layout.part(level, group)
+        return filling.evenly(part, gpus) if self.balanced else filling.packed(part, gpus)
+
+
+def _whole(gpus: Ints, step: int | None) -> Ints:
+    """Return how many of the GPUs of each node may be taken: a fixed number, or all."""
+    return gpus if step is None else np.where(gpus >= step, step, 0)
+
+
+def _supply(
+    cluster: Cluster, nodes: Bools, kind: int, gpu_w: float, margin_c: float, step: int | None
+) -> Supply:
+    """Return the free GPUs of a model that keep the margin and all caps at a draw."""
+    heat = cluster.sight.heat(margin_c)
+    cold = cluster.kept(
+        ("supply", id(nodes), kind, step),
+        lambda: Supply(cluster.layout, _whole(cluster.node_free[kind] * nodes, step)),
+    )
+    if (heat.node_least_w[cold.nodes] >= gpu_w).all():
+        return cold
+    free = cluster.node_free[kind] * nodes * (heat.node_most_w >= gpu_w)
+    mixed = np.flatnonzero((free > 0) & (heat.node_least_w < gpu_w))
+    if len(mixed):
+        free[mixed] = _good_gpus(cluster, mixed, kind, gpu_w, margin_c).sum(axis=1)
+    return Supply(cluster.layout, _whole(free, step))
+
+
+def _good_gpus(cluster: Cluster, nodes: Ints, kind: int, gpu_w: float, margin_c: float) -> Bools:
+    layout = cluster.layout
+    rows = layout.gpu_rows[nodes]
+    found: Bools = (
+        (rows >= 0)
+        & cluster.gpu_free[rows]
+        & (layout.gpu_kind[rows] == kind)
+        & (cluster.sight.heat(margin_c).gpu_w[rows] >= gpu_w)
+    )
+    return found
+
+
+class _Filling:
+    """A gang on its way to nodes: what it has taken of limits so far."""
+
+    def __init__(self, ground: Ground, picks: Picks, only: frozenset[int] | None) -> None:
+        self._ground = ground
+        self._picks = picks
+        self._only = only
+        #: what is left of the limits that were touched, W
+        self._left_w: dict[int, float] = {}
+
+    def packed(self, part: Part, gpus: int) -> Picks:
+        """Take the fewest sites, of them the fewest zones, and of them the fewest racks."""
+        self._pack(part, gpus)
+        return self._picks
+
+    def _pack(self, part: Part, gpus: int) -> int:
+        """Take the largest parts, and for the rest the smallest that is enough. Return how many."""
+        sizes = part.sizes(self._ground.rack_fit)
+        waiting = [place for place, fit in enumerate(sizes) if fit > 0]
+        waiting.sort(key=sizes.__getitem__)
+        fits = [sizes[place] for place in waiting]
+        rest = gpus
+        while waiting and rest > 0:
+            place = min(bisect_left(fits, rest), len(fits) - 1)
+            # Of those that are equally large the last: it is next to what was taken before.
+            place = bisect_right(fits, fits[place]) - 1
+            want, inner = min(rest, fits.pop(place)), waiting.pop(place)
+            if part.parts:
+                rest -= self._pack(part.parts[inner], want)
+            else:
+                rest -= self._take(part.racks.item(inner), want)
+        return gpus - rest
+
+    def evenly(self, part: Part, gpus: int) -> Picks:
+        """Take the same of each of the fewest racks that can give it, in whole steps."""
+        racks = np.sort(part.racks)
+        step, fit = self._ground.step, self._ground.rack_fit[racks]
+        order = np.argsort(-fit, kind="stable")
+        fits = fit[order]
+        parts = np.arange(1, len(fits) + 1)
+        share = -(-gpus // (parts * step)) * step
+        enough = parts[(fits >= share) & (share > 0)]
+        for count in enough[:_TRIES].tolist():
+            self._left_w.clear()
+            self._picks.by_node.clear()
+            for rack, want in zip(racks[order[:count]], _shares(gpus, count, step), strict=True):
+                if self._take(int(rack), want) < want:
+                    break
+            if self._picks.gpus == gpus:
+                return self._picks
+        self._picks.by_node.clear()
+        return self._picks
+
+    def _take(self, rack: int, want: int) -> int:
+        """Take up to ``want`` GPUs in a rack. Return how many."""
+        terms = self._ground.cluster.layout.terms[rack]
+        room_w, left_w = self._ground.cluster.room_w, self._left_w
+        rooms_w = [left_w[row] if row in left_w else room_w.item(row) for row, _ in terms]
+        budget_w = min(room / share for room, (_, share) in zip(rooms_w, terms, strict=True))
+        if budget_w < self._ground.least_unit_w:
+            return 0
+        got, used_w = self._take_nodes(rack, want, budget_w)
+        if got:
+            for room, (row, share) in zip(rooms_w, terms, strict=True):
+                left_w[row] = room - share * used_w
+        return got
+
+    def _take_nodes(self, rack: int, want: int, budget_w: float) -> tuple[int, float]:
+        ground, step = self._ground, self._ground.step
+        nodes = list(ground.supply.of_rack(rack))
+        if self._only is not None:
+            nodes = [each for each in nodes if each[1] in self._only]
+        most = _most_of_a_node(nodes, want) if ground.balanced and step == 1 else want
+        got, used_w = 0, 0.0
+        while nodes and got < want:
+            ask = min(want - got, most)
+            place = min(bisect_left(nodes, (ask, -1)), len(nodes) - 1)
+            free, node = nodes.pop(place)
+            unit_w, once_w = ground.unit_w_of(node), ground.cluster.first_w_of(node)
+            by_watts = max(budget_w - used_w - once_w, 0.0) / unit_w
+            count = int(min(free, ask, by_watts)) // step * step
+            if count > 0:
+                self._picks.by_node[node] = count
+                got += count
+                used_w += count * unit_w + once_w
+        return got, used_w
+
+
+def _shares(gpus: int, parts: int, step: int) -> list[int]:
+    """Return ``gpus`` in ``parts`` that differ by a step at most, the larger first."""
+    each, more = divmod(gpus // step, parts)
+    return [(each + (place < more)) * step for place in range(parts)]
+
+
+def _most_of_a_node(nodes: list[tuple[int, int]], want: int) -> int:
+    """Return how many GPUs each of the fewest nodes gives that share ``want`` evenly."""
+    free = sorted((gpus for gpus, _ in nodes), reverse=True)
+    for count, least in enumerate(free, 1):
+        share = -(-want // count)
+        if least >= share:
+            return share
+    return want

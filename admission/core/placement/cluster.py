@@ -1,0 +1,634 @@
+"""The fleet as the solver sees it: what is free, what each limit has left, and what is closed.
+
+Watts are counted in steps of 2^-10 W, needs rounded up and room down. Sums of such numbers are
+exact, so whatever is held and released again leaves a cluster exactly as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+
+from admission.core.placement.topology import Bools, Floats, Ints, Layout, layout_of
+from admission.core.request import Placement, Refusal, Request
+from fleet.groups import sum_by
+from fleet.tables import LINK_KINDS, FleetArrays
+from policies.headroom.evaluate import Headroom
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.strictest import InForce, Standing
+from policies.scopes import ScopeKind
+from telemetry.summary import UNRATED_GPU_W, UNRATED_HOST_W
+
+__all__ = ["Cluster", "HeatLimit", "Sight", "beside_w"]
+
+T = TypeVar("T")
+
+_STEPS_PER_W = 1024.0
+#: A GPU without an idle rating is taken to draw this share of its rating when it has no work: the
+#: less it draws idle, the more a gang adds.
+_IDLE_SHARE = 0.1
+#: So many thermal margins are kept at a time: each is as large as the fleet.
+_MARGINS_KEPT = 16
+_WAN = LINK_KINDS.index("wan")
+
+
+def up(watts: Floats) -> Floats:
+    """Return ``watts`` rounded up to what sums are exact in."""
+    return np.ceil(watts * _STEPS_PER_W) / _STEPS_PER_W
+
+
+def down(watts: Floats) -> Floats:
+    """Return ``watts`` rounded down to what sums are exact in."""
+    return np.floor(watts * _STEPS_PER_W) / _STEPS_PER_W
+
+
+def beside_w(headroom: Headroom, held: Bools) -> Floats:
+    """Return what each node draws beside the GPUs in ``held`` and their part of the host, W.
+
+    By the same curves by which a placement's ``peak_w`` is made: what gangs have reserved on a node
+    and this add up to all that the node may draw.
+    """
+    fleet = headroom.fleet
+    nodes, node = len(fleet.nodes), fleet.gpus.node
+    rest_w = sum_by(np.where(held, 0.0, headroom.summary.gpus.load_w), node, nodes)
+    count = np.maximum(np.diff(fleet.gpu_bounds), 1)
+    held_share = sum_by(held.astype(np.float64), node, nodes) / count
+    return (1.0 + headroom.host_share) * rest_w + _host_w(headroom) * (1.0 - held_share)
+
+
+def _host_w(headroom: Headroom) -> Floats:
+    """Return what each host draws while its GPUs draw nothing: fitted, else as rated."""
+    nodes = headroom.fleet.nodes
+    unknown = np.isnan(nodes.host_rated_w)
+    rated_w = np.where(unknown, UNRATED_HOST_W, np.nan_to_num(nodes.host_idle_w))
+    if headroom.past.hosts is None:
+        return rated_w
+    fitted_w = headroom.past.hosts.idle_w
+    return np.where(np.isnan(fitted_w), rated_w, fitted_w)
+
+
+@dataclass(frozen=True, eq=False)
+class HeatLimit:
+    """Up to which power GPUs keep a thermal margin, W, and the extremes on each node."""
+
+    gpu_w: Floats
+    node_least_w: Floats
+    node_most_w: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """What stays as it is while gangs come and go. Aligned with GPUs or nodes; shared by copies."""
+
+    layout: Layout
+    in_force: InForce
+    #: GPUs: what each draws while no gang holds it, W
+    base_w: Floats
+    #: GPUs: whether it could be free at all: it is read fresh
+    readable: Bools
+    #: GPUs: neither held nor readable
+    unseen: Bools
+    #: GPUs: where each settles without power, per W, and its slowdown
+    ambient_c: Floats
+    resistance_c_per_w: Floats
+    limit_c: Floats
+    #: GPUs: the lowest power cap in force, inf for none
+    cap_w: Floats
+    #: nodes: W that the node draws for each W of its GPUs; W of the host alone
+    factor: Floats
+    host_w: Floats
+    #: nodes: by how much the curves say more than what is counted now, W: the first gang on the
+    #: node pays it, since from then on the curves count
+    gap_w: Floats
+    #: nodes: no job starts, a person decides, others are to be taken before
+    closed: Bools
+    review: Bools
+    away: Bools
+    #: links: ever heard; closed to jobs of more than one site
+    link_heard: Bools
+    link_closed: Bools
+    #: sites: jobs here use no other one; checkpoints do not leave it
+    local_only: Bools
+    keeps_checkpoints: Bools
+    #: limits: what each would have left if nothing ran, W
+    empty_room_w: Floats
+    _heat: dict[float, HeatLimit] = field(default_factory=dict)
+    #: whatever is made of the above alone, by its arguments
+    memo: dict[object, object] = field(default_factory=dict)
+
+    @cached_property
+    def any_away(self) -> bool:
+        """Whether some node is to be taken after others."""
+        return bool(self.away.any())
+
+    @cached_property
+    def any_closed(self) -> bool:
+        """Whether jobs do not begin somewhere, or not by themselves, or not all of them."""
+        flags = (self.closed, self.review, self.local_only, self.keeps_checkpoints)
+        return any(each.any() for each in flags)
+
+    @cached_property
+    def silent(self) -> Ints:
+        """GPUs that nobody holds and that are not read, by model and node."""
+        return self.layout.count_by_kind(np.flatnonzero(self.unseen))
+
+    @cached_property
+    def node_base_w(self) -> Floats:
+        """The least that a GPU of each node draws while no gang holds it, W."""
+        return _extreme(np.minimum, self.base_w, self.layout.fleet, 0.0)
+
+    @cached_property
+    def rack_factor(self) -> Floats:
+        """The greatest factor of the nodes of each rack."""
+        fleet = self.layout.fleet
+        found = np.zeros(len(fleet.racks))
+        np.maximum.at(found, fleet.nodes.rack, self.factor)
+        return found
+
+    @cached_property
+    def rack_base_w(self) -> Floats:
+        """The least that a GPU of each rack draws while no gang holds it, W."""
+        fleet = self.layout.fleet
+        found = np.full(len(fleet.racks), np.inf)
+        np.minimum.at(found, fleet.nodes.rack, self.node_base_w)
+        return np.where(np.isinf(found), 0.0, found)
+
+    @cached_property
+    def least_cap_w(self) -> Floats:
+        """The lowest cap in force on a GPU of each node, W; inf for none."""
+        return _extreme(np.minimum, self.cap_w, self.layout.fleet, np.inf)
+
+    def heat(self, margin_c: float) -> HeatLimit:
+        """Return up to which power GPUs settle ``margin_c`` below their slowdown, or more."""
+        found = self._heat.get(margin_c)
+        if found is None:
+            if len(self._heat) >= _MARGINS_KEPT:
+                self._heat.clear()
+            room_c = self.limit_c - margin_c - self.ambient_c
+            gpu_w = np.minimum(room_c / self.resistance_c_per_w, self.cap_w)
+            fleet = self.layout.fleet
+            found = self._heat[margin_c] = HeatLimit(
+                gpu_w,
+                _extreme(np.minimum, gpu_w, fleet, np.inf),
+                _extreme(np.maximum, gpu_w, fleet, -np.inf),
+            )
+        return found
+
+
+def _extreme(which: np.ufunc, values: Floats, fleet: FleetArrays, empty: float) -> Floats:
+    """Return the least or greatest of the GPUs of each node, ``empty`` where it has none."""
+    found = np.full(len(fleet.nodes), -np.inf if which is np.maximum else np.inf)
+    which.at(found, fleet.gpus.node, values)
+    return np.where(np.isinf(found) & (np.diff(fleet.gpu_bounds) == 0), empty, found)
+
+
+@dataclass(eq=False)
+class Cluster:
+    """A fleet with gangs on it. ``copy`` is cheap; all else is changed by ``hold`` and ``release``.
+
+    Limits are those of ``admission.core.placement.topology``. The last element of ``room_w`` is no
+    limit: it is infinite, and stands where a rack has fewer limits than others.
+    """
+
+    fleet: FleetArrays
+    #: Unix seconds
+    now: float
+    sight: Sight
+    gpu_free: Bools
+    #: free GPUs by model (a place in ``layout.gpu_models``) and node
+    node_free: Ints
+    #: gangs that were held since, less those released; below 0 where a gang was there before
+    gangs: Ints
+    #: what each limit has left, W; inf where it is none
+    room_w: Floats
+    #: what each rack may draw more by all of its limits, W
+    admit_w: Floats
+    #: what each link has left for bulk traffic, bit/s, and each storage endpoint, byte/s
+    link_room_bits_per_s: Floats
+    storage_room_bytes_per_s: Floats
+    #: requests that were refused since something was last released, by what they want
+    refused: dict[object, Refusal] = field(default_factory=dict, repr=False)
+    #: the fewest GPUs that had no place since, by where and how they were wanted
+    hopeless: dict[object, int] = field(default_factory=dict, repr=False)
+    #: what is remembered until something is held or released
+    scratch: dict[object, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def of(
+        headroom: Headroom, in_force: InForce, occupied: Bools | None = None, *, now: float
+    ) -> Cluster:
+        """Return the fleet at ``now`` (Unix seconds).
+
+        ``occupied``: GPUs that a gang or unmanaged work holds. ``headroom`` is to have in it what
+        gangs have reserved: of a node with gangs their ``peak_w`` and what else is drawn there.
+        What is not read fresh is not free.
+        """
+        fleet = headroom.fleet
+        held = np.zeros(len(fleet.gpus), dtype=bool) if occupied is None else occupied
+        sight = _sight(headroom, in_force, held)
+        layout = sight.layout
+        free = ~held & sight.readable
+        room_w = _room_w(headroom)
+        return Cluster(
+            fleet=fleet,
+            now=now,
+            sight=sight,
+            gpu_free=free,
+            node_free=layout.count_by_kind(np.flatnonzero(free)),
+            gangs=np.zeros(len(fleet.nodes), dtype=np.int64),
+            room_w=room_w,
+            admit_w=_admit_w(layout, room_w, 0, len(fleet.racks)),
+            link_room_bits_per_s=np.nan_to_num(headroom.links["link_bulk_headroom_bits_per_s"]),
+            storage_room_bytes_per_s=_storage_room(headroom),
+        )
+
+    @property
+    def layout(self) -> Layout:
+        return self.sight.layout
+
+    def copy(self) -> Cluster:
+        """Return another one that can be changed without this one."""
+        return replace(
+            self,
+            gpu_free=self.gpu_free.copy(),
+            node_free=self.node_free.copy(),
+            gangs=self.gangs.copy(),
+            room_w=self.room_w.copy(),
+            admit_w=self.admit_w.copy(),
+            link_room_bits_per_s=self.link_room_bits_per_s.copy(),
+            storage_room_bytes_per_s=self.storage_room_bytes_per_s.copy(),
+            refused=dict(self.refused),
+            hopeless=dict(self.hopeless),
+            scratch={},
+        )
+
+    def kept(self, key: object, make: Callable[[], T]) -> T:
+        """Return what ``make`` makes of the cluster as it is, made once until it changes."""
+        found: T | None = self.scratch.get(key)
+        if found is None:
+            found = self.scratch[key] = make()
+        return found
+
+    def endless(self) -> Cluster:
+        """Return the same with limits that are never short. To be asked, not changed."""
+        return self.kept(
+            "endless",
+            lambda: replace(
+                self,
+                room_w=np.full(len(self.room_w), np.inf),
+                admit_w=np.full(len(self.admit_w), np.inf),
+            ),
+        )
+
+    def hold(self, placement: Placement, request: Request) -> None:
+        """Take what ``placement`` stands on. Raises ValueError where a GPU of it is not free."""
+        gpus, nodes = _rows(placement)
+        usable = gpus[self.sight.readable[gpus]]
+        if not self.gpu_free[usable].all():
+            raise ValueError(f"{request.key}: a GPU of its placement is not free")
+        watts = self._watts(placement) + self.first_w(nodes)
+        self.gangs[nodes] += 1
+        self._change(nodes, watts, usable, placement, request, taken=True)
+
+    def release(self, placement: Placement, request: Request) -> None:
+        """Give back what ``placement`` stands on: the exact inverse of :meth:`hold`.
+
+        Also of one that was there from the start, whose ``peak_w`` is then what is reserved for it.
+        Raises ValueError where a GPU of it is free.
+        """
+        gpus, nodes = _rows(placement)
+        usable = gpus[self.sight.readable[gpus]]
+        if self.gpu_free[usable].any():
+            raise ValueError(f"{request.key}: a GPU of its placement is free already")
+        self.gangs[nodes] -= 1
+        watts = self._watts(placement) + self.first_w(nodes)
+        self._change(nodes, watts, usable, placement, request, taken=False)
+        self.refused.clear()
+        self.hopeless.clear()
+
+    def release_all(self, held: Sequence[tuple[Placement, Request]]) -> None:
+        """Give back what several stand on, as :meth:`release` of one after the other would."""
+        placements = [placement for placement, _ in held]
+        gpus, nodes, place = _rows_of_all(placements, self.fleet.gpus.node)
+        usable = gpus[self.sight.readable[gpus]]
+        if self.gpu_free[usable].any():
+            raise ValueError("a GPU of one of the placements is free already")
+        peak_w = np.fromiter(chain.from_iterable(each.peak_w for each in placements), np.float64)
+        watts = self._added_w(gpus, nodes, place, peak_w)
+        before = self.gangs.copy()
+        np.subtract.at(self.gangs, nodes, 1)
+        emptied = np.flatnonzero((before > 0) & (self.gangs <= 0))
+        layout, rack = self.layout, self.fleet.nodes.rack
+        for rows, more_w in ((rack[nodes], watts), (rack[emptied], self.sight.gap_w[emptied])):
+            np.add.at(
+                self.room_w, layout.limit_rows[rows], more_w[:, None] * layout.limit_share[rows]
+            )
+        self.gpu_free[usable] = True
+        np.add.at(self.node_free, (layout.gpu_kind[usable], self.fleet.gpus.node[usable]), 1)
+        self.admit_w = _admit_w(layout, self.room_w, 0, len(self.fleet.racks))
+        for placement, request in held:
+            self._change_flows(placement, request, taken=False)
+        self.scratch.clear()
+        self.refused.clear()
+        self.hopeless.clear()
+
+    def admits(self, placement: Placement, request: Request) -> bool:
+        """Say whether to hold exactly this would break no limit: GPUs, watts, heat, WAN, storage.
+
+        Restrictions that close places are not asked: they say where jobs begin.
+        """
+        gpus, nodes = _rows(placement)
+        if not self.gpu_free[gpus].all():
+            return False
+        return (
+            not len(self.short_of(nodes, self.added_w(placement))[0])
+            and bool((self.sight.heat(request.thermal_margin_c).gpu_w[gpus] >= self._draw_w(
+                placement, request)).all())
+            and all(
+                self.link_room_bits_per_s[row] >= bits for row, bits in
+                self.flows(placement.sites, request).items()
+            )
+            and self._has_storage(request)
+        )  # fmt: skip
+
+    def added_w(self, placement: Placement) -> Floats:
+        """Return what to hold ``placement`` would add on each of its nodes, W."""
+        nodes = np.asarray(placement.nodes, dtype=np.int64)
+        return self._watts(placement) + self.first_w(nodes)
+
+    def first_w(self, nodes: Ints) -> Floats:
+        """Return what the first gang on each of ``nodes`` adds besides its own, W."""
+        return np.where(self.gangs[nodes] == 0, self.sight.gap_w[nodes], 0.0)
+
+    def first_w_of(self, node: int) -> float:
+        """Return the same of one node."""
+        return self.sight.gap_w.item(node) if self.gangs.item(node) == 0 else 0.0
+
+    def short_of(self, nodes: Ints, watts: Floats) -> tuple[Ints, Floats]:
+        """Return the limits that ``watts`` more on ``nodes`` would break, and what they ask of it.
+
+        Needs are in W, aligned with the limits.
+        """
+        need_w = self.needs(nodes, watts)
+        broken = np.flatnonzero(need_w > np.maximum(self.room_w[:-1], 0.0))
+        return broken, need_w[broken]
+
+    def needs(self, nodes: Ints, watts: Floats) -> Floats:
+        """Return what ``watts`` more on ``nodes`` come to at each limit, W."""
+        layout = self.layout
+        rack_w = sum_by(watts, self.fleet.nodes.rack[nodes], len(self.fleet.racks))
+        racks = np.flatnonzero(rack_w)
+        rows, share = layout.limit_rows[racks], layout.limit_share[racks]
+        asked = (rack_w[racks, None] * share).ravel()
+        return np.bincount(rows.ravel(), asked, layout.limits + 1)[:-1].astype(np.float64)
+
+    def flows(self, sites: tuple[str, ...], request: Request) -> dict[int, float]:
+        """Return what a gang at ``sites`` carries over WAN links, bit/s by row of the link.
+
+        Raises KeyError where its data cannot reach one of them.
+        """
+        found: dict[int, float] = {}
+        if not request.data_site or request.cross_site_bits_per_s <= 0.0:
+            return found
+        site_rows = self.fleet.sites.index_by_name
+        for site in sites:
+            if site == request.data_site:
+                continue
+            path = self.layout.wan_paths[site_rows[request.data_site], site_rows[site]]
+            for row in path:
+                found[row] = found.get(row, 0.0) + request.cross_site_bits_per_s
+        return found
+
+    def empty(self) -> Cluster:
+        """Return the same fleet with nothing running, nothing stale and nothing restricted."""
+        return _emptied(self)
+
+    def _draw_w(self, placement: Placement, request: Request) -> float:
+        if placement.power_cap_w is not None:
+            return placement.power_cap_w
+        if request.gpu_peak_w is not None:
+            return request.gpu_peak_w
+        rated_w = float(self.fleet.gpus.rated_w[placement.gpus[0]])
+        return UNRATED_GPU_W if math.isnan(rated_w) else rated_w
+
+    def _has_storage(self, request: Request) -> bool:
+        row = self.fleet.storage.index_by_path.get(request.storage)
+        if row is None:
+            return not request.storage
+        return bool(self.storage_room_bytes_per_s[row] >= request.storage_bytes_per_s)
+
+    def _watts(self, placement: Placement) -> Floats:
+        """Return what a gang adds on each of its nodes to what its GPUs draw without it, W."""
+        gpus, nodes = _rows(placement)
+        place = np.searchsorted(placement.nodes, self.fleet.gpus.node[gpus])
+        return self._added_w(gpus, nodes, place, np.asarray(placement.peak_w))
+
+    def _added_w(self, gpus: Ints, nodes: Ints, place: Ints, peak_w: Floats) -> Floats:
+        """Return the same of gangs as arrays: ``place`` is that of each GPU's node in ``nodes``."""
+        sight = self.sight
+        idle_w = np.bincount(place, sight.base_w[gpus], len(nodes))
+        share = np.bincount(place, minlength=len(nodes)) / self.layout.node_gpus[nodes]
+        without_w = sight.factor[nodes] * idle_w + sight.host_w[nodes] * share
+        return up(np.maximum(peak_w - without_w, 0.0))
+
+    def _change(
+        self,
+        nodes: Ints,
+        watts: Floats,
+        gpus: Ints,
+        placement: Placement,
+        request: Request,
+        *,
+        taken: bool,
+    ) -> None:
+        sign = 1.0 if taken else -1.0
+        layout, rack = self.layout, self.fleet.nodes.rack[nodes]
+        np.subtract.at(
+            self.room_w, layout.limit_rows[rack], sign * watts[:, None] * layout.limit_share[rack]
+        )
+        self.gpu_free[gpus] = not taken
+        cells = (layout.gpu_kind[gpus], self.fleet.gpus.node[gpus])
+        np.subtract.at(self.node_free, cells, 1 if taken else -1)
+        for site in set(self.fleet.racks.site[rack].tolist()):
+            first, last = layout.racks_of_site[site]
+            self.admit_w[first:last] = _admit_w(layout, self.room_w, first, last)
+        self._change_flows(placement, request, taken=taken)
+        self.scratch.clear()
+
+    def _change_flows(self, placement: Placement, request: Request, *, taken: bool) -> None:
+        sign = 1.0 if taken else -1.0
+        for row, bits_per_s in self.flows(placement.sites, request).items():
+            self.link_room_bits_per_s[row] -= sign * bits_per_s
+        endpoint = self.fleet.storage.index_by_path.get(request.storage)
+        if endpoint is not None:
+            self.storage_room_bytes_per_s[endpoint] -= sign * request.storage_bytes_per_s
+
+
+def _rows_of_all(placements: Sequence[Placement], node_of_gpu: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the GPUs of all, the nodes of each, and the place of each GPU's node among those."""
+    gpus = np.fromiter(chain.from_iterable(each.gpus for each in placements), np.int64)
+    nodes = np.fromiter(chain.from_iterable(each.nodes for each in placements), np.int64)
+    gangs = np.arange(len(placements))
+    of_gpu = np.repeat(gangs, [len(each.gpus) for each in placements])
+    of_node = np.repeat(gangs, [len(each.nodes) for each in placements])
+    # By gang and node: ascending, since the nodes of a placement are.
+    width = int(node_of_gpu.max(initial=0)) + 1
+    place = np.searchsorted(of_node * width + nodes, of_gpu * width + node_of_gpu[gpus])
+    return gpus, nodes, place
+
+
+def _rows(placement: Placement) -> tuple[Ints, Ints]:
+    return (
+        np.asarray(placement.gpus, dtype=np.int64),
+        np.asarray(placement.nodes, dtype=np.int64),
+    )
+
+
+def _admit_w(layout: Layout, room_w: Floats, first: int, last: int) -> Floats:
+    """Return what racks may draw more by all of their limits, each by itself, W."""
+    if first == last:
+        return np.zeros(0)
+    room = room_w[layout.limit_rows[first:last]] / layout.limit_share[first:last]
+    return np.asarray(room.min(axis=1))
+
+
+def _room_w(headroom: Headroom) -> Floats:
+    powers = headroom.powers
+    found = np.concatenate(
+        [
+            powers[ScopeKind.RACK].headroom_w,
+            powers[ScopeKind.POWER_DOMAIN].headroom_w,
+            headroom.failover.headroom_w,
+            headroom.fleet.zones.capacity_w - headroom.zone_load_w,
+            powers[ScopeKind.SITE].headroom_w,
+            [np.inf],
+        ]
+    )
+    # What has no budget in the inventory, or no pair, limits nothing.
+    return down(np.where(np.isnan(found), np.inf, found))
+
+
+def _storage_room(headroom: Headroom) -> Floats:
+    capacity = headroom.fleet.storage.capacity_bytes_per_s
+    left = capacity - headroom.reservations.storage_bytes_per_s
+    return np.where(np.isnan(capacity), np.inf, left)
+
+
+def _sight(headroom: Headroom, in_force: InForce, held: Bools) -> Sight:
+    fleet, summary = headroom.fleet, headroom.summary
+    layout, nodes = layout_of(fleet), headroom.powers[ScopeKind.NODE]
+    readable = summary.gpus.fresh & ~summary.nodes.stale[fleet.gpus.node]
+    idle_w = _idle_w(headroom)
+    base_w = np.where(~held & readable, summary.gpus.load_w, idle_w)
+    by_curve_w = beside_w(headroom, np.zeros(len(held), dtype=bool))
+    kind = RestrictionKind
+    no_launch = in_force.nodes_under(fleet, kind.NO_NEW_LAUNCHES)
+    return Sight(
+        layout=layout,
+        in_force=in_force,
+        base_w=base_w,
+        readable=readable,
+        unseen=~held & ~readable,
+        ambient_c=headroom.parts.ambient_c,
+        resistance_c_per_w=headroom.parts.resistance_c_per_w,
+        limit_c=headroom.parts.limit_c,
+        cap_w=in_force.power_cap_w_by_gpu(fleet),
+        factor=1.0 + headroom.host_share,
+        host_w=_host_w(headroom),
+        gap_w=up(np.maximum(by_curve_w - nodes.load_w, 0.0)),
+        closed=no_launch | in_force.nodes_under(fleet, kind.DRAIN),
+        review=in_force.nodes_under(fleet, kind.HOLD_FOR_REVIEW),
+        away=in_force.nodes_under(fleet, kind.PREFER_AWAY),
+        link_heard=~np.isnan(headroom.links["link_bulk_headroom_bits_per_s"]),
+        link_closed=_named(in_force.of(kind.LOCAL_ONLY), ScopeKind.LINK, fleet),
+        local_only=_named(in_force.of(kind.LOCAL_ONLY), ScopeKind.SITE, fleet),
+        keeps_checkpoints=_keeps_checkpoints(in_force, fleet),
+        empty_room_w=_empty_room_w(headroom, layout, idle_w),
+    )
+
+
+def _idle_w(headroom: Headroom) -> Floats:
+    idle_w = headroom.fleet.gpus.idle_w
+    return np.where(np.isnan(idle_w), _IDLE_SHARE * headroom.summary.gpus.rated_w, idle_w)
+
+
+def _empty_room_w(headroom: Headroom, layout: Layout, idle_w: Floats) -> Floats:
+    """Return what each limit would have left if all racks were idle, W."""
+    fleet = headroom.fleet
+    gpus_w = sum_by(idle_w, fleet.gpus.node, len(fleet.nodes))
+    node_w = (1.0 + headroom.host_share) * gpus_w + _host_w(headroom)
+    idle_rack_w = sum_by(node_w, fleet.nodes.rack, len(fleet.racks))
+    busy_w = headroom.powers[ScopeKind.RACK].load_w - idle_rack_w
+    freed_w = busy_w[:, None] * layout.limit_share
+    by_limit_w = np.bincount(layout.limit_rows.ravel(), freed_w.ravel(), layout.limits + 1)
+    return down(_room_w(headroom) + by_limit_w)
+
+
+def _named(standing: list[Standing], kind: ScopeKind, fleet: FleetArrays) -> Bools:
+    """Say which links or sites restrictions are on by name."""
+    table = fleet.links if kind is ScopeKind.LINK else fleet.sites
+    found = np.zeros(len(table), dtype=bool)
+    for each in standing:
+        if each.scope.kind is kind and each.scope.name in table.index_by_name:
+            found[table.index_by_name[each.scope.name]] = True
+    return found
+
+
+def _keeps_checkpoints(in_force: InForce, fleet: FleetArrays) -> Bools:
+    """Say which sites no checkpoint may leave: by name, or by each of their WAN links."""
+    standing = in_force.of(RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
+    found = _named(standing, ScopeKind.SITE, fleet)
+    shut = _named(standing, ScopeKind.LINK, fleet)
+    wan = fleet.links.kind == _WAN
+    for site in range(len(fleet.sites)):
+        here = wan & ((fleet.links.site == site) | (fleet.links.peer_site == site))
+        if here.any() and shut[here].all():
+            found[site] = True
+    return found
+
+
+def _emptied(cluster: Cluster) -> Cluster:
+    sight, fleet, layout = cluster.sight, cluster.fleet, cluster.layout
+    gpus, nodes = len(fleet.gpus), len(fleet.nodes)
+    idle_w = np.where(np.isnan(fleet.gpus.idle_w), sight.base_w, fleet.gpus.idle_w)
+    nowhere = np.zeros(nodes, dtype=bool)
+    room_w = sight.empty_room_w.copy()
+    return Cluster(
+        fleet=fleet,
+        now=cluster.now,
+        sight=replace(
+            sight,
+            in_force=InForce(sight.in_force.at),
+            base_w=idle_w,
+            readable=np.ones(gpus, dtype=bool),
+            unseen=np.zeros(gpus, dtype=bool),
+            cap_w=np.full(gpus, np.inf),
+            gap_w=np.zeros(nodes),
+            closed=nowhere,
+            review=nowhere,
+            away=nowhere,
+            link_heard=np.ones(len(fleet.links), dtype=bool),
+            link_closed=np.zeros(len(fleet.links), dtype=bool),
+            local_only=np.zeros(len(fleet.sites), dtype=bool),
+            keeps_checkpoints=np.zeros(len(fleet.sites), dtype=bool),
+            _heat={},
+            memo={},
+        ),
+        gpu_free=np.ones(gpus, dtype=bool),
+        node_free=layout.node_gpus_by_kind.copy(),
+        gangs=np.zeros(nodes, dtype=np.int64),
+        room_w=room_w,
+        admit_w=_admit_w(layout, room_w, 0, len(fleet.racks)),
+        link_room_bits_per_s=fleet.links.capacity_bits_per_s * (1.0 - fleet.links.control_share),
+        storage_room_bytes_per_s=np.where(
+            np.isnan(fleet.storage.capacity_bytes_per_s),
+            np.inf,
+            fleet.storage.capacity_bytes_per_s,
+        ),
+    )

@@ -1,0 +1,158 @@
+"""What a gang does with less: fewer GPUs, or all of them under a power cap that it accepts.
+
+Work is counted in GPUs at full speed. A GPU's speed under a cap is that of its power curve
+(``physics.power``), whose top is what the job expects to draw; the choice is the one that does the
+most work per second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from admission.core.placement.candidates import Ground, Picks
+from admission.core.request import Locality, Request
+from fleet.tables import FleetArrays
+from physics.power import POWER_EXPONENT, cap_for_slowdown_w, throughput_under_cap
+from policies.restrictions.kinds import LEAST_POWER_SHARE
+from telemetry.summary import UNRATED_GPU_W
+
+__all__ = ["Choice", "Draw", "draw_of", "lesser"]
+
+#: Caps are set in steps, W.
+CAP_STEP_W = 5.0
+#: So many caps are tried, evenly between the lowest and none, where fewer GPUs would do as well.
+_CAPS = 6
+#: A GPU without an idle rating is taken to draw this share of its rating at any speed.
+_STATIC_SHARE = 0.1
+#: What rounding may take of a speed that a job insists on.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a gang draws on GPUs of one model, W each.
+
+    ``peak_w`` is without a cap, ``lowest_w`` the least that it accepts and that a driver sets;
+    the same where it accepts no cap. ``static_w`` is drawn at any speed.
+    """
+
+    #: place in ``layout.gpu_models``
+    kind: int
+    peak_w: float
+    lowest_w: float
+    static_w: float
+    exponent: float = POWER_EXPONENT
+
+    def speed(self, cap_w: float) -> float:
+        """Return the speed under a cap as a share of that without."""
+        if cap_w >= self.peak_w:
+            return 1.0
+        dynamic_w = max(self.peak_w - self.static_w, 0.0)
+        return float(
+            throughput_under_cap(
+                cap_w=cap_w, static_w=self.static_w, dynamic_w=dynamic_w, exponent=self.exponent
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where a gang stands after all, under which cap (None: none), and its speed as a share."""
+
+    ground: Ground
+    picks: Picks
+    cap_w: float | None
+    speed: float
+
+    @property
+    def work(self) -> float:
+        """What it does, in GPUs at full speed."""
+        return self.picks.gpus * self.speed
+
+
+def draw_of(fleet: FleetArrays, model: int, kind: int, request: Request) -> Draw:
+    """Return what ``request`` draws on GPUs of a hardware model, given by its row."""
+    rated_w, idle_w = float(fleet.models.rated_w[model]), float(fleet.models.idle_w[model])
+    rated_w = UNRATED_GPU_W if math.isnan(rated_w) else rated_w
+    idle_w = _STATIC_SHARE * rated_w if math.isnan(idle_w) else idle_w
+    peak_w = rated_w if request.gpu_peak_w is None else request.gpu_peak_w
+    static_w = min(idle_w, peak_w)
+    lowest_w = peak_w
+    if request.lowest_cap_w is not None and request.max_slowdown > 0.0:
+        by_speed_w = float(
+            cap_for_slowdown_w(
+                slowdown=1.0 / max(1.0 - request.max_slowdown, _ROUNDING),
+                static_w=static_w,
+                dynamic_w=peak_w - static_w,
+            )
+        )
+        floor_w = max(request.lowest_cap_w, by_speed_w, idle_w, LEAST_POWER_SHARE * rated_w)
+        lowest_w = min(CAP_STEP_W * math.ceil(floor_w / CAP_STEP_W - _ROUNDING), peak_w)
+    return Draw(kind, peak_w, lowest_w, static_w)
+
+
+def lesser(
+    ground_at: Callable[[float], Ground],
+    draw: Draw,
+    request: Request,
+    closest: Callable[[int], Locality],
+) -> Choice | None:
+    """Return the way to run with less that does the most work; None where there is none.
+
+    ``ground_at`` gives the ground at a draw, ``closest`` the closest locality that so many GPUs can
+    have. All of ``request.gpus`` without a cap are taken not to fit.
+    """
+    step = request.gpus_per_node or 1
+    most, least = request.gpus // step * step, -(-request.min_gpus // step) * step
+    best: Choice | None = None
+    for cap_w in _caps(ground_at, draw, request, most, least, closest):
+        ground = ground_at(cap_w)
+        gpus = most if least == most else ground.most(most, request.required)
+        speed = draw.speed(cap_w)
+        if gpus < least or (best is not None and gpus * speed <= best.work):
+            continue
+        picks = ground.find(gpus, closest(gpus), request.required)
+        if picks is not None:
+            best = Choice(ground, picks, cap_w if cap_w < draw.peak_w else None, speed)
+    return best
+
+
+def _caps(
+    ground_at: Callable[[float], Ground],
+    draw: Draw,
+    request: Request,
+    most: int,
+    least: int,
+    closest: Callable[[int], Locality],
+) -> Iterator[float]:
+    """Yield the caps that are worth trying, the highest first where sizes differ."""
+
+    def fits(cap_w: float) -> bool:
+        return ground_at(cap_w).find(most, closest(most), request.required) is not None
+
+    if least < most:
+        yield draw.peak_w
+    if draw.lowest_w >= draw.peak_w:
+        return
+    if least < most and ground_at(draw.lowest_w).most(most, request.required) < least:
+        return
+    if fits(draw.lowest_w):
+        yield _highest(fits, draw.lowest_w, draw.peak_w)
+    if least < most:
+        steps = (draw.peak_w - draw.lowest_w) / _CAPS
+        for place in range(_CAPS - 1, -1, -1):
+            yield CAP_STEP_W * math.ceil((draw.lowest_w + place * steps) / CAP_STEP_W - _ROUNDING)
+
+
+def _highest(fits: Callable[[float], bool], low_w: float, high_w: float) -> float:
+    """Return the highest cap, in whole steps above ``low_w``, that fits; ``high_w`` does not."""
+    low, high = 0, math.ceil((high_w - low_w) / CAP_STEP_W)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(low_w + middle * CAP_STEP_W):
+            low = middle
+        else:
+            high = middle
+    return low_w + low * CAP_STEP_W

@@ -1,0 +1,235 @@
+"""Which nodes a request may use at all: by what it names, by restrictions, and by its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from admission.core.placement.cluster import Cluster, Sight
+from admission.core.placement.elastic import Draw, draw_of
+from admission.core.placement.topology import Bools
+from admission.core.request import Locality, Request
+from fleet.tables import COOLING_KINDS
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.strictest import Standing
+from policies.scopes import Scope, ScopeKind
+
+__all__ = ["Standings", "Terrain", "standings_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Standings:
+    """Restrictions on classes, jobs and storage, by what they are on."""
+
+    by_scope: dict[Scope, tuple[Standing, ...]]
+
+    def on(self, request: Request, kind: RestrictionKind) -> list[Standing]:
+        """Return those of a kind that hold for a request, wherever it would run."""
+        scopes = [
+            Scope(ScopeKind.CLASS, request.job_class),
+            Scope(ScopeKind.JOB, request.job),
+            Scope(ScopeKind.STORAGE, request.storage),
+        ]
+        found = [each for scope in scopes for each in self.by_scope.get(scope, ())]
+        return [each for each in found if each.kind is kind]
+
+
+def standings_of(sight: Sight) -> Standings:
+    """Return the restrictions that hold for some requests and not for others."""
+    found = sight.memo.get("standings")
+    if not isinstance(found, Standings):
+        by_scope: dict[Scope, list[Standing]] = {}
+        for each in sight.in_force.standing:
+            if each.scope.kind in (ScopeKind.CLASS, ScopeKind.JOB, ScopeKind.STORAGE):
+                by_scope.setdefault(each.scope, []).append(each)
+        found = Standings({scope: tuple(each) for scope, each in by_scope.items()})
+        sight.memo["standings"] = found
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Terrain:
+    """What a request may use. Masks are over nodes.
+
+    ``is_local``: a restriction on its class or on itself keeps it at one site.
+    """
+
+    cluster: Cluster
+    request: Request
+    is_local: bool
+
+    @staticmethod
+    def of(cluster: Cluster, request: Request) -> Terrain:
+        """Return the terrain of a request."""
+        is_local = bool(standings_of(cluster.sight).on(request, RestrictionKind.LOCAL_ONLY))
+        if is_local and request.required is Locality.FLEET:
+            request = replace(request, required=Locality.SITE)
+        return Terrain(cluster, request, is_local)
+
+    @cached_property
+    def draws(self) -> tuple[Draw, ...]:
+        """What it draws on each GPU model that it takes, in its order of preference.
+
+        Models that the inventory lacks are left out.
+        """
+        request = self.request
+        key = (request.models, request.gpu_peak_w, request.lowest_cap_w, request.max_slowdown)
+        memo = self.cluster.sight.memo
+        found = memo.get(key)
+        if not isinstance(found, tuple):
+            found = memo[key] = _draws(self.cluster, request)
+        return found
+
+    @property
+    def key(self) -> object:
+        """What masks depend on."""
+        request = self.request
+        return (
+            request.sites, request.cooling, request.storage, request.data_site,
+            request.cross_site_checkpoint, self.is_local,
+        )  # fmt: skip
+
+    @cached_property
+    def named(self) -> Bools:
+        """Nodes at the sites that it names, and at that of its storage."""
+        return self._kept("named", self._named)
+
+    @cached_property
+    def cooled(self) -> Bools:
+        """Those of them that are cooled as it wants."""
+        return self._kept("cooled", self._cooled)
+
+    @cached_property
+    def launching(self) -> Bools:
+        """Those of them that no restriction closes, but for a person who has to look first."""
+        return self._kept("launching", self._launching)
+
+    @cached_property
+    def open(self) -> Bools:
+        """Those of them where jobs begin without anybody's doing."""
+        return self._kept("open", lambda: self._same(self.launching & ~self.cluster.sight.review))
+
+    @cached_property
+    def reached(self) -> Bools:
+        """Those of them that its data reaches now."""
+        if not self.carries:
+            return self.open
+        sites = self.cluster.fleet.sites.names.tolist()
+        good = np.array([self._reaches(site) for site in sites], dtype=bool)
+        return self._same(self.open & good[self.cluster.layout.node_site])
+
+    def congested(self, nodes: Iterable[int]) -> dict[int, float]:
+        """Return the WAN links that its data would overfill on its way to all of ``nodes``.
+
+        By row, with what it would take of them, bit/s.
+        """
+        if not self.carries:
+            return {}
+        cluster = self.cluster
+        rows = sorted({int(cluster.layout.node_site[node]) for node in nodes})
+        sites = tuple(str(cluster.fleet.sites.names[row]) for row in rows)
+        rooms = cluster.link_room_bits_per_s
+        flows = cluster.flows(sites, self.request)
+        return {row: bits for row, bits in flows.items() if rooms[row] < bits}
+
+    @property
+    def carries(self) -> bool:
+        """Whether it moves data over the WAN where its data is elsewhere."""
+        return bool(self.request.data_site) and self.request.cross_site_bits_per_s > 0.0
+
+    @cached_property
+    def here(self) -> Bools:
+        """Nodes at the site of its data."""
+        row = self.cluster.fleet.sites.index_by_name.get(self.request.data_site, -1)
+        return np.asarray(self.cluster.layout.node_site == row)
+
+    @cached_property
+    def grounds(self) -> list[tuple[Bools, Locality]]:
+        """Return masks of nodes, and how far apart a gang may stand on each of them.
+
+        Jobs at a site that is kept to itself use no other one.
+        """
+        local_only, reached = self.cluster.sight.local_only, self.reached
+        if self.request.required is not Locality.FLEET or not local_only.any():
+            return [(reached, self.request.required)]
+        apart = local_only[self.cluster.layout.node_site]
+        return [(reached, Locality.SITE), (self._same(reached & ~apart), Locality.FLEET)]
+
+    def better(self, nodes: Bools) -> list[Bools]:
+        """Return parts of ``nodes`` that are to be preferred, the best first."""
+        away = self.cluster.sight.away
+        if not self.carries and not self.cluster.sight.any_away:
+            return []
+        kept = nodes & ~away
+        near = self.here if self.carries else np.ones(len(nodes), dtype=bool)
+        found: list[Bools] = []
+        for each in (kept & near, kept, nodes & near):
+            count = int(each.sum())
+            if 0 < count < int(nodes.sum()) and all(count != int(one.sum()) for one in found):
+                found.append(self._same(each))
+        return found
+
+    def closest(self, draw: Draw, gpus: int) -> Locality:
+        """Return the closest locality of which some group has so many GPUs at all."""
+        most = self.cluster.layout.most_of_group(draw.kind)
+        return next((level for level in Locality if most[level] >= gpus), Locality.FLEET)
+
+    def _same(self, mask: Bools) -> Bools:
+        """Return the one array that the sight keeps of those equal: grounds go by identity."""
+        found = self.cluster.sight.memo.setdefault(("mask", mask.tobytes()), mask)
+        return found if isinstance(found, np.ndarray) else mask
+
+    def _kept(self, name: str, make: Callable[[], Bools]) -> Bools:
+        memo, key = self.cluster.sight.memo, (name, self.key)
+        found = memo.get(key)
+        if not isinstance(found, np.ndarray):
+            found = memo[key] = make()
+        return found
+
+    def _named(self) -> Bools:
+        fleet, request = self.cluster.fleet, self.request
+        sites = np.ones(len(fleet.sites), dtype=bool)
+        if request.sites:
+            sites = np.isin(fleet.sites.names.astype(str), request.sites)
+        if request.storage in fleet.storage.index_by_path:
+            row = fleet.storage.index_by_path[request.storage]
+            sites &= np.arange(len(sites)) == fleet.storage.site[row]
+        return np.asarray(sites[self.cluster.layout.node_site])
+
+    def _cooled(self) -> Bools:
+        fleet, wanted = self.cluster.fleet, self.request.cooling
+        if not wanted:
+            return self.named
+        codes = [place for place, kind in enumerate(COOLING_KINDS) if kind in wanted]
+        kind = np.append(fleet.zones.kind, -1)[fleet.racks.zone]
+        return self.named & np.isin(kind, codes)[fleet.nodes.rack]
+
+    def _launching(self) -> Bools:
+        sight, request = self.cluster.sight, self.request
+        good = np.ones(len(self.cluster.fleet.sites), dtype=bool)
+        if request.data_site:
+            away = self.cluster.fleet.sites.names != request.data_site
+            good &= ~(away & (sight.local_only | self.is_local))
+        if request.cross_site_checkpoint:
+            good &= ~sight.keeps_checkpoints
+        return self.cooled & ~sight.closed & good[self.cluster.layout.node_site]
+
+    def _reaches(self, site: str) -> bool:
+        rooms = self.cluster.link_room_bits_per_s
+        try:
+            flows = self.cluster.flows((site,), self.request)
+        except KeyError:
+            return False
+        closed = self.cluster.sight.link_closed
+        return all(rooms[row] >= bits and not closed[row] for row, bits in flows.items())
+
+
+def _draws(cluster: Cluster, request: Request) -> tuple[Draw, ...]:
+    fleet, models = cluster.fleet, cluster.layout.gpu_models.tolist()
+    names = [str(fleet.models.names[model]) for model in models]
+    wanted = [name for name in request.models if name in names] if request.models else names
+    kinds = [names.index(name) for name in dict.fromkeys(wanted)]
+    return tuple(draw_of(fleet, models[kind], kind, request) for kind in kinds)

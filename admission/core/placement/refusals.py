@@ -1,0 +1,547 @@
+"""Why a request may not start: what it needs, what there is, and where, in numbers.
+
+What a gang lacks is told of its least demanding form: the fewest GPUs at the lowest cap that it
+accepts. Watts are those of a placement that would do but for watts, in the group that comes closest
+to it; if that placement breaks no limit, it is the answer. Where GPUs are short nothing is said of
+watts: whoever holds those GPUs will leave the watts with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from admission.core.placement.candidates import Ground
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.elastic import Choice, Draw
+from admission.core.placement.eligibility import Terrain, standings_of
+from admission.core.placement.topology import Bools, Ints
+from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
+from admission.core.request import Locality, Request
+from fleet.tables import COOLING_KINDS, DOMAIN_KINDS
+from policies.headroom.binding import quantity
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.strictest import Standing
+from policies.scopes import Scope, ScopeKind
+
+__all__ = ["policy_reasons", "spec_reasons", "storage_reasons", "why_not"]
+
+#: A margin that every GPU keeps, to ask what there is beside heat, °C.
+_ANY_MARGIN_C = -1e6
+#: Restrictions that are named in a sentence.
+_NAMED = 2
+
+_WITHIN = {
+    Locality.NODE: "on one node",
+    Locality.RACK: "in one rack",
+    Locality.SWITCH_DOMAIN: "in one switch domain",
+    Locality.ZONE: "in one cooling zone",
+    Locality.SITE: "at one site",
+    Locality.FLEET: "in the fleet",
+}
+
+
+# --- What no search is needed for -----------------------------------------------------------------
+
+
+def spec_reasons(cluster: Cluster, request: Request) -> list[Reason]:
+    """Return what makes a request impossible to read, such as names that nobody knows."""
+    fleet = cluster.fleet
+    wrong = [
+        f"there is no site {name!r}"
+        for name in request.sites
+        if name not in fleet.sites.index_by_name
+    ]
+    if request.data_site and request.data_site not in fleet.sites.index_by_name:
+        wrong.append(f"its data is at {request.data_site!r}, and there is no such site")
+    if request.storage and request.storage not in fleet.storage.index_by_path:
+        wrong.append(f"there is no storage endpoint {request.storage!r}")
+    wrong += [f"{name!r} is no kind of cooling" for name in request.cooling
+              if name not in COOLING_KINDS]  # fmt: skip
+    if not 1 <= request.min_gpus <= request.gpus:
+        wrong.append(f"it wants {request.gpus} GPUs, and {request.min_gpus} at least")
+    step = request.gpus_per_node
+    if step is not None and (step < 1 or request.gpus // step * step < request.min_gpus):
+        wrong.append(
+            f"no number of GPUs from {request.min_gpus} to {request.gpus} is a multiple of {step},"
+            " which it wants on each node"
+        )
+    return [Reason(ReasonToken.SPEC_INVALID, 1.0, 0.0, "", None, f"{each}") for each in wrong]
+
+
+def policy_reasons(cluster: Cluster, request: Request) -> list[Reason]:
+    """Return what restrictions on its class, on itself or on its storage keep it from starting."""
+    standings = standings_of(cluster.sight)
+    if not standings.by_scope:
+        return []
+    closed = standings.on(request, RestrictionKind.NO_NEW_LAUNCHES)
+    held = standings.on(request, RestrictionKind.HOLD_FOR_REVIEW)
+    found = [
+        Reason(ReasonToken.RESTRICTED, 1.0, 0.0, "", each.scope,
+               f"no job starts in {each.scope}: {each.reason}", {"restrictions": [each.id]})
+        for each in closed
+    ]  # fmt: skip
+    found += [
+        Reason(ReasonToken.ON_HOLD, 1.0, 0.0, "", each.scope,
+               f"{each.scope} waits for a person: {each.reason}", {"restrictions": [each.id]})
+        for each in held
+    ]  # fmt: skip
+    if request.cross_site_checkpoint:
+        found += [
+            Reason(ReasonToken.RESTRICTED, 1.0, 0.0, "", each.scope,
+                   f"its checkpoints have to leave the site, and those of {each.scope} may not:"
+                   f" {each.reason}", {"restrictions": [each.id]})
+            for each in standings.on(request, RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
+        ]  # fmt: skip
+    return found
+
+
+# --- After a search in vain -----------------------------------------------------------------------
+
+
+def why_not(terrain: Terrain, wanting: list[Reason]) -> Choice | list[Reason]:
+    """Return every reason why a request found no place, or the place that its search missed.
+
+    ``wanting`` are reasons that are known already.
+    """
+    never = _never(terrain)
+    if never:
+        return never
+    lack = _Lack(terrain, _inventory(terrain).most_open)
+    found = lack.gpus()
+    if not found:
+        missed = lack.watts()
+        if isinstance(missed, list):
+            found = missed
+        elif not wanting:
+            congested = terrain.congested(missed.picks.by_node)
+            if not congested:
+                return missed
+            found = [_link_reason(terrain, row, bits) for row, bits in congested.items()]
+    return sorted([*found, *wanting], key=lambda each: PRECEDENCE[each.token])
+
+
+@dataclass(frozen=True)
+class _Inventory:
+    """What a fleet has for a request, free or not: depends on nothing that comes and goes."""
+
+    is_named: bool
+    is_cooled: bool
+    #: GPUs of one model in the group that has most of them
+    best: int
+    #: the draw on the model of which most are where jobs begin
+    most_open: Draw
+
+
+def _inventory(terrain: Terrain) -> _Inventory:
+    """Return what the fleet has for a request, made once for all that want it alike."""
+    request, draws = terrain.request, terrain.draws
+    memo, key = terrain.cluster.sight.memo, (
+        "inventory", terrain.key, draws, request.gpus_per_node, request.required,
+    )  # fmt: skip
+    found = memo.get(key)
+    if not isinstance(found, _Inventory):
+        cooled = [_all(terrain, draw, terrain.cooled) for draw in draws]
+        found = memo[key] = _Inventory(
+            any(_total(terrain, draw, terrain.named) for draw in draws),
+            any(gpus.any() for gpus in cooled),
+            max(_best(terrain, gpus)[0] for gpus in cooled),
+            max(draws, key=lambda draw: _total(terrain, draw, terrain.open)),
+        )
+    return found
+
+
+def _never(terrain: Terrain) -> list[Reason]:
+    """Return why not even an empty fleet would do."""
+    request = terrain.request
+    models = ", ".join(request.models) or "any model"
+    need = float(request.min_gpus)
+    if not terrain.draws or not _inventory(terrain).is_named:
+        where = _where(request)
+        sentence = f"needs {request.min_gpus} GPUs of {models}; there are none{where}"
+        return [Reason(ReasonToken.HARDWARE_MISMATCH, need, 0.0, "GPUs", None, sentence)]
+    if not _inventory(terrain).is_cooled:
+        wanted = " or ".join(request.cooling)
+        sentence = f"needs {wanted} cooling; no GPU of {models} has it{_where(request)}"
+        return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, "GPUs", None, sentence)]
+    best = _inventory(terrain).best
+    if best < _least(request):
+        within = _WITHIN[request.required]
+        sentence = f"needs {_least(request)} GPUs {within}; the most there are is {best}"
+        if request.gpus_per_node:
+            sentence += f", counting {request.gpus_per_node} of a node"
+        return [Reason(
+            ReasonToken.LOCALITY_UNSATISFIABLE, float(_least(request)), float(best), "GPUs", None,
+            sentence,
+        )]  # fmt: skip
+    return []
+
+
+def _where(request: Request) -> str:
+    if request.storage:
+        return f" at the site of {request.storage}"
+    return f" at {', '.join(request.sites)}" if request.sites else " in the inventory"
+
+
+def _least(request: Request) -> int:
+    """Return the fewest GPUs that it runs with, in whole nodes where it wants them."""
+    step = request.gpus_per_node or 1
+    return -(-request.min_gpus // step) * step
+
+
+def _all(terrain: Terrain, draw: Draw, nodes: Bools) -> Ints:
+    return np.asarray(terrain.cluster.layout.node_gpus_by_kind[draw.kind] * nodes)
+
+
+def _total(terrain: Terrain, draw: Draw, nodes: Bools) -> int:
+    return int(_all(terrain, draw, nodes).sum())
+
+
+def _best(terrain: Terrain, gpus: Ints) -> tuple[int, int]:
+    """Return how many GPUs the group with the most of them has, and which one that is."""
+    step, widest = terrain.request.gpus_per_node, terrain.request.required
+    if step is not None:
+        gpus = np.where(gpus >= step, step, 0)
+    if widest is Locality.FLEET:
+        return int(gpus.sum()), 0
+    groups = terrain.cluster.layout.groups
+    total = gpus if widest is Locality.NODE else np.bincount(groups[widest], gpus)
+    group = int(total.argmax()) if len(total) else 0
+    return int(total[group]) if len(total) else 0, group
+
+
+class _Lack:
+    """What a request lacks on GPUs of one model."""
+
+    def __init__(self, terrain: Terrain, draw: Draw) -> None:
+        self._terrain, self._cluster = terrain, terrain.cluster
+        self._draw, self._need = draw, _least(terrain.request)
+        self._nodes, _ = terrain.grounds[-1]
+        self._within = _WITHIN[terrain.request.required]
+        self._evidence: dict[str, Any] = {
+            "at": self._cluster.now,
+            "gpus": self._need,
+            "gpu_w": draw.lowest_w,
+            "model": str(
+                self._cluster.fleet.models.names[self._cluster.layout.gpu_models[draw.kind]]
+            ),
+        }
+
+    # --- GPUs -------------------------------------------------------------------------------------
+
+    def gpus(self) -> list[Reason]:
+        """Return why there are not enough GPUs close enough together, cool enough and open."""
+        terrain, level = self._terrain, self._terrain.request.required
+        if self._ground().supply.best(level)[0] >= self._need:
+            return []
+        free = self._cluster.node_free[self._draw.kind]
+        now = free * self._nodes
+        stale = self._stale(now)
+        found = [*self._closed(free), *stale, *self._unreached(free, now)]
+        best, _ = self._best(now)
+        if best < self._need:
+            # What is closed, silent or out of reach is no shortage, where it would be enough.
+            everywhere = free * terrain.cooled
+            if found and (stale or self._best(everywhere)[0] >= self._need):
+                return found
+            return [*found, self._too_few(everywhere if found else now)]
+        capped = self._ground(_ANY_MARGIN_C).supply.usable
+        if self._best(capped)[0] < self._need:
+            return [*found, self._capped(now, capped)]
+        return [*found, *self._too_hot(capped)]
+
+    def _best(self, gpus: Ints) -> tuple[int, int]:
+        return _best(self._terrain, gpus)
+
+    def _would(self, gpus: Ints, now: Ints) -> bool:
+        """Say whether ``gpus`` would do and those of now do not."""
+        return self._best(gpus)[0] >= self._need > self._best(now)[0]
+
+    def _reason(
+        self, token: ReasonToken, have: float, scope: Scope | None, sentence: str, **more: Any
+    ) -> Reason:
+        evidence = {**self._evidence, **more}
+        return Reason(token, float(self._need), have, "GPUs", scope, sentence, evidence)
+
+    def _closed(self, free: Ints) -> list[Reason]:
+        """Return the restrictions that keep it out, where without them there would be enough."""
+        terrain = self._terrain
+        if not self._cluster.sight.any_closed and not terrain.is_local:
+            return []
+        everywhere = _all(terrain, self._draw, np.ones(len(free), dtype=bool))
+        found = []
+        for token, kinds, before, after in (
+            (ReasonToken.RESTRICTED, (RestrictionKind.NO_NEW_LAUNCHES, RestrictionKind.DRAIN,
+             RestrictionKind.LOCAL_ONLY, RestrictionKind.NO_CROSS_SITE_CHECKPOINT),
+             terrain.cooled, terrain.launching),
+            (ReasonToken.ON_HOLD, (RestrictionKind.HOLD_FOR_REVIEW,),
+             terrain.launching, terrain.open),
+        ):  # fmt: skip
+            left = self._best(everywhere * after)[0]
+            shut = left < self._need and self._best(everywhere * before)[0] >= self._need
+            if not shut and not self._would(free * before, free * after):
+                continue
+            standing = list(self._standing(kinds, before & ~after))
+            have = min(left, self._best(free * after)[0])
+            sentence = (
+                f"needs {self._need} GPUs {self._within}; {_names(standing)} leave"
+                f"{'s' if len(standing) == 1 else ''} {have}: short {self._need - have}"
+            )
+            scope = standing[0].scope if standing else None
+            found.append(
+                self._reason(
+                    token, float(have), scope, sentence, restrictions=[s.id for s in standing]
+                )
+            )
+        return found
+
+    def _standing(self, kinds: tuple[RestrictionKind, ...], nodes: Bools) -> Iterable[Standing]:
+        in_force, fleet = self._cluster.sight.in_force, self._cluster.fleet
+        mine = standings_of(self._cluster.sight)
+        for each in in_force.standing:
+            if each.kind in kinds and (
+                each.scope.kind is ScopeKind.LINK
+                or nodes[in_force.node_rows(fleet, each.scope)].any()
+                or each in mine.on(self._terrain.request, each.kind)
+            ):
+                yield each
+
+    def _stale(self, now: Ints) -> list[Reason]:
+        silent = self._cluster.sight.silent[self._draw.kind] * self._terrain.open
+        if not self._would(now + silent, now):
+            return []
+        have, rows = self._best(now)[0], np.flatnonzero(silent)
+        node = Scope(ScopeKind.NODE, str(self._cluster.fleet.nodes.names[rows[0]]))
+        sentence = (
+            f"needs {self._need} GPUs {self._within}; {have} are free, and {int(silent.sum())} on"
+            f" {len(rows)} {_nodes(len(rows))} are not read, such as on {node}"
+        )
+        return [self._reason(ReasonToken.TELEMETRY_STALE, float(have), node, sentence)]
+
+    def _unreached(self, free: Ints, now: Ints) -> list[Reason]:
+        """Return the link that its data would have to take, where only that is in the way."""
+        terrain = self._terrain
+        if not terrain.carries or not self._would(free * terrain.open, now):
+            return []
+        by_site = np.bincount(
+            self._cluster.layout.node_site,
+            free * (terrain.open & ~terrain.reached),
+            len(self._cluster.fleet.sites),
+        )
+        # Short of sites that are kept to themselves it may be, and not of a link.
+        if not by_site.any():
+            return []
+        return [self._link(str(self._cluster.fleet.sites.names[int(by_site.argmax())]))]
+
+    def _link(self, site: str) -> Reason:
+        terrain, cluster = self._terrain, self._cluster
+        request, rooms = terrain.request, cluster.link_room_bits_per_s
+        try:
+            flows = cluster.flows((site,), request)
+        except KeyError:
+            scope = Scope(ScopeKind.SITE, site)
+            sentence = f"no WAN link leads from {request.data_site}, where its data is, to {site}"
+            need = request.cross_site_bits_per_s
+            return Reason(ReasonToken.LINK, need, 0.0, "bit/s", scope, sentence)
+        closed, heard = cluster.sight.link_closed, cluster.sight.link_heard
+        row = min(flows, key=lambda link: (not closed[link], heard[link], rooms[link]))
+        return _link_reason(terrain, row, flows[row])
+
+    def _too_few(self, now: Ints) -> Reason:
+        total, best = int(now.sum()), self._best(now)[0]
+        step = self._terrain.request.gpus_per_node
+        whole = f", counting {step} of a node" if step else ""
+        if total < self._need:
+            sentence = f"needs {self._need} GPUs, and {total} are free: short {self._need - total}"
+            return self._reason(ReasonToken.GPU_SHORTAGE, float(total), None, sentence)
+        sentence = (
+            f"needs {self._need} GPUs {self._within}; {total} are free, and at most {best}"
+            f" {self._within}{whole}: short {self._need - best}"
+        )
+        return self._reason(ReasonToken.TOPOLOGY_UNSATISFIABLE, float(best), None, sentence)
+
+    def _capped(self, now: Ints, left: Ints) -> Reason:
+        sight = self._cluster.sight
+        nodes = (now > 0) & (sight.least_cap_w < self._draw.lowest_w)
+        standing = list(self._standing((RestrictionKind.POWER_CAP_W,), nodes))
+        have_w = float(sight.least_cap_w[nodes].max(initial=0.0))
+        scope = standing[0].scope if standing else None
+        sentence = (
+            f"needs {quantity(self._draw.lowest_w, 'W')} for each GPU, and"
+            f" {_names(standing)} leave{'s' if len(standing) == 1 else ''} {quantity(have_w, 'W')}:"
+            f" only {self._best(left)[0]} of {self._need} GPUs {self._within} may draw more"
+        )
+        evidence = {**self._evidence, "restrictions": [each.id for each in standing]}
+        return Reason(
+            ReasonToken.RESTRICTED, self._draw.lowest_w, have_w, "W", scope, sentence, evidence
+        )
+
+    # --- Heat -------------------------------------------------------------------------------------
+
+    def _too_hot(self, free: Ints) -> list[Reason]:
+        """Say which margin the coolest GPUs that are enough keep, and which watts they lack."""
+        ground = self._ground(_ANY_MARGIN_C)
+        watts = self.watts(ground)
+        return [self._heat(ground, free), *(watts if isinstance(watts, list) else [])]
+
+    def _heat(self, ground: Ground, free: Ints) -> Reason:
+        cluster, request = self._cluster, self._terrain.request
+        nodes = np.flatnonzero(self._in_group(free, self._best(free)[1]) & (free > 0))
+        gpus = cluster.layout.gpu_rows[nodes][ground.good_gpus(nodes)]
+        sight = cluster.sight
+        settled_c = sight.ambient_c[gpus] + sight.resistance_c_per_w[gpus] * self._draw.lowest_w
+        margin_c = sight.limit_c[gpus] - settled_c
+        order = np.argsort(-margin_c, kind="stable")
+        last = order[self._need - 1]
+        have_c, need_c = float(margin_c[last]), request.thermal_margin_c
+        rack = cluster.fleet.nodes.rack[cluster.fleet.gpus.node[gpus[last]]]
+        scope = Scope(ScopeKind.RACK, str(cluster.fleet.racks.paths[rack]))
+        sentence = (
+            f"needs {self._need} GPUs that settle {need_c:.1f} °C or more below their slowdown at"
+            f" {quantity(self._draw.lowest_w, 'W')}; of those free {self._within} the last one"
+            f" needed, in {scope}, settles {abs(have_c):.1f} °C"
+            f" {'below' if have_c >= 0 else 'above'} it: short {need_c - have_c:.1f} °C"
+        )
+        return Reason(ReasonToken.THERMAL, need_c, have_c, "°C", scope, sentence, self._evidence)
+
+    def _in_group(self, gpus: Ints, group: int) -> Bools:
+        widest = self._terrain.request.required
+        if widest is Locality.FLEET:
+            return np.ones(len(gpus), dtype=bool)
+        if widest is Locality.NODE:
+            return np.asarray(np.arange(len(gpus)) == group)
+        return np.asarray(self._cluster.layout.groups[widest] == group)
+
+    # --- Watts ------------------------------------------------------------------------------------
+
+    def watts(self, ground: Ground | None = None) -> Choice | list[Reason]:
+        """Return the limits that are short on a ground, or the place where none is."""
+        ground = ground or self._ground()
+        group = self._closest_group(ground)
+        picks = ground.without_limits(
+            self._need,
+            self._terrain.closest(self._draw, self._need),
+            self._terrain.request.required,
+            group,
+        )
+        if picks is None:
+            return [self._uneven(ground.supply.usable)]
+        nodes, count, gpus = ground.rows(picks)
+        sight, cluster = self._cluster.sight, self._cluster
+        place = np.searchsorted(nodes, cluster.fleet.gpus.node[gpus])
+        more_w = count * ground.gpu_w - np.bincount(place, sight.base_w[gpus], len(nodes))
+        added_w = sight.factor[nodes] * np.maximum(more_w, 0.0) + cluster.first_w(nodes)
+        # Half of what rounding up may add: so a placement that is found is also held.
+        rows, need_w = cluster.short_of(nodes, added_w + 1.0 / 1024.0)
+        if not len(rows):
+            capped = ground.gpu_w < self._draw.peak_w
+            speed = self._draw.speed(ground.gpu_w)
+            return Choice(ground, picks, ground.gpu_w if capped else None, speed)
+        return self._broken(rows, need_w)
+
+    def _closest_group(self, ground: Ground) -> int:
+        """Return the group with enough GPUs that by its watts could take the most of them."""
+        widest, fleet = self._terrain.request.required, self._cluster.fleet
+        if widest is Locality.FLEET:
+            return 0
+        if widest is Locality.NODE:
+            nodes = ground.supply.nodes
+            fit = np.clip(self._cluster.admit_w[fleet.nodes.rack[nodes]], -1.0, 1e9)
+            enough = ground.supply.usable[nodes] >= self._need
+            return int(nodes[np.where(enough, fit.astype(np.int64), -2).argmax()])
+        enough = ground.supply.by_group(widest) >= self._need
+        return int(np.where(enough, ground.group_fit(widest), -2).argmax())
+
+    def _uneven(self, usable: Ints) -> Reason:
+        """Say that GPUs are there, and not in parts of one size."""
+        have = self._best(usable)[0]
+        sentence = (
+            f"needs {self._need} GPUs {self._within}, the same of each part; {have} are free there,"
+            " and not evenly enough"
+        )
+        # What there is of even parts is not counted: one GPU less at the most.
+        return self._reason(
+            ReasonToken.TOPOLOGY_UNSATISFIABLE, float(self._need - 1), None, sentence, free=have
+        )
+
+    def _broken(self, rows: Ints, need_w: Any) -> list[Reason]:
+        """Return for each kind of limit the one that is shortest."""
+        worst: dict[ReasonToken, tuple[float, int, float]] = {}
+        for row, need in zip(rows.tolist(), need_w.tolist(), strict=True):
+            token = self._cluster.layout.limit(row)[0].token
+            short = need - self._cluster.room_w.item(row)
+            if token not in worst or short > worst[token][0]:
+                worst[token] = (short, row, need)
+        found = [self._limit(token, row, need) for token, (_, row, need) in worst.items()]
+        return sorted(found, key=lambda each: PRECEDENCE[each.token])
+
+    def _limit(self, token: ReasonToken, row: int, need_w: float) -> Reason:
+        layout, fleet = self._cluster.layout, self._cluster.fleet
+        scope, have_w = layout.scope_of(row), self._cluster.room_w.item(row)
+        kind = scope.kind.replace("_", " ")
+        _, place = layout.limit(row)
+        if scope.kind is ScopeKind.POWER_DOMAIN:
+            kind = DOMAIN_KINDS[fleet.domains.kind[place]]
+        what = f"{kind} {scope.name}"
+        if token is ReasonToken.FEED_REDUNDANCY:
+            what += f" alone if {fleet.domains.paths[fleet.domains.pair[place]]} fails"
+        if token is ReasonToken.COOLING_CAPACITY:
+            what = f"cooling zone {scope.name}"
+        sentence = _sentence(need_w, have_w, "W", what)
+        return Reason(token, need_w, have_w, "W", scope, sentence, self._evidence)
+
+    def _ground(self, margin_c: float | None = None) -> Ground:
+        request = self._terrain.request
+        if margin_c is not None:
+            request = replace(request, thermal_margin_c=margin_c)
+        return Ground.of(self._cluster, request, self._draw.kind, self._draw.lowest_w, self._nodes)
+
+
+def _link_reason(terrain: Terrain, row: int, bits_per_s: float) -> Reason:
+    """Return why a WAN link does not carry what its data would take of it."""
+    cluster, sight = terrain.cluster, terrain.cluster.sight
+    have = float(cluster.link_room_bits_per_s[row])
+    scope = Scope(ScopeKind.LINK, str(cluster.fleet.links.names[row]))
+    token, text = ReasonToken.LINK, _sentence(bits_per_s, have, "bit/s", f"link {scope.name}")
+    if sight.link_closed[row]:
+        token, have = ReasonToken.RESTRICTED, 0.0
+        text = f"its data would take link {scope.name}, and a restriction keeps jobs off it"
+    elif not sight.link_heard[row]:
+        token, have = ReasonToken.TELEMETRY_STALE, 0.0
+        text = f"its data would take link {scope.name}, of which nothing was ever read"
+    return Reason(token, bits_per_s, have, "bit/s", scope, text, {"at": cluster.now})
+
+
+def storage_reasons(terrain: Terrain) -> list[Reason]:
+    """Return why its storage endpoint does not take it."""
+    request, cluster = terrain.request, terrain.cluster
+    row = cluster.fleet.storage.index_by_path.get(request.storage)
+    if row is None:
+        return []
+    need, have = request.storage_bytes_per_s, float(cluster.storage_room_bytes_per_s[row])
+    if have >= need:
+        return []
+    scope = Scope(ScopeKind.STORAGE, request.storage)
+    sentence = _sentence(need, have, "byte/s", f"storage {request.storage}")
+    return [Reason(ReasonToken.STORAGE, need, have, "byte/s", scope, sentence, {"at": cluster.now})]
+
+
+def _sentence(need: float, have: float, unit: str, where: str) -> str:
+    left = f"has {quantity(have, unit)}" if have >= 0 else f"is {quantity(-have, unit)} over"
+    short = quantity(need - have, unit)
+    return f"needs {quantity(need, unit)} on {where}, which {left}: short {short}"
+
+
+def _names(standing: list[Standing]) -> str:
+    """Name restrictions: "no_new_launches on rack oslo/A01 (too hot) and 3 more"."""
+    named = [f"{each.kind} on {each.scope} ({each.reason})" for each in standing[:_NAMED]]
+    if len(standing) > _NAMED:
+        named.append(f"{len(standing) - _NAMED} more")
+    return " and ".join(named) or "restrictions"
+
+
+def _nodes(count: int) -> str:
+    return "node" if count == 1 else "nodes"

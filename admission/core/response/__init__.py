@@ -1,0 +1,1 @@
+"""What running jobs do when power, heat or their site falls short."""

@@ -1,0 +1,1 @@
+"""The cycle of admission: read queue and fleet, decide, write down, dispatch, publish."""

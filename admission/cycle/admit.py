@@ -1,0 +1,147 @@
+"""Admissions in the database: an attempt each, its phase, its job and the history, at once or not.
+
+A phase is let go only as the cycle saw it: held, amended or cancelled meanwhile, it is left to the
+next one. And only if no other cycle has let anything go since this one looked at the fleet: what
+both have counted as free can be given once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Max
+
+from admission.allocation import open_attempts
+from admission.core.cycle.decide import Admission
+from admission.core.request import Placement
+from admission.cycle import metrics
+from admission.cycle.live import Look, Row
+from admission.jobs import history, progress
+from admission.jobs.models import Attempt, JobEvent, Phase
+from admission.learned import forecasts, profiles
+from admission.learned.models import Cycle
+from admission.queue import rows
+from policies.headroom.binding import quantity
+
+__all__ = ["RELEASED", "Overtaken", "admit"]
+
+#: The kind of event.
+RELEASED = "released"
+
+_START = """
+UPDATE admission_jobs_phase AS phase
+SET state = 'starting', reason = '', reason_since = NULL, expected_end_at = new.ends_at,
+    started_at = coalesce(phase.started_at, %s)
+FROM unnest(%s::bigint[], %s::timestamptz[]) AS new (id, ends_at)
+WHERE phase.id = new.id
+"""
+
+
+class Overtaken(Exception):
+    """Another cycle has admitted since this one looked: what it took for free may be taken."""
+
+
+def admit(look: Look, admitted: Sequence[Admission], at: datetime) -> list[Attempt]:
+    """Let phases go at ``at``; return their attempts. Raises :class:`Overtaken`.
+
+    Once for each look, also where nothing is admitted: that is what makes a cycle.
+    """
+    with transaction.atomic():
+        _take_turn(look.number, at)
+        chosen = [(each, look.rows[each.request.key]) for each in admitted]
+        mine = rows.lock([row for _, row in chosen if row.is_queued])
+        chosen = [(each, row) for each, row in chosen if row.id in mine]
+        attempts = _write(look, chosen, at)
+    open_attempts.expire()
+    metrics.count_admissions((each.request for each, _ in chosen), at.timestamp())
+    return attempts
+
+
+def _take_turn(number: int, at: datetime) -> None:
+    if not Cycle.objects.filter(pk=1, number=number).update(number=number + 1, at=at):
+        raise Overtaken(f"cycle {number + 1} was done by another process")
+
+
+def _write(look: Look, chosen: Sequence[tuple[Admission, Row]], at: datetime) -> list[Attempt]:
+    if not chosen:
+        return []
+    ids = [row.id for _, row in chosen]
+    last = dict(
+        Attempt.objects.filter(phase__in=ids)
+        .order_by()
+        .values_list("phase")
+        .annotate(Max("number"))
+    )
+    attempts = [_attempt(look, each, row, last.get(row.id, 0) + 1, at) for each, row in chosen]
+    rows.add(attempts)
+    _start(chosen, profiles.run_shares(), at)
+    progress.phases_began(Phase(pk=row.id, job_id=row.job_id) for _, row in chosen)
+    forecasts.began(ids, at)
+    events = [_event(each, row, attempt) for (each, row), attempt in
+              zip(chosen, attempts, strict=True)]  # fmt: skip
+    rows.add(events)
+    return attempts
+
+
+def _attempt(look: Look, admitted: Admission, row: Row, number: int, at: datetime) -> Attempt:
+    return Attempt(
+        phase_id=row.id,
+        number=number,
+        key=f"{admitted.request.key}/{number}",
+        executor=settings.JOB_EXECUTOR,
+        placement=open_attempts.as_json(admitted.placement, look.holdings.fleet),
+        released_at=at,
+    )
+
+
+def _start(
+    chosen: Sequence[tuple[Admission, Row]], run_shares: Mapping[str, float], at: datetime
+) -> None:
+    ends = [at + timedelta(seconds=_expected_s(each, run_shares)) for each, _ in chosen]
+    with connection.cursor() as cursor:
+        cursor.execute(_START, [at, [row.id for _, row in chosen], ends])
+
+
+def _expected_s(admitted: Admission, run_shares: Mapping[str, float]) -> float:
+    """Return how long it is expected to run: as long as others of its project did of theirs."""
+    share = run_shares.get(admitted.request.project, 1.0)
+    return admitted.request.walltime_s * min(share / (1.0 - admitted.placement.slowdown), 1.0)
+
+
+def _event(admitted: Admission, row: Row, attempt: Attempt) -> JobEvent:
+    placement = admitted.placement
+    return history.event(
+        row.job_id,
+        RELEASED,
+        sentence(placement),
+        attempt.released_at,
+        phase=admitted.request.phase,
+        attempt=attempt.number,
+        waited_s=attempt.released_at.timestamp() - admitted.request.submitted_at,
+        gpus=len(placement.gpus),
+        asked_gpus=admitted.request.gpus,
+        power_cap_w=placement.power_cap_w,
+        slowdown=placement.slowdown,
+        total_w=placement.total_w,
+        trace=[[step.check, step.passed, step.sentence] for step in admitted.trace],
+    )
+
+
+def sentence(placement: Placement) -> str:
+    """Say where a phase begins."""
+    gpus, nodes = len(placement.gpus), len(placement.nodes)
+    where = ", ".join(placement.racks[:3]) + (" and others" if len(placement.racks) > 3 else "")
+    text = f"Let go on {_count(gpus, 'GPU')} of {_count(nodes, 'node')} in {where}"
+    text += f", {quantity(placement.total_w, 'W')} reserved"
+    if placement.power_cap_w is not None:
+        text += f", at {placement.power_cap_w:.0f} W per GPU"
+    if placement.slowdown > 0:
+        text += f", {placement.slowdown:.0%} slower than asked for"
+    return text
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,335 @@
+"""The queue and the fleet as they are now: the shell that reads what cycles decide on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import msgspec
+import numpy as np
+from django.db.models import BigIntegerField
+from django.db.models.expressions import RawSQL
+
+from admission.allocation import open_attempts
+from admission.core.allocation.allocations import Holdings, busy, running_of
+from admission.core.allocation.reservation import Bools, Reserved
+from admission.core.cycle import whatif
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.whatif import Counterfactual, DryRun, Explanation
+from admission.core.placement.cluster import Cluster
+from admission.core.policy import AdmissionPolicy
+from admission.core.request import Request
+from admission.core.response.fallback import Fallback, restricted
+from admission.core.snapshot import (
+    ClassRules,
+    ConcurrencyCap,
+    Pending,
+    ProjectShare,
+    Snapshot,
+)
+from admission.directives import falling_back
+from admission.executors.runners import ready_nodes
+from admission.jobs import catalog
+from admission.jobs.applying import applicable
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.models import Phase, Project
+from admission.learned import shares
+from admission.learned.models import Cycle
+from admission.policy.catalog import policy_in_force
+from fleet import snapshot as inventory
+from fleet.snapshot import FleetArrays
+from policies import present
+from policies.headroom import live as headroom_live
+from policies.headroom.evaluate import Headroom
+from policies.restrictions import store
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.strictest import InForce
+
+__all__ = [
+    "Look",
+    "Row",
+    "decisions",
+    "dry_run",
+    "explain",
+    "fixes",
+    "forget",
+    "look",
+    "snapshot",
+    "under",
+]
+
+#: Decisions that are made to be looked at serve for this long, s.
+_SERVES_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A phase that waits, as the database had it. ``version`` changes whenever its row does."""
+
+    id: int
+    job_id: int
+    version: int
+    is_queued: bool
+    reason: str
+    reason_since: datetime | None
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One look at queue and fleet. ``number`` is that of the last cycle before it."""
+
+    snapshot: Snapshot
+    number: int
+    rows: dict[str, Row]
+    holdings: Holdings
+    reserved: Reserved
+    headroom: Headroom
+    in_force: InForce
+    #: of each GPU, whether something runs on it, or nobody would run a job there
+    occupied: Bools
+
+
+# --- The queue -----------------------------------------------------------------------------------
+
+_FIELDS = (
+    "pk", "job_id", "version", "state", "reason", "reason_since", "held_by", "not_before", "needs",
+    "job__name", "name",
+)  # fmt: skip
+
+
+class _Requests:
+    """Requests that this process has read, by phase: most of a queue stays as it was."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[int, tuple[int, Request]] = {}
+
+    def of(self, versions: Mapping[int, int]) -> dict[int, Request]:
+        """Return the request of each phase, given with its version. One query for new ones."""
+        with self._lock:
+            known = {
+                pk: found
+                for pk, version in versions.items()
+                if (found := self._known.get(pk)) is not None and found[0] == version
+            }
+            new = [pk for pk in versions if pk not in known]
+            if new:
+                rows = Phase.objects.filter(pk__in=new).values_list("pk", "request")
+                known |= {pk: (versions[pk], msgspec.convert(row, Request)) for pk, row in rows}
+            self._known = known
+            return {pk: request for pk, (_, request) in known.items()}
+
+
+_requests = _Requests()
+
+
+def _waiting(fleet: FleetArrays) -> tuple[tuple[Pending, ...], dict[str, Row]]:
+    """Read what waits. Four queries at most."""
+    # What a row is at is told by the transaction that wrote it last: no column has to be kept up.
+    version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
+    rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
+    asked = _requests.of({row[0]: row[2] for row in rows})
+    done = _succeeded([row[1] for row in rows if row[8]])
+    away, sites = falling_back.away(), tuple(fleet.sites.names.tolist())
+    pending, found = [], {}
+    for row in rows:
+        pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name = row
+        if pk not in asked:  # it is gone since
+            continue
+        found[f"{job_name}/{name}"] = Row(pk, job, at, state == "queued", reason, since)
+        pending.append(
+            Pending(
+                request=_as_fallen_back(asked[pk], away, sites),
+                held_by=held_by,
+                waits_for=tuple(each for each in needs if (job, each) not in done),
+                not_before=not_before.timestamp() if not_before else 0.0,
+            )
+        )
+    return tuple(pending), found
+
+
+def _succeeded(jobs: Sequence[int]) -> set[tuple[int, str]]:
+    if not jobs:
+        return set()
+    over = Phase.objects.filter(job_id__in=set(jobs), state=Phase.State.SUCCEEDED)
+    return set(over.order_by().values_list("job_id", "name"))
+
+
+def _as_fallen_back(
+    request: Request, away: Mapping[str, tuple[Fallback, str]], sites: tuple[str, ...]
+) -> Request:
+    if request.job not in away:
+        return request
+    state, home = away[request.job]
+    return restricted(request, state, home=home, all_sites=sites)
+
+
+# --- The fleet -----------------------------------------------------------------------------------
+
+
+def _occupied(headroom: Headroom, held: Holdings, now: float) -> Bools:
+    """Say of each GPU whether something runs on it, or nobody would run a job there. One query."""
+    fleet = headroom.fleet
+    ready = np.isin(fleet.nodes.ids, np.fromiter(ready_nodes(now), dtype=np.int64))
+    return np.asarray(held.gpus | busy(headroom) | ~ready[fleet.gpus.node])
+
+
+# --- All of it -----------------------------------------------------------------------------------
+
+
+def look(now: float) -> Look:
+    """Look at queue and fleet as they are at ``now`` (Unix s). About ten queries."""
+    # The number first: what another cycle admits from here on shows when this one commits. And
+    # the queue before what runs, so that nothing that goes from one to the other is in neither.
+    number = Cycle.objects.get_or_create(pk=1)[0].number
+    fleet = inventory.current()
+    pending, rows = _waiting(fleet)
+    held = open_attempts.fresh(fleet)
+    in_force = store.in_force(datetime.fromtimestamp(now, UTC))
+    policy = policy_in_force()
+    headroom, reserved = _headroom(now, in_force, held, policy)
+    occupied = _occupied(headroom, held, now)
+    taken = Snapshot(
+        now=now,
+        cluster=Cluster.of(headroom, in_force, occupied, now=now),
+        pending=pending,
+        running=running_of(held, reserved),
+        projects=_projects(now),
+        classes=_classes(),
+        caps=_caps(in_force),
+        tuning=policy.tuning,
+    )
+    return Look(taken, number, rows, held, reserved, headroom, in_force, occupied)
+
+
+def under(look: Look, policy: AdmissionPolicy, held: Holdings) -> Snapshot:
+    """Return what a cycle would decide on by another policy, all else as ``look`` has it.
+
+    ``held``: what is held, with the quantile of what it drew that the policy asks for.
+    """
+    reserved = held.reserved(look.headroom, policy.reserve)
+    headroom = replace(look.headroom, reservations=reserved.fleet)
+    cluster = Cluster.of(headroom, look.in_force, look.occupied, now=look.snapshot.now)
+    running = running_of(held, reserved)
+    return replace(look.snapshot, cluster=cluster, running=running, tuning=policy.tuning)
+
+
+def snapshot(now: float) -> Snapshot:
+    """Return what a cycle at ``now`` (Unix s) decides on."""
+    return look(now).snapshot
+
+
+def _headroom(
+    now: float, in_force: InForce, held: Holdings, policy: AdmissionPolicy
+) -> tuple[Headroom, Reserved]:
+    """Return the headroom with what is held at this very moment, not up to two seconds ago."""
+    limits = present.limits_of(in_force, held.fleet)
+    measured = headroom_live.measured(now, limits=limits)
+    if measured.fleet is not held.fleet:
+        raise InventoryChanged
+    reserved = held.reserved(measured, policy.reserve)
+    return replace(measured, reservations=reserved.fleet), reserved
+
+
+class InventoryChanged(Exception):
+    """The inventory has changed between two looks at it. The next cycle sees one."""
+
+
+def _projects(now: float) -> dict[str, ProjectShare]:
+    return {
+        each.name: ProjectShare(
+            name=each.name,
+            weight=each.weight,
+            gpu_quota=each.gpu_quota,
+            power_quota_w=each.power_quota_w,
+            used_gpu_s=shares.decayed(each, now),
+        )
+        for each in Project.objects.all()
+    }
+
+
+def _classes() -> dict[str, ClassRules]:
+    return {name: _rules(each) for name, each in catalog.current().items()}
+
+
+def _rules(job_class: SchedulingClass) -> ClassRules:
+    return ClassRules(
+        name=job_class.name,
+        priority=job_class.priority,
+        max_running=job_class.max_running,
+        max_gpus=job_class.max_gpus,
+        preempts=job_class.preempts,
+    )
+
+
+def _caps(in_force: InForce) -> tuple[ConcurrencyCap, ...]:
+    return tuple(
+        ConcurrencyCap(each.scope, int(each.number), each.id, each.reason)
+        for each in in_force.of(RestrictionKind.MAX_CONCURRENT_JOBS)
+    )
+
+
+# --- To be looked at -----------------------------------------------------------------------------
+
+
+class _Decisions:
+    """What a cycle would decide now, made when somebody asks and shared by those who do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: Decisions | None = None
+
+    def current(self, now: float) -> Decisions:
+        with self._lock:
+            found = self._found
+            if found is None or not 0 <= now - found.snapshot.now < _SERVES_S:
+                found = self._found = decide(snapshot(now))
+            return found
+
+    def forget(self) -> None:
+        self._found = None
+
+
+_decisions = _Decisions()
+forget = _decisions.forget
+
+
+def decisions(now: float | None = None) -> Decisions:
+    """Return what a cycle would decide now, at most five seconds old.
+
+    ``now``: Unix s; left out: by the clock. With a large fleet and queue this takes a second.
+    """
+    at = time.time() if now is None else now
+    try:
+        return _decisions.current(at)
+    except InventoryChanged:  # the second look sees one inventory
+        return _decisions.current(at)
+
+
+def explain(key: str, now: float | None = None) -> Explanation:
+    """Say why the phase ``key`` waits, and what would start it. Raises KeyError if it does not.
+
+    Changes that the job could not be amended by are left out: who is shown one can have it.
+    """
+    found = whatif.explain(decisions(now), key)
+    return replace(found, counterfactuals=applicable(key, found.counterfactuals))
+
+
+def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactual]:
+    """Return the first fix of each of ``keys`` that has one, as far as one gets within the time."""
+    found, end = {}, time.monotonic() + budget_s
+    waiting = decisions().waiting
+    for key in keys:
+        if key in waiting and time.monotonic() < end:
+            first = next(iter(explain(key).counterfactuals), None)
+            if first is not None:
+                found[key] = first
+    return found
+
+
+def dry_run(request: Request, now: float | None = None) -> DryRun:
+    """Say what the next cycle would do with ``request``, were it submitted now."""
+    return whatif.dry_run(decisions(now), Pending(request))

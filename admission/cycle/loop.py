@@ -1,0 +1,173 @@
+"""The cycle of admission: look at queue and fleet, decide, write down, hand over, tell.
+
+:func:`cycle_once` is done every other second by whichever worker gets to it; of two at once, one
+does nothing. Each of its parts is a transaction of its own, or several, and brings about what is so
+*now*: what was admitted and not handed over is handed over, reasons are compared with those that
+are written, the board is put up anew. So it may die anywhere: the next cycle finds the same
+differences and makes them good. And what fails in one part holds up no other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import structlog
+
+from admission.core.cycle.decide import Decisions, Waiting, decide
+from admission.core.cycle.estimates import Estimate, estimates
+from admission.cycle import admit, live, metrics
+from admission.cycle.live import Look
+from admission.directives import actions, step
+from admission.executors import handing, reconciliation
+from admission.learned import forecasts, shares
+from admission.policy import shadowing
+from admission.queue import queue_status, reasons
+from admission.queue.queue_status import Board, ReasonLine, Standing, TraceLine
+from fleet.locks import only_one
+
+__all__ = ["Cycle", "cycle_once"]
+
+log = structlog.get_logger(__name__)
+
+#: Of the advisory lock: there is one cycle for a database.
+_LOCK = 0x41444D49
+#: So many of the first in the queue have all of their reasons on the board, and their trace.
+_IN_FULL = 2_000
+
+
+@dataclass
+class Cycle:
+    """What one cycle has done."""
+
+    number: int = 0
+    waiting: int = 0
+    running: int = 0
+    admitted: int = 0
+    #: the parts that failed; the log says how, and the next cycle tries again
+    failed: list[str] = field(default_factory=list)
+
+
+def cycle_once(now: float) -> Cycle | None:
+    """Do one cycle at ``now`` (Unix s). None: another process is at it."""
+    with only_one(_LOCK) as held:
+        return _Work(now).run() if held else None
+
+
+class _Work:
+    """One cycle, part by part."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.at = datetime.fromtimestamp(now, UTC)
+        self.cycle = Cycle()
+
+    def run(self) -> Cycle:
+        started = time.perf_counter()
+        self._part("reconcile", lambda: reconciliation.reconcile(self.now))
+        self._part("decide", self._decide)
+        self._part("directives", lambda: step.step(self.now))
+        took_s = time.perf_counter() - started
+        metrics.CYCLE_SECONDS.observe(took_s)
+        return self.cycle
+
+    def _part(self, name: str, work: Callable[[], object]) -> None:
+        started = time.perf_counter()
+        try:
+            work()
+        except (admit.Overtaken, live.InventoryChanged) as exc:
+            # Somebody else was faster, and the next cycle sees what they did.
+            log.warning("admission_cycle_overtaken", part=name, why=str(exc))
+            self.cycle.failed.append(name)
+        except Exception:
+            log.exception("admission_cycle_part_failed", part=name)
+            self.cycle.failed.append(name)
+        failed = name in self.cycle.failed
+        metrics.part_done(name, time.perf_counter() - started, failed=failed)
+
+    def _decide(self) -> None:
+        """Decide on a look at everything, and do what follows from it, part by part."""
+        started = time.perf_counter()
+        look = live.look(self.now)
+        decisions = decide(look.snapshot)
+        self.cycle.number = look.number + 1
+        self.cycle.waiting = len(decisions.waiting)
+        self.cycle.running = len(look.snapshot.running)
+        self._part("admit", lambda: self._admit(look, decisions))
+        self._part("preempt", lambda: self._preempt(look, decisions))
+        self._part("reasons", lambda: reasons.write(look, decisions, self.at))
+        self._part("shares", lambda: shares.note(look.holdings.by_project(), self.now))
+        self._part("board", lambda: self._publish(look, decisions, started))
+        self._part("shadow", lambda: shadowing.ask(look, decisions, self.at))
+
+    def _admit(self, look: Look, decisions: Decisions) -> None:
+        admitted = admit.admit(look, decisions.admitted, self.at)
+        self.cycle.admitted = len(admitted)
+        # After the commit: an executor may be elsewhere. What a crash leaves between the two, the
+        # reconciliation of the next cycle hands over.
+        handing.hand_over(admitted, self.now)
+
+    def _preempt(self, look: Look, decisions: Decisions) -> None:
+        attempts = {each.request.key: each.key for each in look.holdings.attempts}
+        for each in decisions.preempt:
+            actions.preempt(
+                [attempts[each.key]], for_key=each.for_key, why=each.sentence, now=self.at
+            )
+
+    def _publish(self, look: Look, decisions: Decisions, started: float) -> None:
+        known = estimates(decisions, forecasts.calibration_at(self.now))
+        # With a new reason comes a new wait: what was told at its beginning is measured by.
+        changed = [
+            key for key in known if look.rows[key].reason != decisions.waiting[key].dominant.token
+        ]
+        forecasts.note({look.rows[key].id: known[key] for key in changed}, self.at)
+        lines = standings(decisions, known)
+        counts = queue_status.counts(decisions.waiting.values(), self.now)
+        metrics.show_queue(counts, look.snapshot.classes, self.cycle.running)
+        queue_status.publish(
+            Board(
+                cycle=self.cycle.number,
+                at=self.now,
+                took_s=time.perf_counter() - started,
+                waiting=self.cycle.waiting,
+                running=self.cycle.running,
+                admitted=self.cycle.admitted,
+                failed=tuple(self.cycle.failed),
+                counts=counts,
+            ),
+            lines,
+        )
+
+
+def standings(decisions: Decisions, known: Mapping[str, Estimate]) -> dict[str, Standing]:
+    """Return how everything that waits stands, in order of position."""
+    ordered = sorted(decisions.waiting.items(), key=lambda item: item[1].position)
+    # Many wait for the very same reasons.
+    made: dict[int, tuple[ReasonLine, ...]] = {}
+    found = {}
+    for key, waiting in ordered:
+        in_full = waiting.position <= _IN_FULL
+        same = id(waiting.reasons if in_full else waiting.dominant)
+        if same not in made:
+            made[same] = queue_status.reason_lines(
+                waiting.reasons if in_full else [waiting.dominant]
+            )
+        found[key] = _standing(waiting, made[same], known.get(key), in_full)
+    return found
+
+
+def _standing(
+    waiting: Waiting, reasons: tuple[ReasonLine, ...], known: Estimate | None, in_full: bool
+) -> Standing:
+    trace = waiting.trace if in_full else ()
+    return Standing(
+        position=waiting.position,
+        reasons=reasons,
+        p10_s=known.p10_s if known else None,
+        p50_s=known.p50_s if known else None,
+        p90_s=known.p90_s if known else None,
+        basis=known.basis if known else "",
+        trace=tuple(TraceLine(each.check, each.passed, each.sentence) for each in trace),
+    )

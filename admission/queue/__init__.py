@@ -1,0 +1,1 @@
+"""What the last cycle said of the jobs that wait, in Redis and in the database."""

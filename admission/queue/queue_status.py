@@ -1,0 +1,208 @@
+"""The board: what the last cycle said of everything that waits, in Redis.
+
+It may be lost at any time: the next cycle writes it anew. What has to last is in Postgres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from admission.core.cycle.decide import Waiting
+from admission.core.reasons import PRECEDENCE, Reason
+from telemetry import stream
+
+__all__ = [
+    "Board",
+    "Count",
+    "ReasonLine",
+    "Standing",
+    "TraceLine",
+    "counts",
+    "forget",
+    "order",
+    "positions",
+    "publish",
+    "read",
+    "reason_lines",
+    "standings",
+]
+
+_HEAD = "admission:board:head"
+_ORDER = "admission:board:order"
+_LINES = "admission:board:lines"
+#: A board that nobody has renewed for so long says nothing any more, s.
+_KEPT_S = 3600
+#: Written in one go: commands of other clients come in between.
+_AT_ONCE = 2_000
+
+
+class ReasonLine(msgspec.Struct, array_like=True, frozen=True):
+    """A reason as pages and API show it. ``scope_kind`` is empty where it is nowhere in particular.
+
+    ``token`` is of ``admission.core.reasons.ReasonToken``; numbers are in ``unit``.
+    """
+
+    token: str
+    need: float
+    have: float
+    short: float
+    unit: str
+    scope_kind: str
+    scope_name: str
+    sentence: str
+    evidence: dict[str, Any] = {}
+
+
+class TraceLine(msgspec.Struct, array_like=True, frozen=True):
+    """One step of a decision."""
+
+    check: str
+    passed: bool
+    sentence: str
+
+
+class Standing(msgspec.Struct, array_like=True, frozen=True):
+    """How one phase stands in the queue. ``position`` counts from 1.
+
+    The dominant reason comes first. Times are seconds from the cycle on, None where they are not
+    known. Far back in the queue there is the dominant reason alone, and no trace.
+    """
+
+    position: int
+    reasons: tuple[ReasonLine, ...]
+    p10_s: float | None = None
+    p50_s: float | None = None
+    p90_s: float | None = None
+    basis: str = ""
+    trace: tuple[TraceLine, ...] = ()
+
+
+class Count(msgspec.Struct, array_like=True, frozen=True):
+    """How many phases of a class wait for one dominant reason, and the longest of their waits."""
+
+    job_class: str
+    reason: str
+    count: int
+    oldest_s: float
+
+
+class Board(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The last cycle. ``at`` is Unix seconds; ``failed`` names parts of it that did not work."""
+
+    cycle: int
+    at: float
+    took_s: float
+    waiting: int
+    running: int
+    admitted: int
+    failed: tuple[str, ...] = ()
+    counts: tuple[Count, ...] = ()
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, and anything else of evidence as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+_pack = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+_board = msgspec.msgpack.Decoder(Board)
+_standing = msgspec.msgpack.Decoder(Standing)
+
+
+# --- Writing -------------------------------------------------------------------------------------
+
+
+def publish(board: Board, lines: Mapping[str, Standing]) -> None:
+    """Put up ``board`` with how each key stands; ``lines`` are in order of position.
+
+    Readers see the old board or the new one: each part is written aside and put in its place.
+    """
+    client = stream.connection()
+    order_key, lines_key = f"{_ORDER}:{board.cycle}", f"{_LINES}:{board.cycle}"
+    client.delete(order_key, lines_key)
+    keys = list(lines)
+    for first in range(0, len(keys), _AT_ONCE):
+        part = keys[first : first + _AT_ONCE]
+        pipe = client.pipeline(transaction=False)
+        pipe.rpush(order_key, *part)
+        pipe.hset(lines_key, mapping={key: _pack(lines[key]) for key in part})
+        pipe.execute()
+    pipe = client.pipeline(transaction=True)
+    pipe.set(_HEAD, _pack(board), ex=_KEPT_S)
+    for made, place in ((order_key, _ORDER), (lines_key, _LINES)):
+        if lines:
+            pipe.rename(made, place)
+            pipe.expire(place, _KEPT_S)
+        else:
+            pipe.delete(place)
+    pipe.execute()
+
+
+def reason_lines(reasons: Iterable[Reason]) -> tuple[ReasonLine, ...]:
+    """Return reasons as the board has them, the dominant one first."""
+    ordered = sorted(reasons, key=lambda reason: PRECEDENCE[reason.token])
+    return tuple(
+        ReasonLine(
+            token=each.token.value,
+            need=each.need,
+            have=each.have,
+            short=each.short,
+            unit=each.unit,
+            scope_kind=each.scope.kind.value if each.scope else "",
+            scope_name=each.scope.name if each.scope else "",
+            sentence=each.sentence,
+            evidence=each.evidence,
+        )
+        for each in ordered
+    )
+
+
+def counts(waiting: Iterable[Waiting], now: float) -> tuple[Count, ...]:
+    """Count what waits at ``now`` (Unix s) by class and dominant reason."""
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    for each in waiting:
+        key = (each.request.job_class, each.dominant.token.value)
+        count, oldest_s = found.get(key, (0, 0.0))
+        found[key] = count + 1, max(oldest_s, now - each.request.submitted_at)
+    return tuple(Count(*key, *found[key]) for key in sorted(found))
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def read() -> Board | None:
+    """Return the last cycle; None: none is known."""
+    data = cast(bytes | None, stream.connection().get(_HEAD))
+    return None if data is None else _board.decode(data)
+
+
+def order(first: int = 0, count: int | None = None) -> list[str]:
+    """Return the keys of ``count`` phases that wait (None: all), from position ``first`` + 1 on."""
+    last = -1 if count is None else first + count - 1
+    if count == 0:
+        return []
+    found = cast(list[bytes], stream.connection().lrange(_ORDER, first, last))
+    return [key.decode() for key in found]
+
+
+def positions() -> dict[str, int]:
+    """Return the position of every phase that waits, by its key, from 1."""
+    return {key: place for place, key in enumerate(order(), 1)}
+
+
+def standings(keys: Sequence[str]) -> dict[str, Standing]:
+    """Return how each of ``keys`` stands; those that do not wait are left out. One round trip."""
+    if not keys:
+        return {}
+    found = cast(list[bytes | None], stream.connection().hmget(_LINES, list(keys)))
+    pairs = zip(keys, found, strict=True)
+    return {key: _standing.decode(data) for key, data in pairs if data is not None}
+
+
+def forget() -> None:
+    """Take the board down."""
+    stream.connection().delete(_HEAD, _ORDER, _LINES)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from admission.allocation import open_attempts
+from admission.cycle import live
+from fleet import snapshot
+from policies import present
+from telemetry import stream
+from telemetry.directory import forget_scopes
+from tests.builders.fleet import SmallFleet, small_fleet
+from tests.integration.admission.cycle.scenes import idle
+
+
+@pytest.fixture(autouse=True)
+def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty Redis, and a process that does not remember the last test's database."""
+    stream.connection().flushall()
+    forget_all()
+    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    yield
+    forget_all()
+
+
+def forget_all() -> None:
+    forget_scopes()
+    snapshot.expire()
+    present.forget()
+    open_attempts.forget()
+    live.forget()
+
+
+@pytest.fixture
+def fleet() -> SmallFleet:
+    """Two racks of two nodes of four idle GPUs; every machine runs jobs."""
+    made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
+    idle(made)
+    return made
