@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.db.models import Model
 
-from accounts.models import AuditEntry, User
+from accounts.audit_models import AuditEntry
 
 __all__ = ["SYSTEM", "changes", "entry", "masked", "record", "state", "stored"]
 
@@ -22,11 +23,13 @@ MASK: Final = "(secret)"
 #: Fields whose values nobody may read in a log.
 _SECRET = ("password", "secret", "digest", "token")
 
+#: Who did it: a user, or the name of an agent or of the system.
+Actor: TypeAlias = AbstractBaseUser | str
 #: The fields of a row by name, or of anything else that is changed.
 State = Mapping[str, Any]
 
 
-def record(actor: User | str, action: str, target: str = "", **detail: Any) -> AuditEntry:
+def record(actor: Actor, action: str, target: str = "", **detail: Any) -> AuditEntry:
     """Add one entry. Call it inside the transaction that it tells of.
 
     Of a change, ``**changes(before, after)`` is to be among the details.
@@ -36,7 +39,7 @@ def record(actor: User | str, action: str, target: str = "", **detail: Any) -> A
     return made
 
 
-def entry(actor: User | str, action: str, target: str = "", **detail: Any) -> AuditEntry:
+def entry(actor: Actor, action: str, target: str = "", **detail: Any) -> AuditEntry:
     """Return an entry for those who write it themselves, with what it tells of."""
     name = actor if isinstance(actor, str) else actor.get_username()
     return AuditEntry(actor=name, action=action, target=target[:300], detail=_plain(detail))

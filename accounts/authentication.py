@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
 
 from accounts import tokens
 from accounts.addresses import client_address
-
-if TYPE_CHECKING:
-    from rest_framework.request import Request
-
-    from accounts.models import ApiToken, User
+from accounts.models import ApiToken, User
 
 
 class ApiTokenAuthentication(BaseAuthentication):
@@ -21,8 +16,6 @@ class ApiTokenAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         """Return the token's user, or None where the request carries no token of a user."""
-        from accounts.models import ApiToken
-
         secret = tokens.from_header(request.headers.get("Authorization", ""))
         if not secret or secret.startswith(tokens.AGENT_PREFIX):
             return None

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from django.contrib.auth import authenticate, login
 from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from accounts.addresses import client_address
 from accounts.lockout import remember_browser
+from accounts.models import User
 from accounts.second_factor import actions as second_factor
 from accounts.sessions.facts import Facts, Way
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
-
-    from accounts.models import User
 
 _BACKEND = "accounts.backends.RoleBackend"
 _KEY = "half_login"
@@ -60,8 +56,6 @@ def first_factor_shown(
 
 def half_logged_in(request: HttpRequest) -> User | None:
     """Return who has shown the first factor here a moment ago, and can still log in."""
-    from accounts.models import User
-
     half = _half(request)
     if half is None or timezone.now() - datetime.fromisoformat(half.shown_at) > _WAITS:
         return None
@@ -82,8 +76,6 @@ def second_factor_shown(request: HttpRequest, user: User) -> HttpResponse:
 
 def user_of(request: HttpRequest) -> User:
     """Return who is logged in. Raises PermissionDenied where nobody is."""
-    from accounts.models import User
-
     if not isinstance(request.user, User):
         raise PermissionDenied
     return request.user

@@ -10,6 +10,7 @@ from django.contrib.auth import get_user
 from django.core.handlers.wsgi import WSGIRequest
 
 from accounts import tokens
+from accounts.models import ApiToken
 
 __all__ = ["is_known"]
 
@@ -19,8 +20,6 @@ def is_known(environ: dict[str, Any]) -> bool:
 
     One query for a token, two for a session.
     """
-    from accounts.models import ApiToken
-
     secret = tokens.from_header(environ.get("HTTP_AUTHORIZATION", ""))
     if secret:
         return ApiToken.opened_by(secret) is not None

@@ -10,6 +10,8 @@ import threading
 import time
 from contextlib import suppress
 
+from django.db import connection
+
 from bench import django_in, report
 from bench.stack import running
 from headroom.client import Client, HeadroomError
@@ -39,7 +41,6 @@ sites:
 def run() -> None:
     with running() as stack:
         django_in.set_up(stack)
-        from django.db import connection
 
         def size() -> int:
             with connection.cursor() as cursor:

@@ -8,6 +8,7 @@ an executor begins. The clients that submit run on the same cores.
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import hashlib
 import json
 import os

@@ -8,6 +8,7 @@ new connection each time. Server, stores, worker and all clients share the cores
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import json
 import os
 import subprocess

@@ -6,6 +6,7 @@ second Django in their process.
 
 from __future__ import annotations
 
+# Django is imported in functions: settings are read once, after a stack has told its own.
 import os
 import sys
 

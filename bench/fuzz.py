@@ -6,6 +6,7 @@ Everything is a figure of one seed that nothing was mended with (``tests.fuzz.un
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import os
 import sys
 import time

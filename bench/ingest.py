@@ -9,6 +9,7 @@ shape on the same server, which has the machine to itself.
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import json
 import os
 import subprocess

@@ -5,6 +5,7 @@ The floor is PyYAML's C parser alone over the same text in the same run.
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import time
 from typing import Any
 

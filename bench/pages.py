@@ -7,6 +7,7 @@ the server and HTTP cost with no work at all.
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import time
 from typing import Any
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import gc
 import statistics
 import time

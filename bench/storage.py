@@ -9,6 +9,7 @@ timelines is /healthz in the same run.
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import csv
 import gzip
 import os

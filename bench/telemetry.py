@@ -9,6 +9,7 @@ The figures of a whole run are written to ``bench/results/telemetry.json``.
 
 from __future__ import annotations
 
+# What needs models is imported in functions: Django is set up when there is a server.
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass

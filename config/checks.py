@@ -12,7 +12,8 @@ from django.conf import settings
 from django.core import checks
 
 from accounts.roles import Role
-from config import env
+from accounts.syslog import Receiver
+from config import env, ownership
 
 TAG = "headroom"
 
@@ -111,8 +112,6 @@ def tls(**_: Any) -> list[checks.CheckMessage]:
 
 def audit_syslog(**_: Any) -> list[checks.CheckMessage]:
     """A receiver that cannot be reached by what is set would miss everything, silently."""
-    from accounts.syslog import Receiver
-
     try:
         if settings.AUDIT_SYSLOG_URL:
             Receiver.parse(settings.AUDIT_SYSLOG_URL)
@@ -129,8 +128,6 @@ def audit_syslog(**_: Any) -> list[checks.CheckMessage]:
 
 def database_role(**_: Any) -> list[checks.CheckMessage]:
     """Whoever gets hold of the application's role must not be able to rewrite the audit log."""
-    from config import ownership
-
     found = ownership.weaknesses()
     if not found:
         return []

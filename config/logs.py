@@ -170,6 +170,7 @@ def configure_structlog() -> None:
 
 def configure_celery(**_: object) -> None:
     """Receiver of Celery's ``setup_logging``: with one connected, it leaves logging to us."""
+    # Settings are made with the help of this module.
     from django.conf import settings
 
     logging.config.dictConfig(settings.LOGGING)

@@ -13,12 +13,12 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString
 from urllib.parse import unquote, urlsplit
 
-if TYPE_CHECKING:
-    from psycopg import Connection, Cursor
-    from psycopg.sql import Composable
+import psycopg
+from psycopg import Connection, Cursor
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
 __all__ = ["Login", "RolesError", "grant", "make"]
 
@@ -83,9 +83,6 @@ def make(superuser: str, *, owner: Login, application: Login) -> None:
 
     In one transaction. Raises psycopg.Error.
     """
-    import psycopg
-    from psycopg.sql import SQL, Identifier
-
     with psycopg.connect(superuser, options="-c lock_timeout=30s") as connection:
         for login in (owner, application):
             _make_one(connection, login)
@@ -108,8 +105,6 @@ def make(superuser: str, *, owner: Login, application: Login) -> None:
 
 def _make_one(connection: Connection[Any], login: Login) -> None:
     """Create a role, or take from it what it should not have."""
-    from psycopg.sql import SQL, Identifier, Literal
-
     found = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [login.name])
     # Hashed here, so that the password itself comes into no log.
     verifier = connection.pgconn.encrypt_password(
@@ -132,8 +127,6 @@ def grant(cursor: Cursor[Any], application: str) -> None:
 
     ``cursor`` is the owner's, within a transaction. Tables that are made later can be written to.
     """
-    from psycopg.sql import SQL, Identifier
-
     # Else a partition that another process drops in the midst makes this fail.
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITIONS_LOCK])
     role = {"role": Identifier(application), "database": Identifier(cursor.connection.info.dbname)}
@@ -164,8 +157,6 @@ def _grants() -> tuple[LiteralString, ...]:
 
 def main(environment: Mapping[str, str] = os.environ) -> int:
     """Make the roles that the environment names; return the exit status."""
-    import psycopg
-
     try:
         superuser = _given(environment, "DATABASE_SUPERUSER_URL")
         owner = _login(environment, "DATABASE_OWNER_URL")

@@ -14,6 +14,9 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from accounts import audit
+from accounts.models import AuditEntry
+
 __all__ = ["current", "note"]
 
 #: Names of settings whose values are not shown. URLs may hold passwords.
@@ -33,9 +36,6 @@ def current() -> dict[str, Any]:
 
 def note() -> bool:
     """Add an entry where something is set otherwise than the last entry says. False: nothing is."""
-    from accounts import audit
-    from accounts.models import AuditEntry
-
     with transaction.atomic():
         last = AuditEntry.objects.filter(action="settings.change").order_by("-id").first()
         before: Mapping[str, Any] | None = last.detail["settings"] if last else None

@@ -114,7 +114,7 @@ def admit(looked: Looked) -> Checked:
     batch, packed, scope = looked.batch, looked.packed, looked.scope
     naming.check_boot_id(scope, batch.boot_id)
     naming.check(batch, packed, scope)
-    told = message(batch, scope.agent_id, packed, looked.received_at)
+    told = stream.Message.of(batch, scope.agent_id, packed, looked.received_at)
     return Checked(told, scope, stream.shard_of(scope.name))
 
 
@@ -144,23 +144,6 @@ def charge_rows(scope: AgentScope, rows: int) -> None:
 
 def _share(scope: AgentScope) -> rate.Share:
     return names_of(snapshot.current()).share_of(scope)
-
-
-def message(
-    batch: TelemetryBatch, agent_id: int, packed: rows.Packed, received_at: float
-) -> stream.Message:
-    """Return what the stream carries of a batch whose rows are ``packed``."""
-    return stream.Message(
-        layout=rows.LAYOUT,
-        agent_id=agent_id,
-        boot_id=batch.boot_id,
-        seq=batch.seq,
-        oldest_seq=batch.oldest_seq,
-        sent_at=batch.sent_at,
-        received_at=received_at,
-        status=batch.status,
-        packed=packed,
-    )
 
 
 def _pack(batch: TelemetryBatch, scope: AgentScope) -> rows.Packed:

@@ -18,7 +18,7 @@ import msgspec
 import redis
 from django.conf import settings
 
-from headroom.contracts import AgentStatus
+from headroom.contracts import AgentStatus, TelemetryBatch
 from telemetry.rows import LAYOUT, Packed
 from telemetry.ways_in import rate
 
@@ -71,6 +71,23 @@ class Message(msgspec.Struct, array_like=True):
     received_at: float
     status: AgentStatus | None
     packed: Packed
+
+    @classmethod
+    def of(
+        cls, batch: TelemetryBatch, agent_id: int, packed: Packed, received_at: float
+    ) -> Message:
+        """Return what is carried of a batch whose rows are ``packed``."""
+        return cls(
+            layout=LAYOUT,
+            agent_id=agent_id,
+            boot_id=batch.boot_id,
+            seq=batch.seq,
+            oldest_seq=batch.oldest_seq,
+            sent_at=batch.sent_at,
+            received_at=received_at,
+            status=batch.status,
+            packed=packed,
+        )
 
     @property
     def position_key(self) -> tuple[int, str]:

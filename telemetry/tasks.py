@@ -23,6 +23,7 @@ from telemetry.drain import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Drain, only_one
 from telemetry.lemons import watch
 from telemetry.limits import store as limits
 from telemetry.sql import PositionsMoved
+from telemetry.ways_in import inbox
 
 log = structlog.get_logger(__name__)
 
@@ -131,9 +132,6 @@ def ask_for_forward() -> None:
 @shared_task
 def forward_pushed() -> bool:
     """Put what remote write and OTLP have brought on the streams."""
-    # Imported here, since the way there leads through intake, which asks for drains.
-    from telemetry.ways_in import inbox
-
     with inbox.only_one() as held:
         if not held:
             return False
@@ -146,8 +144,6 @@ def forward_pushed() -> bool:
 @shared_task
 def forget_pushed() -> None:
     """Forget requests that no sender sends again any more."""
-    from telemetry.ways_in import inbox
-
     inbox.forget(time.time())
 
 

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.conf import settings
-from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.db.models import Q
@@ -43,13 +42,6 @@ class Session(AbstractBaseSession):
     agent = models.CharField(max_length=255, blank=True)
 
     objects: ClassVar[Any] = SessionQuerySet.as_manager()  # type: ignore[assignment]
-
-    @classmethod
-    def get_session_store_class(cls) -> type[SessionBase]:
-        """Return the store that reads and writes these rows."""
-        from accounts.sessions.store import SessionStore
-
-        return SessionStore
 
     @property
     def handle(self) -> str:

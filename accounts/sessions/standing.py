@@ -9,7 +9,9 @@ from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.utils import timezone
 
+from accounts.models import Session, User
 from accounts.sessions.facts import Facts
+from accounts.sessions.store import SessionStore
 
 __all__ = ["standing"]
 
@@ -20,10 +22,9 @@ def standing(keys: Collection[str]) -> dict[str, Hashable]:
     While that stays the same, the session means the same user with the same rights. A session that
     has ended, belongs to nobody, or lacks a second factor that it needs by now, is left out.
     """
-    from accounts.models import Session, User
-
     live = Session.objects.live(timezone.now()).filter(pk__in=keys)
-    found = {row.session_key: row.get_decoded() for row in live}
+    store = SessionStore()
+    found = {row.session_key: store.decode(row.session_data) for row in live}
     ids = {data[SESSION_KEY] for data in found.values() if SESSION_KEY in data}
     users = {
         str(user[0]): user

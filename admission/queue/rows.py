@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from django.db import connection, models
 from psycopg.types.json import Jsonb
 
-if TYPE_CHECKING:
-    from admission.cycle.live import Row
-
-__all__ = ["add", "lock"]
+__all__ = ["SeenPhase", "add", "lock"]
 
 # What somebody is at work on is left to the next cycle: nothing waits for anybody, so that nobody
 # waits in a circle. The lock of the job is that of whoever changes it or its phases, and events
@@ -26,7 +23,16 @@ FOR NO KEY UPDATE OF phase, job SKIP LOCKED
 """
 
 
-def lock(rows: Sequence[Row]) -> set[int]:
+class SeenPhase(Protocol):
+    """A phase as somebody saw it. ``version`` changes whenever its row does."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
+def lock(rows: Sequence[SeenPhase]) -> set[int]:
     """Lock phases and their jobs until the transaction ends; return the ids of those it got.
 
     Left out are those that have changed since they were seen, or that somebody is at work on.

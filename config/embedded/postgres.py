@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import psycopg
+
 from config import roles
 from config.embedded.binaries import can_use, find_postgres, readable_by, shared_dir
 from config.embedded.exceptions import (
@@ -100,8 +102,6 @@ class Postgres(Server):
 
     def start(self) -> None:
         """Start, and give each role its rights, also where an earlier version had but one."""
-        import psycopg
-
         super().start()
         try:
             roles.make(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# SciPy is imported in functions: it takes longer to load than all laws that do without it.
 from dataclasses import dataclass
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fleet.groups import above, at, least_by, ratio, row_of_most_by, sum_by
@@ -16,49 +14,47 @@ from policies.headroom.binding import (
     tightest,
 )
 from policies.headroom.columns import Floats, Ints
+from policies.headroom.quantities import Quantities
 from policies.scopes import ScopeKind
 
-if TYPE_CHECKING:
-    from policies.headroom.evaluate import Headroom
 
-
-def of_all(headroom: Headroom) -> dict[ScopeKind, Tightest]:
+def of_all(now: Quantities) -> dict[ScopeKind, Tightest]:
     """Return what binds the scopes of each kind."""
-    fleet = headroom.fleet
-    thermal = {kind: _thermal(headroom, kind) for kind in headroom.heat}
+    fleet = now.fleet
+    thermal = {kind: _thermal(now, kind) for kind in now.heat}
     domain_rows = np.arange(len(fleet.domains))
     domains = [
         Constraint(token, share, ScopeKind.POWER_DOMAIN, domain_rows)
-        for token, share in _domain_shares(headroom).items()
+        for token, share in _domain_shares(now).items()
     ]
-    racks = tightest([*_of_racks(headroom), *_from_above(headroom)])
+    racks = tightest([*_of_racks(now), *_from_above(now)])
     nodes = racks.of(fleet.nodes.rack)
     return {
-        ScopeKind.SITE: tightest([_site_power(headroom), _whole_site_cooling(headroom)]),
-        ScopeKind.ZONE: tightest([_cooling(headroom), thermal[ScopeKind.ZONE]]),
+        ScopeKind.SITE: tightest([_site_power(now), _whole_site_cooling(now)]),
+        ScopeKind.ZONE: tightest([_cooling(now), thermal[ScopeKind.ZONE]]),
         ScopeKind.POWER_DOMAIN: tightest(domains),
         ScopeKind.RACK: racks.beside(thermal[ScopeKind.RACK]),
         ScopeKind.NODE: nodes.beside(thermal[ScopeKind.NODE]),
         ScopeKind.GPU: nodes.of(fleet.gpus.node).beside(thermal[ScopeKind.GPU]),
-        ScopeKind.LINK: tightest([_links(headroom)]),
-        ScopeKind.STORAGE: tightest([_storage(headroom)]),
+        ScopeKind.LINK: tightest([_links(now)]),
+        ScopeKind.STORAGE: tightest([_storage(now)]),
     }
 
 
-def _domain_shares(headroom: Headroom) -> dict[Token, Floats]:
-    domains = headroom.powers[ScopeKind.POWER_DOMAIN]
+def _domain_shares(now: Quantities) -> dict[Token, Floats]:
+    domains = now.powers[ScopeKind.POWER_DOMAIN]
     return {
         Token.FEED_POWER: ratio(domains.headroom_w, domains.budget_w),
-        Token.FEED_REDUNDANCY: ratio(headroom.failover.headroom_w, domains.budget_w),
+        Token.FEED_REDUNDANCY: ratio(now.failover.headroom_w, domains.budget_w),
     }
 
 
-def _of_racks(headroom: Headroom) -> list[Constraint]:
+def _of_racks(now: Quantities) -> list[Constraint]:
     """Return the power of racks, and the links that start in them."""
-    fleet, racks = headroom.fleet, headroom.powers[ScopeKind.RACK]
+    fleet, racks = now.fleet, now.powers[ScopeKind.RACK]
     power_share = ratio(racks.headroom_w, racks.budget_w)
     rows = np.arange(len(fleet.racks))
-    links = _links(headroom)
+    links = _links(now)
     worst = least_by(links.share, fleet.links.rack, len(fleet.racks))
     row = row_of_most_by(-links.share, fleet.links.rack, len(fleet.racks))
     return [
@@ -67,18 +63,18 @@ def _of_racks(headroom: Headroom) -> list[Constraint]:
     ]
 
 
-def _from_above(headroom: Headroom) -> list[Constraint]:
+def _from_above(now: Quantities) -> list[Constraint]:
     """Return what racks share with others: feeds, the site, and the cooling zone."""
-    fleet = headroom.fleet
+    fleet = now.fleet
     feeds = np.concatenate([above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)])
     found = []
-    for token, share in _domain_shares(headroom).items():
+    for token, share in _domain_shares(now).items():
         least, row = least_of(share, feeds)
         found.append(Constraint(token, least, ScopeKind.POWER_DOMAIN, row))
     return [
         *found,
-        _shared(_site_power(headroom), fleet.racks.site),
-        _shared(_cooling(headroom), fleet.racks.zone),
+        _shared(_site_power(now), fleet.racks.site),
+        _shared(_cooling(now), fleet.racks.zone),
     ]
 
 
@@ -87,42 +83,42 @@ def _shared(constraint: Constraint, wholes: Ints) -> Constraint:
     return Constraint(constraint.token, share, constraint.where, wholes)
 
 
-def _site_power(headroom: Headroom) -> Constraint:
-    sites = headroom.powers[ScopeKind.SITE]
+def _site_power(now: Quantities) -> Constraint:
+    sites = now.powers[ScopeKind.SITE]
     share = ratio(sites.headroom_w, sites.budget_w)
     return Constraint(Token.SITE_POWER, share, ScopeKind.SITE, np.arange(share.shape[-1]))
 
 
-def _cooling(headroom: Headroom) -> Constraint:
-    capacity_w = headroom.fleet.zones.capacity_w
-    share = ratio(capacity_w - headroom.zone_load_w, capacity_w)
+def _cooling(now: Quantities) -> Constraint:
+    capacity_w = now.fleet.zones.capacity_w
+    share = ratio(capacity_w - now.zone_load_w, capacity_w)
     return Constraint(Token.COOLING, share, ScopeKind.ZONE, np.arange(share.shape[-1]))
 
 
-def site_cooling_w(headroom: Headroom) -> tuple[Floats, Floats]:
+def site_cooling_w(now: Quantities) -> tuple[Floats, Floats]:
     """Return capacity and load of all cooling zones of each site, W."""
-    zones, count = headroom.fleet.zones, len(headroom.fleet.sites)
+    zones, count = now.fleet.zones, len(now.fleet.sites)
     capacity_w = sum_by(zones.capacity_w, zones.site, count)
-    return capacity_w, sum_by(headroom.zone_load_w, zones.site, count)
+    return capacity_w, sum_by(now.zone_load_w, zones.site, count)
 
 
-def _whole_site_cooling(headroom: Headroom) -> Constraint:
-    capacity_w, load_w = site_cooling_w(headroom)
+def _whole_site_cooling(now: Quantities) -> Constraint:
+    capacity_w, load_w = site_cooling_w(now)
     share = ratio(capacity_w - load_w, capacity_w)
     return Constraint(Token.COOLING, share, ScopeKind.SITE, np.arange(share.shape[-1]))
 
 
-def _thermal(headroom: Headroom, kind: ScopeKind) -> Constraint:
-    share = heat_share(headroom.heat[kind].margin_c)
+def _thermal(now: Quantities, kind: ScopeKind) -> Constraint:
+    share = heat_share(now.heat[kind].margin_c)
     return Constraint(Token.THERMAL, share, kind, np.arange(share.shape[-1]))
 
 
-def _links(headroom: Headroom) -> Constraint:
-    links = headroom.links
+def _links(now: Quantities) -> Constraint:
+    links = now.links
     share = ratio(links["link_headroom_bits_per_s"], links["link_capacity_bits_per_s"])
     return Constraint(Token.LINK, share, ScopeKind.LINK, np.arange(share.shape[-1]))
 
 
-def _storage(headroom: Headroom) -> Constraint:
-    share = 1.0 - headroom.endpoints["storage_use"]
+def _storage(now: Quantities) -> Constraint:
+    share = 1.0 - now.endpoints["storage_use"]
     return Constraint(Token.STORAGE, share, ScopeKind.STORAGE, np.arange(share.shape[-1]))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fleet.groups import above, count_by, most_by, ratio, sum_by
 from fleet.tables import FleetArrays
-from policies.headroom import power, thermal
+from policies.headroom import constraints, power, thermal
+from policies.headroom.binding import Tightest
 from policies.headroom.columns import (
     BINDING,
     COOLING,
@@ -28,12 +30,10 @@ from policies.headroom.columns import (
     Table,
     Texts,
 )
+from policies.headroom.quantities import Quantities
 from policies.headroom.trend import exhausted_in_s, extrapolated
 from policies.scopes import ScopeKind
 from telemetry.summary import carried_w
-
-if TYPE_CHECKING:
-    from policies.headroom.evaluate import Headroom
 
 #: A site, zone or power domain is stale when more than this share of its nodes is.
 STALE_SHARE = 0.1
@@ -53,65 +53,73 @@ _KINDS_WITH_HEALTH = (ScopeKind.SITE, ScopeKind.RACK, ScopeKind.NODE)
 class Tables(dict[ScopeKind, Table]):
     """The table of each kind, made when it is first asked for: few ask for that of GPUs."""
 
-    def __init__(self, headroom: Headroom) -> None:
+    def __init__(self, now: Quantities) -> None:
         super().__init__()
-        self._headroom = headroom
+        self._now = now
 
     def __missing__(self, kind: ScopeKind) -> Table:
-        self[kind] = table = _table(self._headroom, kind)
-        return table
+        fleet, names = self._now.fleet, names_of(self._now.fleet, kind)
+        columns = ColumnsByGroup(self._groups(kind, names))
+        if kind is ScopeKind.NODE:
+            self[kind] = Table(kind, names, columns, lambda: fleet.node_labels)
+        else:
+            self[kind] = Table(kind, names, columns)
+        return self[kind]
+
+    @cached_property
+    def tightest(self) -> dict[ScopeKind, Tightest]:
+        """What binds the scopes of each kind."""
+        return constraints.of_all(self._now)
+
+    @cached_property
+    def _ages(self) -> dict[ScopeKind, dict[str, Any]]:
+        return _ages(self._now)
+
+    @cached_property
+    def _health(self) -> dict[ScopeKind, dict[str, Any]]:
+        return _health(self._now)
+
+    def _groups(
+        self, kind: ScopeKind, names: Texts
+    ) -> Iterator[tuple[Iterable[str], Callable[[], Columns]]]:
+        """Yield the columns of a kind by what they are made of."""
+        now = self._now
+        yield ("name", "site"), lambda: {"name": names, "site": _site_names(now.fleet, kind)}
+        if kind is ScopeKind.LINK:
+            yield ("age_s", "stale", *LINK), lambda: now.links
+        elif kind is ScopeKind.STORAGE:
+            yield ("age_s", "stale", *STORAGE), lambda: now.endpoints
+        else:
+            yield ("age_s", "stale"), lambda: self._ages[kind]
+        if kind in _KINDS_WITH_POWER:
+            yield POWER, lambda: _power_columns(now, kind)
+        if kind is ScopeKind.POWER_DOMAIN:
+            yield FAILOVER, lambda: _failover_columns(now)
+        if kind is ScopeKind.ZONE:
+            yield COOLING, lambda: _zone_columns(now)
+        if kind in _KINDS_WITH_HEAT:
+            yield THERMAL, lambda: thermal.columns(now.heat[kind])
+        if kind in _KINDS_WITH_INLET:
+            yield INLET, lambda: {"inlet_c": getattr(now.inlets, _KINDS_WITH_INLET[kind])}
+        if kind in _KINDS_WITH_HEALTH:
+            yield HEALTH, lambda: self._health[kind]
+        yield BINDING, lambda: self._binding_columns(kind)
+
+    def _binding_columns(self, kind: ScopeKind) -> Columns:
+        tightest = self.tightest[kind]
+        unseen = np.isnan(self[kind].columns["age_s"])
+        return {"binding": tightest.tokens(unseen), "tightest": tightest.share}
 
 
-def _table(headroom: Headroom, kind: ScopeKind) -> Table:
-    fleet, names = headroom.fleet, names_of(headroom.fleet, kind)
-    made = ColumnsByGroup(_groups(headroom, kind, names))
-    if kind is ScopeKind.NODE:
-        return Table(kind, names, made, lambda: fleet.node_labels)
-    return Table(kind, names, made)
-
-
-def _groups(
-    headroom: Headroom, kind: ScopeKind, names: Texts
-) -> Iterator[tuple[Iterable[str], Callable[[], Columns]]]:
-    """Yield the columns of a kind by what they are made of."""
-    fleet = headroom.fleet
-    yield ("name", "site"), lambda: {"name": names, "site": _site_names(fleet, kind)}
-    if kind is ScopeKind.LINK:
-        yield ("age_s", "stale", *LINK), lambda: headroom.links
-    elif kind is ScopeKind.STORAGE:
-        yield ("age_s", "stale", *STORAGE), lambda: headroom.endpoints
-    else:
-        yield ("age_s", "stale"), lambda: headroom.ages[kind]
-    if kind in _KINDS_WITH_POWER:
-        yield POWER, lambda: _power_columns(headroom, kind)
-    if kind is ScopeKind.POWER_DOMAIN:
-        yield FAILOVER, lambda: _failover_columns(headroom)
-    if kind is ScopeKind.ZONE:
-        yield COOLING, lambda: _zone_columns(headroom)
-    if kind in _KINDS_WITH_HEAT:
-        yield THERMAL, lambda: thermal.columns(headroom.heat[kind])
-    if kind in _KINDS_WITH_INLET:
-        yield INLET, lambda: {"inlet_c": getattr(headroom.inlets, _KINDS_WITH_INLET[kind])}
-    if kind in _KINDS_WITH_HEALTH:
-        yield HEALTH, lambda: headroom.health[kind]
-    yield BINDING, lambda: _binding_columns(headroom, kind)
-
-
-def _binding_columns(headroom: Headroom, kind: ScopeKind) -> Columns:
-    tightest = headroom.tightest[kind]
-    unseen = np.isnan(headroom.table(kind).columns["age_s"])
-    return {"binding": tightest.tokens(unseen), "tightest": tightest.share}
-
-
-def _power_columns(headroom: Headroom, kind: ScopeKind) -> Columns:
-    found = headroom.powers[kind]
-    steps = {name: by[kind] for name, by in headroom.steps.items() if kind in by}
-    slope = headroom.past.slope(kind, found.load_w.shape[-1])
+def _power_columns(now: Quantities, kind: ScopeKind) -> Columns:
+    found = now.powers[kind]
+    steps = {name: by[kind] for name, by in now.steps.items() if kind in by}
+    slope = now.past.slope(kind, found.load_w.shape[-1])
     return power.columns(found, slope, steps)
 
 
-def _failover_columns(headroom: Headroom) -> Columns:
-    found = headroom.failover
+def _failover_columns(now: Quantities) -> Columns:
+    found = now.failover
     return {"failover_load_w": found.load_w, "failover_headroom_w": found.headroom_w}
 
 
@@ -147,12 +155,12 @@ def names_of(fleet: FleetArrays, kind: ScopeKind) -> Texts:
     }[kind]
 
 
-def _zone_columns(headroom: Headroom) -> Columns:
-    fleet, load_w = headroom.fleet, headroom.zone_load_w
+def _zone_columns(now: Quantities) -> Columns:
+    fleet, load_w = now.fleet, now.zone_load_w
     zone, count = fleet.racks.zone, len(fleet.zones)
     capacity_w = fleet.zones.capacity_w
-    slope = headroom.past.slope(ScopeKind.ZONE, count)
-    racks = headroom.powers[ScopeKind.RACK]
+    slope = now.past.slope(ScopeKind.ZONE, count)
+    racks = now.powers[ScopeKind.RACK]
     drawn_w, reserved_w = (sum_by(each, zone, count) for each in (racks.drawn_w, racks.reserved_w))
     return {
         "cooling_capacity_w": capacity_w,
@@ -163,7 +171,7 @@ def _zone_columns(headroom: Headroom) -> Columns:
         "cooling_exhausted_in_s": exhausted_in_s(capacity_w - load_w, slope),
         **{
             f"cooling_load_{name}_w": np.maximum(
-                extrapolated(drawn_w, slope, ahead_s) + headroom.steps[name][ScopeKind.ZONE],
+                extrapolated(drawn_w, slope, ahead_s) + now.steps[name][ScopeKind.ZONE],
                 reserved_w,
             )
             for name, ahead_s in HORIZONS.items()
@@ -172,9 +180,9 @@ def _zone_columns(headroom: Headroom) -> Columns:
     }
 
 
-def ages(headroom: Headroom) -> dict[ScopeKind, dict[str, Any]]:
+def _ages(now: Quantities) -> dict[ScopeKind, dict[str, Any]]:
     """Return age and staleness. Of groups the age is that of the part heard longest ago."""
-    fleet, summary = headroom.fleet, headroom.summary
+    fleet, summary = now.fleet, now.summary
     gpus, nodes, racks = summary.gpus, summary.nodes, summary.racks
     zones, sites = len(fleet.zones), len(fleet.sites)
     stale = count_by(nodes.stale, fleet.nodes.rack, len(fleet.racks))
@@ -214,12 +222,12 @@ def _oldest_below(fleet: FleetArrays, rack_age_s: Floats) -> Floats:
     return oldest
 
 
-def health(headroom: Headroom) -> dict[ScopeKind, dict[str, Any]]:
+def _health(now: Quantities) -> dict[ScopeKind, dict[str, Any]]:
     """Return stale nodes, lemons and errors of nodes, racks and sites."""
-    fleet, past = headroom.fleet, headroom.past
+    fleet, past = now.fleet, now.past
     counts = {
         "nodes": np.ones(len(fleet.nodes)),
-        "stale_nodes": headroom.summary.nodes.lost.astype(np.float64),
+        "stale_nodes": now.summary.nodes.lost.astype(np.float64),
         "lemon_gpus": past.lemon_gpus.astype(np.float64),
         "xid_recent": past.xids.astype(np.float64),
     }

@@ -6,6 +6,7 @@ and have ``/`` between their parts.
 
 from __future__ import annotations
 
+# PyArrow is imported in methods: only an object store needs it, and it is large.
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -9,6 +9,7 @@ are.
 
 from __future__ import annotations
 
+# SciPy is imported in a function: it takes longer to load than this module takes to run.
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -23,7 +23,7 @@ from django.db import connection, transaction
 from fleet import locks, snapshot
 from fleet.snapshot import FleetArrays
 from headroom.contracts import NodeReport, TelemetryBatch
-from telemetry import intake, metrics, stream
+from telemetry import metrics, stream
 from telemetry.checks import SERVER_BOOT_ID
 from telemetry.directory import AgentScope, Names, names_of
 from telemetry.rows import pack
@@ -252,7 +252,8 @@ def _message(each: _Outgoing, oldest_seq: int, fleet: FleetArrays) -> stream.Mes
     anywhere = AgentScope(
         each.agent_id, each.agent_name, frozenset(), frozenset(fleet.sites.ids.tolist())
     )
-    return intake.message(batch, each.agent_id, pack(batch, anywhere, names), received_at)
+    packed = pack(batch, anywhere, names)
+    return stream.Message.of(batch, each.agent_id, packed, received_at)
 
 
 def _is_known(place: Place, names: Names) -> bool:

@@ -24,7 +24,7 @@ from headroom.contracts import (
     NodeReport,
     TelemetryBatch,
 )
-from telemetry import intake, rows, stream
+from telemetry import rows, stream
 from telemetry.directory import AgentScope, names_of
 from telemetry.drain import Drain
 from telemetry.models import Agent
@@ -124,7 +124,7 @@ def push(agent: Agent, batch: TelemetryBatch, *, received_at: float) -> None:
     site_ids = frozenset(agent.sites.values_list("pk", flat=True))
     scope = AgentScope(agent.pk, agent.name, node_ids, site_ids)
     packed = rows.pack(batch, scope, names_of(snapshot.fresh()))
-    stream.append(shard, intake.message(batch, agent.pk, packed, received_at))
+    stream.append(shard, stream.Message.of(batch, agent.pk, packed, received_at))
     drain = Drain(shard)
     while drain.step():
         pass

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -105,16 +110,49 @@ ROOMS = {room for room in MAY_IMPORT if "/" not in room} | {"config", "tests", "
 SERVER_ONLY = {"django", "rest_framework", "celery", "psycopg", "redis"}
 
 
+@dataclass(frozen=True)
+class Import:
+    """One statement that imports, wherever it stands: in functions and for types alone, too."""
+
+    line: int
+    #: the module of "from module import names"; empty in "import names"
+    module: str
+    names: tuple[str, ...]
+    is_relative: bool
+    in_function: bool
+
+    @property
+    def dotted(self) -> set[str]:
+        """The dotted names that it imports, of modules and of what is in them."""
+        if not self.module:
+            return set(self.names)
+        return {self.module} | {f"{self.module}.{name}" for name in self.names}
+
+
+@cache
+def statements_of(path: Path) -> tuple[Import, ...]:
+    """Return all imports of a module."""
+    return tuple(_found(ast.parse(path.read_text()), in_function=False))
+
+
+def _found(node: ast.AST, *, in_function: bool) -> Iterator[Import]:
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            yield Import(
+                line=each.lineno,
+                module=getattr(each, "module", None) or "",
+                names=tuple(alias.name for alias in each.names),
+                is_relative=getattr(each, "level", 0) > 0,
+                in_function=in_function,
+            )
+        elif isinstance(each, ast.stmt | ast.ExceptHandler | ast.match_case):
+            inside = in_function or isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _found(each, in_function=inside)
+
+
 def imports_of(path: Path) -> set[str]:
-    """Return the dotted names that a module imports, also inside of functions."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+    """Return the dotted names that a module imports."""
+    return {name for each in statements_of(path) for name in each.dotted}
 
 
 def room_of(name: str) -> str:
@@ -184,3 +222,71 @@ def test_nothing_imports_the_lab_but_for_the_schema_of_scenarios() -> None:
         if room_of(name) == "lab" and not name.startswith("lab.matrix.schema")
     ]
     assert not wrong
+
+
+def _modules() -> dict[str, Path]:
+    """Return the modules of the whole tree by their names, without tests and migrations."""
+    folders = sorted(ROOMS - {"tests"} | {"examples"})
+    paths = [path for folder in folders for path in sorted((REPOSITORY / folder).rglob("*.py"))]
+    return {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+        if "migrations" not in path.parts
+    }
+
+
+def _arrows(modules: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return which modules each imports. "from a import b" is b where that is a module, else a."""
+    return {
+        name: {
+            inner if inner in modules else each.module
+            for each in statements_of(path)
+            for inner in (f"{each.module}.{name}".lstrip(".") for name in each.names)
+            if inner in modules or each.module in modules
+        }
+        for name, path in modules.items()
+    }
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter(_arrows(_modules())).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_nothing_is_imported_by_a_relative_name() -> None:
+    """The tests here would not see it."""
+    paths = _modules().values()
+    assert [path for path in paths if any(each.is_relative for each in statements_of(path))] == []
+
+
+#: The first lines, or a comment of the module, that speak of imports.
+_MODULE_SAYS_WHY = re.compile(r'(?i)(\A"""[^"]*|^#[^\n]*)\bimport(s|ed)\b', re.M)
+
+
+def _says_why(lines: list[str], number: int) -> bool:
+    """Say whether a comment stands on the line, or above the imports to which it belongs.
+
+    Nothing has to be said of a package that may be missing: what is tried says it.
+    """
+    if "#" in lines[number - 1]:
+        return True
+    above = next(
+        line for line in reversed(lines[: number - 1]) if not re.match(r"\s*(from|import)\b", line)
+    ).strip()
+    return above.startswith("#") or (above == "try:" and "except" in lines[number])
+
+
+def test_every_import_in_a_function_says_why_it_is_there() -> None:
+    """At its place, or once for a whole module: its docstring, or a comment, speaks of imports.
+
+    Django itself calls ``ready`` of an application when there are models, and not before.
+    """
+    silent = []
+    for path in _modules().values():
+        hidden = [each.line for each in statements_of(path) if each.in_function]
+        if hidden and path.name != "apps.py" and not _MODULE_SAYS_WHY.search(path.read_text()):
+            lines = path.read_text().splitlines()
+            silent += [f"{path}:{number}" for number in hidden if not _says_why(lines, number)]
+    assert silent == []

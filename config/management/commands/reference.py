@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiYamlRenderer
 
 from headroom.contracts import ErrorBody, TelemetryAck, TelemetryBatch
 from headroom.jobs.schema import job_spec_schema
@@ -20,9 +22,6 @@ FOLDER: Path = settings.BASE_DIR / "docs" / "reference"
 
 def openapi() -> str:
     """Return the description of the REST API, as OpenAPI in YAML."""
-    from drf_spectacular.generators import SchemaGenerator
-    from drf_spectacular.renderers import OpenApiYamlRenderer
-
     schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     text: bytes = OpenApiYamlRenderer().render(schema, renderer_context={})  # type: ignore[no-untyped-call]
     return text.decode()
