@@ -79,7 +79,7 @@ def _full(fleet: FleetArrays, rng: np.random.Generator) -> tuple[Cluster, tuple[
         if isinstance(found, Refusal):
             refused += 1
             continue
-        cluster.hold(found, request)
+        cluster.allocate(found, request)
         refused = 0
         begun = NOW - float(rng.uniform(0.0, 0.9)) * request.walltime_s
         running.append(Running(request, found, begun, begun + request.walltime_s))

@@ -1,4 +1,4 @@
-"""What open attempts hold, read of the database and kept as arrays."""
+"""Read open attempts from the database, and keep their allocations as arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ import msgspec
 import numpy as np
 from django.db import connection
 
-from admission.core.allocation.allocations import Holdings, Open, Place, holdings_of, place_of
+from admission.core.allocation.allocations import (
+    Allocations,
+    OpenAttempt,
+    PlacementRows,
+    allocations_of,
+    placement_rows_of,
+)
 from admission.core.allocation.reservation import Floats
 from admission.core.request import Locality, Placement, Request
 from admission.jobs.models import Attempt, Phase
@@ -111,12 +117,12 @@ class _Store:
         self._lock = threading.Lock()
         self._of: FleetArrays | None = None
         #: by attempt
-        self._places: dict[int, Place] = {}
-        self._open: dict[int, tuple[tuple[Any, ...], Open]] = {}
-        self._found: Holdings | None = None
+        self._placed: dict[int, PlacementRows] = {}
+        self._open: dict[int, tuple[tuple[Any, ...], OpenAttempt]] = {}
+        self._found: Allocations | None = None
         self._read_at = -np.inf
 
-    def current(self, fleet: FleetArrays, max_age_s: float) -> Holdings:
+    def current(self, fleet: FleetArrays, max_age_s: float) -> Allocations:
         with self._lock:
             found = self._found
             is_old = time.monotonic() - self._read_at >= max_age_s
@@ -125,9 +131,9 @@ class _Store:
                 self._read_at = time.monotonic()
             return found
 
-    def _read(self, fleet: FleetArrays) -> Holdings:
+    def _read(self, fleet: FleetArrays) -> Allocations:
         if self._of is not fleet:
-            self._of, self._places, self._open = fleet, {}, {}
+            self._of, self._placed, self._open = fleet, {}, {}
         with connection.cursor() as cursor:
             cursor.execute(_VERSIONS)
             versions = {row[0]: row for row in cursor.fetchall()}
@@ -137,18 +143,18 @@ class _Store:
             if (found := self._open.get(pk)) is not None and found[0] == version
         }
         changed = [pk for pk in versions if pk not in known]
-        places = {pk: self._places[pk] for pk in versions if pk in self._places}
-        places |= _places([pk for pk in changed if pk not in places], fleet)
+        placed = {pk: self._placed[pk] for pk in versions if pk in self._placed}
+        placed |= _placed([pk for pk in changed if pk not in placed], fleet)
         for row in _rows(changed):
             # One may have been deleted, with its job, between the queries.
-            if row[0] in places:
-                known[row[0]] = versions[row[0]], _open(row, places[row[0]])
-        self._places, self._open = places, known
+            if row[0] in placed:
+                known[row[0]] = versions[row[0]], _open(row, placed[row[0]])
+        self._placed, self._open = placed, known
         last = self._found
         is_same = last is not None and last.fleet is fleet and not changed
         if last is not None and is_same and len(known) == len(last.attempts):
             return last
-        return holdings_of(fleet, [(known[pk][1], places[pk]) for pk in versions if pk in known])
+        return allocations_of(fleet, [(known[pk][1], placed[pk]) for pk in versions if pk in known])
 
     def expire(self) -> None:
         self._read_at = -np.inf
@@ -164,13 +170,13 @@ forget = _store.forget
 expire = _store.expire
 
 
-def fresh(fleet: FleetArrays) -> Holdings:
-    """Return what is held now. One query, and two where something has changed."""
+def fresh(fleet: FleetArrays) -> Allocations:
+    """Return the allocations of this moment. One query, two more where something has changed."""
     return _store.current(fleet, 0.0)
 
 
-def current(fleet: FleetArrays) -> Holdings:
-    """Return what was held at most two seconds ago."""
+def current(fleet: FleetArrays) -> Allocations:
+    """Return the allocations of at most two seconds ago."""
     return _store.current(fleet, _SERVES_S)
 
 
@@ -184,41 +190,43 @@ def _rows(ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
     return Attempt.objects.filter(pk__in=ids).order_by().values_list(*_FIELDS) if ids else ()
 
 
-def _places(ids: Sequence[int], fleet: FleetArrays) -> dict[int, Place]:
-    """Read what does not change of attempts. One query."""
+def _placed(ids: Sequence[int], fleet: FleetArrays) -> dict[int, PlacementRows]:
+    """Read the placements of attempts, which never change. One query."""
     if not ids:
         return {}
     rows = Attempt.objects.filter(pk__in=ids).values_list("pk", "placement", "phase__request")
-    return {key: _place(document, request, fleet) for key, document, request in rows}
+    return {key: _placement_rows(document, request, fleet) for key, document, request in rows}
 
 
-def _place(document: dict[str, Any], asked: dict[str, Any], fleet: FleetArrays) -> Place:
+def _placement_rows(
+    document: dict[str, Any], asked: dict[str, Any], fleet: FleetArrays
+) -> PlacementRows:
     request, placement = msgspec.convert(asked, Request), from_json(document, fleet)
-    place = {name: at for at, name in enumerate(document["nodes"])}
-    drawn = [place[name] for name in fleet.nodes.names[list(placement.nodes)]]
-    return place_of(request, placement, fleet, drawn=drawn, drawn_of=len(place))
+    placed = {name: at for at, name in enumerate(document["nodes"])}
+    drawn = [placed[name] for name in fleet.nodes.names[list(placement.nodes)]]
+    return placement_rows_of(request, placement, fleet, drawn=drawn, drawn_of=len(placed))
 
 
-def _open(row: tuple[Any, ...], place: Place) -> Open:
+def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
     pk, key, phase, project, state, ends, released, started, saved, outcome, p99_w, read_s = row
     begun = _seconds(started) or released.timestamp()
-    return Open(
+    return OpenAttempt(
         id=pk,
         key=key,
         phase_id=phase,
         project_id=project,
-        request=place.request,
-        placement=place.placement,
+        request=placed.request,
+        placement=placed.placement,
         released_at=released.timestamp(),
         started_at=_seconds(started),
         checkpoint_at=_seconds(saved),
-        expected_end_at=_seconds(ends) or begun + place.request.walltime_s,
+        expected_end_at=_seconds(ends) or begun + placed.request.walltime_s,
         is_leaving=state in _MOVING or bool(outcome),
         is_running=state == Phase.State.RUNNING,
-        drawn=place.drawn,
-        drawn_of=place.drawn_of,
-        p99_w=_drawn(p99_w, place, np.nan),
-        read_s=_drawn(read_s, place, 0.0),
+        drawn=placed.drawn,
+        drawn_of=placed.drawn_of,
+        p99_w=_drawn(p99_w, placed, np.nan),
+        read_s=_drawn(read_s, placed, 0.0),
     )
 
 
@@ -226,7 +234,7 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def _drawn(values: list[float] | None, place: Place, unknown: float) -> Floats:
+def _drawn(values: list[float] | None, placed: PlacementRows, unknown: float) -> Floats:
     if values is None:
-        return np.full(len(place.drawn), unknown)
-    return np.array(values, dtype=np.float64)[place.drawn]
+        return np.full(len(placed.drawn), unknown)
+    return np.array(values, dtype=np.float64)[placed.drawn]

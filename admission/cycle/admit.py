@@ -92,7 +92,7 @@ def _attempt(look: Look, admitted: Admission, row: Row, number: int, at: datetim
         number=number,
         key=f"{admitted.request.key}/{number}",
         executor=settings.JOB_EXECUTOR,
-        placement=open_attempts.as_json(admitted.placement, look.holdings.fleet),
+        placement=open_attempts.as_json(admitted.placement, look.allocations.fleet),
         released_at=at,
     )
 

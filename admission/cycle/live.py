@@ -14,7 +14,7 @@ from django.db.models import BigIntegerField
 from django.db.models.expressions import RawSQL
 
 from admission.allocation import open_attempts
-from admission.core.allocation.allocations import Holdings, busy, running_of
+from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Bools, Reserved
 from admission.core.cycle import whatif
 from admission.core.cycle.decide import Decisions, decide
@@ -84,7 +84,7 @@ class Look:
     snapshot: Snapshot
     number: int
     rows: dict[str, Row]
-    holdings: Holdings
+    allocations: Allocations
     reserved: Reserved
     headroom: Headroom
     in_force: InForce
@@ -170,7 +170,7 @@ def _as_fallen_back(
 # --- The fleet -----------------------------------------------------------------------------------
 
 
-def _occupied(headroom: Headroom, held: Holdings, now: float) -> Bools:
+def _occupied(headroom: Headroom, held: Allocations, now: float) -> Bools:
     """Say of each GPU whether something runs on it, or nobody would run a job there. One query."""
     fleet = headroom.fleet
     ready = np.isin(fleet.nodes.ids, np.fromiter(ready_nodes(now), dtype=np.int64))
@@ -205,7 +205,7 @@ def look(now: float) -> Look:
     return Look(taken, number, rows, held, reserved, headroom, in_force, occupied)
 
 
-def under(look: Look, policy: AdmissionPolicy, held: Holdings) -> Snapshot:
+def under(look: Look, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
     """Return what a cycle would decide on by another policy, all else as ``look`` has it.
 
     ``held``: what is held, with the quantile of what it drew that the policy asks for.
@@ -223,7 +223,7 @@ def snapshot(now: float) -> Snapshot:
 
 
 def _headroom(
-    now: float, in_force: InForce, held: Holdings, policy: AdmissionPolicy
+    now: float, in_force: InForce, held: Allocations, policy: AdmissionPolicy
 ) -> tuple[Headroom, Reserved]:
     """Return the headroom with what is held at this very moment, not up to two seconds ago."""
     limits = present.limits_of(in_force, held.fleet)

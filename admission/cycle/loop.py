@@ -98,7 +98,7 @@ class _Work:
         self._part("admit", lambda: self._admit(look, decisions))
         self._part("preempt", lambda: self._preempt(look, decisions))
         self._part("reasons", lambda: reasons.write(look, decisions, self.at))
-        self._part("shares", lambda: shares.note(look.holdings.by_project(), self.now))
+        self._part("shares", lambda: shares.note(look.allocations.by_project(), self.now))
         self._part("board", lambda: self._publish(look, decisions, started))
         self._part("shadow", lambda: shadowing.ask(look, decisions, self.at))
 
@@ -110,7 +110,7 @@ class _Work:
         handing.hand_over(admitted, self.now)
 
     def _preempt(self, look: Look, decisions: Decisions) -> None:
-        attempts = {each.request.key: each.key for each in look.holdings.attempts}
+        attempts = {each.request.key: each.key for each in look.allocations.attempts}
         for each in decisions.preempt:
             actions.preempt(
                 [attempts[each.key]], for_key=each.for_key, why=each.sentence, now=self.at

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from django.db import connection
 
 from admission.allocation import open_attempts
-from admission.core.allocation.allocations import Holdings
+from admission.core.allocation.allocations import Allocations
 from admission.core.directives.placed import Placed
 from admission.core.response.respond import Standing, Throttling
 from admission.directives import actions
@@ -45,7 +45,7 @@ WHERE attempt.id = ANY(%s)
 class PlacedRows(Placed):
     """All open attempts, and what the database keeps of them."""
 
-    def __init__(self, held: Holdings) -> None:
+    def __init__(self, held: Allocations) -> None:
         super().__init__(held)
         self._below: Floats | None = None
 

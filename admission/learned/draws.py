@@ -11,7 +11,7 @@ import numpy as np
 
 from admission.allocation import open_attempts
 from admission.core.allocation import reservation
-from admission.core.allocation.allocations import Holdings, Open
+from admission.core.allocation.allocations import Allocations, OpenAttempt
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
 from admission.learned import profiles
@@ -58,7 +58,7 @@ def observe(now: float) -> int:
         return noted
 
 
-def _note(held: Holdings, now: float) -> int:
+def _note(held: Allocations, now: float) -> int:
     """Three queries, and one for each two thousand attempts."""
     measured = live.measured(now, limits=present.limits(now))
     # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
@@ -67,14 +67,14 @@ def _note(held: Holdings, now: float) -> int:
     if measured.fleet is not held.fleet or not begun:
         return 0
     kept = _kept(begun, held.fleet, now)
-    before, for_s = np.zeros((len(held.held), _BINS)), np.zeros(len(held.held))
+    before, for_s = np.zeros((len(held.arrays), _BINS)), np.zeros(len(held.arrays))
     for each in begun:
         if (known := kept.get(each.id)) is not None:
             mine = rows_of[each.id]
             before[mine] = known.seconds[each.drawn]
             for_s[mine] = min(max(now - known.seen_at, 0.0), _MOST_S)
-    seen = reservation.drawn(held.held, held.fleet, measured.summary)
-    per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
+    seen = reservation.drawn(held.arrays, held.fleet, measured.summary)
+    per_gpu_w = seen.watts / np.maximum(held.arrays.gpus, 1)
     rules = policy_in_force().reserve
     after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
     at = datetime.fromtimestamp(now, UTC)
@@ -90,7 +90,7 @@ def _note(held: Holdings, now: float) -> int:
     return len(rows)
 
 
-def _kept(attempts: Sequence[Open], fleet: FleetArrays, now: float) -> dict[int, _Kept]:
+def _kept(attempts: Sequence[OpenAttempt], fleet: FleetArrays, now: float) -> dict[int, _Kept]:
     """Return what is known of attempts: of new ones that they begin to be read."""
     rows = Draw.objects.filter(attempt__in=[each.id for each in attempts]).values_list(
         "attempt", "project", "image", "model", "seconds", "seen_at"
@@ -120,12 +120,14 @@ def _image(phase: Mapping[str, Any]) -> str:
     return str((phase.get("artifacts") or {}).get("image") or "")[:200]
 
 
-def _model(attempt: Open, fleet: FleetArrays) -> str:
+def _model(attempt: OpenAttempt, fleet: FleetArrays) -> str:
     gpus = attempt.placement.gpus
     return str(fleet.models.names[fleet.gpus.model[gpus[0]]]) if gpus else ""
 
 
-def _row(attempt: Open, kept: _Kept, after: Floats, rules: reservation.Rules, at: datetime) -> Draw:
+def _row(
+    attempt: OpenAttempt, kept: _Kept, after: Floats, rules: reservation.Rules, at: datetime
+) -> Draw:
     # A node that is gone from the inventory keeps what was read of it.
     seconds = kept.seconds.copy()
     seconds[attempt.drawn] = after

@@ -16,7 +16,7 @@ import numpy as np
 import structlog
 
 from admission.core.allocation import reservation
-from admission.core.allocation.allocations import Holdings
+from admission.core.allocation.allocations import Allocations
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.shadow import Difference, differences
 from admission.cycle import live
@@ -67,7 +67,7 @@ def _ask(
     if policy is None:
         return False
     began = time.perf_counter()
-    held = look.holdings
+    held = look.allocations
     if policy.reserve.quantile != policy_in_force().reserve.quantile:
         held = _with_quantile(held, policy.reserve.quantile)
     other = decide(live.under(look, policy, held))
@@ -79,16 +79,16 @@ def _ask(
     return True
 
 
-def _with_quantile(held: Holdings, quantile: float) -> Holdings:
+def _with_quantile(held: Allocations, quantile: float) -> Allocations:
     """Return what is held with another quantile of what it drew. One query."""
     rows = Draw.objects.filter(attempt__in=[each.id for each in held.attempts])
     seconds = dict(rows.values_list("attempt", "seconds"))
-    drawn_w = held.held.p99_w.copy()
+    drawn_w = held.arrays.p99_w.copy()
     for each, mine in held.each():
         if each.id in seconds:
             by_node = reservation.quantile_w(profiles.unpacked(seconds[each.id]), quantile)
             drawn_w[mine] = np.asarray(by_node)[each.drawn]
-    return replace(held, held=replace(held.held, p99_w=drawn_w))
+    return replace(held, arrays=replace(held.arrays, p99_w=drawn_w))
 
 
 def _keep(
@@ -122,7 +122,7 @@ def _keep(
 
 def _ids(found: Sequence[Difference], look: Look) -> Mapping[str, int]:
     """Return the phases that differences are about, by key, as far as they are there still."""
-    running = {each.request.key: each.phase_id for each in look.holdings.attempts}
+    running = {each.request.key: each.phase_id for each in look.allocations.attempts}
     ids = {
         each.key: look.rows[each.key].id if each.key in look.rows else running[each.key]
         for each in found

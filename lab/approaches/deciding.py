@@ -67,20 +67,20 @@ def with_everything(snapshot: Snapshot) -> Decisions:
 
 def _draw(cluster: Cluster, request: Request) -> Draw:
     """Return what a job draws on the GPUs that the fleet has most of."""
-    layout = cluster.layout
-    kind = int(layout.node_gpus_by_kind.sum(axis=1).argmax())
+    topology = cluster.topology
+    kind = int(topology.node_gpus_by_kind.sum(axis=1).argmax())
     key = ("draw", kind, request.gpu_peak_w, request.lowest_cap_w, request.max_slowdown)
-    found = cluster.sight.memo.get(key)
+    found = cluster.constants.memo.get(key)
     if not isinstance(found, Draw):
-        found = draw_of(cluster.fleet, int(layout.gpu_models[kind]), kind, request)
-        cluster.sight.memo[key] = found
+        found = draw_of(cluster.fleet, int(topology.gpu_models[kind]), kind, request)
+        cluster.constants.memo[key] = found
     return found
 
 
 def _cap_w(cluster: Cluster, request: Request) -> float | None:
     """Return the cap under which a job is to start; None: none."""
     draw = _draw(cluster, request)
-    rated_w = float(cluster.fleet.models.rated_w[cluster.layout.gpu_models[draw.kind]])
+    rated_w = float(cluster.fleet.models.rated_w[cluster.topology.gpu_models[draw.kind]])
     cap_w = max(draw.lowest_w, LEAST_CAP_SHARE * rated_w)
     return cap_w if cap_w < draw.peak_w else None
 
@@ -114,14 +114,14 @@ def _blind(snapshot: Snapshot, away: Bools, *, nearby: bool = False) -> Snapshot
 
 def _endless(cluster: Cluster, away: Bools) -> Cluster:
     """Return a cluster of the same free GPUs that is short of nothing else."""
-    sight, fleet = cluster.sight, cluster.fleet
+    constants, fleet = cluster.constants, cluster.fleet
     open_sites = np.zeros(len(fleet.sites), dtype=bool)
     open_nodes = np.zeros(len(fleet.nodes), dtype=bool)
     return replace(
         cluster,
-        sight=replace(
-            sight,
-            in_force=InForce(sight.in_force.at),
+        constants=replace(
+            constants,
+            in_force=InForce(constants.in_force.at),
             limit_c=np.full(len(fleet.gpus), np.inf),
             cap_w=np.full(len(fleet.gpus), np.inf),
             gap_w=np.zeros(len(fleet.nodes)),
@@ -132,7 +132,7 @@ def _endless(cluster: Cluster, away: Bools) -> Cluster:
             link_closed=np.zeros(len(fleet.links), dtype=bool),
             local_only=open_sites,
             keeps_checkpoints=open_sites,
-            empty_room_w=np.full(len(sight.empty_room_w), np.inf),
+            empty_room_w=np.full(len(constants.empty_room_w), np.inf),
             _heat={},
             memo={},
         ),

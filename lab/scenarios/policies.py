@@ -45,11 +45,11 @@ class FilledTo(Headroom):
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         cluster = snapshot.cluster
-        had_w = cluster.sight.empty_room_w
+        had_w = cluster.constants.empty_room_w
         had_w = np.where(np.isinf(had_w), 0.0, had_w)  # what is no limit stays none
         room_w = cluster.room_w + (self.fill_share - 1.0) * had_w
-        layout = cluster.layout
-        admit_w = (room_w[layout.limit_rows] / layout.limit_share).min(axis=1)
+        topology = cluster.topology
+        admit_w = (room_w[topology.limit_rows] / topology.limit_share).min(axis=1)
         filled = replace(cluster.copy(), room_w=room_w, admit_w=admit_w)
         return super().decide(replace(snapshot, cluster=filled))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.allocation.allocations import Holdings
+from admission.core.allocation.allocations import Allocations
 from admission.core.directives.book import (
     Desired,
     DirectiveBook,
@@ -49,7 +49,7 @@ Array = NDArray[np.float64]
 class _Placed(Placed):
     """All gangs, and what a world remembers of them."""
 
-    def __init__(self, held: Holdings, told: Directing) -> None:
+    def __init__(self, held: Allocations, told: Directing) -> None:
         super().__init__(held)
         self._told = told
         self._gangs = {gang.id: gang for gang in told.gangs}
@@ -149,7 +149,7 @@ class _Step(Step):
     def __init__(
         self,
         told: Directing,
-        held: Holdings,
+        held: Allocations,
         headroom: Headroom,
         in_force: InForce,
         jobs: Sequence[Job],
@@ -225,7 +225,7 @@ class Directing:
 
     def step(
         self,
-        held: Holdings,
+        held: Allocations,
         headroom: Headroom,
         in_force: InForce,
         jobs: Sequence[Job],
@@ -340,7 +340,7 @@ class Directing:
             # The response looks again from the start. If there is no room, it pauses again.
             gang.standing = Standing()
 
-    def within(self, scope: Scope, held: Holdings, in_force: InForce) -> list[Gang]:
+    def within(self, scope: Scope, held: Allocations, in_force: InForce) -> list[Gang]:
         """Return the gangs of which some part is in ``scope``, and that are not about to end."""
         placed = _Placed(held, self)
         found = placed.load(placed.in_scope(scope, in_force).tolist())

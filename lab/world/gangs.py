@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.allocation.allocations import Place, place_of
+from admission.core.allocation.allocations import PlacementRows, placement_rows_of
 from admission.core.allocation.reservation import BIN_EDGES_W
 from admission.core.directives.book import Desired
 from admission.core.request import Placement, Request
@@ -94,7 +94,7 @@ class Gang:
     #: as it was placed: an approach may have changed what the job asks for
     request: Request
     placement: Placement
-    place: Place
+    place: PlacementRows
     slot: int
     nodes: Ints
     gpus: Ints
@@ -223,7 +223,7 @@ class Gangs:
             job=job,
             request=request,
             placement=placement,
-            place=place_of(request, placement, self._arrays),
+            place=placement_rows_of(request, placement, self._arrays),
             slot=slot,
             nodes=np.array(placement.nodes, dtype=np.int64),
             gpus=np.array(placement.gpus, dtype=np.int64),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from admission.core.allocation import reservation
-from admission.core.allocation.allocations import Holdings, Open, holdings_of
+from admission.core.allocation.allocations import Allocations, OpenAttempt, allocations_of
 from admission.core.allocation.reservation import Reserved
 from fleet.tables import FleetArrays
 from lab.world.frame import Sensors
@@ -51,14 +51,14 @@ class Seeing:
         self._learned_at = -np.inf
         self._limits: tuple[object, FleetArrays, Limits] | None = None
 
-    def look(self, now: float, in_force: InForce) -> tuple[Headroom, Holdings, Reserved]:
+    def look(self, now: float, in_force: InForce) -> tuple[Headroom, Allocations, Reserved]:
         """Return headroom at ``now`` (Unix s), what gangs hold, and what they reserve."""
         measured = self.measured(now, in_force)
         self._learn(measured, now)
         held = self.held()
         rules = self._policy.reserve
         reserved = reservation.reserve(
-            held.held, self.arrays, measured.summary, now=now, rules=rules
+            held.arrays, self.arrays, measured.summary, now=now, rules=rules
         )
         headroom = replace(measured, reservations=reserved.fleet)
         self._note(headroom, now)
@@ -84,13 +84,13 @@ class Seeing:
 
     # --- What is held ----------------------------------------------------------------------------
 
-    def held(self) -> Holdings:
+    def held(self) -> Allocations:
         """Return what gangs hold now."""
-        return holdings_of(self.arrays, [(self._open(gang), gang.place) for gang in self._gangs])
+        return allocations_of(self.arrays, [(self._open(gang), gang.place) for gang in self._gangs])
 
-    def _open(self, gang: Gang) -> Open:
+    def _open(self, gang: Gang) -> OpenAttempt:
         at = self._sensors.epoch_s
-        return Open(
+        return OpenAttempt(
             id=gang.id,
             key=gang.key,
             phase_id=gang.job.number,
@@ -118,9 +118,9 @@ class Seeing:
         running = [gang for gang in self._gangs if not gang.is_paused]
         if not running:
             return
-        held = holdings_of(self.arrays, [(self._open(gang), gang.place) for gang in running])
-        seen = reservation.drawn(held.held, self.arrays, measured.summary)
-        per_gpu_w = seen.watts / np.maximum(held.held.gpus, 1)
+        held = allocations_of(self.arrays, [(self._open(gang), gang.place) for gang in running])
+        seen = reservation.drawn(held.arrays, self.arrays, measured.summary)
+        per_gpu_w = seen.watts / np.maximum(held.arrays.gpus, 1)
         at_s = now - self._sensors.epoch_s
         for_s = np.concatenate(
             [np.full(len(g.nodes), min(max(at_s - g.seen_s, 0.0), _MOST_S)) for g in running]

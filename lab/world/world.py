@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.allocation.allocations import Holdings, busy, running_of
+from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
 from admission.core.cycle.decide import Admission, Decisions
 from admission.core.placement.cluster import Cluster
@@ -328,7 +328,7 @@ class World:
             self._hurries_until_s = self.twin.now_s + _HURRY_S
 
     def _decide(
-        self, headroom: HeadroomNow, held: Holdings, reserved: Reserved, in_force: InForce
+        self, headroom: HeadroomNow, held: Allocations, reserved: Reserved, in_force: InForce
     ) -> None:
         version = self._policing.leases.version
         waited_s = self.twin.now_s - self._decided_s
@@ -390,7 +390,7 @@ class World:
             request = replace(request, lowest_cap_w=None)
         return request
 
-    def _occupied(self, headroom: HeadroomNow, held: Holdings) -> Bools:
+    def _occupied(self, headroom: HeadroomNow, held: Allocations) -> Bools:
         """Say of each GPU whether something runs on it, or nobody would run a job there."""
         unready = self._deaf[self._rows.node]
         found: Bools = held.gpus | busy(headroom) | unready[headroom.fleet.gpus.node]
@@ -531,7 +531,7 @@ class World:
         return np.asarray(least[self._rows.rack])
 
     def _note_reserved(self, cluster: Cluster) -> None:
-        whole_w = cluster.sight.empty_room_w[:-1]
+        whole_w = cluster.constants.empty_room_w[:-1]
         known = np.isfinite(whole_w) & (whole_w > 0.0)
         worst = float((-cluster.room_w[:-1][known] / whole_w[known]).max(initial=0.0))
         self.ledger.reserved_over_share = max(self.ledger.reserved_over_share, worst)
@@ -609,14 +609,14 @@ def _make_twin(fleet: Fleet, seed: int, failures: FailureModel | None, step_s: f
 
 def _endless(cluster: Cluster) -> Cluster:
     """Return a fleet on which only GPUs are short."""
-    sight = replace(
-        cluster.sight,
-        limit_c=np.full(len(cluster.sight.limit_c), np.inf),
-        empty_room_w=np.full(len(cluster.sight.empty_room_w), np.inf),
+    constants = replace(
+        cluster.constants,
+        limit_c=np.full(len(cluster.constants.limit_c), np.inf),
+        empty_room_w=np.full(len(cluster.constants.empty_room_w), np.inf),
         _heat={},
         memo={},
     )
-    return replace(cluster.endless(), sight=sight, refused={}, hopeless={}, scratch={})
+    return replace(cluster.endless(), constants=constants, refused={}, hopeless={}, scratch={})
 
 
 def _concurrency(in_force: InForce) -> tuple[ConcurrencyCap, ...]:

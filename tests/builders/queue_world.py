@@ -139,7 +139,7 @@ class World:
             request = self.pending.pop(each.request.key).request
             # The real run takes every budget anew: what does not fit raises here.
             assert self.cluster.admits(each.placement, request), each
-            self.cluster.hold(each.placement, request)
+            self.cluster.allocate(each.placement, request)
             expected_s = request.walltime_s * self._ratio(request.project)
             self.running[request.key] = Running(
                 request, each.placement, self.now, self.now + expected_s
@@ -165,7 +165,7 @@ class World:
         ended = self.running.pop(key)
         ran_s = self.now - ended.started_at
         self._ratios[ended.request.project].append(min(ran_s / ended.request.walltime_s, 1.0))
-        self.cluster.release(ended.placement, ended.request)
+        self.cluster.free(ended.placement, ended.request)
 
     def _ratio(self, project: str) -> float:
         """Return what jobs of a project run of what they ask for, by the last that ended."""

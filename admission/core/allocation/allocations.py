@@ -1,4 +1,4 @@
-"""What open attempts hold, as arrays, and as cycles and reservations see it. Pure."""
+"""Allocations of open attempts as arrays, for cycles and reservations. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import numpy as np
 
 from admission.core.allocation import reservation
 from admission.core.allocation.reservation import (
+    AllocationArrays,
     Bools,
     Floats,
-    Held,
     Ints,
     Reserved,
     Rules,
     Traffic,
 )
-from admission.core.placement.topology import layout_of
+from admission.core.placement.topology import topology_of
 from admission.core.request import Placement, Request
 from admission.core.snapshot import Running
 from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
 
 __all__ = [
-    "Holdings",
-    "Open",
-    "Place",
+    "Allocations",
+    "OpenAttempt",
+    "PlacementRows",
+    "allocations_of",
     "busy",
-    "holdings_of",
-    "place_of",
+    "placement_rows_of",
     "running_of",
     "wan_traffic",
 ]
@@ -44,8 +44,8 @@ _BUSY_DRAW = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """What does not change of an attempt, in rows of one inventory. Arrays are by node."""
+class PlacementRows:
+    """The placement of an attempt in rows of one inventory. Arrays are by node."""
 
     request: Request
     placement: Placement
@@ -61,8 +61,8 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Open:
-    """An open attempt. ``p99_w`` and ``read_s`` are by node, as in :class:`Held`."""
+class OpenAttempt:
+    """An open attempt. ``p99_w`` and ``read_s`` are by node, as in :class:`AllocationArrays`."""
 
     id: int
     key: str
@@ -86,19 +86,19 @@ class Open:
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
-    """All open attempts on one inventory, and their holdings as arrays.
+class Allocations:
+    """The open attempts on one inventory, and their allocations as arrays.
 
-    The holdings of attempt ``i`` are the rows from ``firsts[i]`` on, one for each of its nodes.
+    The allocations of attempt ``i`` are the rows from ``firsts[i]`` on, one for each of its nodes.
     """
 
     fleet: FleetArrays
-    attempts: tuple[Open, ...]
+    attempts: tuple[OpenAttempt, ...]
     firsts: tuple[int, ...]
-    held: Held
+    arrays: AllocationArrays
 
-    def each(self) -> Iterator[tuple[Open, slice]]:
-        """Yield attempts with the rows of their holdings."""
+    def each(self) -> Iterator[tuple[OpenAttempt, slice]]:
+        """Yield attempts with the rows of their allocations."""
         for attempt, first in zip(self.attempts, self.firsts, strict=True):
             yield attempt, slice(first, first + len(attempt.placement.nodes))
 
@@ -106,13 +106,13 @@ class Holdings:
     def gpus(self) -> Bools:
         """Say of each GPU whether an attempt holds it."""
         mine = np.zeros(len(self.fleet.gpus), dtype=bool)
-        mine[self.held.gpu] = True
+        mine[self.arrays.gpu] = True
         return mine
 
     def reserved(self, headroom: Headroom, rules: Rules) -> Reserved:
         """Return what attempts reserve. ``headroom`` is of the same inventory."""
         return reservation.reserve(
-            self.held, self.fleet, headroom.summary, now=headroom.at, rules=rules
+            self.arrays, self.fleet, headroom.summary, now=headroom.at, rules=rules
         )
 
     def by_project(self) -> dict[int, int]:
@@ -124,18 +124,21 @@ class Holdings:
         return found
 
 
-def place_of(
+def placement_rows_of(
     request: Request,
     placement: Placement,
     fleet: FleetArrays,
     *,
     drawn: Sequence[int] | None = None,
     drawn_of: int | None = None,
-) -> Place:
-    """Return where an attempt stands. ``drawn``: see :class:`Place`; left out: all of its nodes."""
+) -> PlacementRows:
+    """Return a placement in rows of the inventory. ``drawn``: see :class:`PlacementRows`.
+
+    Left out, it is all of its nodes.
+    """
     gpu, node = np.array(placement.gpus, dtype=np.int64), np.array(placement.nodes, dtype=np.int64)
     of = np.searchsorted(node, fleet.gpus.node[gpu]).astype(np.int64)
-    return Place(
+    return PlacementRows(
         request=request,
         placement=placement,
         gpus=np.bincount(of, minlength=len(node)).astype(np.int64),
@@ -151,26 +154,32 @@ def place_of(
 def wan_traffic(
     request: Request, placement: Placement, fleet: FleetArrays
 ) -> tuple[tuple[int, float], ...]:
-    """Return what it puts on which WAN links until readings show it, bit/s."""
+    """Return the traffic that it puts on each WAN link until readings show it, bit/s."""
     home = fleet.sites.index_by_name.get(request.data_site)
     if home is None or not request.cross_site_bits_per_s:
         return ()
     found: dict[int, float] = {}
     for site in placement.sites:
         row = fleet.sites.index_by_name.get(site, home)
-        for link in layout_of(fleet).wan_paths.get((home, row), ()) if row != home else ():
+        for link in topology_of(fleet).wan_paths.get((home, row), ()) if row != home else ():
             found[link] = found.get(link, 0.0) + request.cross_site_bits_per_s
     return tuple(found.items())
 
 
-def holdings_of(fleet: FleetArrays, found: Sequence[tuple[Open, Place]]) -> Holdings:
+def allocations_of(
+    fleet: FleetArrays, found: Sequence[tuple[OpenAttempt, PlacementRows]]
+) -> Allocations:
     attempts = tuple(each for each, _ in found)
     counts = [len(each.placement.nodes) for each in attempts]
     firsts = tuple(accumulate(counts, initial=0))[:-1]
-    return Holdings(fleet, attempts, firsts, _held(found, firsts, np.array(counts, dtype=np.int64)))
+    return Allocations(
+        fleet, attempts, firsts, _arrays(found, firsts, np.array(counts, dtype=np.int64))
+    )
 
 
-def _held(found: Sequence[tuple[Open, Place]], firsts: Sequence[int], counts: Ints) -> Held:
+def _arrays(
+    found: Sequence[tuple[OpenAttempt, PlacementRows]], firsts: Sequence[int], counts: Ints
+) -> AllocationArrays:
     links = [
         (link, at, rate)
         for at, (_, place) in zip(firsts, found, strict=True)
@@ -183,7 +192,7 @@ def _held(found: Sequence[tuple[Open, Place]], firsts: Sequence[int], counts: In
     ]
     started = [np.nan if each.started_at is None else each.started_at for each, _ in found]
     ends = [each.expected_end_at for each, _ in found]
-    return Held(
+    return AllocationArrays(
         node=_ints(place.placement.nodes for _, place in found),
         peak_w=_floats(place.placement.peak_w for _, place in found),
         gpus=_ints(place.gpus for _, place in found),
@@ -192,7 +201,7 @@ def _held(found: Sequence[tuple[Open, Place]], firsts: Sequence[int], counts: In
         p99_w=_floats(each.p99_w for each, _ in found),
         read_s=_floats(each.read_s for each, _ in found),
         gpu=_ints(place.gpu for _, place in found),
-        gpu_holding=_ints(
+        gpu_allocation=_ints(
             at + place.gpu_node for at, (_, place) in zip(firsts, found, strict=True)
         ),
         links=_traffic(links),
@@ -201,9 +210,11 @@ def _held(found: Sequence[tuple[Open, Place]], firsts: Sequence[int], counts: In
 
 
 def _traffic(rows: Sequence[tuple[int, int, float]]) -> Traffic:
-    on, holding, rate = zip(*rows, strict=True) if rows else ((), (), ())
+    on, allocation, rate = zip(*rows, strict=True) if rows else ((), (), ())
     return Traffic(
-        np.array(on, dtype=np.int64), np.array(holding, dtype=np.int64), np.array(rate, dtype=float)
+        np.array(on, dtype=np.int64),
+        np.array(allocation, dtype=np.int64),
+        np.array(rate, dtype=float),
     )
 
 
@@ -217,12 +228,12 @@ def _floats(parts: Iterable[Any]) -> Floats:
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def running_of(held: Holdings, reserved: Reserved) -> tuple[Running, ...]:
+def running_of(held: Allocations, reserved: Reserved) -> tuple[Running, ...]:
     watts = reserved.watts.tolist()
     return tuple(_as_running(each, watts[rows]) for each, rows in held.each())
 
 
-def _as_running(each: Open, watts: Sequence[float]) -> Running:
+def _as_running(each: OpenAttempt, watts: Sequence[float]) -> Running:
     return Running(
         request=each.request,
         # What would be free if it ended is what it reserves now, not what it did at first.

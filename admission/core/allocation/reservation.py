@@ -1,6 +1,6 @@
 """What admitted jobs reserve: their peak at first, later what they were measured to draw.
 
-A *holding* is one node's part of one attempt; arrays of holdings have a row for each. It reserves
+An *allocation* is one node's part of one attempt; arrays have a row for each. It reserves
 its peak until it has been read for the warm-up. From there it comes down to the 99th percentile of
 what it drew, with a margin on top, and is never under what it draws now. What falls silent is back
 at its peak. Pure.
@@ -20,8 +20,8 @@ from telemetry.summary import FleetSummary
 
 __all__ = [
     "BIN_EDGES_W",
+    "AllocationArrays",
     "Drawn",
-    "Held",
     "Reserved",
     "Rules",
     "Traffic",
@@ -61,10 +61,10 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """What holdings put on links or storage endpoints: rows of these, of holdings, and how much."""
+    """Traffic on links or storage endpoints: rows of these, of allocations, and the rate."""
 
     on: Ints
-    holding: Ints
+    allocation: Ints
     rate: Floats
 
     @staticmethod
@@ -74,11 +74,11 @@ class Traffic:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Held:
-    """What attempts hold, and what was learned of it. Arrays are aligned with holdings.
+class AllocationArrays:
+    """Allocations as arrays with one row each, and what was learned of their draw.
 
-    ``gpu`` and ``gpu_holding`` have a place for each GPU that is held. Times are Unix seconds, NaN
-    where it has not begun, or nobody knows when it ends.
+    ``gpu`` and ``gpu_allocation`` have a place for each GPU that is held. Times are Unix
+    seconds, NaN where it has not begun, or nobody knows when it ends.
     """
 
     node: Ints
@@ -92,7 +92,7 @@ class Held:
     #: for how long it was read, s
     read_s: Floats
     gpu: Ints
-    gpu_holding: Ints
+    gpu_allocation: Ints
     #: bit/s over the WAN, and byte/s of storage
     links: Traffic
     storage: Traffic
@@ -103,7 +103,7 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What holdings draw now, their part of the host with it, W.
+    """The draw of each allocation now, with its part of the host, W.
 
     ``read``: all of its GPUs are read fresh.
     """
@@ -114,7 +114,7 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Reserved:
-    """What holdings draw and reserve, W, and what that comes to on the whole fleet."""
+    """The draw and reservation of each allocation, W, and their sum over the fleet."""
 
     drawn: Drawn
     watts: Floats
@@ -153,11 +153,11 @@ def quantile_w(seconds: Floats, share: float) -> Floats:
     return np.where(total > 0, BIN_EDGES_W[np.minimum(place, len(BIN_EDGES_W) - 1)], np.nan)
 
 
-def drawn(held: Held, fleet: FleetArrays, summary: FleetSummary) -> Drawn:
-    """Return what holdings draw: their GPUs, and the part of the host that goes with these."""
+def drawn(held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary) -> Drawn:
+    """Return the draw of each allocation: its GPUs and their part of the host."""
     count, gpus = len(held), summary.gpus
-    own_w = sum_by(gpus.load_w[held.gpu], held.gpu_holding, count)
-    silent = sum_by(~gpus.read[held.gpu], held.gpu_holding, count)
+    own_w = sum_by(gpus.load_w[held.gpu], held.gpu_allocation, count)
+    silent = sum_by(~gpus.read[held.gpu], held.gpu_allocation, count)
     gpus_w = sum_by(gpus.load_w, fleet.gpus.node, len(fleet.nodes))
     host_w = np.maximum(summary.nodes.load_w - gpus_w, 0.0)
     part = held.gpus / np.maximum(np.diff(fleet.gpu_bounds)[held.node], 1)
@@ -167,8 +167,8 @@ def drawn(held: Held, fleet: FleetArrays, summary: FleetSummary) -> Drawn:
 # --- What is reserved ----------------------------------------------------------------------------
 
 
-def reserved_w(held: Held, seen: Drawn, rules: Rules) -> Floats:
-    """Return what each holding reserves, W."""
+def reserved_w(held: AllocationArrays, seen: Drawn, rules: Rules) -> Floats:
+    """Return what each allocation reserves, W."""
     warm_for_s = held.read_s - rules.warm_up_s
     shown = seen.read & ~np.isnan(held.started_at) & ~np.isnan(held.p99_w) & (warm_for_s >= 0)
     aim_w = np.fmin((1.0 + rules.margin) * held.p99_w * held.gpus, held.peak_w)
@@ -178,12 +178,12 @@ def reserved_w(held: Held, seen: Drawn, rules: Rules) -> Floats:
 
 
 def reserve(
-    held: Held, fleet: FleetArrays, summary: FleetSummary, *, now: float, rules: Rules
+    held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary, *, now: float, rules: Rules
 ) -> Reserved:
     """Return what is reserved at ``now`` (Unix s).
 
-    Of a node with holdings it is what these reserve and what else is drawn there. Of a rack there
-    is nothing to add: its load, which a meter may show, has what its other nodes draw.
+    Of a node with allocations it is what these reserve and what else is drawn there. Of a rack
+    there is nothing to add: its load, which a meter may show, has what its other nodes draw.
     """
     seen = drawn(held, fleet, summary)
     watts = reserved_w(held, seen, rules)
@@ -201,18 +201,18 @@ def reserve(
     return Reserved(seen, watts, on_fleet)
 
 
-def _is_new(held: Held, rules: Rules) -> Bools:
-    """Whether what a holding does is not in the readings of links yet."""
+def _is_new(held: AllocationArrays, rules: Rules) -> Bools:
+    """Say of each allocation whether its traffic is not in the readings of links yet."""
     return np.isnan(held.started_at) | (held.read_s < rules.warm_up_s)
 
 
 def _rates(traffic: Traffic, counts: Bools, places: int) -> Floats:
-    rows = counts[traffic.holding]
+    rows = counts[traffic.allocation]
     return sum_by(traffic.rate[rows], traffic.on[rows], places)
 
 
 def _steps(
-    held: Held, fleet: FleetArrays, seen: Drawn, watts: Floats, now: float, rules: Rules
+    held: AllocationArrays, fleet: FleetArrays, seen: Drawn, watts: Floats, now: float, rules: Rules
 ) -> Steps:
     """Return the changes that are known: what has yet to come up, and what will end."""
     rack = fleet.nodes.rack[held.node]

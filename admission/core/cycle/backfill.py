@@ -116,13 +116,13 @@ class Reservations:
         stride = 1
         while found is None and ended < len(self._endings):
             upto = min(ended + stride, len(self._endings))
-            ahead.release_all(held_by(self._endings[ended:upto]))
+            ahead.free_all(held_by(self._endings[ended:upto]))
             ended, stride = upto, max(1, int(_STRIDE * (upto - self._ended)))
             found = _placed(ahead, request)
         if found is None:
             self._all_over = ahead
             return False
-        ahead.hold(found, request)
+        ahead.allocate(found, request)
         if ended > self._ended:
             self._latest = max(self._endings[ended - 1].at, self._latest)
         self._ahead, self._ended = ahead, ended
@@ -141,12 +141,12 @@ class Reservations:
         then = self._cluster.copy()
         gone = {each.request.key for each in leaving}
         to_come, self._ended = self._endings[self._ended :], 0
-        self._ahead.release_all(held_by(each for each in to_come if each.request.key in gone))
+        self._ahead.free_all(held_by(each for each in to_come if each.request.key in gone))
         self._endings = [each for each in to_come if each.request.key not in gone]
-        then.release_all(held_by(leaving))
-        then.hold(placement, request)
+        then.free_all(held_by(leaving))
+        then.allocate(placement, request)
         if at + request.walltime_s > self._latest:
-            self._ahead.hold(placement, request)
+            self._ahead.allocate(placement, request)
             self._expect(Ending(at + request.walltime_s, request, placement))
         self._keep(Reservation(request, rank, at, placement, then))
 
@@ -162,9 +162,9 @@ class Reservations:
         """Somebody holds that now, until ``end_at``. It must be in nobody's way."""
         for each in self.kept:
             if end_at > each.at:
-                each.then.hold(placement, request)
+                each.then.allocate(placement, request)
         if end_at > self._latest:
-            self._ahead.hold(placement, request)
+            self._ahead.allocate(placement, request)
             self._expect(Ending(end_at, request, placement))
         if self._beside is not None:
             _hold_free_part(self._beside, placement, request)
@@ -211,7 +211,7 @@ def _hold_free_part(cluster: Cluster, placement: Placement, request: Request) ->
     """Hold those GPUs of ``placement`` that are free, with their part of its power."""
     part = _free_part(cluster, placement)
     if part.gpus:
-        cluster.hold(part, request)
+        cluster.allocate(part, request)
 
 
 def _free_part(cluster: Cluster, placement: Placement) -> Placement:

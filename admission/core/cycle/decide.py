@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from admission.core.cycle.order import Order
-from admission.core.cycle.preemption import give_way
+from admission.core.cycle.preemption import preempt_for
 from admission.core.cycle.queue import Queue, Stage, Verdict
 from admission.core.reasons import Reason, ReasonToken, dominant
 from admission.core.request import Placement, Request
@@ -139,7 +139,7 @@ class _Cycle:
         may_ask = request.key not in self._asked_in_vain
         if may_ask and verdict.is_cured_by_ends and not self._queue.reservations.is_full:
             most = self._snapshot.tuning.max_preemptions - len(self._leaving)
-            leaving = give_way(self._queue, request, rank, most=most)
+            leaving = preempt_for(self._queue, request, rank, most=most)
             if leaving:
                 self._leaving |= {
                     each.request.key: _preemption(each, request, self._queue.now)
@@ -198,7 +198,7 @@ def _preemption(leaving: Running, request: Request, now: float) -> Preemption:
 #: What passing each check says.
 _PASSED = {
     Stage.GATES: ("gates", "nobody holds it, and no phase is to come before it"),
-    Stage.ALLOWANCES: ("quota and caps", "its project and class may have as much"),
+    Stage.QUOTAS: ("quota and caps", "its project and class may have as much"),
     Stage.FLEET: ("fleet", "fits within all budgets of power, heat, links and storage"),
     Stage.RESERVATIONS: ("reservations", "puts off nobody who is ahead of it"),
     Stage.RAMP: ("thermal ramp", "its cooling zone takes up its heat now"),

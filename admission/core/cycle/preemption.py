@@ -1,4 +1,4 @@
-"""Who gives way to a job that counts for more: the least work lost for what it needs."""
+"""Choose which running jobs are preempted for a waiting one: those that lose least work."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from admission.core.request import Placement, Refusal, Request
 from admission.core.response.shedding import rank_by_watts_per_lost_work
 from admission.core.snapshot import Running
 
-__all__ = ["give_way"]
+__all__ = ["preempt_for"]
 
 
-def give_way(queue: Queue, request: Request, rank: int, *, most: int) -> list[Running]:
-    """Return who is to give way to a job that fits nowhere now, and keep what they leave for it.
+def preempt_for(queue: Queue, request: Request, rank: int, *, most: int) -> list[Running]:
+    """Return the jobs to preempt for one that fits nowhere now; keep what they leave for it.
 
     Nobody is to where its class may not ask for that, where it will fit as soon without, or where
     all that may be asked, ``most`` of them, do not free enough.
@@ -28,7 +28,7 @@ def give_way(queue: Queue, request: Request, rank: int, *, most: int) -> list[Ru
     end_at = queue.now + request.walltime_s
     if queue.reservations.in_the_way_of(request, placement, end_at, rank) is not None:
         return []
-    queue.give_way([each.request.key for each in leaving], request, rank, placement)
+    queue.make_room([each.request.key for each in leaving], request, rank, placement)
     return leaving
 
 
@@ -39,7 +39,7 @@ def _fits_soon(queue: Queue, request: Request) -> bool:
     if not ending:
         return False
     cluster = queue.cluster.copy()
-    cluster.release_all(held_by(ending))
+    cluster.free_all(held_by(ending))
     return not isinstance(place(cluster, request), Refusal)
 
 
@@ -77,18 +77,18 @@ def _enough_of(
     while found is None and upto < len(candidates):
         stride = max(1, upto // 4)
         some = candidates[upto : upto + stride]
-        cluster.release_all([(each.placement, each.request) for each in some])
+        cluster.free_all([(each.placement, each.request) for each in some])
         upto = min(upto + stride, len(candidates))
         placed = place(cluster, request)
         found = None if isinstance(placed, Refusal) else placed
     if found is None:
         return None
-    cluster.hold(found, request)
+    cluster.allocate(found, request)
     kept = []
     for each in reversed(candidates[:upto]):
         placement, of = each.placement, each.request
         if cluster.admits(placement, of):
-            cluster.hold(placement, of)
+            cluster.allocate(placement, of)
         else:
             kept.append(each)
     return kept[::-1], found

@@ -12,7 +12,7 @@ import numpy as np
 from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Reservations
 from admission.core.cycle.gates import gates
 from admission.core.cycle.order import Order, order
-from admission.core.cycle.quotas import Allowances
+from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
 from admission.core.placement.place import fits_empty, place
 from admission.core.reasons import Reason, ReasonToken
@@ -26,7 +26,7 @@ class Stage(enum.IntEnum):
     """The checks of a job, in the order in which they are done."""
 
     GATES = 0
-    ALLOWANCES = 1
+    QUOTAS = 1
     FLEET = 2
     RESERVATIONS = 3
     RAMP = 4
@@ -59,7 +59,7 @@ class Verdict:
 
         Or where it was over what it is allowed in the place that it had, and that is taken.
         """
-        if self.stage is Stage.ALLOWANCES and self.placement is not None:
+        if self.stage is Stage.QUOTAS and self.placement is not None:
             return True
         return self.stage is Stage.RAMP or any(
             each.token is ReasonToken.BACKFILL_RESERVATION for each in self.reasons
@@ -89,17 +89,17 @@ class Queue:
         self._closing: list[Placement] = []
         #: those that ran when the cycle began
         self._before = frozenset(self.endings)
-        self.allowances = self._allowances()
-        #: some are expected to end sooner than the allowances know
+        self.quotas = self._quotas()
+        #: some are expected to end sooner than the quotas know
         self._has_given_way = False
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
         self.begin_round()
 
-    def _allowances(self) -> Allowances:
-        """Return the allowances with what is taken by those that ran when the cycle began."""
+    def _quotas(self) -> Quotas:
+        """Return the quotas with what is taken by those that ran when the cycle began."""
         snapshot = self.snapshot
-        found = Allowances(self.cluster.fleet, snapshot.projects, snapshot.classes, snapshot.caps)
+        found = Quotas(self.cluster.fleet, snapshot.projects, snapshot.classes, snapshot.caps)
         for key in self._before:
             ending = self.endings[key]
             found.take(ending.request, ending.placement, ending.at)
@@ -131,16 +131,16 @@ class Queue:
         self._running = (*snapshot.running, *self._started())
         self.order: Order = self._ordered(self.pending_next())
         for each in self._closing:
-            self.cluster.release(each, _NOBODY)
+            self.cluster.free(each, _NOBODY)
         for _, request, placement in self.staggered.values():
-            self.cluster.release(placement, request)
+            self.cluster.free(placement, request)
         self._closed, self._closing, self.staggered = frozenset(), [], {}
         if self._has_given_way:
-            self.allowances, self._has_given_way = self._allowances(), False
-        self.allowances.go_back()
+            self.quotas, self._has_given_way = self._quotas(), False
+        self.quotas.go_back()
         for key, ending in self.endings.items():
             if key not in self._before:
-                self.allowances.take(ending.request, ending.placement, ending.at)
+                self.quotas.take(ending.request, ending.placement, ending.at)
         self.ramp = Ramp(self.cluster.fleet, self._running, self.now, snapshot.tuning)
         self._close_full_places()
         self.reservations = Reservations(
@@ -163,11 +163,11 @@ class Queue:
         self._close_full_places()
 
     def _hold(self, request: Request, placement: Placement, end_at: float) -> None:
-        self.cluster.hold(placement, request)
-        self.allowances.take(request, placement, end_at)
+        self.cluster.allocate(placement, request)
+        self.quotas.take(request, placement, end_at)
         self.reservations.take(request, placement, end_at)
 
-    def give_way(
+    def make_room(
         self, keys: Iterable[str], request: Request, rank: int, placement: Placement
     ) -> None:
         """Keep ``placement`` for a job that running ones, ``keys``, end for within their time."""
@@ -178,32 +178,32 @@ class Queue:
             self.endings[key] = ending
             leaving.append(ending)
         self.reservations.reserve_after(leaving, request, rank, placement)
-        self._keep_allowances(request, rank)
+        self._keep_quotas(request, rank)
         self._has_given_way = True
 
-    def _keep_allowances(self, request: Request, rank: int) -> None:
+    def _keep_quotas(self, request: Request, rank: int) -> None:
         last = self.reservations.kept[-1]
-        self.allowances.keep(request, rank, last.at, last.placement)
+        self.quotas.keep(request, rank, last.at, last.placement)
 
     def keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
         """Keep for a job that is refused what those behind it would otherwise take from it."""
         by_ends = verdict.is_cured_by_ends and not self.reservations.is_full
-        by_allowance = verdict.stage is Stage.ALLOWANCES and self.allowances.may_keep(request)
-        if not (by_ends or by_allowance):
+        by_quota = verdict.stage is Stage.QUOTAS and self.quotas.may_keep(request)
+        if not (by_ends or by_quota):
             return
         # For what could not start though it were alone nothing is kept: others would wait in vain.
         ever = fits_empty(self.cluster, request)
-        if isinstance(ever, Refusal) or not self.allowances.ever_let(request, ever):
+        if isinstance(ever, Refusal) or not self.quotas.ever_let(request, ever):
             return
-        if by_allowance:
-            self.allowances.keep(request, rank, self.now, verdict.placement)
+        if by_quota:
+            self.quotas.keep(request, rank, self.now, verdict.placement)
         elif self.reservations.reserve(request, rank):
-            self._keep_allowances(request, rank)
+            self._keep_quotas(request, rank)
 
     def _close_full_places(self) -> None:
         """Take from the fleet what stands where restrictions let no further job run."""
         fleet = self.cluster.fleet
-        nodes = np.array(sorted(self.allowances.full_nodes() - self._closed), dtype=np.int64)
+        nodes = np.array(sorted(self.quotas.full_nodes() - self._closed), dtype=np.int64)
         self._closed |= frozenset(nodes.tolist())
         if not len(nodes):
             return
@@ -218,7 +218,7 @@ class Queue:
             power_cap_w=None, slowdown=0.0, locality=Locality.FLEET,
             sites=(), racks=(), switch_domains=(), storage="",
         )  # fmt: skip
-        self.cluster.hold(closing, _NOBODY)
+        self.cluster.allocate(closing, _NOBODY)
         self._closing.append(closing)
 
     # --- Verdicts ---------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ class Queue:
         if reasons := gates(pending, self.now):
             return Verdict(Stage.GATES, reasons)
         end_at = self.now + request.walltime_s
-        fitted = self.allowances.fitted(request, end_at, rank)
+        fitted = self.quotas.fitted(request, end_at, rank)
         if isinstance(fitted, tuple):
-            return Verdict(Stage.ALLOWANCES, fitted)
+            return Verdict(Stage.QUOTAS, fitted)
         found = place(self.cluster, fitted)
         if isinstance(found, Refusal):
             return self._refused(fitted, found)
@@ -244,9 +244,9 @@ class Queue:
         """
         if before.stage is Stage.FLEET:
             request = pending.request
-            fitted = self.allowances.fitted(request, self.now + request.walltime_s, rank)
+            fitted = self.quotas.fitted(request, self.now + request.walltime_s, rank)
             if isinstance(fitted, tuple):
-                return Verdict(Stage.ALLOWANCES, fitted)
+                return Verdict(Stage.QUOTAS, fitted)
         if before.stage is Stage.RESERVATIONS and before.kept_before == self._kept_before(rank):
             return before
         return self.verdict(pending, rank) if before.may_change else before
@@ -263,10 +263,10 @@ class Queue:
         if self._closing:
             without = self.cluster.copy()
             for each in self._closing:
-                without.release(each, _NOBODY)
+                without.free(each, _NOBODY)
             found = place(without, request)
             if not isinstance(found, Refusal):
-                return Verdict(Stage.ALLOWANCES, tuple(self.allowances.full_places()), found)
+                return Verdict(Stage.QUOTAS, tuple(self.quotas.full_places()), found)
             refusal = found
         return Verdict(Stage.FLEET, refusal.reasons)
 
@@ -284,8 +284,8 @@ class Queue:
         if fitted is not request:
             speed = (1.0 - found.slowdown) * fitted.gpus / request.gpus
             found = replace(found, slowdown=1.0 - speed)
-        if reasons := self.allowances.refusals(request, found, end_at, rank):
-            return Verdict(Stage.ALLOWANCES, reasons, found)
+        if reasons := self.quotas.refusals(request, found, end_at, rank):
+            return Verdict(Stage.QUOTAS, reasons, found)
         if reason := self.ramp.refusal(self.cluster, found):
             return Verdict(Stage.RAMP, (reason,), found)
         return Verdict(Stage.ADMITTED, (), found)
@@ -317,7 +317,7 @@ class Queue:
         turn = copy.copy(self)
         if behind:
             turn.cluster = self.cluster.copy()
-            turn.cluster.release_all([(placement, request) for request, placement in behind])
+            turn.cluster.free_all([(placement, request) for request, placement in behind])
             turn.ramp = self.ramp.without([placement for _, placement in behind])
         turn.reservations = self.reservations.of_those_before(rank, turn.cluster)
         return turn
@@ -358,7 +358,7 @@ class Queue:
         found = self._ordered([*others, pending])
         at = next(n for n, each in enumerate(found.pending) if each.request.key == key)
         before = {each.request.key for each in found.pending[:at]}
-        kept = self._room_kept_for() | self.allowances.kept_for()
+        kept = self._room_kept_for() | self.quotas.kept_for()
         return found, at, 1 + max((kept[name] for name in before & kept.keys()), default=-1)
 
     def _started(self) -> list[Running]:

@@ -16,7 +16,7 @@ from fleet.tables import FleetArrays
 from policies.headroom.binding import quantity
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in
 
-__all__ = ["Allowance", "Allowances", "Kept"]
+__all__ = ["Kept", "Quota", "Quotas"]
 
 #: Watts may be off by so much through adding and taking away.
 _ROUNDING = 1e-6
@@ -36,7 +36,7 @@ class Kept:
 
 
 @dataclass(eq=False)
-class Allowance:
+class Quota:
     """One limit on what may run at once, and what runs under it."""
 
     token: ReasonToken
@@ -116,12 +116,12 @@ def _amount(value: float, unit: str) -> str:
 
 @dataclass(eq=False)
 class _PlaceCap:
-    allowance: Allowance
+    quota: Quota
     nodes: frozenset[int]
 
 
-class Allowances:
-    """All allowances, and which of them a job draws on."""
+class Quotas:
+    """All quotas and caps, and which of them a job draws on."""
 
     def __init__(
         self,
@@ -130,11 +130,11 @@ class Allowances:
         classes: Mapping[str, ClassRules],
         caps: Sequence[ConcurrencyCap],
     ) -> None:
-        self._gpus_of_project: dict[str, Allowance] = {}
-        self._watts_of_project: dict[str, Allowance] = {}
-        self._jobs_of_class: dict[str, list[Allowance]] = {}
-        self._gpus_of_class: dict[str, Allowance] = {}
-        self._of_job: dict[str, list[Allowance]] = {}
+        self._gpus_of_project: dict[str, Quota] = {}
+        self._watts_of_project: dict[str, Quota] = {}
+        self._jobs_of_class: dict[str, list[Quota]] = {}
+        self._gpus_of_class: dict[str, Quota] = {}
+        self._of_job: dict[str, list[Quota]] = {}
         self._places: list[_PlaceCap] = []
         for project in projects.values():
             self._add_project(project)
@@ -148,11 +148,11 @@ class Allowances:
         label, evidence = f"its project {project.name} may have", {"project": project.name}
         token = ReasonToken.QUOTA_EXCEEDED
         if project.gpu_quota is not None:
-            self._gpus_of_project[project.name] = Allowance(
+            self._gpus_of_project[project.name] = Quota(
                 token, label, float(project.gpu_quota), "GPUs", None, {**evidence}
             )
         if project.power_quota_w is not None:
-            self._watts_of_project[project.name] = Allowance(
+            self._watts_of_project[project.name] = Quota(
                 token, label, project.power_quota_w, "W", None, {**evidence}
             )
 
@@ -162,15 +162,15 @@ class Allowances:
         token = ReasonToken.CONCURRENCY_CAP
         if rules.max_running is not None:
             self._jobs_of_class.setdefault(rules.name, []).append(
-                Allowance(token, label, float(rules.max_running), "jobs", scope, {**evidence})
+                Quota(token, label, float(rules.max_running), "jobs", scope, {**evidence})
             )
         if rules.max_gpus is not None:
-            self._gpus_of_class[rules.name] = Allowance(
+            self._gpus_of_class[rules.name] = Quota(
                 token, label, float(rules.max_gpus), "GPUs", scope, {**evidence}
             )
 
     def _add_cap(self, fleet: FleetArrays, cap: ConcurrencyCap) -> None:
-        allowance = Allowance(
+        quota = Quota(
             ReasonToken.CONCURRENCY_CAP,
             f"{cap.scope} may run",
             float(cap.max_jobs),
@@ -179,19 +179,19 @@ class Allowances:
             {"restrictions": [cap.restriction_id], "reason": cap.reason},
         )
         if cap.scope.kind is ScopeKind.CLASS:
-            self._jobs_of_class.setdefault(cap.scope.name, []).append(allowance)
+            self._jobs_of_class.setdefault(cap.scope.name, []).append(quota)
         elif cap.scope.kind is ScopeKind.JOB:
-            self._of_job.setdefault(cap.scope.name, []).append(allowance)
+            self._of_job.setdefault(cap.scope.name, []).append(quota)
         else:
             try:
                 nodes = nodes_in(fleet, cap.scope).nonzero()[0]
             except UnknownScope:
                 return  # it is on a thing that is gone, and holds for nothing
-            self._places.append(_PlaceCap(allowance, frozenset(nodes.tolist())))
+            self._places.append(_PlaceCap(quota, frozenset(nodes.tolist())))
 
     # --- What a job draws on ----------------------------------------------------------------------
 
-    def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Allowance, float]]:
+    def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
         """Yield what it draws on wherever it stands, and how much."""
         for by_name, name in (
             (self._gpus_of_project, request.project),
@@ -204,26 +204,26 @@ class Allowances:
         for each in self._of_job.get(request.job, ()):
             yield each, 1.0
 
-    def _there(self, request: Request, placement: Placement) -> Iterator[tuple[Allowance, float]]:
+    def _there(self, request: Request, placement: Placement) -> Iterator[tuple[Quota, float]]:
         """Yield what it draws on with that placement, and how much."""
         yield from self._anywhere(request, len(placement.gpus))
         if request.project in self._watts_of_project:
             yield self._watts_of_project[request.project], placement.total_w
         for each in self._places:
             if not each.nodes.isdisjoint(placement.nodes):
-                yield each.allowance, 1.0
+                yield each.quota, 1.0
 
     def full_nodes(self) -> frozenset[int]:
         """Return the rows of the nodes where restrictions let no further job run."""
         full: frozenset[int] = frozenset()
         for each in self._places:
-            if each.allowance.left < 1.0:
+            if each.quota.left < 1.0:
                 full |= each.nodes
         return full
 
     def full_places(self) -> list[Reason]:
         """Return why, by restriction."""
-        return [each.allowance.refusal(1.0) for each in self._places if each.allowance.left < 1.0]
+        return [each.quota.refusal(1.0) for each in self._places if each.quota.left < 1.0]
 
     # --- Verdicts ---------------------------------------------------------------------------------
 
@@ -233,15 +233,15 @@ class Allowances:
         ``rank`` is its place in the order: what is kept for those before it is not left to it.
         """
         gpus, reasons = request.gpus, []
-        for allowance, _ in self._anywhere(request, request.min_gpus):
-            by_gpus = allowance.unit == "GPUs"
+        for quota, _ in self._anywhere(request, request.min_gpus):
+            by_gpus = quota.unit == "GPUs"
             least = float(request.min_gpus) if by_gpus else 1.0
-            if least > allowance.left + _ROUNDING:
-                reasons.append(allowance.refusal(least))
-            elif kept := allowance.in_the_way(least, end_at, rank):
-                reasons.append(allowance.kept_reason(least, kept))
+            if least > quota.left + _ROUNDING:
+                reasons.append(quota.refusal(least))
+            elif kept := quota.in_the_way(least, end_at, rank):
+                reasons.append(quota.kept_reason(least, kept))
             elif by_gpus:
-                gpus = min(gpus, _most(allowance, end_at, rank))
+                gpus = min(gpus, _most(quota, end_at, rank))
         if reasons:
             return tuple(reasons)
         return request if gpus == request.gpus else replace(request, gpus=gpus)
@@ -251,24 +251,24 @@ class Allowances:
     ) -> tuple[Reason, ...]:
         """Return why it must not stand there, if it must not."""
         reasons = []
-        for allowance, amount in self._there(request, placement):
-            if amount > allowance.left + _ROUNDING:
-                reasons.append(allowance.refusal(amount))
-            elif kept := allowance.in_the_way(amount, end_at, rank):
-                reasons.append(allowance.kept_reason(amount, kept))
+        for quota, amount in self._there(request, placement):
+            if amount > quota.left + _ROUNDING:
+                reasons.append(quota.refusal(amount))
+            elif kept := quota.in_the_way(amount, end_at, rank):
+                reasons.append(quota.kept_reason(amount, kept))
         return tuple(reasons)
 
     def ever_let(self, request: Request, placement: Placement) -> bool:
         """Whether it may stand there when nothing else runs."""
         draws = self._there(request, placement)
-        return all(amount <= allowance.limit + _ROUNDING for allowance, amount in draws)
+        return all(amount <= quota.limit + _ROUNDING for quota, amount in draws)
 
     # --- What happens -----------------------------------------------------------------------------
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
-        for allowance, amount in self._there(request, placement):
-            allowance.take(amount, end_at)
-            allowance.spend_spare(amount, end_at)
+        for quota, amount in self._there(request, placement):
+            quota.take(amount, end_at)
+            quota.spend_spare(amount, end_at)
 
     def keep(
         self, request: Request, rank: int, at: float, placement: Placement | None = None
@@ -279,15 +279,13 @@ class Allowances:
             if placement is None
             else self._there(request, placement)
         )
-        for allowance, amount in draws:
-            allowance.keep(request.key, rank, amount, at)
+        for quota, amount in draws:
+            quota.keep(request.key, rank, amount, at)
 
     def may_keep(self, request: Request) -> bool:
         """Whether it draws on something that is kept for nobody yet."""
         return (
-            any(
-                allowance.kept is None for allowance, _ in self._anywhere(request, request.min_gpus)
-            )
+            any(quota.kept is None for quota, _ in self._anywhere(request, request.min_gpus))
             or request.project in self._watts_of_project
             or bool(self._places)
         )
@@ -306,26 +304,26 @@ class Allowances:
         return {each.kept.key: each.kept.rank for each in self._all() if each.kept is not None}
 
     def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
-        """Whether ``request`` draws on an allowance that is kept for the job ``key``."""
+        """Whether ``request`` draws on an quota that is kept for the job ``key``."""
         return any(
-            allowance.kept is not None and allowance.kept.key == key
-            for allowance, _ in self._anywhere(request, request.min_gpus)
+            quota.kept is not None and quota.kept.key == key
+            for quota, _ in self._anywhere(request, request.min_gpus)
         )
 
-    def _all(self) -> Iterator[Allowance]:
+    def _all(self) -> Iterator[Quota]:
         for by_name in (self._gpus_of_project, self._watts_of_project, self._gpus_of_class):
             yield from by_name.values()
         for several in (self._jobs_of_class, self._of_job):
             for each in several.values():
                 yield from each
         for place in self._places:
-            yield place.allowance
+            yield place.quota
 
 
-def _most(allowance: Allowance, end_at: float, rank: int) -> int:
+def _most(quota: Quota, end_at: float, rank: int) -> int:
     """Return how many GPUs are left that are not kept for somebody before ``rank``."""
-    kept = allowance.kept
-    left = allowance.left
+    kept = quota.kept
+    left = quota.left
     if kept is not None and kept.rank < rank and end_at > kept.at:
         left = min(left, kept.spare)
     return int(left + _ROUNDING)

@@ -89,7 +89,7 @@ class Ramp:
 
 def _zone_room_w(cluster: Cluster) -> Floats:
     """Return how much more heat each zone carries away, W; inf where it has no limit."""
-    zones = next(each for each in cluster.layout.kinds if each.scope is ScopeKind.ZONE)
+    zones = next(each for each in cluster.topology.kinds if each.scope is ScopeKind.ZONE)
     return cluster.room_w[zones.first : zones.first + zones.count]
 
 

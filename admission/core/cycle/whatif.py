@@ -311,7 +311,7 @@ class _Search:
         key, after = request.key, self._after
         return (
             after.keeps_room_for(key)
-            or after.allowances.draws_on_what_is_kept_for(key, request)
+            or after.quotas.draws_on_what_is_kept_for(key, request)
             or any(
                 reason.evidence.get("kept_for") == key
                 for waiting in self._decisions.waiting.values()

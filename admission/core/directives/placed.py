@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from admission.core.allocation.allocations import Holdings
+from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.watts import Gang
 from admission.core.directives.book import Kind, Wanted
 from admission.core.request import Request
@@ -69,7 +69,7 @@ class Active(Gang, Protocol):
 class Placed(ABC):
     """All open attempts on the fleet. What is asked of each is an array in their order."""
 
-    def __init__(self, held: Holdings) -> None:
+    def __init__(self, held: Allocations) -> None:
         self.held, self.fleet = held, held.fleet
         self.ids: Ints = np.array([each.id for each in held.attempts], dtype=np.int64)
         counts = [len(each.placement.nodes) for each in held.attempts]

@@ -1,4 +1,4 @@
-"""Where GPUs of one model can take a gang at one draw, and which of them it takes.
+"""Find free GPUs of one model for a gang at one draw.
 
 A search asks at one locality after another, the closest first. At each of them the group that has
 least to spare beyond what is wanted is tried first: what is left over stays in large pieces.
@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from admission.core.placement.cluster import Cluster
-from admission.core.placement.topology import Bools, Floats, Ints, Layout, Part
+from admission.core.placement.topology import Bools, Floats, Ints, Part, Topology
 from admission.core.request import Locality, Request
 from fleet.groups import sum_by
 
-__all__ = ["Ground", "Picks", "Supply"]
+__all__ = ["CandidatePool", "FreeGpus", "Selection"]
 
 #: Groups of a kind that are tried for one gang.
 _TRIES = 24
@@ -27,8 +27,8 @@ _ROUNDING_W = 1.0 / 512.0
 
 
 @dataclass
-class Picks:
-    """How many GPUs a gang takes on which nodes."""
+class Selection:
+    """The number of GPUs that a gang takes on each node. Nothing is allocated yet."""
 
     level: Locality
     by_node: dict[int, int] = field(default_factory=dict)
@@ -39,16 +39,16 @@ class Picks:
 
 
 @dataclass(frozen=True, eq=False)
-class Supply:
-    """How many GPUs of one model may be taken of each node, before anybody asks for watts.
+class FreeGpus:
+    """The number of free GPUs of one model on each node, before limits in watts are asked.
 
     Draws that leave the same GPUs share one, and so all that is counted of it.
     """
 
-    layout: Layout
+    topology: Topology
     usable: Ints
     #: where gangs would stand if no limit were short, by what they want
-    regardless: dict[object, Picks | None] = field(default_factory=dict)
+    regardless: dict[object, Selection | None] = field(default_factory=dict)
     _by_group: dict[Locality, Ints] = field(default_factory=dict)
     _best: dict[Locality, tuple[int, int]] = field(default_factory=dict)
     _of_rack: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Supply:
     @cached_property
     def racks(self) -> tuple[Ints, Ints]:
         """The racks of ``nodes``, and the place of the first node of each."""
-        return np.unique(self.layout.fleet.nodes.rack[self.nodes], return_index=True)
+        return np.unique(self.topology.fleet.nodes.rack[self.nodes], return_index=True)
 
     def by_group(self, level: Locality) -> Ints:
         """Return how many each group of a locality has."""
@@ -76,10 +76,10 @@ class Supply:
         count = self.usable[self.nodes]
         if level is Locality.FLEET:
             return np.array([count.sum()])
-        group = self.layout.groups[level][self.nodes]
-        groups = self.layout.group_count[level]
+        group = self.topology.groups[level][self.nodes]
+        groups = self.topology.group_count[level]
         if level is Locality.RACK:
-            groups = len(self.layout.fleet.racks)
+            groups = len(self.topology.fleet.racks)
         return np.bincount(group, count, groups).astype(np.int64)
 
     def best(self, level: Locality) -> tuple[int, int]:
@@ -91,35 +91,35 @@ class Supply:
             found = self._best[level] = int(total[group]) if len(total) else 0, group
         return found
 
-    def within(self, level: Locality, group: int) -> Supply:
+    def within(self, level: Locality, group: int) -> FreeGpus:
         """Return those of one group."""
         if level is Locality.FLEET:
             return self
-        nodes = self.layout.nodes_of(level, group)
+        nodes = self.topology.nodes_of(level, group)
         usable = np.zeros_like(self.usable)
         usable[nodes] = self.usable[nodes]
-        return Supply(self.layout, usable)
+        return FreeGpus(self.topology, usable)
 
     def of_rack(self, rack: int) -> list[tuple[int, int]]:
         """Return the nodes of a rack that have some, those with the fewest first: (GPUs, node)."""
         found = self._of_rack.get(rack)
         if found is None:
-            first, last = self.layout.fleet.node_bounds[rack : rack + 2].tolist()
+            first, last = self.topology.fleet.node_bounds[rack : rack + 2].tolist()
             usable = enumerate(self.usable[first:last].tolist(), first)
             found = self._of_rack[rack] = sorted((gpus, node) for node, gpus in usable if gpus)
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class CandidatePool:
     """GPUs of one model, of those nodes that a request may use, at ``gpu_w`` each.
 
-    ``kind`` is a place in ``layout.gpu_models``. With ``gpus_per_node`` a node gives so many GPUs
-    or none. ``supply``: GPUs that are free and keep the margin and all caps at this draw.
+    ``kind`` is a place in ``topology.gpu_models``. With ``gpus_per_node`` a node gives so many GPUs
+    or none. ``free_gpus``: GPUs that are free and keep the margin and all caps at this draw.
     """
 
     cluster: Cluster
-    supply: Supply
+    free_gpus: FreeGpus
     kind: int
     gpu_w: float
     margin_c: float
@@ -130,17 +130,21 @@ class Ground:
     _group_fit: dict[Locality, Ints] = field(default_factory=dict)
 
     @staticmethod
-    def of(cluster: Cluster, request: Request, kind: int, gpu_w: float, nodes: Bools) -> Ground:
-        """Return the ground of ``request`` at a draw; what was made of a cluster as it is, is kept.
+    def of(
+        cluster: Cluster, request: Request, kind: int, gpu_w: float, nodes: Bools
+    ) -> CandidatePool:
+        """Return the pool of ``request`` at a draw, remembered until the cluster changes.
 
-        ``nodes`` is a mask that the cluster's sight keeps: it is known by its identity.
+        ``nodes`` is a mask that the cluster's constants keep: it is known by its identity.
         """
         margin_c, step = request.thermal_margin_c, request.gpus_per_node
         key = (id(nodes), kind, gpu_w, margin_c, step, request.balanced)
 
-        def make() -> Ground:
-            supply = _supply(cluster, nodes, kind, gpu_w, margin_c, step)
-            return Ground(cluster, supply, kind, gpu_w, margin_c, step, request.balanced, key)
+        def make() -> CandidatePool:
+            free_gpus = _free_gpus(cluster, nodes, kind, gpu_w, margin_c, step)
+            return CandidatePool(
+                cluster, free_gpus, kind, gpu_w, margin_c, step, request.balanced, key
+            )
 
         return cluster.kept(key, make)
 
@@ -152,26 +156,26 @@ class Ground:
     # --- What there is ----------------------------------------------------------------------------
 
     def good_gpus(self, nodes: Ints) -> Bools:
-        """Say which GPUs of each of ``nodes`` are usable, as ``layout.gpu_rows`` has them."""
+        """Say which GPUs of each of ``nodes`` are usable, as ``topology.gpu_rows`` has them."""
         return _good_gpus(self.cluster, nodes, self.kind, self.gpu_w, self.margin_c)
 
     def unit_w_of(self, node: int) -> float:
         """Return what a GPU more adds on a node at most, W."""
-        sight = self.cluster.sight
-        more_w = max(self.gpu_w - sight.node_base_w.item(node), 0.0)
-        return sight.factor.item(node) * more_w + _ROUNDING_W
+        constants = self.cluster.constants
+        more_w = max(self.gpu_w - constants.node_base_w.item(node), 0.0)
+        return constants.factor.item(node) * more_w + _ROUNDING_W
 
     @cached_property
     def unit_w(self) -> Floats:
-        """The same of each of ``supply.nodes``."""
-        sight, nodes = self.cluster.sight, self.supply.nodes
-        more_w = np.maximum(self.gpu_w - sight.node_base_w[nodes], 0.0)
-        return sight.factor[nodes] * more_w + _ROUNDING_W
+        """What a GPU more adds at most on each of ``free_gpus.nodes``, W."""
+        constants, nodes = self.cluster.constants, self.free_gpus.nodes
+        more_w = np.maximum(self.gpu_w - constants.node_base_w[nodes], 0.0)
+        return constants.factor[nodes] * more_w + _ROUNDING_W
 
     @cached_property
     def first_w(self) -> Floats:
-        """What the first GPU on each of ``supply.nodes`` adds besides, W."""
-        return self.cluster.first_w(self.supply.nodes)
+        """What the first GPU on each of ``free_gpus.nodes`` adds besides, W."""
+        return self.cluster.first_w(self.free_gpus.nodes)
 
     @cached_property
     def least_unit_w(self) -> float:
@@ -181,11 +185,11 @@ class Ground:
     @cached_property
     def rack_fit(self) -> Ints:
         """GPUs that each rack by itself can take, by what is free and by all of its limits."""
-        sight, (racks, _) = self.cluster.sight, self.supply.racks
-        more_w = np.maximum(self.gpu_w - sight.rack_base_w[racks], 0.0)
-        unit_w = sight.rack_factor[racks] * more_w + _ROUNDING_W
+        constants, (racks, _) = self.cluster.constants, self.free_gpus.racks
+        more_w = np.maximum(self.gpu_w - constants.rack_base_w[racks], 0.0)
+        unit_w = constants.rack_factor[racks] * more_w + _ROUNDING_W
         by_watts = np.floor(np.maximum(self.cluster.admit_w[racks], 0.0) / unit_w)
-        count = self.supply.by_group(Locality.RACK)
+        count = self.free_gpus.by_group(Locality.RACK)
         fit = np.minimum(count[racks], by_watts).astype(np.int64)
         found = np.zeros_like(count)
         found[racks] = fit if self.step == 1 else fit // self.step * self.step
@@ -197,7 +201,7 @@ class Ground:
 
         At least as many as a gang is given there, so that nobody has to try for more.
         """
-        racks, firsts = self.supply.racks
+        racks, firsts = self.free_gpus.racks
         found = np.zeros_like(self.rack_fit)
         if len(racks):
             first_w = np.minimum.reduceat(self.first_w, firsts)
@@ -206,19 +210,19 @@ class Ground:
             found[racks] = np.minimum(self.rack_fit[racks], np.floor(room_w / unit_w))
         return found
 
-    def rows(self, picks: Picks) -> tuple[Ints, Ints, Ints]:
-        """Return the nodes of picks in order, how many GPUs they take of each, and which ones."""
-        nodes, count = np.array(sorted(picks.by_node.items()), dtype=np.int64).T
+    def rows(self, selection: Selection) -> tuple[Ints, Ints, Ints]:
+        """Return the selected nodes in order, how many GPUs of each are taken, and which ones."""
+        nodes, count = np.array(sorted(selection.by_node.items()), dtype=np.int64).T
         good = self.good_gpus(nodes)
         taken = good & (good.cumsum(axis=1) <= count[:, None])
-        return nodes, count, self.cluster.layout.gpu_rows[nodes][taken]
+        return nodes, count, self.cluster.topology.gpu_rows[nodes][taken]
 
     # --- Where it fits ----------------------------------------------------------------------------
 
-    def find(self, gpus: int, closest: Locality, widest: Locality) -> Picks | None:
+    def find(self, gpus: int, closest: Locality, widest: Locality) -> Selection | None:
         """Return nodes for exactly ``gpus`` GPUs, as close together as they fit.
 
-        Where so many had no place, more have none either, until something is released.
+        Where so many had no place, more have none either, until something is freed.
         """
         hopeless, key = self.cluster.hopeless, (self.key, widest)
         if gpus >= hopeless.get(key, gpus + 1):
@@ -237,10 +241,10 @@ class Ground:
     def most(self, gpus: int, widest: Locality) -> int:
         """Return how many of ``gpus`` GPUs fit within one group of ``widest``: a whole step."""
         if widest is Locality.NODE:
-            nodes = self.supply.nodes
+            nodes = self.free_gpus.nodes
             room_w = self._node_room_w - self.first_w
             by_watts = np.floor(np.maximum(room_w, 0.0) / self.unit_w)
-            fit = np.minimum(self.supply.usable[nodes], by_watts).astype(np.int64)
+            fit = np.minimum(self.free_gpus.usable[nodes], by_watts).astype(np.int64)
             return min(int(_whole(fit, self.gpus_per_node).max(initial=0)), gpus)
         best = 0
         for group, total in self._groups(widest, 1):
@@ -250,27 +254,27 @@ class Ground:
         return best
 
     def without_limits(self, gpus: int, closest: Locality, widest: Locality, group: int) -> (
-        Picks | None
+        Selection | None
     ):  # fmt: skip
         """Return nodes for ``gpus`` GPUs in one group of ``widest`` if no limit were short.
 
-        Watts have no part in it, so that it is found once for all draws with the same supply.
+        Watts have no part in it, so that it is found once for all draws with the same free GPUs.
         """
-        known, key = self.supply.regardless, (gpus, closest, widest, group, self.balanced)
+        known, key = self.free_gpus.regardless, (gpus, closest, widest, group, self.balanced)
         if key not in known:
-            supply = self.supply.within(widest, group)
-            ground = replace(
-                self, cluster=self.cluster.endless(), supply=supply, key=None, _group_fit={}
+            free_gpus = self.free_gpus.within(widest, group)
+            pool = replace(
+                self, cluster=self.cluster.endless(), free_gpus=free_gpus, key=None, _group_fit={}
             )
-            known[key] = ground.find(gpus, closest, widest)
+            known[key] = pool.find(gpus, closest, widest)
         return known[key]
 
     @property
     def _node_room_w(self) -> Floats:
-        """What the racks of ``supply.nodes`` may draw more, W."""
-        return self.cluster.admit_w[self.cluster.fleet.nodes.rack[self.supply.nodes]]
+        """What the racks of ``free_gpus.nodes`` may draw more, W."""
+        return self.cluster.admit_w[self.cluster.fleet.nodes.rack[self.free_gpus.nodes]]
 
-    def _at(self, level: Locality, gpus: int) -> Picks | None:
+    def _at(self, level: Locality, gpus: int) -> Selection | None:
         if level is Locality.NODE:
             return self._on_one_node(gpus)
         most = self._most_of_groups(level)
@@ -285,20 +289,20 @@ class Ground:
                 return found
         return None
 
-    def _on_one_node(self, gpus: int) -> Picks | None:
-        if gpus > self.supply.best(Locality.NODE)[0]:
+    def _on_one_node(self, gpus: int) -> Selection | None:
+        if gpus > self.free_gpus.best(Locality.NODE)[0]:
             return None
         if self.gpus_per_node is not None and gpus != self.gpus_per_node:
             return None
-        nodes = self.supply.nodes
+        nodes = self.free_gpus.nodes
         need_w = gpus * self.unit_w + self.first_w
-        fits = (self.supply.usable[nodes] >= gpus) & (need_w <= self._node_room_w)
+        fits = (self.free_gpus.usable[nodes] >= gpus) & (need_w <= self._node_room_w)
         nodes = nodes[fits]
         if not len(nodes):
             return None
         rack = self.cluster.fleet.nodes.rack[nodes]
-        spare = self.supply.usable[nodes] * (1 << 20) + self.rack_fit[rack]
-        return Picks(Locality.NODE, {int(nodes[spare.argmin()]): gpus})
+        spare = self.free_gpus.usable[nodes] * (1 << 20) + self.rack_fit[rack]
+        return Selection(Locality.NODE, {int(nodes[spare.argmin()]): gpus})
 
     def _groups(self, level: Locality, gpus: int) -> Iterator[tuple[int, int]]:
         """Yield groups that may take ``gpus``, and how many they may take, the most first.
@@ -322,30 +326,30 @@ class Ground:
         return found
 
     def _most_of_groups(self, level: Locality) -> Ints:
-        """Return the same, with what the first GPU on a node adds: to try none in vain."""
+        """Return how many GPUs each group can take, with what the first one on a node adds."""
         return self._by_group(self.rack_most, level)
 
     def _fit_of_groups(self, level: Locality) -> Ints:
         return self._by_group(self.rack_fit, level)
 
     def _by_group(self, by_rack: Ints, level: Locality) -> Ints:
-        layout = self.cluster.layout
+        topology = self.cluster.topology
         if level is Locality.FLEET:
             return np.array([by_rack.sum()])
         if level is Locality.RACK:
             return by_rack
-        if level is Locality.SWITCH_DOMAIN and layout.domains_split_racks:
-            return self.supply.by_group(level)
-        count = layout.group_count[level]
-        return sum_by(by_rack, layout.rack_groups[level], count).astype(np.int64)
+        if level is Locality.SWITCH_DOMAIN and topology.domains_split_racks:
+            return self.free_gpus.by_group(level)
+        count = topology.group_count[level]
+        return sum_by(by_rack, topology.rack_groups[level], count).astype(np.int64)
 
-    def _fill(self, level: Locality, group: int, gpus: int) -> Picks:
-        layout = self.cluster.layout
+    def _fill(self, level: Locality, group: int, gpus: int) -> Selection:
+        topology = self.cluster.topology
         only = None
-        if level is Locality.SWITCH_DOMAIN and layout.domains_split_racks:
-            only = frozenset(layout.nodes_of(level, group).tolist())
-        filling = _Filling(self, Picks(level), only)
-        part = layout.part(level, group)
+        if level is Locality.SWITCH_DOMAIN and topology.domains_split_racks:
+            only = frozenset(topology.nodes_of(level, group).tolist())
+        filling = _Filling(self, Selection(level), only)
+        part = topology.part(level, group)
         return filling.evenly(part, gpus) if self.balanced else filling.packed(part, gpus)
 
 
@@ -354,14 +358,14 @@ def _whole(gpus: Ints, step: int | None) -> Ints:
     return gpus if step is None else np.where(gpus >= step, step, 0)
 
 
-def _supply(
+def _free_gpus(
     cluster: Cluster, nodes: Bools, kind: int, gpu_w: float, margin_c: float, step: int | None
-) -> Supply:
+) -> FreeGpus:
     """Return the free GPUs of a model that keep the margin and all caps at a draw."""
-    heat = cluster.sight.heat(margin_c)
+    heat = cluster.constants.heat(margin_c)
     cold = cluster.kept(
-        ("supply", id(nodes), kind, step),
-        lambda: Supply(cluster.layout, _whole(cluster.node_free[kind] * nodes, step)),
+        ("free_gpus", id(nodes), kind, step),
+        lambda: FreeGpus(cluster.topology, _whole(cluster.node_free[kind] * nodes, step)),
     )
     if (heat.node_least_w[cold.nodes] >= gpu_w).all():
         return cold
@@ -369,39 +373,41 @@ def _supply(
     mixed = np.flatnonzero((free > 0) & (heat.node_least_w < gpu_w))
     if len(mixed):
         free[mixed] = _good_gpus(cluster, mixed, kind, gpu_w, margin_c).sum(axis=1)
-    return Supply(cluster.layout, _whole(free, step))
+    return FreeGpus(cluster.topology, _whole(free, step))
 
 
 def _good_gpus(cluster: Cluster, nodes: Ints, kind: int, gpu_w: float, margin_c: float) -> Bools:
-    layout = cluster.layout
-    rows = layout.gpu_rows[nodes]
+    topology = cluster.topology
+    rows = topology.gpu_rows[nodes]
     found: Bools = (
         (rows >= 0)
         & cluster.gpu_free[rows]
-        & (layout.gpu_kind[rows] == kind)
-        & (cluster.sight.heat(margin_c).gpu_w[rows] >= gpu_w)
+        & (topology.gpu_kind[rows] == kind)
+        & (cluster.constants.heat(margin_c).gpu_w[rows] >= gpu_w)
     )
     return found
 
 
 class _Filling:
-    """A gang on its way to nodes: what it has taken of limits so far."""
+    """Fills nodes of one group with a gang, and counts what it has taken of limits so far."""
 
-    def __init__(self, ground: Ground, picks: Picks, only: frozenset[int] | None) -> None:
-        self._ground = ground
-        self._picks = picks
+    def __init__(
+        self, pool: CandidatePool, selection: Selection, only: frozenset[int] | None
+    ) -> None:
+        self._pool = pool
+        self._selection = selection
         self._only = only
         #: what is left of the limits that were touched, W
         self._left_w: dict[int, float] = {}
 
-    def packed(self, part: Part, gpus: int) -> Picks:
+    def packed(self, part: Part, gpus: int) -> Selection:
         """Take the fewest sites, of them the fewest zones, and of them the fewest racks."""
         self._pack(part, gpus)
-        return self._picks
+        return self._selection
 
     def _pack(self, part: Part, gpus: int) -> int:
         """Take the largest parts, and for the rest the smallest that is enough. Return how many."""
-        sizes = part.sizes(self._ground.rack_fit)
+        sizes = part.sizes(self._pool.rack_fit)
         waiting = [place for place, fit in enumerate(sizes) if fit > 0]
         waiting.sort(key=sizes.__getitem__)
         fits = [sizes[place] for place in waiting]
@@ -417,10 +423,10 @@ class _Filling:
                 rest -= self._take(part.racks.item(inner), want)
         return gpus - rest
 
-    def evenly(self, part: Part, gpus: int) -> Picks:
+    def evenly(self, part: Part, gpus: int) -> Selection:
         """Take the same of each of the fewest racks that can give it, in whole steps."""
         racks = np.sort(part.racks)
-        step, fit = self._ground.step, self._ground.rack_fit[racks]
+        step, fit = self._pool.step, self._pool.rack_fit[racks]
         order = np.argsort(-fit, kind="stable")
         fits = fit[order]
         parts = np.arange(1, len(fits) + 1)
@@ -428,22 +434,22 @@ class _Filling:
         enough = parts[(fits >= share) & (share > 0)]
         for count in enough[:_TRIES].tolist():
             self._left_w.clear()
-            self._picks.by_node.clear()
+            self._selection.by_node.clear()
             for rack, want in zip(racks[order[:count]], _shares(gpus, count, step), strict=True):
                 if self._take(int(rack), want) < want:
                     break
-            if self._picks.gpus == gpus:
-                return self._picks
-        self._picks.by_node.clear()
-        return self._picks
+            if self._selection.gpus == gpus:
+                return self._selection
+        self._selection.by_node.clear()
+        return self._selection
 
     def _take(self, rack: int, want: int) -> int:
         """Take up to ``want`` GPUs in a rack. Return how many."""
-        terms = self._ground.cluster.layout.terms[rack]
-        room_w, left_w = self._ground.cluster.room_w, self._left_w
+        terms = self._pool.cluster.topology.terms[rack]
+        room_w, left_w = self._pool.cluster.room_w, self._left_w
         rooms_w = [left_w[row] if row in left_w else room_w.item(row) for row, _ in terms]
         budget_w = min(room / share for room, (_, share) in zip(rooms_w, terms, strict=True))
-        if budget_w < self._ground.least_unit_w:
+        if budget_w < self._pool.least_unit_w:
             return 0
         got, used_w = self._take_nodes(rack, want, budget_w)
         if got:
@@ -452,21 +458,21 @@ class _Filling:
         return got
 
     def _take_nodes(self, rack: int, want: int, budget_w: float) -> tuple[int, float]:
-        ground, step = self._ground, self._ground.step
-        nodes = list(ground.supply.of_rack(rack))
+        pool, step = self._pool, self._pool.step
+        nodes = list(pool.free_gpus.of_rack(rack))
         if self._only is not None:
             nodes = [each for each in nodes if each[1] in self._only]
-        most = _most_of_a_node(nodes, want) if ground.balanced and step == 1 else want
+        most = _most_of_a_node(nodes, want) if pool.balanced and step == 1 else want
         got, used_w = 0, 0.0
         while nodes and got < want:
             ask = min(want - got, most)
             place = min(bisect_left(nodes, (ask, -1)), len(nodes) - 1)
             free, node = nodes.pop(place)
-            unit_w, once_w = ground.unit_w_of(node), ground.cluster.first_w_of(node)
+            unit_w, once_w = pool.unit_w_of(node), pool.cluster.first_w_of(node)
             by_watts = max(budget_w - used_w - once_w, 0.0) / unit_w
             count = int(min(free, ask, by_watts)) // step * step
             if count > 0:
-                self._picks.by_node[node] = count
+                self._selection.by_node[node] = count
                 got += count
                 used_w += count * unit_w + once_w
         return got, used_w

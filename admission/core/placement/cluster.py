@@ -1,7 +1,7 @@
-"""The fleet as the solver sees it: what is free, what each limit has left, and what is closed.
+"""The fleet during one cycle: free GPUs, what each limit has left, and what is closed.
 
 Watts are counted in steps of 2^-10 W, needs rounded up and room down. Sums of such numbers are
-exact, so whatever is held and released again leaves a cluster exactly as it was.
+exact, so whatever is allocated and freed again leaves a cluster exactly as it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from admission.core.placement.topology import Bools, Floats, Ints, Layout, layout_of
+from admission.core.placement.topology import Bools, Floats, Ints, Topology, topology_of
 from admission.core.request import Placement, Refusal, Request
 from fleet.groups import sum_by
 from fleet.tables import LINK_KINDS, FleetArrays
@@ -25,7 +25,7 @@ from policies.restrictions.strictest import InForce, Standing
 from policies.scopes import ScopeKind
 from telemetry.summary import UNRATED_GPU_W, UNRATED_HOST_W
 
-__all__ = ["Cluster", "HeatLimit", "Sight", "beside_w"]
+__all__ = ["Cluster", "FleetConstants", "HeatLimit", "beside_w"]
 
 T = TypeVar("T")
 
@@ -83,10 +83,10 @@ class HeatLimit:
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
-    """What stays as it is while gangs come and go. Aligned with GPUs or nodes; shared by copies."""
+class FleetConstants:
+    """Values that stay as they are while gangs come and go. Shared by copies of a cluster."""
 
-    layout: Layout
+    topology: Topology
     in_force: InForce
     #: GPUs: what each draws while no gang holds it, W
     base_w: Floats
@@ -136,17 +136,17 @@ class Sight:
     @cached_property
     def silent(self) -> Ints:
         """GPUs that nobody holds and that are not read, by model and node."""
-        return self.layout.count_by_kind(np.flatnonzero(self.unseen))
+        return self.topology.count_by_kind(np.flatnonzero(self.unseen))
 
     @cached_property
     def node_base_w(self) -> Floats:
         """The least that a GPU of each node draws while no gang holds it, W."""
-        return _extreme(np.minimum, self.base_w, self.layout.fleet, 0.0)
+        return _extreme(np.minimum, self.base_w, self.topology.fleet, 0.0)
 
     @cached_property
     def rack_factor(self) -> Floats:
         """The greatest factor of the nodes of each rack."""
-        fleet = self.layout.fleet
+        fleet = self.topology.fleet
         found = np.zeros(len(fleet.racks))
         np.maximum.at(found, fleet.nodes.rack, self.factor)
         return found
@@ -154,7 +154,7 @@ class Sight:
     @cached_property
     def rack_base_w(self) -> Floats:
         """The least that a GPU of each rack draws while no gang holds it, W."""
-        fleet = self.layout.fleet
+        fleet = self.topology.fleet
         found = np.full(len(fleet.racks), np.inf)
         np.minimum.at(found, fleet.nodes.rack, self.node_base_w)
         return np.where(np.isinf(found), 0.0, found)
@@ -162,7 +162,7 @@ class Sight:
     @cached_property
     def least_cap_w(self) -> Floats:
         """The lowest cap in force on a GPU of each node, W; inf for none."""
-        return _extreme(np.minimum, self.cap_w, self.layout.fleet, np.inf)
+        return _extreme(np.minimum, self.cap_w, self.topology.fleet, np.inf)
 
     def heat(self, margin_c: float) -> HeatLimit:
         """Return up to which power GPUs settle ``margin_c`` below their slowdown, or more."""
@@ -172,7 +172,7 @@ class Sight:
                 self._heat.clear()
             room_c = self.limit_c - margin_c - self.ambient_c
             gpu_w = np.minimum(room_c / self.resistance_c_per_w, self.cap_w)
-            fleet = self.layout.fleet
+            fleet = self.topology.fleet
             found = self._heat[margin_c] = HeatLimit(
                 gpu_w,
                 _extreme(np.minimum, gpu_w, fleet, np.inf),
@@ -190,7 +190,7 @@ def _extreme(which: np.ufunc, values: Floats, fleet: FleetArrays, empty: float) 
 
 @dataclass(eq=False)
 class Cluster:
-    """A fleet with gangs on it. ``copy`` is cheap; all else is changed by ``hold`` and ``release``.
+    """A fleet with gangs on it. ``copy`` is cheap; only ``allocate`` and ``free`` change it.
 
     Limits are those of ``admission.core.placement.topology``. The last element of ``room_w`` is no
     limit: it is infinite, and stands where a rack has fewer limits than others.
@@ -199,11 +199,11 @@ class Cluster:
     fleet: FleetArrays
     #: Unix seconds
     now: float
-    sight: Sight
+    constants: FleetConstants
     gpu_free: Bools
-    #: free GPUs by model (a place in ``layout.gpu_models``) and node
+    #: free GPUs by model (a place in ``topology.gpu_models``) and node
     node_free: Ints
-    #: gangs that were held since, less those released; below 0 where a gang was there before
+    #: gangs that were allocated since, less those freed; below 0 where a gang was there before
     gangs: Ints
     #: what each limit has left, W; inf where it is none
     room_w: Floats
@@ -212,11 +212,11 @@ class Cluster:
     #: what each link has left for bulk traffic, bit/s, and each storage endpoint, byte/s
     link_room_bits_per_s: Floats
     storage_room_bytes_per_s: Floats
-    #: requests that were refused since something was last released, by what they want
+    #: requests that were refused since something was last freed, by what they want
     refused: dict[object, Refusal] = field(default_factory=dict, repr=False)
     #: the fewest GPUs that had no place since, by where and how they were wanted
     hopeless: dict[object, int] = field(default_factory=dict, repr=False)
-    #: what is remembered until something is held or released
+    #: what is remembered until something is allocated or freed
     scratch: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -231,26 +231,26 @@ class Cluster:
         """
         fleet = headroom.fleet
         held = np.zeros(len(fleet.gpus), dtype=bool) if occupied is None else occupied
-        sight = _sight(headroom, in_force, held)
-        layout = sight.layout
-        free = ~held & sight.readable
+        constants = _constants(headroom, in_force, held)
+        topology = constants.topology
+        free = ~held & constants.readable
         room_w = _room_w(headroom)
         return Cluster(
             fleet=fleet,
             now=now,
-            sight=sight,
+            constants=constants,
             gpu_free=free,
-            node_free=layout.count_by_kind(np.flatnonzero(free)),
+            node_free=topology.count_by_kind(np.flatnonzero(free)),
             gangs=np.zeros(len(fleet.nodes), dtype=np.int64),
             room_w=room_w,
-            admit_w=_admit_w(layout, room_w, 0, len(fleet.racks)),
+            admit_w=_admit_w(topology, room_w, 0, len(fleet.racks)),
             link_room_bits_per_s=np.nan_to_num(headroom.links["link_bulk_headroom_bits_per_s"]),
             storage_room_bytes_per_s=_storage_room(headroom),
         )
 
     @property
-    def layout(self) -> Layout:
-        return self.sight.layout
+    def topology(self) -> Topology:
+        return self.constants.topology
 
     def copy(self) -> Cluster:
         """Return another one that can be changed without this one."""
@@ -286,24 +286,24 @@ class Cluster:
             ),
         )
 
-    def hold(self, placement: Placement, request: Request) -> None:
+    def allocate(self, placement: Placement, request: Request) -> None:
         """Take what ``placement`` stands on. Raises ValueError where a GPU of it is not free."""
         gpus, nodes = _rows(placement)
-        usable = gpus[self.sight.readable[gpus]]
+        usable = gpus[self.constants.readable[gpus]]
         if not self.gpu_free[usable].all():
             raise ValueError(f"{request.key}: a GPU of its placement is not free")
         watts = self._watts(placement) + self.first_w(nodes)
         self.gangs[nodes] += 1
         self._change(nodes, watts, usable, placement, request, taken=True)
 
-    def release(self, placement: Placement, request: Request) -> None:
-        """Give back what ``placement`` stands on: the exact inverse of :meth:`hold`.
+    def free(self, placement: Placement, request: Request) -> None:
+        """Give back what ``placement`` stands on: the exact inverse of :meth:`allocate`.
 
         Also of one that was there from the start, whose ``peak_w`` is then what is reserved for it.
         Raises ValueError where a GPU of it is free.
         """
         gpus, nodes = _rows(placement)
-        usable = gpus[self.sight.readable[gpus]]
+        usable = gpus[self.constants.readable[gpus]]
         if self.gpu_free[usable].any():
             raise ValueError(f"{request.key}: a GPU of its placement is free already")
         self.gangs[nodes] -= 1
@@ -312,11 +312,11 @@ class Cluster:
         self.refused.clear()
         self.hopeless.clear()
 
-    def release_all(self, held: Sequence[tuple[Placement, Request]]) -> None:
-        """Give back what several stand on, as :meth:`release` of one after the other would."""
+    def free_all(self, held: Sequence[tuple[Placement, Request]]) -> None:
+        """Give back what several stand on, as :meth:`free` of one after the other would."""
         placements = [placement for placement, _ in held]
         gpus, nodes, place = _rows_of_all(placements, self.fleet.gpus.node)
-        usable = gpus[self.sight.readable[gpus]]
+        usable = gpus[self.constants.readable[gpus]]
         if self.gpu_free[usable].any():
             raise ValueError("a GPU of one of the placements is free already")
         peak_w = np.fromiter(chain.from_iterable(each.peak_w for each in placements), np.float64)
@@ -324,14 +324,14 @@ class Cluster:
         before = self.gangs.copy()
         np.subtract.at(self.gangs, nodes, 1)
         emptied = np.flatnonzero((before > 0) & (self.gangs <= 0))
-        layout, rack = self.layout, self.fleet.nodes.rack
-        for rows, more_w in ((rack[nodes], watts), (rack[emptied], self.sight.gap_w[emptied])):
+        topology, rack = self.topology, self.fleet.nodes.rack
+        for rows, more_w in ((rack[nodes], watts), (rack[emptied], self.constants.gap_w[emptied])):
             np.add.at(
-                self.room_w, layout.limit_rows[rows], more_w[:, None] * layout.limit_share[rows]
+                self.room_w, topology.limit_rows[rows], more_w[:, None] * topology.limit_share[rows]
             )
         self.gpu_free[usable] = True
-        np.add.at(self.node_free, (layout.gpu_kind[usable], self.fleet.gpus.node[usable]), 1)
-        self.admit_w = _admit_w(layout, self.room_w, 0, len(self.fleet.racks))
+        np.add.at(self.node_free, (topology.gpu_kind[usable], self.fleet.gpus.node[usable]), 1)
+        self.admit_w = _admit_w(topology, self.room_w, 0, len(self.fleet.racks))
         for placement, request in held:
             self._change_flows(placement, request, taken=False)
         self.scratch.clear()
@@ -339,7 +339,7 @@ class Cluster:
         self.hopeless.clear()
 
     def admits(self, placement: Placement, request: Request) -> bool:
-        """Say whether to hold exactly this would break no limit: GPUs, watts, heat, WAN, storage.
+        """Say whether exactly this breaks no limit: GPUs, watts, heat, WAN, storage.
 
         Restrictions that close places are not asked: they say where jobs begin.
         """
@@ -348,7 +348,7 @@ class Cluster:
             return False
         return (
             not len(self.short_of(nodes, self.added_w(placement))[0])
-            and bool((self.sight.heat(request.thermal_margin_c).gpu_w[gpus] >= self._draw_w(
+            and bool((self.constants.heat(request.thermal_margin_c).gpu_w[gpus] >= self._draw_w(
                 placement, request)).all())
             and all(
                 self.link_room_bits_per_s[row] >= bits for row, bits in
@@ -358,17 +358,17 @@ class Cluster:
         )  # fmt: skip
 
     def added_w(self, placement: Placement) -> Floats:
-        """Return what to hold ``placement`` would add on each of its nodes, W."""
+        """Return what to allocate ``placement`` would add on each of its nodes, W."""
         nodes = np.asarray(placement.nodes, dtype=np.int64)
         return self._watts(placement) + self.first_w(nodes)
 
     def first_w(self, nodes: Ints) -> Floats:
         """Return what the first gang on each of ``nodes`` adds besides its own, W."""
-        return np.where(self.gangs[nodes] == 0, self.sight.gap_w[nodes], 0.0)
+        return np.where(self.gangs[nodes] == 0, self.constants.gap_w[nodes], 0.0)
 
     def first_w_of(self, node: int) -> float:
         """Return the same of one node."""
-        return self.sight.gap_w.item(node) if self.gangs.item(node) == 0 else 0.0
+        return self.constants.gap_w.item(node) if self.gangs.item(node) == 0 else 0.0
 
     def short_of(self, nodes: Ints, watts: Floats) -> tuple[Ints, Floats]:
         """Return the limits that ``watts`` more on ``nodes`` would break, and what they ask of it.
@@ -381,12 +381,12 @@ class Cluster:
 
     def needs(self, nodes: Ints, watts: Floats) -> Floats:
         """Return what ``watts`` more on ``nodes`` come to at each limit, W."""
-        layout = self.layout
+        topology = self.topology
         rack_w = sum_by(watts, self.fleet.nodes.rack[nodes], len(self.fleet.racks))
         racks = np.flatnonzero(rack_w)
-        rows, share = layout.limit_rows[racks], layout.limit_share[racks]
+        rows, share = topology.limit_rows[racks], topology.limit_share[racks]
         asked = (rack_w[racks, None] * share).ravel()
-        return np.bincount(rows.ravel(), asked, layout.limits + 1)[:-1].astype(np.float64)
+        return np.bincount(rows.ravel(), asked, topology.limits + 1)[:-1].astype(np.float64)
 
     def flows(self, sites: tuple[str, ...], request: Request) -> dict[int, float]:
         """Return what a gang at ``sites`` carries over WAN links, bit/s by row of the link.
@@ -400,7 +400,7 @@ class Cluster:
         for site in sites:
             if site == request.data_site:
                 continue
-            path = self.layout.wan_paths[site_rows[request.data_site], site_rows[site]]
+            path = self.topology.wan_paths[site_rows[request.data_site], site_rows[site]]
             for row in path:
                 found[row] = found.get(row, 0.0) + request.cross_site_bits_per_s
         return found
@@ -431,10 +431,10 @@ class Cluster:
 
     def _added_w(self, gpus: Ints, nodes: Ints, place: Ints, peak_w: Floats) -> Floats:
         """Return the same of gangs as arrays: ``place`` is that of each GPU's node in ``nodes``."""
-        sight = self.sight
-        idle_w = np.bincount(place, sight.base_w[gpus], len(nodes))
-        share = np.bincount(place, minlength=len(nodes)) / self.layout.node_gpus[nodes]
-        without_w = sight.factor[nodes] * idle_w + sight.host_w[nodes] * share
+        constants = self.constants
+        idle_w = np.bincount(place, constants.base_w[gpus], len(nodes))
+        share = np.bincount(place, minlength=len(nodes)) / self.topology.node_gpus[nodes]
+        without_w = constants.factor[nodes] * idle_w + constants.host_w[nodes] * share
         return up(np.maximum(peak_w - without_w, 0.0))
 
     def _change(
@@ -448,16 +448,18 @@ class Cluster:
         taken: bool,
     ) -> None:
         sign = 1.0 if taken else -1.0
-        layout, rack = self.layout, self.fleet.nodes.rack[nodes]
+        topology, rack = self.topology, self.fleet.nodes.rack[nodes]
         np.subtract.at(
-            self.room_w, layout.limit_rows[rack], sign * watts[:, None] * layout.limit_share[rack]
+            self.room_w,
+            topology.limit_rows[rack],
+            sign * watts[:, None] * topology.limit_share[rack],
         )
         self.gpu_free[gpus] = not taken
-        cells = (layout.gpu_kind[gpus], self.fleet.gpus.node[gpus])
+        cells = (topology.gpu_kind[gpus], self.fleet.gpus.node[gpus])
         np.subtract.at(self.node_free, cells, 1 if taken else -1)
         for site in set(self.fleet.racks.site[rack].tolist()):
-            first, last = layout.racks_of_site[site]
-            self.admit_w[first:last] = _admit_w(layout, self.room_w, first, last)
+            first, last = topology.racks_of_site[site]
+            self.admit_w[first:last] = _admit_w(topology, self.room_w, first, last)
         self._change_flows(placement, request, taken=taken)
         self.scratch.clear()
 
@@ -490,11 +492,11 @@ def _rows(placement: Placement) -> tuple[Ints, Ints]:
     )
 
 
-def _admit_w(layout: Layout, room_w: Floats, first: int, last: int) -> Floats:
+def _admit_w(topology: Topology, room_w: Floats, first: int, last: int) -> Floats:
     """Return what racks may draw more by all of their limits, each by itself, W."""
     if first == last:
         return np.zeros(0)
-    room = room_w[layout.limit_rows[first:last]] / layout.limit_share[first:last]
+    room = room_w[topology.limit_rows[first:last]] / topology.limit_share[first:last]
     return np.asarray(room.min(axis=1))
 
 
@@ -520,17 +522,17 @@ def _storage_room(headroom: Headroom) -> Floats:
     return np.where(np.isnan(capacity), np.inf, left)
 
 
-def _sight(headroom: Headroom, in_force: InForce, held: Bools) -> Sight:
+def _constants(headroom: Headroom, in_force: InForce, held: Bools) -> FleetConstants:
     fleet, summary = headroom.fleet, headroom.summary
-    layout, nodes = layout_of(fleet), headroom.powers[ScopeKind.NODE]
+    topology, nodes = topology_of(fleet), headroom.powers[ScopeKind.NODE]
     readable = summary.gpus.fresh & ~summary.nodes.stale[fleet.gpus.node]
     idle_w = _idle_w(headroom)
     base_w = np.where(~held & readable, summary.gpus.load_w, idle_w)
     by_curve_w = beside_w(headroom, np.zeros(len(held), dtype=bool))
     kind = RestrictionKind
     no_launch = in_force.nodes_under(fleet, kind.NO_NEW_LAUNCHES)
-    return Sight(
-        layout=layout,
+    return FleetConstants(
+        topology=topology,
         in_force=in_force,
         base_w=base_w,
         readable=readable,
@@ -549,7 +551,7 @@ def _sight(headroom: Headroom, in_force: InForce, held: Bools) -> Sight:
         link_closed=_named(in_force.of(kind.LOCAL_ONLY), ScopeKind.LINK, fleet),
         local_only=_named(in_force.of(kind.LOCAL_ONLY), ScopeKind.SITE, fleet),
         keeps_checkpoints=_keeps_checkpoints(in_force, fleet),
-        empty_room_w=_empty_room_w(headroom, layout, idle_w),
+        empty_room_w=_empty_room_w(headroom, topology, idle_w),
     )
 
 
@@ -558,15 +560,15 @@ def _idle_w(headroom: Headroom) -> Floats:
     return np.where(np.isnan(idle_w), _IDLE_SHARE * headroom.summary.gpus.rated_w, idle_w)
 
 
-def _empty_room_w(headroom: Headroom, layout: Layout, idle_w: Floats) -> Floats:
+def _empty_room_w(headroom: Headroom, topology: Topology, idle_w: Floats) -> Floats:
     """Return what each limit would have left if all racks were idle, W."""
     fleet = headroom.fleet
     gpus_w = sum_by(idle_w, fleet.gpus.node, len(fleet.nodes))
     node_w = (1.0 + headroom.host_share) * gpus_w + _host_w(headroom)
     idle_rack_w = sum_by(node_w, fleet.nodes.rack, len(fleet.racks))
     busy_w = headroom.powers[ScopeKind.RACK].load_w - idle_rack_w
-    freed_w = busy_w[:, None] * layout.limit_share
-    by_limit_w = np.bincount(layout.limit_rows.ravel(), freed_w.ravel(), layout.limits + 1)
+    freed_w = busy_w[:, None] * topology.limit_share
+    by_limit_w = np.bincount(topology.limit_rows.ravel(), freed_w.ravel(), topology.limits + 1)
     return down(_room_w(headroom) + by_limit_w)
 
 
@@ -594,17 +596,17 @@ def _keeps_checkpoints(in_force: InForce, fleet: FleetArrays) -> Bools:
 
 
 def _emptied(cluster: Cluster) -> Cluster:
-    sight, fleet, layout = cluster.sight, cluster.fleet, cluster.layout
+    constants, fleet, topology = cluster.constants, cluster.fleet, cluster.topology
     gpus, nodes = len(fleet.gpus), len(fleet.nodes)
-    idle_w = np.where(np.isnan(fleet.gpus.idle_w), sight.base_w, fleet.gpus.idle_w)
+    idle_w = np.where(np.isnan(fleet.gpus.idle_w), constants.base_w, fleet.gpus.idle_w)
     nowhere = np.zeros(nodes, dtype=bool)
-    room_w = sight.empty_room_w.copy()
+    room_w = constants.empty_room_w.copy()
     return Cluster(
         fleet=fleet,
         now=cluster.now,
-        sight=replace(
-            sight,
-            in_force=InForce(sight.in_force.at),
+        constants=replace(
+            constants,
+            in_force=InForce(constants.in_force.at),
             base_w=idle_w,
             readable=np.ones(gpus, dtype=bool),
             unseen=np.zeros(gpus, dtype=bool),
@@ -621,10 +623,10 @@ def _emptied(cluster: Cluster) -> Cluster:
             memo={},
         ),
         gpu_free=np.ones(gpus, dtype=bool),
-        node_free=layout.node_gpus_by_kind.copy(),
+        node_free=topology.node_gpus_by_kind.copy(),
         gangs=np.zeros(nodes, dtype=np.int64),
         room_w=room_w,
-        admit_w=_admit_w(layout, room_w, 0, len(fleet.racks)),
+        admit_w=_admit_w(topology, room_w, 0, len(fleet.racks)),
         link_room_bits_per_s=fleet.links.capacity_bits_per_s * (1.0 - fleet.links.control_share),
         storage_room_bytes_per_s=np.where(
             np.isnan(fleet.storage.capacity_bytes_per_s),

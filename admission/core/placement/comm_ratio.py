@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from admission.core.placement.topology import Ints, Layout
+from admission.core.placement.topology import Ints, Topology
 from admission.core.request import Placement, Request
 from fleet.tables import LINK_KINDS
 from physics.comm import communication_ratio, ring_all_reduce_s
@@ -42,7 +42,7 @@ class _Narrowest:
 
 
 def comm_ratio(
-    layout: Layout, placement: Placement, request: Request, speed: float
+    topology: Topology, placement: Placement, request: Request, speed: float
 ) -> CommRatio | None:
     """Return the ratio of a gang at ``speed`` (a share of full speed); None where it is not known.
 
@@ -51,7 +51,7 @@ def comm_ratio(
     """
     if not request.collective_bytes_per_step or not request.step_s or len(placement.gpus) < 2:
         return None
-    narrowest = _narrowest(layout, placement)
+    narrowest = _narrowest(topology, placement)
     if narrowest is None:
         return None
     communication_s = ring_all_reduce_s(
@@ -74,11 +74,11 @@ def comm_ratio(
     return CommRatio(ratio, f"ring through {where}", warning)
 
 
-def _narrowest(layout: Layout, placement: Placement) -> _Narrowest | None:
-    crossed = _crossed(layout, placement)
+def _narrowest(topology: Topology, placement: Placement) -> _Narrowest | None:
+    crossed = _crossed(topology, placement)
     if not len(crossed):
         return None
-    links = layout.fleet.links
+    links = topology.fleet.links
     row = int(crossed[np.argmin(links.capacity_bits_per_s[crossed])])
     latency_s = np.nan_to_num(links.latency_s[crossed]).max()
     return _Narrowest(
@@ -86,9 +86,9 @@ def _narrowest(layout: Layout, placement: Placement) -> _Narrowest | None:
     )
 
 
-def _crossed(layout: Layout, placement: Placement) -> Ints:
+def _crossed(topology: Topology, placement: Placement) -> Ints:
     """Return the links between the parts of a gang, as far as the inventory has them."""
-    fleet, links = layout.fleet, layout.fleet.links
+    fleet, links = topology.fleet, topology.fleet.links
     nodes = np.asarray(placement.nodes)
     racks = np.unique(fleet.nodes.rack[nodes])
     sites = np.unique(fleet.racks.site[racks])
@@ -98,8 +98,8 @@ def _crossed(layout: Layout, placement: Placement) -> Ints:
     crossed = (links.kind == _RAIL) & on_node
     if len(racks) > 1:
         crossed |= (links.kind == _UPLINK) & on_rack
-    if len(set(layout.switch_domain[nodes].tolist())) > 1:
+    if len(set(topology.switch_domain[nodes].tolist())) > 1:
         crossed |= (links.kind == _SPINE) & np.isin(links.site, sites)
     for here, there in itertools.pairwise(sites.tolist()):
-        crossed[list(layout.wan_paths.get((here, there), ()))] = True
+        crossed[list(topology.wan_paths.get((here, there), ()))] = True
     return np.flatnonzero(crossed & (links.capacity_bits_per_s > 0))

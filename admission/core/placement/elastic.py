@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from admission.core.placement.candidates import Ground, Picks
+from admission.core.placement.candidates import CandidatePool, Selection
 from admission.core.request import Locality, Request
 from fleet.tables import FleetArrays
 from physics.power import POWER_EXPONENT, cap_for_slowdown_w, throughput_under_cap
@@ -38,7 +38,7 @@ class Draw:
     the same where it accepts no cap. ``static_w`` is drawn at any speed.
     """
 
-    #: place in ``layout.gpu_models``
+    #: place in ``topology.gpu_models``
     kind: int
     peak_w: float
     lowest_w: float
@@ -61,15 +61,15 @@ class Draw:
 class Choice:
     """Where a gang stands after all, under which cap (None: none), and its speed as a share."""
 
-    ground: Ground
-    picks: Picks
+    pool: CandidatePool
+    selection: Selection
     cap_w: float | None
     speed: float
 
     @property
     def work(self) -> float:
         """What it does, in GPUs at full speed."""
-        return self.picks.gpus * self.speed
+        return self.selection.gpus * self.speed
 
 
 def draw_of(fleet: FleetArrays, model: int, kind: int, request: Request) -> Draw:
@@ -94,33 +94,33 @@ def draw_of(fleet: FleetArrays, model: int, kind: int, request: Request) -> Draw
 
 
 def lesser(
-    ground_at: Callable[[float], Ground],
+    pool_at: Callable[[float], CandidatePool],
     draw: Draw,
     request: Request,
     closest: Callable[[int], Locality],
 ) -> Choice | None:
     """Return the way to run with less that does the most work; None where there is none.
 
-    ``ground_at`` gives the ground at a draw, ``closest`` the closest locality that so many GPUs can
+    ``pool_at`` gives the pool at a draw, ``closest`` the closest locality that so many GPUs can
     have. All of ``request.gpus`` without a cap are taken not to fit.
     """
     step = request.gpus_per_node or 1
     most, least = request.gpus // step * step, -(-request.min_gpus // step) * step
     best: Choice | None = None
-    for cap_w in _caps(ground_at, draw, request, most, least, closest):
-        ground = ground_at(cap_w)
-        gpus = most if least == most else ground.most(most, request.required)
+    for cap_w in _caps(pool_at, draw, request, most, least, closest):
+        pool = pool_at(cap_w)
+        gpus = most if least == most else pool.most(most, request.required)
         speed = draw.speed(cap_w)
         if gpus < least or (best is not None and gpus * speed <= best.work):
             continue
-        picks = ground.find(gpus, closest(gpus), request.required)
-        if picks is not None:
-            best = Choice(ground, picks, cap_w if cap_w < draw.peak_w else None, speed)
+        selection = pool.find(gpus, closest(gpus), request.required)
+        if selection is not None:
+            best = Choice(pool, selection, cap_w if cap_w < draw.peak_w else None, speed)
     return best
 
 
 def _caps(
-    ground_at: Callable[[float], Ground],
+    pool_at: Callable[[float], CandidatePool],
     draw: Draw,
     request: Request,
     most: int,
@@ -130,13 +130,13 @@ def _caps(
     """Yield the caps that are worth trying, the highest first where sizes differ."""
 
     def fits(cap_w: float) -> bool:
-        return ground_at(cap_w).find(most, closest(most), request.required) is not None
+        return pool_at(cap_w).find(most, closest(most), request.required) is not None
 
     if least < most:
         yield draw.peak_w
     if draw.lowest_w >= draw.peak_w:
         return
-    if least < most and ground_at(draw.lowest_w).most(most, request.required) < least:
+    if least < most and pool_at(draw.lowest_w).most(most, request.required) < least:
         return
     if fits(draw.lowest_w):
         yield _highest(fits, draw.lowest_w, draw.peak_w)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from admission.core.placement.cluster import Cluster, Sight
+from admission.core.placement.cluster import Cluster, FleetConstants
 from admission.core.placement.elastic import Draw, draw_of
 from admission.core.placement.topology import Bools
 from admission.core.request import Locality, Request
@@ -17,11 +17,11 @@ from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import Standing
 from policies.scopes import Scope, ScopeKind
 
-__all__ = ["Standings", "Terrain", "standings_of"]
+__all__ = ["Eligibility", "ScopedRestrictions", "scoped_restrictions_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Standings:
+class ScopedRestrictions:
     """Restrictions on classes, jobs and storage, by what they are on."""
 
     by_scope: dict[Scope, tuple[Standing, ...]]
@@ -37,22 +37,22 @@ class Standings:
         return [each for each in found if each.kind is kind]
 
 
-def standings_of(sight: Sight) -> Standings:
+def scoped_restrictions_of(constants: FleetConstants) -> ScopedRestrictions:
     """Return the restrictions that hold for some requests and not for others."""
-    found = sight.memo.get("standings")
-    if not isinstance(found, Standings):
+    found = constants.memo.get("standings")
+    if not isinstance(found, ScopedRestrictions):
         by_scope: dict[Scope, list[Standing]] = {}
-        for each in sight.in_force.standing:
+        for each in constants.in_force.standing:
             if each.scope.kind in (ScopeKind.CLASS, ScopeKind.JOB, ScopeKind.STORAGE):
                 by_scope.setdefault(each.scope, []).append(each)
-        found = Standings({scope: tuple(each) for scope, each in by_scope.items()})
-        sight.memo["standings"] = found
+        found = ScopedRestrictions({scope: tuple(each) for scope, each in by_scope.items()})
+        constants.memo["standings"] = found
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class Terrain:
-    """What a request may use. Masks are over nodes.
+class Eligibility:
+    """The nodes that a request may use. Masks are over all nodes of the fleet.
 
     ``is_local``: a restriction on its class or on itself keeps it at one site.
     """
@@ -62,22 +62,24 @@ class Terrain:
     is_local: bool
 
     @staticmethod
-    def of(cluster: Cluster, request: Request) -> Terrain:
-        """Return the terrain of a request."""
-        is_local = bool(standings_of(cluster.sight).on(request, RestrictionKind.LOCAL_ONLY))
+    def of(cluster: Cluster, request: Request) -> Eligibility:
+        """Return which nodes a request may use."""
+        is_local = bool(
+            scoped_restrictions_of(cluster.constants).on(request, RestrictionKind.LOCAL_ONLY)
+        )
         if is_local and request.required is Locality.FLEET:
             request = replace(request, required=Locality.SITE)
-        return Terrain(cluster, request, is_local)
+        return Eligibility(cluster, request, is_local)
 
     @cached_property
     def draws(self) -> tuple[Draw, ...]:
-        """What it draws on each GPU model that it takes, in its order of preference.
+        """The draw on each GPU model that the request takes, in its order of preference.
 
         Models that the inventory lacks are left out.
         """
         request = self.request
         key = (request.models, request.gpu_peak_w, request.lowest_cap_w, request.max_slowdown)
-        memo = self.cluster.sight.memo
+        memo = self.cluster.constants.memo
         found = memo.get(key)
         if not isinstance(found, tuple):
             found = memo[key] = _draws(self.cluster, request)
@@ -85,7 +87,7 @@ class Terrain:
 
     @property
     def key(self) -> object:
-        """What masks depend on."""
+        """The fields of the request that masks depend on, to remember them by."""
         request = self.request
         return (
             request.sites, request.cooling, request.storage, request.data_site,
@@ -94,32 +96,34 @@ class Terrain:
 
     @cached_property
     def named(self) -> Bools:
-        """Nodes at the sites that it names, and at that of its storage."""
+        """Nodes at the sites that the request names, and at that of its storage."""
         return self._kept("named", self._named)
 
     @cached_property
     def cooled(self) -> Bools:
-        """Those of them that are cooled as it wants."""
+        """Nodes of ``named`` with the kind of cooling that the request wants."""
         return self._kept("cooled", self._cooled)
 
     @cached_property
     def launching(self) -> Bools:
-        """Those of them that no restriction closes, but for a person who has to look first."""
+        """Nodes of ``cooled`` that no restriction closes; some may wait for a review."""
         return self._kept("launching", self._launching)
 
     @cached_property
     def open(self) -> Bools:
-        """Those of them where jobs begin without anybody's doing."""
-        return self._kept("open", lambda: self._same(self.launching & ~self.cluster.sight.review))
+        """Nodes of ``launching`` that wait for no review."""
+        return self._kept(
+            "open", lambda: self._same(self.launching & ~self.cluster.constants.review)
+        )
 
     @cached_property
     def reached(self) -> Bools:
-        """Those of them that its data reaches now."""
+        """Nodes of ``open`` that the data of the request reaches now."""
         if not self.carries:
             return self.open
         sites = self.cluster.fleet.sites.names.tolist()
         good = np.array([self._reaches(site) for site in sites], dtype=bool)
-        return self._same(self.open & good[self.cluster.layout.node_site])
+        return self._same(self.open & good[self.cluster.topology.node_site])
 
     def congested(self, nodes: Iterable[int]) -> dict[int, float]:
         """Return the WAN links that its data would overfill on its way to all of ``nodes``.
@@ -129,7 +133,7 @@ class Terrain:
         if not self.carries:
             return {}
         cluster = self.cluster
-        rows = sorted({int(cluster.layout.node_site[node]) for node in nodes})
+        rows = sorted({int(cluster.topology.node_site[node]) for node in nodes})
         sites = tuple(str(cluster.fleet.sites.names[row]) for row in rows)
         rooms = cluster.link_room_bits_per_s
         flows = cluster.flows(sites, self.request)
@@ -144,24 +148,24 @@ class Terrain:
     def here(self) -> Bools:
         """Nodes at the site of its data."""
         row = self.cluster.fleet.sites.index_by_name.get(self.request.data_site, -1)
-        return np.asarray(self.cluster.layout.node_site == row)
+        return np.asarray(self.cluster.topology.node_site == row)
 
     @cached_property
-    def grounds(self) -> list[tuple[Bools, Locality]]:
+    def node_masks(self) -> list[tuple[Bools, Locality]]:
         """Return masks of nodes, and how far apart a gang may stand on each of them.
 
         Jobs at a site that is kept to itself use no other one.
         """
-        local_only, reached = self.cluster.sight.local_only, self.reached
+        local_only, reached = self.cluster.constants.local_only, self.reached
         if self.request.required is not Locality.FLEET or not local_only.any():
             return [(reached, self.request.required)]
-        apart = local_only[self.cluster.layout.node_site]
+        apart = local_only[self.cluster.topology.node_site]
         return [(reached, Locality.SITE), (self._same(reached & ~apart), Locality.FLEET)]
 
     def better(self, nodes: Bools) -> list[Bools]:
-        """Return parts of ``nodes`` that are to be preferred, the best first."""
-        away = self.cluster.sight.away
-        if not self.carries and not self.cluster.sight.any_away:
+        """Return the preferred parts of ``nodes``, the best first."""
+        away = self.cluster.constants.away
+        if not self.carries and not self.cluster.constants.any_away:
             return []
         kept = nodes & ~away
         near = self.here if self.carries else np.ones(len(nodes), dtype=bool)
@@ -174,16 +178,16 @@ class Terrain:
 
     def closest(self, draw: Draw, gpus: int) -> Locality:
         """Return the closest locality of which some group has so many GPUs at all."""
-        most = self.cluster.layout.most_of_group(draw.kind)
+        most = self.cluster.topology.most_of_group(draw.kind)
         return next((level for level in Locality if most[level] >= gpus), Locality.FLEET)
 
     def _same(self, mask: Bools) -> Bools:
-        """Return the one array that the sight keeps of those equal: grounds go by identity."""
-        found = self.cluster.sight.memo.setdefault(("mask", mask.tobytes()), mask)
+        """Return the one array kept of all equal masks: pools are remembered by identity."""
+        found = self.cluster.constants.memo.setdefault(("mask", mask.tobytes()), mask)
         return found if isinstance(found, np.ndarray) else mask
 
     def _kept(self, name: str, make: Callable[[], Bools]) -> Bools:
-        memo, key = self.cluster.sight.memo, (name, self.key)
+        memo, key = self.cluster.constants.memo, (name, self.key)
         found = memo.get(key)
         if not isinstance(found, np.ndarray):
             found = memo[key] = make()
@@ -197,7 +201,7 @@ class Terrain:
         if request.storage in fleet.storage.index_by_path:
             row = fleet.storage.index_by_path[request.storage]
             sites &= np.arange(len(sites)) == fleet.storage.site[row]
-        return np.asarray(sites[self.cluster.layout.node_site])
+        return np.asarray(sites[self.cluster.topology.node_site])
 
     def _cooled(self) -> Bools:
         fleet, wanted = self.cluster.fleet, self.request.cooling
@@ -208,14 +212,14 @@ class Terrain:
         return self.named & np.isin(kind, codes)[fleet.nodes.rack]
 
     def _launching(self) -> Bools:
-        sight, request = self.cluster.sight, self.request
+        constants, request = self.cluster.constants, self.request
         good = np.ones(len(self.cluster.fleet.sites), dtype=bool)
         if request.data_site:
             away = self.cluster.fleet.sites.names != request.data_site
-            good &= ~(away & (sight.local_only | self.is_local))
+            good &= ~(away & (constants.local_only | self.is_local))
         if request.cross_site_checkpoint:
-            good &= ~sight.keeps_checkpoints
-        return self.cooled & ~sight.closed & good[self.cluster.layout.node_site]
+            good &= ~constants.keeps_checkpoints
+        return self.cooled & ~constants.closed & good[self.cluster.topology.node_site]
 
     def _reaches(self, site: str) -> bool:
         rooms = self.cluster.link_room_bits_per_s
@@ -223,12 +227,12 @@ class Terrain:
             flows = self.cluster.flows((site,), self.request)
         except KeyError:
             return False
-        closed = self.cluster.sight.link_closed
+        closed = self.cluster.constants.link_closed
         return all(rooms[row] >= bits and not closed[row] for row, bits in flows.items())
 
 
 def _draws(cluster: Cluster, request: Request) -> tuple[Draw, ...]:
-    fleet, models = cluster.fleet, cluster.layout.gpu_models.tolist()
+    fleet, models = cluster.fleet, cluster.topology.gpu_models.tolist()
     names = [str(fleet.models.names[model]) for model in models]
     wanted = [name for name in request.models if name in names] if request.models else names
     kinds = [names.index(name) for name in dict.fromkeys(wanted)]

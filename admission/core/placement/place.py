@@ -13,11 +13,11 @@ from operator import attrgetter
 
 import numpy as np
 
-from admission.core.placement.candidates import Ground
+from admission.core.placement.candidates import CandidatePool
 from admission.core.placement.cluster import Cluster, up
 from admission.core.placement.comm_ratio import comm_ratio
 from admission.core.placement.elastic import Choice, Draw, lesser
-from admission.core.placement.eligibility import Terrain
+from admission.core.placement.eligibility import Eligibility
 from admission.core.placement.refusals import policy_reasons, spec_reasons, storage_reasons, why_not
 from admission.core.placement.topology import Bools, Ints
 from admission.core.request import Locality, Placement, Refusal, Request
@@ -42,106 +42,106 @@ def shape_of(request: Request) -> object:
 def place(cluster: Cluster, request: Request) -> Placement | Refusal:
     """Return where ``request`` may start now, or every reason why it may not. Holds nothing.
 
-    What was refused is refused again, without a search, until something is released.
+    What was refused is refused again, without a search, until something is freed.
     """
     wrong = spec_reasons(cluster, request)
     if wrong:
         return Refusal(tuple(wrong))
-    terrain = Terrain.of(cluster, request)
+    eligibility = Eligibility.of(cluster, request)
     policy = policy_reasons(cluster, request)
-    shape = (shape_of(request), terrain.is_local)
-    found = cluster.refused.get(shape) or _search(terrain)
+    shape = (shape_of(request), eligibility.is_local)
+    found = cluster.refused.get(shape) or _search(eligibility)
     if isinstance(found, Refusal):
         cluster.refused[shape] = found
         return Refusal((*policy, *found.reasons)) if policy else found
     if policy:
         return Refusal(tuple(policy))
-    return _placement(terrain, found)
+    return _placement(eligibility, found)
 
 
 def fits_empty(cluster: Cluster, request: Request) -> Placement | Refusal:
     """Return where ``request`` would stand if nothing ran, nothing were restricted or stale."""
-    empty = cluster.sight.memo.get("empty")
+    empty = cluster.constants.memo.get("empty")
     if not isinstance(empty, Cluster):
-        empty = cluster.sight.memo["empty"] = cluster.empty()
+        empty = cluster.constants.memo["empty"] = cluster.empty()
     return place(empty, request)
 
 
 # --- The choice -----------------------------------------------------------------------------------
 
 
-def _search(terrain: Terrain) -> Choice | Refusal:
-    wanting = storage_reasons(terrain)
+def _search(eligibility: Eligibility) -> Choice | Refusal:
+    wanting = storage_reasons(eligibility)
     if not wanting:
-        for nodes, widest in terrain.grounds:
-            found = _full(terrain, nodes, widest) or _less(terrain, nodes, widest)
-            if found is not None and not terrain.congested(found.picks.by_node):
-                return _preferred(terrain, nodes, widest, found)
-    missed = why_not(terrain, wanting)
+        for nodes, widest in eligibility.node_masks:
+            found = _full(eligibility, nodes, widest) or _less(eligibility, nodes, widest)
+            if found is not None and not eligibility.congested(found.selection.by_node):
+                return _preferred(eligibility, nodes, widest, found)
+    missed = why_not(eligibility, wanting)
     return missed if isinstance(missed, Choice) else Refusal(tuple(missed))
 
 
-def _full(terrain: Terrain, nodes: Bools, widest: Locality) -> Choice | None:
+def _full(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | None:
     """Return all of the gang without a cap, on the first of its models that has it."""
-    request = terrain.request
-    ground_at = _ground_at(terrain, nodes)
-    for draw in terrain.draws:
-        ground = ground_at(draw, draw.peak_w)
-        if request.gpus % ground.step:
+    request = eligibility.request
+    pool_at = _pool_at(eligibility, nodes)
+    for draw in eligibility.draws:
+        pool = pool_at(draw, draw.peak_w)
+        if request.gpus % pool.step:
             continue
-        picks = ground.find(request.gpus, terrain.closest(draw, request.gpus), widest)
-        if picks is not None:
-            return Choice(ground, picks, None, 1.0)
+        selection = pool.find(request.gpus, eligibility.closest(draw, request.gpus), widest)
+        if selection is not None:
+            return Choice(pool, selection, None, 1.0)
     return None
 
 
-def _less(terrain: Terrain, nodes: Bools, widest: Locality) -> Choice | None:
+def _less(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | None:
     """Return what does the most work with fewer GPUs or under a cap."""
-    request, ground_at = terrain.request, _ground_at(terrain, nodes)
+    request, pool_at = eligibility.request, _pool_at(eligibility, nodes)
     if request.required is not widest:
         request = replace(request, required=widest)
     best: Choice | None = None
-    for draw in terrain.draws:
-        found = lesser(partial(ground_at, draw), draw, request, partial(terrain.closest, draw))
+    for draw in eligibility.draws:
+        found = lesser(partial(pool_at, draw), draw, request, partial(eligibility.closest, draw))
         if found is not None and (best is None or found.work > best.work):
             best = found
     return best
 
 
-def _preferred(terrain: Terrain, nodes: Bools, widest: Locality, found: Choice) -> Choice:
+def _preferred(eligibility: Eligibility, nodes: Bools, widest: Locality, found: Choice) -> Choice:
     """Return the same where it would rather be, if that is as good; else ``found``."""
-    for better in terrain.better(nodes):
-        other = _full(terrain, better, widest)
-        if other is None and found.work < terrain.request.gpus:
-            other = _less(terrain, better, widest)
+    for better in eligibility.better(nodes):
+        other = _full(eligibility, better, widest)
+        if other is None and found.work < eligibility.request.gpus:
+            other = _less(eligibility, better, widest)
         if other is None or other.work < found.work:
             continue
-        if not terrain.congested(other.picks.by_node):
+        if not eligibility.congested(other.selection.by_node):
             return other
     return found
 
 
-def _ground_at(terrain: Terrain, nodes: Bools) -> Callable[[Draw, float], Ground]:
-    """Return how to get the ground at a draw."""
-    cluster, request = terrain.cluster, terrain.request
-    return lambda draw, gpu_w: Ground.of(cluster, request, draw.kind, gpu_w, nodes)
+def _pool_at(eligibility: Eligibility, nodes: Bools) -> Callable[[Draw, float], CandidatePool]:
+    """Return the function from a draw and its watts per GPU to the pool of candidates."""
+    cluster, request = eligibility.cluster, eligibility.request
+    return lambda draw, gpu_w: CandidatePool.of(cluster, request, draw.kind, gpu_w, nodes)
 
 
 # --- The placement --------------------------------------------------------------------------------
 
 
-def _placement(terrain: Terrain, choice: Choice) -> Placement:
-    cluster, request = terrain.cluster, terrain.request
-    layout, sight, ground = cluster.layout, cluster.sight, choice.ground
-    nodes, count, gpus = ground.rows(choice.picks)
-    share = count / layout.node_gpus[nodes]
-    peak_w = sight.factor[nodes] * ground.gpu_w * count + sight.host_w[nodes] * share
+def _placement(eligibility: Eligibility, choice: Choice) -> Placement:
+    cluster, request = eligibility.cluster, eligibility.request
+    topology, constants, pool = cluster.topology, cluster.constants, choice.pool
+    nodes, count, gpus = pool.rows(choice.selection)
+    share = count / topology.node_gpus[nodes]
+    peak_w = constants.factor[nodes] * pool.gpu_w * count + constants.host_w[nodes] * share
     racks = np.unique(cluster.fleet.nodes.rack[nodes])
     sites = np.unique(cluster.fleet.racks.site[racks])
-    site_names = layout.node_site[nodes]
+    site_names = topology.node_site[nodes]
     domains = [
         f"{cluster.fleet.sites.names[site]}/{name}"
-        for site, name in zip(site_names.tolist(), layout.switch_domain[nodes], strict=True)
+        for site, name in zip(site_names.tolist(), topology.switch_domain[nodes], strict=True)
     ]
     found = Placement(
         gpus=tuple(gpus.tolist()),
@@ -149,13 +149,13 @@ def _placement(terrain: Terrain, choice: Choice) -> Placement:
         peak_w=tuple(up(peak_w).tolist()),
         power_cap_w=choice.cap_w,
         slowdown=max(1.0 - choice.work / request.gpus, 0.0),
-        locality=_locality(terrain, nodes),
+        locality=_locality(eligibility, nodes),
         sites=_words(cluster.fleet.sites.names[sites]),
         racks=_words(cluster.fleet.racks.paths[racks]),
         switch_domains=tuple(dict.fromkeys(domains)),
-        storage=request.storage or _storage(terrain, nodes),
+        storage=request.storage or _storage(eligibility, nodes),
     )
-    ratio = comm_ratio(layout, found, request, choice.speed)
+    ratio = comm_ratio(topology, found, request, choice.speed)
     warnings = _warnings(request, found)
     if ratio is None:
         return replace(found, warnings=warnings)
@@ -164,11 +164,11 @@ def _placement(terrain: Terrain, choice: Choice) -> Placement:
     return replace(found, comm_ratio=ratio.ratio, comm_model=ratio.model, warnings=warnings)
 
 
-def _locality(terrain: Terrain, nodes: Ints) -> Locality:
+def _locality(eligibility: Eligibility, nodes: Ints) -> Locality:
     """Return the closest locality that all of ``nodes`` share."""
     if len(nodes) == 1:
         return Locality.NODE
-    for level, group in terrain.cluster.layout.groups.items():
+    for level, group in eligibility.cluster.topology.groups.items():
         if (group[nodes] == group[nodes[0]]).all():
             return level
     return Locality.FLEET
@@ -178,12 +178,12 @@ def _words(names: Texts) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def _storage(terrain: Terrain, nodes: Ints) -> str:
+def _storage(eligibility: Eligibility, nodes: Ints) -> str:
     """Return the storage endpoint that all of the nodes use; empty where they differ."""
-    rows = set(terrain.cluster.fleet.nodes.storage[nodes].tolist())
+    rows = set(eligibility.cluster.fleet.nodes.storage[nodes].tolist())
     if len(rows) > 1 or -1 in rows:
         return ""
-    return str(terrain.cluster.fleet.storage.paths[rows.pop()])
+    return str(eligibility.cluster.fleet.storage.paths[rows.pop()])
 
 
 def _warnings(request: Request, placement: Placement) -> tuple[str, ...]:

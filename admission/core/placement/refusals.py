@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.placement.candidates import Ground
+from admission.core.placement.candidates import CandidatePool
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import Choice, Draw
-from admission.core.placement.eligibility import Terrain, standings_of
+from admission.core.placement.eligibility import Eligibility, scoped_restrictions_of
 from admission.core.placement.topology import Bools, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
@@ -74,7 +74,7 @@ def spec_reasons(cluster: Cluster, request: Request) -> list[Reason]:
 
 def policy_reasons(cluster: Cluster, request: Request) -> list[Reason]:
     """Return what restrictions on its class, on itself or on its storage keep it from starting."""
-    standings = standings_of(cluster.sight)
+    standings = scoped_restrictions_of(cluster.constants)
     if not standings.by_scope:
         return []
     closed = standings.on(request, RestrictionKind.NO_NEW_LAUNCHES)
@@ -102,25 +102,25 @@ def policy_reasons(cluster: Cluster, request: Request) -> list[Reason]:
 # --- After a search in vain -----------------------------------------------------------------------
 
 
-def why_not(terrain: Terrain, wanting: list[Reason]) -> Choice | list[Reason]:
+def why_not(eligibility: Eligibility, wanting: list[Reason]) -> Choice | list[Reason]:
     """Return every reason why a request found no place, or the place that its search missed.
 
     ``wanting`` are reasons that are known already.
     """
-    never = _never(terrain)
+    never = _never(eligibility)
     if never:
         return never
-    lack = _Lack(terrain, _inventory(terrain).most_open)
+    lack = _Lack(eligibility, _inventory(eligibility).most_open)
     found = lack.gpus()
     if not found:
         missed = lack.watts()
         if isinstance(missed, list):
             found = missed
         elif not wanting:
-            congested = terrain.congested(missed.picks.by_node)
+            congested = eligibility.congested(missed.selection.by_node)
             if not congested:
                 return missed
-            found = [_link_reason(terrain, row, bits) for row, bits in congested.items()]
+            found = [_link_reason(eligibility, row, bits) for row, bits in congested.items()]
     return sorted([*found, *wanting], key=lambda each: PRECEDENCE[each.token])
 
 
@@ -136,38 +136,38 @@ class _Inventory:
     most_open: Draw
 
 
-def _inventory(terrain: Terrain) -> _Inventory:
+def _inventory(eligibility: Eligibility) -> _Inventory:
     """Return what the fleet has for a request, made once for all that want it alike."""
-    request, draws = terrain.request, terrain.draws
-    memo, key = terrain.cluster.sight.memo, (
-        "inventory", terrain.key, draws, request.gpus_per_node, request.required,
+    request, draws = eligibility.request, eligibility.draws
+    memo, key = eligibility.cluster.constants.memo, (
+        "inventory", eligibility.key, draws, request.gpus_per_node, request.required,
     )  # fmt: skip
     found = memo.get(key)
     if not isinstance(found, _Inventory):
-        cooled = [_all(terrain, draw, terrain.cooled) for draw in draws]
+        cooled = [_all(eligibility, draw, eligibility.cooled) for draw in draws]
         found = memo[key] = _Inventory(
-            any(_total(terrain, draw, terrain.named) for draw in draws),
+            any(_total(eligibility, draw, eligibility.named) for draw in draws),
             any(gpus.any() for gpus in cooled),
-            max(_best(terrain, gpus)[0] for gpus in cooled),
-            max(draws, key=lambda draw: _total(terrain, draw, terrain.open)),
+            max(_best(eligibility, gpus)[0] for gpus in cooled),
+            max(draws, key=lambda draw: _total(eligibility, draw, eligibility.open)),
         )
     return found
 
 
-def _never(terrain: Terrain) -> list[Reason]:
+def _never(eligibility: Eligibility) -> list[Reason]:
     """Return why not even an empty fleet would do."""
-    request = terrain.request
+    request = eligibility.request
     models = ", ".join(request.models) or "any model"
     need = float(request.min_gpus)
-    if not terrain.draws or not _inventory(terrain).is_named:
+    if not eligibility.draws or not _inventory(eligibility).is_named:
         where = _where(request)
         sentence = f"needs {request.min_gpus} GPUs of {models}; there are none{where}"
         return [Reason(ReasonToken.HARDWARE_MISMATCH, need, 0.0, "GPUs", None, sentence)]
-    if not _inventory(terrain).is_cooled:
+    if not _inventory(eligibility).is_cooled:
         wanted = " or ".join(request.cooling)
         sentence = f"needs {wanted} cooling; no GPU of {models} has it{_where(request)}"
         return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, "GPUs", None, sentence)]
-    best = _inventory(terrain).best
+    best = _inventory(eligibility).best
     if best < _least(request):
         within = _WITHIN[request.required]
         sentence = f"needs {_least(request)} GPUs {within}; the most there are is {best}"
@@ -192,22 +192,22 @@ def _least(request: Request) -> int:
     return -(-request.min_gpus // step) * step
 
 
-def _all(terrain: Terrain, draw: Draw, nodes: Bools) -> Ints:
-    return np.asarray(terrain.cluster.layout.node_gpus_by_kind[draw.kind] * nodes)
+def _all(eligibility: Eligibility, draw: Draw, nodes: Bools) -> Ints:
+    return np.asarray(eligibility.cluster.topology.node_gpus_by_kind[draw.kind] * nodes)
 
 
-def _total(terrain: Terrain, draw: Draw, nodes: Bools) -> int:
-    return int(_all(terrain, draw, nodes).sum())
+def _total(eligibility: Eligibility, draw: Draw, nodes: Bools) -> int:
+    return int(_all(eligibility, draw, nodes).sum())
 
 
-def _best(terrain: Terrain, gpus: Ints) -> tuple[int, int]:
+def _best(eligibility: Eligibility, gpus: Ints) -> tuple[int, int]:
     """Return how many GPUs the group with the most of them has, and which one that is."""
-    step, widest = terrain.request.gpus_per_node, terrain.request.required
+    step, widest = eligibility.request.gpus_per_node, eligibility.request.required
     if step is not None:
         gpus = np.where(gpus >= step, step, 0)
     if widest is Locality.FLEET:
         return int(gpus.sum()), 0
-    groups = terrain.cluster.layout.groups
+    groups = eligibility.cluster.topology.groups
     total = gpus if widest is Locality.NODE else np.bincount(groups[widest], gpus)
     group = int(total.argmax()) if len(total) else 0
     return int(total[group]) if len(total) else 0, group
@@ -216,17 +216,17 @@ def _best(terrain: Terrain, gpus: Ints) -> tuple[int, int]:
 class _Lack:
     """What a request lacks on GPUs of one model."""
 
-    def __init__(self, terrain: Terrain, draw: Draw) -> None:
-        self._terrain, self._cluster = terrain, terrain.cluster
-        self._draw, self._need = draw, _least(terrain.request)
-        self._nodes, _ = terrain.grounds[-1]
-        self._within = _WITHIN[terrain.request.required]
+    def __init__(self, eligibility: Eligibility, draw: Draw) -> None:
+        self._eligibility, self._cluster = eligibility, eligibility.cluster
+        self._draw, self._need = draw, _least(eligibility.request)
+        self._nodes, _ = eligibility.node_masks[-1]
+        self._within = _WITHIN[eligibility.request.required]
         self._evidence: dict[str, Any] = {
             "at": self._cluster.now,
             "gpus": self._need,
             "gpu_w": draw.lowest_w,
             "model": str(
-                self._cluster.fleet.models.names[self._cluster.layout.gpu_models[draw.kind]]
+                self._cluster.fleet.models.names[self._cluster.topology.gpu_models[draw.kind]]
             ),
         }
 
@@ -234,8 +234,8 @@ class _Lack:
 
     def gpus(self) -> list[Reason]:
         """Return why there are not enough GPUs close enough together, cool enough and open."""
-        terrain, level = self._terrain, self._terrain.request.required
-        if self._ground().supply.best(level)[0] >= self._need:
+        eligibility, level = self._eligibility, self._eligibility.request.required
+        if self._pool().free_gpus.best(level)[0] >= self._need:
             return []
         free = self._cluster.node_free[self._draw.kind]
         now = free * self._nodes
@@ -244,17 +244,17 @@ class _Lack:
         best, _ = self._best(now)
         if best < self._need:
             # What is closed, silent or out of reach is no shortage, where it would be enough.
-            everywhere = free * terrain.cooled
+            everywhere = free * eligibility.cooled
             if found and (stale or self._best(everywhere)[0] >= self._need):
                 return found
             return [*found, self._too_few(everywhere if found else now)]
-        capped = self._ground(_ANY_MARGIN_C).supply.usable
+        capped = self._pool(_ANY_MARGIN_C).free_gpus.usable
         if self._best(capped)[0] < self._need:
             return [*found, self._capped(now, capped)]
         return [*found, *self._too_hot(capped)]
 
     def _best(self, gpus: Ints) -> tuple[int, int]:
-        return _best(self._terrain, gpus)
+        return _best(self._eligibility, gpus)
 
     def _would(self, gpus: Ints, now: Ints) -> bool:
         """Say whether ``gpus`` would do and those of now do not."""
@@ -268,17 +268,17 @@ class _Lack:
 
     def _closed(self, free: Ints) -> list[Reason]:
         """Return the restrictions that keep it out, where without them there would be enough."""
-        terrain = self._terrain
-        if not self._cluster.sight.any_closed and not terrain.is_local:
+        eligibility = self._eligibility
+        if not self._cluster.constants.any_closed and not eligibility.is_local:
             return []
-        everywhere = _all(terrain, self._draw, np.ones(len(free), dtype=bool))
+        everywhere = _all(eligibility, self._draw, np.ones(len(free), dtype=bool))
         found = []
         for token, kinds, before, after in (
             (ReasonToken.RESTRICTED, (RestrictionKind.NO_NEW_LAUNCHES, RestrictionKind.DRAIN,
              RestrictionKind.LOCAL_ONLY, RestrictionKind.NO_CROSS_SITE_CHECKPOINT),
-             terrain.cooled, terrain.launching),
+             eligibility.cooled, eligibility.launching),
             (ReasonToken.ON_HOLD, (RestrictionKind.HOLD_FOR_REVIEW,),
-             terrain.launching, terrain.open),
+             eligibility.launching, eligibility.open),
         ):  # fmt: skip
             left = self._best(everywhere * after)[0]
             shut = left < self._need and self._best(everywhere * before)[0] >= self._need
@@ -299,18 +299,18 @@ class _Lack:
         return found
 
     def _standing(self, kinds: tuple[RestrictionKind, ...], nodes: Bools) -> Iterable[Standing]:
-        in_force, fleet = self._cluster.sight.in_force, self._cluster.fleet
-        mine = standings_of(self._cluster.sight)
+        in_force, fleet = self._cluster.constants.in_force, self._cluster.fleet
+        mine = scoped_restrictions_of(self._cluster.constants)
         for each in in_force.standing:
             if each.kind in kinds and (
                 each.scope.kind is ScopeKind.LINK
                 or nodes[in_force.node_rows(fleet, each.scope)].any()
-                or each in mine.on(self._terrain.request, each.kind)
+                or each in mine.on(self._eligibility.request, each.kind)
             ):
                 yield each
 
     def _stale(self, now: Ints) -> list[Reason]:
-        silent = self._cluster.sight.silent[self._draw.kind] * self._terrain.open
+        silent = self._cluster.constants.silent[self._draw.kind] * self._eligibility.open
         if not self._would(now + silent, now):
             return []
         have, rows = self._best(now)[0], np.flatnonzero(silent)
@@ -323,12 +323,12 @@ class _Lack:
 
     def _unreached(self, free: Ints, now: Ints) -> list[Reason]:
         """Return the link that its data would have to take, where only that is in the way."""
-        terrain = self._terrain
-        if not terrain.carries or not self._would(free * terrain.open, now):
+        eligibility = self._eligibility
+        if not eligibility.carries or not self._would(free * eligibility.open, now):
             return []
         by_site = np.bincount(
-            self._cluster.layout.node_site,
-            free * (terrain.open & ~terrain.reached),
+            self._cluster.topology.node_site,
+            free * (eligibility.open & ~eligibility.reached),
             len(self._cluster.fleet.sites),
         )
         # Short of sites that are kept to themselves it may be, and not of a link.
@@ -337,8 +337,8 @@ class _Lack:
         return [self._link(str(self._cluster.fleet.sites.names[int(by_site.argmax())]))]
 
     def _link(self, site: str) -> Reason:
-        terrain, cluster = self._terrain, self._cluster
-        request, rooms = terrain.request, cluster.link_room_bits_per_s
+        eligibility, cluster = self._eligibility, self._cluster
+        request, rooms = eligibility.request, cluster.link_room_bits_per_s
         try:
             flows = cluster.flows((site,), request)
         except KeyError:
@@ -346,13 +346,13 @@ class _Lack:
             sentence = f"no WAN link leads from {request.data_site}, where its data is, to {site}"
             need = request.cross_site_bits_per_s
             return Reason(ReasonToken.LINK, need, 0.0, "bit/s", scope, sentence)
-        closed, heard = cluster.sight.link_closed, cluster.sight.link_heard
+        closed, heard = cluster.constants.link_closed, cluster.constants.link_heard
         row = min(flows, key=lambda link: (not closed[link], heard[link], rooms[link]))
-        return _link_reason(terrain, row, flows[row])
+        return _link_reason(eligibility, row, flows[row])
 
     def _too_few(self, now: Ints) -> Reason:
         total, best = int(now.sum()), self._best(now)[0]
-        step = self._terrain.request.gpus_per_node
+        step = self._eligibility.request.gpus_per_node
         whole = f", counting {step} of a node" if step else ""
         if total < self._need:
             sentence = f"needs {self._need} GPUs, and {total} are free: short {self._need - total}"
@@ -364,10 +364,10 @@ class _Lack:
         return self._reason(ReasonToken.TOPOLOGY_UNSATISFIABLE, float(best), None, sentence)
 
     def _capped(self, now: Ints, left: Ints) -> Reason:
-        sight = self._cluster.sight
-        nodes = (now > 0) & (sight.least_cap_w < self._draw.lowest_w)
+        constants = self._cluster.constants
+        nodes = (now > 0) & (constants.least_cap_w < self._draw.lowest_w)
         standing = list(self._standing((RestrictionKind.POWER_CAP_W,), nodes))
-        have_w = float(sight.least_cap_w[nodes].max(initial=0.0))
+        have_w = float(constants.least_cap_w[nodes].max(initial=0.0))
         scope = standing[0].scope if standing else None
         sentence = (
             f"needs {quantity(self._draw.lowest_w, 'W')} for each GPU, and"
@@ -383,17 +383,19 @@ class _Lack:
 
     def _too_hot(self, free: Ints) -> list[Reason]:
         """Say which margin the coolest GPUs that are enough keep, and which watts they lack."""
-        ground = self._ground(_ANY_MARGIN_C)
-        watts = self.watts(ground)
-        return [self._heat(ground, free), *(watts if isinstance(watts, list) else [])]
+        pool = self._pool(_ANY_MARGIN_C)
+        watts = self.watts(pool)
+        return [self._heat(pool, free), *(watts if isinstance(watts, list) else [])]
 
-    def _heat(self, ground: Ground, free: Ints) -> Reason:
-        cluster, request = self._cluster, self._terrain.request
+    def _heat(self, pool: CandidatePool, free: Ints) -> Reason:
+        cluster, request = self._cluster, self._eligibility.request
         nodes = np.flatnonzero(self._in_group(free, self._best(free)[1]) & (free > 0))
-        gpus = cluster.layout.gpu_rows[nodes][ground.good_gpus(nodes)]
-        sight = cluster.sight
-        settled_c = sight.ambient_c[gpus] + sight.resistance_c_per_w[gpus] * self._draw.lowest_w
-        margin_c = sight.limit_c[gpus] - settled_c
+        gpus = cluster.topology.gpu_rows[nodes][pool.good_gpus(nodes)]
+        constants = cluster.constants
+        settled_c = (
+            constants.ambient_c[gpus] + constants.resistance_c_per_w[gpus] * self._draw.lowest_w
+        )
+        margin_c = constants.limit_c[gpus] - settled_c
         order = np.argsort(-margin_c, kind="stable")
         last = order[self._need - 1]
         have_c, need_c = float(margin_c[last]), request.thermal_margin_c
@@ -408,52 +410,52 @@ class _Lack:
         return Reason(ReasonToken.THERMAL, need_c, have_c, "°C", scope, sentence, self._evidence)
 
     def _in_group(self, gpus: Ints, group: int) -> Bools:
-        widest = self._terrain.request.required
+        widest = self._eligibility.request.required
         if widest is Locality.FLEET:
             return np.ones(len(gpus), dtype=bool)
         if widest is Locality.NODE:
             return np.asarray(np.arange(len(gpus)) == group)
-        return np.asarray(self._cluster.layout.groups[widest] == group)
+        return np.asarray(self._cluster.topology.groups[widest] == group)
 
     # --- Watts ------------------------------------------------------------------------------------
 
-    def watts(self, ground: Ground | None = None) -> Choice | list[Reason]:
-        """Return the limits that are short on a ground, or the place where none is."""
-        ground = ground or self._ground()
-        group = self._closest_group(ground)
-        picks = ground.without_limits(
+    def watts(self, pool: CandidatePool | None = None) -> Choice | list[Reason]:
+        """Return the limits that are short in a pool, or the choice that breaks none."""
+        pool = pool or self._pool()
+        group = self._closest_group(pool)
+        selection = pool.without_limits(
             self._need,
-            self._terrain.closest(self._draw, self._need),
-            self._terrain.request.required,
+            self._eligibility.closest(self._draw, self._need),
+            self._eligibility.request.required,
             group,
         )
-        if picks is None:
-            return [self._uneven(ground.supply.usable)]
-        nodes, count, gpus = ground.rows(picks)
-        sight, cluster = self._cluster.sight, self._cluster
+        if selection is None:
+            return [self._uneven(pool.free_gpus.usable)]
+        nodes, count, gpus = pool.rows(selection)
+        constants, cluster = self._cluster.constants, self._cluster
         place = np.searchsorted(nodes, cluster.fleet.gpus.node[gpus])
-        more_w = count * ground.gpu_w - np.bincount(place, sight.base_w[gpus], len(nodes))
-        added_w = sight.factor[nodes] * np.maximum(more_w, 0.0) + cluster.first_w(nodes)
+        more_w = count * pool.gpu_w - np.bincount(place, constants.base_w[gpus], len(nodes))
+        added_w = constants.factor[nodes] * np.maximum(more_w, 0.0) + cluster.first_w(nodes)
         # Half of what rounding up may add: so a placement that is found is also held.
         rows, need_w = cluster.short_of(nodes, added_w + 1.0 / 1024.0)
         if not len(rows):
-            capped = ground.gpu_w < self._draw.peak_w
-            speed = self._draw.speed(ground.gpu_w)
-            return Choice(ground, picks, ground.gpu_w if capped else None, speed)
+            capped = pool.gpu_w < self._draw.peak_w
+            speed = self._draw.speed(pool.gpu_w)
+            return Choice(pool, selection, pool.gpu_w if capped else None, speed)
         return self._broken(rows, need_w)
 
-    def _closest_group(self, ground: Ground) -> int:
+    def _closest_group(self, pool: CandidatePool) -> int:
         """Return the group with enough GPUs that by its watts could take the most of them."""
-        widest, fleet = self._terrain.request.required, self._cluster.fleet
+        widest, fleet = self._eligibility.request.required, self._cluster.fleet
         if widest is Locality.FLEET:
             return 0
         if widest is Locality.NODE:
-            nodes = ground.supply.nodes
+            nodes = pool.free_gpus.nodes
             fit = np.clip(self._cluster.admit_w[fleet.nodes.rack[nodes]], -1.0, 1e9)
-            enough = ground.supply.usable[nodes] >= self._need
+            enough = pool.free_gpus.usable[nodes] >= self._need
             return int(nodes[np.where(enough, fit.astype(np.int64), -2).argmax()])
-        enough = ground.supply.by_group(widest) >= self._need
-        return int(np.where(enough, ground.group_fit(widest), -2).argmax())
+        enough = pool.free_gpus.by_group(widest) >= self._need
+        return int(np.where(enough, pool.group_fit(widest), -2).argmax())
 
     def _uneven(self, usable: Ints) -> Reason:
         """Say that GPUs are there, and not in parts of one size."""
@@ -471,7 +473,7 @@ class _Lack:
         """Return for each kind of limit the one that is shortest."""
         worst: dict[ReasonToken, tuple[float, int, float]] = {}
         for row, need in zip(rows.tolist(), need_w.tolist(), strict=True):
-            token = self._cluster.layout.limit(row)[0].token
+            token = self._cluster.topology.limit(row)[0].token
             short = need - self._cluster.room_w.item(row)
             if token not in worst or short > worst[token][0]:
                 worst[token] = (short, row, need)
@@ -479,10 +481,10 @@ class _Lack:
         return sorted(found, key=lambda each: PRECEDENCE[each.token])
 
     def _limit(self, token: ReasonToken, row: int, need_w: float) -> Reason:
-        layout, fleet = self._cluster.layout, self._cluster.fleet
-        scope, have_w = layout.scope_of(row), self._cluster.room_w.item(row)
+        topology, fleet = self._cluster.topology, self._cluster.fleet
+        scope, have_w = topology.scope_of(row), self._cluster.room_w.item(row)
         kind = scope.kind.replace("_", " ")
-        _, place = layout.limit(row)
+        _, place = topology.limit(row)
         if scope.kind is ScopeKind.POWER_DOMAIN:
             kind = DOMAIN_KINDS[fleet.domains.kind[place]]
         what = f"{kind} {scope.name}"
@@ -493,31 +495,33 @@ class _Lack:
         sentence = _sentence(need_w, have_w, "W", what)
         return Reason(token, need_w, have_w, "W", scope, sentence, self._evidence)
 
-    def _ground(self, margin_c: float | None = None) -> Ground:
-        request = self._terrain.request
+    def _pool(self, margin_c: float | None = None) -> CandidatePool:
+        request = self._eligibility.request
         if margin_c is not None:
             request = replace(request, thermal_margin_c=margin_c)
-        return Ground.of(self._cluster, request, self._draw.kind, self._draw.lowest_w, self._nodes)
+        return CandidatePool.of(
+            self._cluster, request, self._draw.kind, self._draw.lowest_w, self._nodes
+        )
 
 
-def _link_reason(terrain: Terrain, row: int, bits_per_s: float) -> Reason:
+def _link_reason(eligibility: Eligibility, row: int, bits_per_s: float) -> Reason:
     """Return why a WAN link does not carry what its data would take of it."""
-    cluster, sight = terrain.cluster, terrain.cluster.sight
+    cluster, constants = eligibility.cluster, eligibility.cluster.constants
     have = float(cluster.link_room_bits_per_s[row])
     scope = Scope(ScopeKind.LINK, str(cluster.fleet.links.names[row]))
     token, text = ReasonToken.LINK, _sentence(bits_per_s, have, "bit/s", f"link {scope.name}")
-    if sight.link_closed[row]:
+    if constants.link_closed[row]:
         token, have = ReasonToken.RESTRICTED, 0.0
         text = f"its data would take link {scope.name}, and a restriction keeps jobs off it"
-    elif not sight.link_heard[row]:
+    elif not constants.link_heard[row]:
         token, have = ReasonToken.TELEMETRY_STALE, 0.0
         text = f"its data would take link {scope.name}, of which nothing was ever read"
     return Reason(token, bits_per_s, have, "bit/s", scope, text, {"at": cluster.now})
 
 
-def storage_reasons(terrain: Terrain) -> list[Reason]:
+def storage_reasons(eligibility: Eligibility) -> list[Reason]:
     """Return why its storage endpoint does not take it."""
-    request, cluster = terrain.request, terrain.cluster
+    request, cluster = eligibility.request, eligibility.cluster
     row = cluster.fleet.storage.index_by_path.get(request.storage)
     if row is None:
         return []

@@ -1,4 +1,4 @@
-"""The inventory as the solver walks it: what each rack draws on, and what stands close together.
+"""The topology of the inventory: the limits above each rack, and what stands close together.
 
 Everything here depends on the inventory alone, is made once for it, and is shared by all clusters.
 
@@ -24,7 +24,7 @@ from fleet.groups import above
 from fleet.tables import LINK_KINDS, FleetArrays, Texts
 from policies.scopes import Scope, ScopeKind
 
-__all__ = ["Layout", "LimitKind", "layout_of"]
+__all__ = ["LimitKind", "Topology", "topology_of"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -76,7 +76,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class Topology:
     """What the solver knows of an inventory. ``fleet`` is what it was made of."""
 
     fleet: FleetArrays
@@ -237,8 +237,8 @@ class Layout:
 
 
 @lru_cache(maxsize=4)
-def layout_of(fleet: FleetArrays) -> Layout:
-    """Return the layout of an inventory, made when it is first asked for."""
+def topology_of(fleet: FleetArrays) -> Topology:
+    """Return the topology of an inventory, made when it is first asked for."""
     kinds = _kinds(fleet)
     terms = _terms(fleet, {each.token: each.first for each in kinds})
     limits = kinds[-1].first + kinds[-1].count
@@ -250,7 +250,7 @@ def layout_of(fleet: FleetArrays) -> Layout:
         share[rack, : len(each)] = [part for _, part in each]
     domains = _switch_domains(fleet)
     groups = _groups(fleet, domains)
-    return Layout(
+    return Topology(
         fleet=fleet,
         kinds=kinds,
         terms=terms,

@@ -114,7 +114,7 @@ class _Adviser:
         self.request, self.growing = running.request, growing
         self.now, self.room, self.reach = running.placement, room, reach
         self.cluster = cluster.copy()
-        self.cluster.release(self.now, self.request)
+        self.cluster.free(self.now, self.request)
         fleet = cluster.fleet
         self.draw: Draw = draw_of(fleet, int(fleet.gpus.model[self.now.gpus[0]]), 0, self.request)
         self.work = self._work(self.now) * growing.batch_scale
@@ -221,7 +221,7 @@ class _Adviser:
         of_node = np.searchsorted(nodes, self.cluster.fleet.gpus.node[list(self.now.gpus)])
         count = np.bincount(of_node, minlength=len(nodes))
         more_w = cap_w - (self.now.power_cap_w or cap_w)
-        peak_w = np.asarray(self.now.peak_w) + self.cluster.sight.factor[nodes] * more_w * count
+        peak_w = np.asarray(self.now.peak_w) + self.cluster.constants.factor[nodes] * more_w * count
         return replace(
             self.now,
             power_cap_w=None if cap_w >= self.draw.peak_w else cap_w,
@@ -273,7 +273,7 @@ class _Adviser:
         Communication hides behind computing as long as it takes less time.
         """
         speed = self.draw.speed(placement.power_cap_w or self.draw.peak_w)
-        ratio = comm_ratio(self.cluster.layout, placement, self.request, speed)
+        ratio = comm_ratio(self.cluster.topology, placement, self.request, speed)
         return len(placement.gpus) * speed / (1.0 if ratio is None else max(ratio.ratio, 1.0))
 
     def _margin(self, was: Placement, then: Placement) -> float | None:

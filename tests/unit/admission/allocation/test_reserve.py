@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.core.allocation import reservation
-from admission.core.allocation.reservation import BIN_EDGES_W, Held, Rules, Traffic
+from admission.core.allocation.reservation import BIN_EDGES_W, AllocationArrays, Rules, Traffic
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.scopes import ScopeKind
@@ -27,8 +27,8 @@ PEAK_W = 10_000.0
 
 def held(
     *nodes: int, gpus: int = 8, peak_w: Any = PEAK_W, fleet: FleetArrays = FLEET, **given: Any
-) -> Held:
-    """Return one holding of ``gpus`` GPUs on each of ``nodes``, which began an hour ago."""
+) -> AllocationArrays:
+    """Return one allocation of ``gpus`` GPUs on each of ``nodes``, which began an hour ago."""
     count = len(nodes)
     first = [fleet.gpu_bounds[node] for node in nodes]
     fields: dict[str, Any] = {
@@ -40,25 +40,25 @@ def held(
         "p99_w": np.full(count, np.nan),
         "read_s": np.zeros(count),
         "gpu": np.array([at + i for at in first for i in range(gpus)], dtype=np.int64),
-        "gpu_holding": np.repeat(np.arange(count), gpus),
+        "gpu_allocation": np.repeat(np.arange(count), gpus),
         "links": Traffic.none(),
         "storage": Traffic.none(),
     }
-    return Held(**{**fields, **{k: np.asarray(v) if not isinstance(v, Traffic) else v
+    return AllocationArrays(**{**fields, **{k: np.asarray(v) if not isinstance(v, Traffic) else v
                                 for k, v in given.items()}})  # fmt: skip
 
 
-def with_reserved(held: Held, headroom: Headroom) -> Headroom:
+def with_reserved(held: AllocationArrays, headroom: Headroom) -> Headroom:
     found = reservation.reserve(held, headroom.fleet, headroom.summary, now=NOW, rules=RULES)
     return replace(headroom, reservations=found.fleet)
 
 
-def watts(held: Held, headroom: Headroom) -> Any:
+def watts(held: AllocationArrays, headroom: Headroom) -> Any:
     found = reservation.reserve(held, headroom.fleet, headroom.summary, now=NOW, rules=RULES)
     return found.watts.tolist()
 
 
-# --- Holdings -------------------------------------------------------------------------------------
+# --- Allocations ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_node_carries_reservations_and_what_nobody_has_reserved() -> None:
 def test_two_attempts_on_a_node_add_up() -> None:
     both = held(
         0, 0, peak_w=[5000.0, 6000.0], gpus=4,
-        gpu=np.arange(8), gpu_holding=np.repeat([0, 1], 4),
+        gpu=np.arange(8), gpu_allocation=np.repeat([0, 1], 4),
     )  # fmt: skip
     full = with_reserved(both, headroom_of(FLEET, all_read(FLEET)))
     assert full.powers[ScopeKind.NODE].load_w[0] == pytest.approx(11_000.0)

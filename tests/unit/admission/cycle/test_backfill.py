@@ -34,7 +34,7 @@ def _held(
         )  # fmt: skip
         found = place(cluster, request)
         if isinstance(found, Placement):
-            cluster.hold(found, request)
+            cluster.allocate(found, request)
             held.append((found, request))
     return held
 
@@ -49,8 +49,8 @@ def test_many_that_end_at_once_leave_what_they_would_leave_one_by_one(
     over = [each for each in held if data.draw(st.booleans())]
     one_by_one, at_once = cluster.copy(), cluster.copy()
     for placement, request in over:
-        one_by_one.release(placement, request)
-    at_once.release_all(over)
+        one_by_one.free(placement, request)
+    at_once.free_all(over)
     for name in (
         "gpu_free", "node_free", "gangs", "room_w", "admit_w", "link_room_bits_per_s",
         "storage_room_bytes_per_s",

@@ -40,7 +40,7 @@ def state(cluster: Cluster) -> dict[str, bytes]:
 def held(cluster: Cluster, **values: Any) -> tuple[Placement, Request]:
     request = make_request(**values)
     found = placed(place(cluster, request))
-    cluster.hold(found, request)
+    cluster.allocate(found, request)
     return found, request
 
 
@@ -86,11 +86,11 @@ def test_release_undoes_hold_to_the_last_bit(
         )  # fmt: skip
         found = place(cluster, request)
         if isinstance(found, Placement):
-            cluster.hold(found, request)
+            cluster.allocate(found, request)
             gangs.append((found, request))
     order.shuffle(gangs)
     for found, request in gangs:
-        cluster.release(found, request)
+        cluster.free(found, request)
     assert state(cluster) == before
 
 
@@ -105,10 +105,10 @@ def test_holding_twice_and_releasing_what_is_free_are_refused() -> None:
     cluster = make_cluster(FLEET)
     found, request = held(cluster)
     with pytest.raises(ValueError, match="job/train: a GPU of its placement is not free"):
-        cluster.hold(found, request)
-    cluster.release(found, request)
+        cluster.allocate(found, request)
+    cluster.free(found, request)
     with pytest.raises(ValueError, match="is free already"):
-        cluster.release(found, request)
+        cluster.free(found, request)
 
 
 @pytest.mark.parametrize("gpus", [3, 8, 40])
@@ -159,7 +159,7 @@ def test_a_running_gang_frees_what_it_has_reserved() -> None:
         occupied=gpus,
     )
     before = cluster.room_w[0]
-    cluster.release(running, make_request())
+    cluster.free(running, make_request())
     idle_w = 1400.0 + (1.0 + 3200.0 / 5600.0) * 8 * 70.0
     assert cluster.room_w[0] - before == pytest.approx(9000.0 - idle_w, abs=0.01)
 
@@ -171,10 +171,10 @@ def test_a_meter_that_reads_less_than_the_curves_gives_nothing_away() -> None:
     request = make_request(gpus=4, gpu_peak_w=500.0)
     found = placed(place(cluster, request))
     before = cluster.room_w[0]
-    cluster.hold(found, request)
+    cluster.allocate(found, request)
     rest_w = (1.0 + 3200.0 / 5600.0) * 4 * 70.0 + 700.0
     assert before - cluster.room_w[0] >= found.peak_w[0] + rest_w - 960.0 - 0.01
-    cluster.release(found, request)
+    cluster.free(found, request)
     assert cluster.room_w[0] == before
 
 
@@ -192,7 +192,7 @@ def test_it_admits_what_it_places_and_nothing_more() -> None:
     first = make_request("a/t")
     found = placed(place(cluster, first))
     assert cluster.admits(found, first)
-    cluster.hold(found, first)
+    cluster.allocate(found, first)
     assert not cluster.admits(found, first)
     second = replace(
         found, gpus=tuple(range(8, 16)), nodes=(1,), peak_w=(10_200.0,), power_cap_w=None

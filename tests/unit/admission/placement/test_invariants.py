@@ -66,7 +66,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
         assert self.cluster.admits(found, request)
         self.check_whole(found, request)
         self.check_allowed(found)
-        self.cluster.hold(found, request)
+        self.cluster.allocate(found, request)
         self.gangs[request.key] = (request, found)
         self.check_limits(found)
 
@@ -75,7 +75,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
     def a_job_ends(self, choice: int) -> None:
         key = sorted(self.gangs)[choice % len(self.gangs)]
         request, placement = self.gangs.pop(key)
-        self.cluster.release(placement, request)
+        self.cluster.free(placement, request)
         # Until somebody reads them again, they are taken to idle as they are rated.
         self.idle_w[list(placement.gpus)] = self.gpu_w[list(placement.gpus)] = 70.0
 
@@ -202,7 +202,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
         if not hasattr(self, "gangs"):
             return
         for request, placement in self.gangs.values():
-            self.cluster.release(placement, request)
+            self.cluster.free(placement, request)
         self.gangs.clear()
         self.standing.clear()
         self.silent[:] = self.busy[:] = False

@@ -68,7 +68,7 @@ def greedy(instance: Instance) -> dict[str, Placement]:
     for request in sorted(instance.requests, key=_by_watts):
         placement = place(cluster, request)
         if isinstance(placement, Placement):
-            cluster.hold(placement, request)
+            cluster.allocate(placement, request)
             found[request.key] = placement
     return found
 
@@ -80,7 +80,7 @@ def _by_watts(request: Request) -> tuple[float, int, str]:
 def optimum(instance: Instance) -> int:
     """Return the most GPUs that gangs can have at once."""
     model, cluster = cp_model.CpModel(), instance.cluster
-    fleet, sight = instance.fleet, cluster.sight
+    fleet, constants = instance.fleet, cluster.constants
     nodes = range(len(fleet.nodes))
     taken: list[list[Any]] = []
     admitted = []
@@ -96,7 +96,7 @@ def optimum(instance: Instance) -> int:
     added = []
     for node in nodes:
         each_w = [
-            int(SCALE * sight.factor[node] * (request.gpu_peak_w - 70.0))
+            int(SCALE * constants.factor[node] * (request.gpu_peak_w - 70.0))
             for request in instance.requests
             if request.gpu_peak_w is not None
         ]
@@ -106,7 +106,7 @@ def optimum(instance: Instance) -> int:
             continue
         shares = {
             rack: share
-            for rack, terms in enumerate(cluster.layout.terms)
+            for rack, terms in enumerate(cluster.topology.terms)
             for limit, share in terms
             if limit == row
         }
@@ -133,7 +133,7 @@ def together(
     """Have a gang stand in one group of the locality that it requires."""
     if request.required is Locality.FLEET:
         return
-    group = cluster.layout.groups[request.required].tolist()
+    group = cluster.topology.groups[request.required].tolist()
     chosen = {each: model.new_bool_var("") for each in set(group)}
     model.add_exactly_one(chosen.values())
     for node, count in enumerate(mine):

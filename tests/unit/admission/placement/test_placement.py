@@ -10,7 +10,7 @@ import pytest
 
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import fits_empty, place, shape_of
-from admission.core.placement.topology import layout_of
+from admission.core.placement.topology import topology_of
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality, Placement, Refusal
 from fleet.snapshot import COOLING_KINDS, FleetArrays
@@ -157,12 +157,12 @@ def test_labels_say_where_it_stands() -> None:
 
 
 def test_switch_domains_are_stated_or_leaves_or_rows() -> None:
-    assert layout_of(FLEET).switch_domain[0] == "rack A01"
+    assert topology_of(FLEET).switch_domain[0] == "rack A01"
     none = replace(FLEET, links=replace(FLEET.links, rack=np.full(len(FLEET.links), -1)))
-    assert layout_of(none).switch_domain[0] == "row A"
+    assert topology_of(none).switch_domain[0] == "row A"
     stated = np.array(["leaf-1", "leaf-2"] * 16, dtype=np.object_)
     split = replace(FLEET, nodes=replace(FLEET.nodes, switch_domain=stated))
-    assert layout_of(split).domains_split_racks
+    assert topology_of(split).domains_split_racks
     cluster = make_cluster(split)
     found = find(cluster, gpus=24, required=Locality.SWITCH_DOMAIN)
     assert set(stated[list(found.nodes)]) in ({"leaf-1"}, {"leaf-2"})
@@ -220,7 +220,7 @@ def test_half_of_a_pair_carries_all_when_the_other_fails() -> None:
     cluster = make_cluster(tight(pdu_w=60_000.0))
     gangs = []
     while isinstance(found := place(cluster, make_request(gpus=8)), Placement):
-        cluster.hold(found, make_request(gpus=8))
+        cluster.allocate(found, make_request(gpus=8))
         gangs.append(found)
     # Idle nodes draw 8 x 2.3 kW of it, and each gang 7.9 kW more.
     assert len(gangs) == 5
@@ -244,7 +244,7 @@ def test_data_from_elsewhere_takes_room_on_the_way() -> None:
     request = make_request("a/t", **wants)
     found = placed(place(cluster, request))
     assert found.sites == ("s2",)
-    cluster.hold(found, request)
+    cluster.allocate(found, request)
     assert not isinstance(place(cluster, make_request("b/t", **wants)), Placement)
     assert find(cluster, gpus=8).sites == ("s2",)
 
@@ -323,10 +323,10 @@ def test_what_was_refused_is_refused_until_something_is_released() -> None:
     cluster = make_cluster(tight(racks=1))
     whole = make_request("a/t", gpus=16)
     found = placed(place(cluster, whole))
-    cluster.hold(found, whole)
+    cluster.allocate(found, whole)
     first = place(cluster, make_request("b/t"))
     assert place(cluster, make_request("c/t", priority=5)) is first
-    cluster.release(found, whole)
+    cluster.free(found, whole)
     assert find(cluster, gpus=8).gpus
 
 

@@ -46,7 +46,7 @@ def crowded(count: int, **given: Any) -> Cluster:
     for _ in range(count):
         found = place(cluster, make_request())
         assert not isinstance(found, Refusal)
-        cluster.hold(found, make_request())
+        cluster.allocate(found, make_request())
     return cluster
 
 

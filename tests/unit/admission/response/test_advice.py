@@ -38,7 +38,7 @@ def advice(
     if cap_w is not None:
         peak_w = tuple(watts - 8 * (650.0 - cap_w) for watts in placement.peak_w)
         placement = replace(placement, power_cap_w=cap_w, peak_w=peak_w)
-    cluster.hold(placement, request)
+    cluster.allocate(placement, request)
     reach = Reach.of(fleet)
     budget_w = _budgets(fleet, reach)
     places, watts = reach.carried(placement.nodes, placement.peak_w)
@@ -174,7 +174,7 @@ def test_it_changes_nothing_of_the_fleet() -> None:
     cluster = idle_cluster(fleet)
     placement = place(cluster, request)
     assert isinstance(placement, Placement)
-    cluster.hold(placement, request)
+    cluster.allocate(placement, request)
     before = cluster.gpu_free.copy(), cluster.room_w.copy()
     budget_w = _budgets(fleet, Reach.of(fleet))
     room = Room(budget_w, budget_w.copy())

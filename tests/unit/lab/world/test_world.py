@@ -121,7 +121,7 @@ class Checked(Headroom):
         cluster = snapshot.cluster.copy()
         for each in decisions.admitted:
             assert cluster.admits(each.placement, each.request)
-            cluster.hold(each.placement, each.request)
+            cluster.allocate(each.placement, each.request)
         return decisions
 
 
