@@ -27,7 +27,7 @@ _SLOW_S = 1.0
 _KEY = "dashboard:fix:"
 
 
-def is_slow(cycle: queue_status.Board | None) -> bool:
+def is_slow(cycle: queue_status.QueueStatus | None) -> bool:
     """Say whether to look for fixes takes longer than people wait for a page."""
     return cycle is not None and cycle.took_s > _SLOW_S
 

@@ -139,27 +139,29 @@ class Why:
     ahead: list[Ahead] = field(default_factory=list)
 
 
-def standing_of(phase: Phase, sight: Sight) -> queue_status.Standing | None:
+def pending_status_of(phase: Phase, sight: Sight) -> queue_status.PendingStatus | None:
     """Return how ``phase`` stands in the queue as the reader may see it. Two queries at most."""
-    found = queue_status.standings([phase.key]).get(phase.key)
-    return seeing.standing(found, sight) if found else None
+    found = queue_status.pending_statuses([phase.key]).get(phase.key)
+    return seeing.pending_status(found, sight) if found else None
 
 
-def why(phase: Phase, sight: Sight, fleet: FleetArrays, cycle: queue_status.Board | None) -> Why:
+def why(
+    phase: Phase, sight: Sight, fleet: FleetArrays, cycle: queue_status.QueueStatus | None
+) -> Why:
     """Return why ``phase`` waits, as the last cycle saw it. Four queries at most."""
-    standing = standing_of(phase, sight)
-    lines = reasons.lines_of(standing.reasons, fleet) if standing else []
+    pending_status = pending_status_of(phase, sight)
+    lines = reasons.lines_of(pending_status.reasons, fleet) if pending_status else []
     return Why(
-        position=standing.position if standing else None,
+        position=pending_status.position if pending_status else None,
         waiting=cycle.waiting if cycle else 0,
         dominant=lines[0] if lines else None,
         lines=lines,
-        trace=standing.trace if standing else (),
-        p10_s=standing.p10_s if standing else None,
-        p50_s=standing.p50_s if standing else None,
-        p90_s=standing.p90_s if standing else None,
-        basis=standing.basis if standing else "",
-        ahead=_ahead(standing.position, sight) if standing else [],
+        trace=pending_status.trace if pending_status else (),
+        p10_s=pending_status.p10_s if pending_status else None,
+        p50_s=pending_status.p50_s if pending_status else None,
+        p90_s=pending_status.p90_s if pending_status else None,
+        basis=pending_status.basis if pending_status else "",
+        ahead=_ahead(pending_status.position, sight) if pending_status else [],
     )
 
 
@@ -167,22 +169,24 @@ def _ahead(position: int, sight: Sight) -> list[Ahead]:
     """Return those right before a position, the nearest last."""
     first = max(position - 1 - _AHEAD, 0)
     keys = queue_status.order(first, position - 1 - first)
-    standings = queue_status.standings(keys)
+    pending_statuses = queue_status.pending_statuses(keys)
     seen = _phases_with(
         [key for key, is_seen in zip(keys, sight.seen(keys), strict=True) if is_seen]
     )
     found = []
     for place, key in enumerate(keys, first + 1):
-        standing = standings.get(key)
+        pending_status = pending_statuses.get(key)
         is_seen = key in seen
         found.append(
             Ahead(
                 position=place,
                 name=key if is_seen else "",
                 href=seen.get(key, ""),
-                token=standing.reasons[0].token if standing and standing.reasons else "",
-                p10_s=standing.p10_s if standing else None,
-                p90_s=standing.p90_s if standing else None,
+                token=pending_status.reasons[0].token
+                if pending_status and pending_status.reasons
+                else "",
+                p10_s=pending_status.p10_s if pending_status else None,
+                p90_s=pending_status.p90_s if pending_status else None,
             )
         )
     return found

@@ -24,7 +24,7 @@ from fleet.snapshot import FleetArrays
 
 State = Phase.State
 
-#: A cycle runs every two seconds: a board that is older than this is old, s.
+#: A cycle runs every two seconds: a status that is older than this is old, s.
 BOARD_OLD_S = 15.0
 #: What has ended is listed for so long.
 ENDED_SHOWN = timedelta(hours=24)
@@ -238,7 +238,7 @@ def brief(now: float) -> Brief | None:
     )
 
 
-def age_s(cycle: queue_status.Board | None, now: float) -> float | None:
+def age_s(cycle: queue_status.QueueStatus | None, now: float) -> float | None:
     """Return how long ago the last cycle was, where it is longer than it should be; else None."""
     since_s = now - cycle.at if cycle else 0.0
     return since_s if since_s > BOARD_OLD_S else None
@@ -321,10 +321,10 @@ def queue_rows(ids: Sequence[int], sight: Sight, fleet: FleetArrays) -> list[Que
     phases = _fetched(ids)
     keys = [phase.key for phase in phases]
     seen = sight.seen(keys)
-    standings, found = queue_status.standings(keys), fixes.known(keys)
-    sight.read(each.sentence for line in standings.values() for each in line.reasons[:1])
+    pending_statuses, found = queue_status.pending_statuses(keys), fixes.known(keys)
+    sight.read(each.sentence for line in pending_statuses.values() for each in line.reasons[:1])
     return [
-        _queue_row(phase, sight if is_seen else None, standings.get(phase.key), fleet, found)
+        _queue_row(phase, sight if is_seen else None, pending_statuses.get(phase.key), fleet, found)
         for phase, is_seen in zip(phases, seen, strict=True)
     ]
 
@@ -332,26 +332,26 @@ def queue_rows(ids: Sequence[int], sight: Sight, fleet: FleetArrays) -> list[Que
 def _queue_row(
     phase: Phase,
     sight: Sight | None,
-    standing: queue_status.Standing | None,
+    pending_status: queue_status.PendingStatus | None,
     fleet: FleetArrays,
     found: Mapping[str, Found],
 ) -> QueueRow:
     """Return a line. ``sight`` None: its job is not to be seen."""
     is_seen = sight is not None
-    reason = standing.reasons[0] if standing and standing.reasons else None
+    reason = pending_status.reasons[0] if pending_status and pending_status.reasons else None
     where = scope_of(reason) if reason else None
     return QueueRow(
         phase=phase,
         name=phase.key if is_seen else "",
         href=href(phase) if is_seen else "",
         project=phase.job.project.name if is_seen else "",
-        position=standing.position if standing else None,
+        position=pending_status.position if pending_status else None,
         token=reason.token if reason else phase.reason,
         sentence=sight.text(reason.sentence) if reason and sight else "",
         where=scopes.words(where) if where and is_seen else "",
         where_href=scopes.href(fleet, where) if where and is_seen else "",
-        p10_s=standing.p10_s if standing else None,
-        p90_s=standing.p90_s if standing else None,
+        p10_s=pending_status.p10_s if pending_status else None,
+        p90_s=pending_status.p90_s if pending_status else None,
         fix=found.get(phase.key) if is_seen else None,
     )
 

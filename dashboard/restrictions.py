@@ -19,7 +19,7 @@ from policies.restrictions import ledger
 from policies.restrictions.breakers import BlastRadius
 from policies.restrictions.kinds import KINDS, LIMITS, RestrictionKind, gpus_in
 from policies.restrictions.models import Restriction, RestrictionEvent
-from policies.restrictions.strictest import Effective, InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, Effective, InForce
 from policies.rules.words import spoken
 from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
 
@@ -80,27 +80,27 @@ def owner_url(owner: str) -> str:
 class Line:
     """One restriction in force, beside others on the same scope."""
 
-    standing: Standing
+    restriction: ActiveRestriction
     #: Whether it is the one that counts there.
     counts: bool
     #: The one on a wider scope, or on the same one, that counts in its place.
-    under: Standing | None
+    under: ActiveRestriction | None
     #: what came of it, as far as is known
     told: str = ""
 
     @property
     def value(self) -> str:
-        return value_words(self.standing.kind, self.standing.value)
+        return value_words(self.restriction.kind, self.restriction.value)
 
     @property
     def under_words(self) -> str:
         """In what the one that counts is ahead of this one."""
-        is_stricter = self.under is not None and self.under.value != self.standing.value
+        is_stricter = self.under is not None and self.under.value != self.restriction.value
         return "is stricter" if is_stricter else "lasts longer"
 
     @property
     def owner_url(self) -> str:
-        return owner_url(self.standing.owner)
+        return owner_url(self.restriction.owner)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Narrowed:
             name: value for name, value in (("kind", self.kind), ("search", self.search)) if value
         }
 
-    def takes(self, each: Standing) -> bool:
+    def takes(self, each: ActiveRestriction) -> bool:
         """Say whether a restriction in force is among what is chosen."""
         if self.kind and each.kind != self.kind:
             return False
@@ -157,7 +157,7 @@ def narrowed(query: Mapping[str, str]) -> Narrowed:
 
 def effective(in_force: InForce) -> dict[tuple[RestrictionKind, Scope], Effective]:
     """Return what is on each scope, by kind, in the order in which it is shown."""
-    found: dict[tuple[RestrictionKind, Scope], list[Standing]] = {}
+    found: dict[tuple[RestrictionKind, Scope], list[ActiveRestriction]] = {}
     for kind in KINDS:
         for each in in_force.of(kind):
             found.setdefault((kind, each.scope), []).append(each)

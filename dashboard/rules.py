@@ -35,7 +35,7 @@ States = RuleVersion.States
 #: Scopes that a line of the list names.
 _PLACES = 3
 #: Scopes on which something is under way, and episodes, that a page lists.
-STANDINGS_SHOWN = 50
+ACTIVE_SCOPES_SHOWN = 50
 EPISODES_SHOWN = 50
 #: Bars that the chart of a replay draws of one kind.
 _MOST_BARS = 500
@@ -56,7 +56,7 @@ def said(text: str) -> document.Rule | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveScope:
     """A scope on which something is under way."""
 
     name: str
@@ -207,10 +207,10 @@ def _row(
 # --- One rule ------------------------------------------------------------------------------------
 
 
-def standings(name: str, kind: ScopeKind, fleet: FleetArrays) -> list[Standing]:
+def active_scopes(name: str, kind: ScopeKind, fleet: FleetArrays) -> list[ActiveScope]:
     """Return the scopes on which something is under way, those that fire first. One query."""
     found = [
-        _standing(row.version, kind, name, kept, fleet)
+        _active_scope(row.version, kind, name, kept, fleet)
         for row in _under_way().filter(version__name=name)
         for name, kept in row.scopes.items()
     ]
@@ -218,9 +218,9 @@ def standings(name: str, kind: ScopeKind, fleet: FleetArrays) -> list[Standing]:
     return sorted(found, key=lambda each: (rank[each.phase], each.name))
 
 
-def _standing(
+def _active_scope(
     version: RuleVersion, kind: ScopeKind, name: str, kept: Sequence[Any], fleet: FleetArrays
-) -> Standing:
+) -> ActiveScope:
     phase, *times = kept
     words = Phase(phase).name.lower()
     if version.state == States.SHADOW and phase != Phase.PENDING:
@@ -229,7 +229,7 @@ def _standing(
         None if at is None else datetime.fromtimestamp(at, UTC) for at in times
     )
     href = scopes.href(fleet, Scope(kind, name))
-    return Standing(name, href, words, version, since, fired_at, clear_since)
+    return ActiveScope(name, href, words, version, since, fired_at, clear_since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from admission.slos import sampling
 from admission.slos.budget import State
 from admission.slos.document import Objective
 from admission.slos.judging import SPEAKS_FOR_S
-from admission.slos.measuring import Standing
+from admission.slos.measuring import SloStatus
 from admission.slos.models import Slo
 from dashboard import units
 from dashboard.svg import axis, bar
@@ -43,63 +43,63 @@ _CONDITIONS_S = 86_400.0
 class Row:
     """An objective as a row of the list."""
 
-    standing: Standing
+    status: SloStatus
 
     @property
     def name(self) -> str:
-        return self.standing.slo.name
+        return self.status.slo.name
 
     @property
     def promise(self) -> str:
-        return self.standing.objective.sentence
+        return self.status.objective.sentence
 
     @property
     def window(self) -> str:
-        return lasted(self.standing.objective.window_s)
+        return lasted(self.status.objective.window_s)
 
     @property
     def target(self) -> str:
-        return share(self.standing.objective.target)
+        return share(self.status.objective.target)
 
     @property
     def good(self) -> str:
-        return share(self.standing.health.good_share)
+        return share(self.status.health.good_share)
 
     @property
     def words(self) -> str:
-        return _WORDS[self.standing.health.state]
+        return _WORDS[self.status.health.state]
 
     @property
     def tag(self) -> str:
-        return _TAGS.get(self.standing.health.state, "")
+        return _TAGS.get(self.status.health.state, "")
 
     @property
     def is_wrong(self) -> bool:
-        return self.standing.health.state in _TAGS
+        return self.status.health.state in _TAGS
 
     @property
     def budget(self) -> SafeString:
         """What is used of the budget, as a bar; over the mark it is overdrawn."""
-        left = self.standing.health.budget_left
+        left = self.status.health.budget_left
         used = 1.0 - left
         return bar.budget_bar(1.0, used, label=f"{units.percent(used)} of the budget used")
 
     @property
     def left(self) -> str:
-        return units.percent(self.standing.health.budget_left)
+        return units.percent(self.status.health.budget_left)
 
     @property
     def fast(self) -> str:
-        return units.number(self.standing.health.burn_rates["1h"], 1)
+        return units.number(self.status.health.burn_rates["1h"], 1)
 
     @property
     def slow(self) -> str:
-        return units.number(self.standing.health.burn_rates["6h"], 1)
+        return units.number(self.status.health.burn_rates["6h"], 1)
 
     @property
     def lasts(self) -> str:
         """How long the budget lasts: beyond its window it does."""
-        lasts_s, window_s = self.standing.health.lasts_s, self.standing.objective.window_s
+        lasts_s, window_s = self.status.health.lasts_s, self.status.objective.window_s
         if math.isnan(lasts_s):
             return units.DASH
         if lasts_s <= 0.0:
@@ -107,15 +107,15 @@ class Row:
         return lasted(lasts_s) if lasts_s < window_s else f"over {lasted(window_s)}"
 
 
-def rows(standings: Sequence[Standing]) -> list[Row]:
+def rows(statuses: Sequence[SloStatus]) -> list[Row]:
     """Return objectives, the worst first."""
 
-    def worst_first(standing: Standing) -> tuple[int, float, str]:
-        left = standing.health.budget_left
-        place = _ORDER.index(standing.health.state)
-        return place, math.inf if math.isnan(left) else left, standing.slo.name
+    def worst_first(status: SloStatus) -> tuple[int, float, str]:
+        left = status.health.budget_left
+        place = _ORDER.index(status.health.state)
+        return place, math.inf if math.isnan(left) else left, status.slo.name
 
-    return [Row(standing) for standing in sorted(standings, key=worst_first)]
+    return [Row(status) for status in sorted(statuses, key=worst_first)]
 
 
 def share(value: float) -> str:
@@ -139,18 +139,18 @@ class Chart:
     step: str
 
 
-def chart(standing: Standing, at: datetime) -> Chart:
+def chart(status: SloStatus, at: datetime) -> Chart:
     """Draw the events of an objective's window. One query."""
-    window_s = standing.objective.window_s
+    window_s = status.objective.window_s
     step_h = max(1, math.ceil(window_s / 3600 / _BUCKETS))
     start = at - timedelta(seconds=window_s)
     spans = axis.Axis(start.timestamp(), at.timestamp()).steady()
     bars = [
-        axis.Span(first, first + 3600 * step_h, *_look(good, bad, standing.objective.target))
-        for first, (good, bad) in _by_span(standing.slo, start, step_h).items()
+        axis.Span(first, first + 3600 * step_h, *_look(good, bad, status.objective.target))
+        for first, (good, bad) in _by_span(status.slo, start, step_h).items()
     ]
     step = f"{step_h} h" if step_h > 1 else "hour"
-    label = f"{standing.slo.name}: events in time and late, by {step}"
+    label = f"{status.slo.name}: events in time and late, by {step}"
     return Chart(axis.spans(spans, bars, label), spans.start, spans.end, step)
 
 

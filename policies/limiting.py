@@ -12,7 +12,7 @@ from fleet.tables import FleetArrays
 from policies.headroom.columns import Floats
 from policies.headroom.inputs import Limits
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 
 #: The kinds that headroom depends on.
 LIMITING = (RestrictionKind.POWER_CAP_W, RestrictionKind.LINK_SHARE)
@@ -35,7 +35,7 @@ class Term:
     Unix s.
     """
 
-    standing: Standing
+    restriction: ActiveRestriction
     since: float
     until: float
 
@@ -56,5 +56,5 @@ def limits_over(terms: Sequence[Term], fleet: FleetArrays, times: Floats) -> Lim
 
 
 def _in_force(terms: Sequence[Term], at: float) -> InForce:
-    standing = tuple(each.standing for each in terms if each.since <= at < each.until)
-    return InForce(datetime.fromtimestamp(at, UTC), standing)
+    restrictions = tuple(each.restriction for each in terms if each.since <= at < each.until)
+    return InForce(datetime.fromtimestamp(at, UTC), restrictions)

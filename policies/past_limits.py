@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from policies.limiting import LIMITING, Term
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction, RestrictionEvent
-from policies.restrictions.strictest import Standing
+from policies.restrictions.strictest import ActiveRestriction
 
 _Kind = RestrictionEvent.Kind
 #: After these a restriction is in force, with the value that they state …
@@ -35,7 +35,7 @@ def terms(start: float, end: float) -> list[Term]:
 
 
 def _terms(row: Restriction, told: list[RestrictionEvent]) -> Iterator[Term]:
-    standing = Standing(
+    restriction = ActiveRestriction(
         row.pk, RestrictionKind(row.kind), row.scope, row.value, row.reason, row.owner, row.cause,
         row.issued_at, row.expires_at,
     )  # fmt: skip
@@ -44,4 +44,4 @@ def _terms(row: Restriction, told: list[RestrictionEvent]) -> Iterator[Term]:
     for event, until in zip(told, ends, strict=True):
         if event.kind in _BEGIN:
             value = event.data.get("value")
-            yield Term(replace(standing, value=value), event.at.timestamp(), until.timestamp())
+            yield Term(replace(restriction, value=value), event.at.timestamp(), until.timestamp())

@@ -13,7 +13,7 @@ from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Limits
 from policies.limiting import limits_in
 from policies.restrictions import store
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 
 #: Conditions serve for this long, s: they try ways out.
 _CONDITIONS_SERVE_S = 5.0
@@ -23,14 +23,14 @@ class _Present:
     """What this process has made of restrictions last."""
 
     def __init__(self) -> None:
-        self._limits: tuple[tuple[Standing, ...], FleetArrays, Limits] | None = None
+        self._limits: tuple[tuple[ActiveRestriction, ...], FleetArrays, Limits] | None = None
         self._conditions: dict[str, SiteConditions] = {}
 
     def limits(self, in_force: InForce, fleet: FleetArrays) -> Limits:
         """Return the same object while nothing has changed: headroom is kept by it."""
         last = self._limits
-        if last is None or last[0] != in_force.standing or last[1] is not fleet:
-            last = self._limits = (in_force.standing, fleet, limits_in(in_force, fleet))
+        if last is None or last[0] != in_force.restrictions or last[1] is not fleet:
+            last = self._limits = (in_force.restrictions, fleet, limits_in(in_force, fleet))
         return last[2]
 
     def conditions_of(self, site: str, now: float) -> SiteConditions:

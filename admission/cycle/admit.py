@@ -18,7 +18,7 @@ from admission.allocation import open_attempts
 from admission.core.cycle.decide import Admission
 from admission.core.request import Placement
 from admission.cycle import metrics
-from admission.cycle.live import Look, Row
+from admission.cycle.live import CycleInput, Row
 from admission.jobs import history, progress
 from admission.jobs.models import Attempt, JobEvent, Phase
 from admission.learned import forecasts, profiles
@@ -44,17 +44,17 @@ class Overtaken(Exception):
     """Another cycle has admitted since this one looked: what it took for free may be taken."""
 
 
-def admit(look: Look, admitted: Sequence[Admission], at: datetime) -> list[Attempt]:
+def admit(inputs: CycleInput, admitted: Sequence[Admission], at: datetime) -> list[Attempt]:
     """Let phases go at ``at``; return their attempts. Raises :class:`Overtaken`.
 
-    Once for each look, also where nothing is admitted: that is what makes a cycle.
+    Once for each input, also where nothing is admitted: that is what makes a cycle.
     """
     with transaction.atomic():
-        _take_turn(look.number, at)
-        chosen = [(each, look.rows[each.request.key]) for each in admitted]
+        _take_turn(inputs.number, at)
+        chosen = [(each, inputs.rows[each.request.key]) for each in admitted]
         mine = rows.lock([row for _, row in chosen if row.is_queued])
         chosen = [(each, row) for each, row in chosen if row.id in mine]
-        attempts = _write(look, chosen, at)
+        attempts = _write(inputs, chosen, at)
     open_attempts.expire()
     metrics.count_admissions((each.request for each, _ in chosen), at.timestamp())
     return attempts
@@ -65,7 +65,9 @@ def _take_turn(number: int, at: datetime) -> None:
         raise Overtaken(f"cycle {number + 1} was done by another process")
 
 
-def _write(look: Look, chosen: Sequence[tuple[Admission, Row]], at: datetime) -> list[Attempt]:
+def _write(
+    inputs: CycleInput, chosen: Sequence[tuple[Admission, Row]], at: datetime
+) -> list[Attempt]:
     if not chosen:
         return []
     ids = [row.id for _, row in chosen]
@@ -75,7 +77,7 @@ def _write(look: Look, chosen: Sequence[tuple[Admission, Row]], at: datetime) ->
         .values_list("phase")
         .annotate(Max("number"))
     )
-    attempts = [_attempt(look, each, row, last.get(row.id, 0) + 1, at) for each, row in chosen]
+    attempts = [_attempt(inputs, each, row, last.get(row.id, 0) + 1, at) for each, row in chosen]
     rows.add(attempts)
     _start(chosen, profiles.run_shares(), at)
     progress.phases_began(Phase(pk=row.id, job_id=row.job_id) for _, row in chosen)
@@ -86,13 +88,15 @@ def _write(look: Look, chosen: Sequence[tuple[Admission, Row]], at: datetime) ->
     return attempts
 
 
-def _attempt(look: Look, admitted: Admission, row: Row, number: int, at: datetime) -> Attempt:
+def _attempt(
+    inputs: CycleInput, admitted: Admission, row: Row, number: int, at: datetime
+) -> Attempt:
     return Attempt(
         phase_id=row.id,
         number=number,
         key=f"{admitted.request.key}/{number}",
         executor=settings.JOB_EXECUTOR,
-        placement=open_attempts.as_json(admitted.placement, look.allocations.fleet),
+        placement=open_attempts.as_json(admitted.placement, inputs.allocations.fleet),
         released_at=at,
     )
 

@@ -49,14 +49,14 @@ from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce
 
 __all__ = [
-    "Look",
+    "CycleInput",
     "Row",
     "decisions",
     "dry_run",
     "explain",
     "fixes",
     "forget",
-    "look",
+    "read_input",
     "snapshot",
     "under",
 ]
@@ -78,8 +78,8 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """One look at queue and fleet. ``number`` is that of the last cycle before it."""
+class CycleInput:
+    """Queue and fleet at one moment. ``number`` is that of the last cycle before it."""
 
     snapshot: Snapshot
     number: int
@@ -180,8 +180,8 @@ def _occupied(headroom: Headroom, held: Allocations, now: float) -> Bools:
 # --- All of it -----------------------------------------------------------------------------------
 
 
-def look(now: float) -> Look:
-    """Look at queue and fleet as they are at ``now`` (Unix s). About ten queries."""
+def read_input(now: float) -> CycleInput:
+    """Read queue and fleet as they are at ``now`` (Unix s). About ten queries."""
     # The number first: what another cycle admits from here on shows when this one commits. And
     # the queue before what runs, so that nothing that goes from one to the other is in neither.
     number = Cycle.objects.get_or_create(pk=1)[0].number
@@ -202,24 +202,24 @@ def look(now: float) -> Look:
         caps=_caps(in_force),
         tuning=policy.tuning,
     )
-    return Look(taken, number, rows, held, reserved, headroom, in_force, occupied)
+    return CycleInput(taken, number, rows, held, reserved, headroom, in_force, occupied)
 
 
-def under(look: Look, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
-    """Return what a cycle would decide on by another policy, all else as ``look`` has it.
+def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
+    """Return what a cycle would decide on by another policy, all else as ``inputs`` has it.
 
     ``held``: what is held, with the quantile of what it drew that the policy asks for.
     """
-    reserved = held.reserved(look.headroom, policy.reserve)
-    headroom = replace(look.headroom, reservations=reserved.fleet)
-    cluster = Cluster.of(headroom, look.in_force, look.occupied, now=look.snapshot.now)
+    reserved = held.reserved(inputs.headroom, policy.reserve)
+    headroom = replace(inputs.headroom, reservations=reserved.fleet)
+    cluster = Cluster.of(headroom, inputs.in_force, inputs.occupied, now=inputs.snapshot.now)
     running = running_of(held, reserved)
-    return replace(look.snapshot, cluster=cluster, running=running, tuning=policy.tuning)
+    return replace(inputs.snapshot, cluster=cluster, running=running, tuning=policy.tuning)
 
 
 def snapshot(now: float) -> Snapshot:
     """Return what a cycle at ``now`` (Unix s) decides on."""
-    return look(now).snapshot
+    return read_input(now).snapshot
 
 
 def _headroom(
@@ -235,7 +235,7 @@ def _headroom(
 
 
 class InventoryChanged(Exception):
-    """The inventory has changed between two looks at it. The next cycle sees one."""
+    """The inventory has changed while it was read. The next cycle reads one."""
 
 
 def _projects(now: float) -> dict[str, ProjectShare]:

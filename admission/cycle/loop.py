@@ -1,10 +1,10 @@
-"""The cycle of admission: look at queue and fleet, decide, write down, hand over, tell.
+"""The cycle of admission: read queue and fleet, decide, write down, dispatch, publish.
 
 :func:`cycle_once` is done every other second by whichever worker gets to it; of two at once, one
 does nothing. Each of its parts is a transaction of its own, or several, and brings about what is so
-*now*: what was admitted and not handed over is handed over, reasons are compared with those that
-are written, the board is put up anew. So it may die anywhere: the next cycle finds the same
-differences and makes them good. And what fails in one part holds up no other.
+*now*: what was admitted and not dispatched is dispatched, reasons are compared with those that are
+written, the status of the queue is published anew. So it may die anywhere: the next cycle finds the
+same differences and makes them good. And what fails in one part holds up no other.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import structlog
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.estimates import Estimate, estimates
 from admission.cycle import admit, live, metrics
-from admission.cycle.live import Look
+from admission.cycle.live import CycleInput
 from admission.directives import actions, step
 from admission.executors import handing, reconciliation
 from admission.learned import forecasts, shares
 from admission.policy import shadowing
 from admission.queue import queue_status, reasons
-from admission.queue.queue_status import Board, ReasonLine, Standing, TraceLine
+from admission.queue.queue_status import PendingStatus, QueueStatus, ReasonLine, TraceLine
 from fleet.locks import only_one
 
 __all__ = ["Cycle", "cycle_once"]
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 #: Of the advisory lock: there is one cycle for a database.
 _LOCK = 0x41444D49
-#: So many of the first in the queue have all of their reasons on the board, and their trace.
+#: So many of the first in the queue have all of their reasons published, and their trace.
 _IN_FULL = 2_000
 
 
@@ -88,46 +88,46 @@ class _Work:
         metrics.part_done(name, time.perf_counter() - started, failed=failed)
 
     def _decide(self) -> None:
-        """Decide on a look at everything, and do what follows from it, part by part."""
+        """Decide on queue and fleet as they are, and do what follows, part by part."""
         started = time.perf_counter()
-        look = live.look(self.now)
-        decisions = decide(look.snapshot)
-        self.cycle.number = look.number + 1
+        inputs = live.read_input(self.now)
+        decisions = decide(inputs.snapshot)
+        self.cycle.number = inputs.number + 1
         self.cycle.waiting = len(decisions.waiting)
-        self.cycle.running = len(look.snapshot.running)
-        self._part("admit", lambda: self._admit(look, decisions))
-        self._part("preempt", lambda: self._preempt(look, decisions))
-        self._part("reasons", lambda: reasons.write(look, decisions, self.at))
-        self._part("shares", lambda: shares.note(look.allocations.by_project(), self.now))
-        self._part("board", lambda: self._publish(look, decisions, started))
-        self._part("shadow", lambda: shadowing.ask(look, decisions, self.at))
+        self.cycle.running = len(inputs.snapshot.running)
+        self._part("admit", lambda: self._admit(inputs, decisions))
+        self._part("preempt", lambda: self._preempt(inputs, decisions))
+        self._part("reasons", lambda: reasons.write(inputs, decisions, self.at))
+        self._part("shares", lambda: shares.note(inputs.allocations.by_project(), self.now))
+        self._part("board", lambda: self._publish(inputs, decisions, started))
+        self._part("shadow", lambda: shadowing.ask(inputs, decisions, self.at))
 
-    def _admit(self, look: Look, decisions: Decisions) -> None:
-        admitted = admit.admit(look, decisions.admitted, self.at)
+    def _admit(self, inputs: CycleInput, decisions: Decisions) -> None:
+        admitted = admit.admit(inputs, decisions.admitted, self.at)
         self.cycle.admitted = len(admitted)
         # After the commit: an executor may be elsewhere. What a crash leaves between the two, the
         # reconciliation of the next cycle hands over.
         handing.hand_over(admitted, self.now)
 
-    def _preempt(self, look: Look, decisions: Decisions) -> None:
-        attempts = {each.request.key: each.key for each in look.allocations.attempts}
+    def _preempt(self, inputs: CycleInput, decisions: Decisions) -> None:
+        attempts = {each.request.key: each.key for each in inputs.allocations.attempts}
         for each in decisions.preempt:
             actions.preempt(
                 [attempts[each.key]], for_key=each.for_key, why=each.sentence, now=self.at
             )
 
-    def _publish(self, look: Look, decisions: Decisions, started: float) -> None:
+    def _publish(self, inputs: CycleInput, decisions: Decisions, started: float) -> None:
         known = estimates(decisions, forecasts.calibration_at(self.now))
         # With a new reason comes a new wait: what was told at its beginning is measured by.
         changed = [
-            key for key in known if look.rows[key].reason != decisions.waiting[key].dominant.token
+            key for key in known if inputs.rows[key].reason != decisions.waiting[key].dominant.token
         ]
-        forecasts.note({look.rows[key].id: known[key] for key in changed}, self.at)
-        lines = standings(decisions, known)
+        forecasts.note({inputs.rows[key].id: known[key] for key in changed}, self.at)
+        lines = pending_statuses(decisions, known)
         counts = queue_status.counts(decisions.waiting.values(), self.now)
-        metrics.show_queue(counts, look.snapshot.classes, self.cycle.running)
+        metrics.show_queue(counts, inputs.snapshot.classes, self.cycle.running)
         queue_status.publish(
-            Board(
+            QueueStatus(
                 cycle=self.cycle.number,
                 at=self.now,
                 took_s=time.perf_counter() - started,
@@ -141,7 +141,9 @@ class _Work:
         )
 
 
-def standings(decisions: Decisions, known: Mapping[str, Estimate]) -> dict[str, Standing]:
+def pending_statuses(
+    decisions: Decisions, known: Mapping[str, Estimate]
+) -> dict[str, PendingStatus]:
     """Return how everything that waits stands, in order of position."""
     ordered = sorted(decisions.waiting.items(), key=lambda item: item[1].position)
     # Many wait for the very same reasons.
@@ -154,15 +156,15 @@ def standings(decisions: Decisions, known: Mapping[str, Estimate]) -> dict[str, 
             made[same] = queue_status.reason_lines(
                 waiting.reasons if in_full else [waiting.dominant]
             )
-        found[key] = _standing(waiting, made[same], known.get(key), in_full)
+        found[key] = _pending_status(waiting, made[same], known.get(key), in_full)
     return found
 
 
-def _standing(
+def _pending_status(
     waiting: Waiting, reasons: tuple[ReasonLine, ...], known: Estimate | None, in_full: bool
-) -> Standing:
+) -> PendingStatus:
     trace = waiting.trace if in_full else ()
-    return Standing(
+    return PendingStatus(
         position=waiting.position,
         reasons=reasons,
         p10_s=known.p10_s if known else None,

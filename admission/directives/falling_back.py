@@ -13,7 +13,7 @@ from django.db.models import Count, Q
 from accounts import audit
 from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
 from admission.core.request import Request
-from admission.core.response.fallback import Fallback, Standing, Transition
+from admission.core.response.fallback import Fallback, FallbackStatus, Transition
 from admission.core.response.sites import Sites
 from admission.directives import actions
 from admission.directives.models import JobFallback
@@ -59,9 +59,9 @@ class _Falling:
         return requests.request_of(self.phase)
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> FallbackStatus:
         row: JobFallback | None = getattr(self.job, "jobfallback", None)
-        return Standing(
+        return FallbackStatus(
             Fallback(self.job.fallback_state),
             0.0 if row is None else row.since.timestamp(),
             {} if row is None else row.open_since,
@@ -92,9 +92,9 @@ class JobRows:
             for phase, home in concerned
         ]
 
-    def note(self, job: _Falling, after: Standing) -> None:
+    def note(self, job: _Falling, after: FallbackStatus) -> None:
         open_since = dict(after.open_since)
-        if open_since != job.standing.open_since:
+        if open_since != job.status.open_since:
             first = {"home": job.home, "since": job.job.submitted_at, "open_since": open_since}
             JobFallback.objects.update_or_create(
                 job=job.job, defaults={"open_since": open_since}, create_defaults=first

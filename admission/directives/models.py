@@ -166,7 +166,7 @@ class Control(models.Model):
     power_cap_seq = models.IntegerField(default=0)
     is_paused = models.BooleanField(default=False)
     pause_seq = models.IntegerField(default=0)
-    #: ``core.response.Standing`` as JSON
+    #: ``core.response.respond.ResponseStatus`` as JSON
     response = models.JSONField(default=dict)
 
     def __str__(self) -> str:

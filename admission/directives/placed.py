@@ -16,7 +16,7 @@ from django.db import connection
 from admission.allocation import open_attempts
 from admission.core.allocation.allocations import Allocations
 from admission.core.directives.placed import Placed
-from admission.core.response.respond import Standing, Throttling
+from admission.core.response.respond import ResponseStatus, Throttling
 from admission.directives import actions
 from admission.directives.models import Control, Overload
 from admission.directives.running import Active, active, attempts_of
@@ -65,11 +65,11 @@ class PlacedRows(Placed):
         rows = Control.objects.exclude(response={}).filter(attempt__state__in=Attempt.OPEN)
         return rows.values_list("attempt", flat=True)
 
-    def remember(self, standings: Mapping[int, Standing]) -> None:
+    def remember(self, statuses: Mapping[int, ResponseStatus]) -> None:
         """See above. One query."""
         rows = [
-            Control(attempt_id=pk, response={} if standing == Standing() else _as_json(standing))
-            for pk, standing in standings.items()
+            Control(attempt_id=pk, response={} if status == ResponseStatus() else _as_json(status))
+            for pk, status in statuses.items()
         ]
         Control.objects.bulk_create(
             rows, update_conflicts=True, unique_fields=["attempt"], update_fields=["response"]
@@ -106,8 +106,8 @@ class PlacedRows(Placed):
         actions.stop([each.attempt for each in leaving], **asked)
 
 
-def _as_json(standing: Standing) -> dict[str, Any]:
-    return {**asdict(standing), "level": int(standing.level)}
+def _as_json(status: ResponseStatus) -> dict[str, Any]:
+    return {**asdict(status), "level": int(status.level)}
 
 
 def _agreed(terms: PhaseSpec) -> Throttling:

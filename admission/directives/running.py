@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from admission.core.request import Request
-from admission.core.response.respond import Level, Standing
+from admission.core.response.respond import Level, ResponseStatus
 from admission.core.response.shedding import lost_gpu_s
 from admission.directives.models import Control
 from admission.jobs import requests
@@ -75,13 +75,15 @@ class Active:
         return self.attempt.started_at is not None
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> ResponseStatus:
         """Where its graduated response is."""
         control: Control | None = getattr(self.attempt, "control", None)
         if control is None or not control.response:
-            return Standing()
+            return ResponseStatus()
         kept = dict(control.response)
-        return Standing(**{**kept, "level": Level(kept["level"]), "full_w": tuple(kept["full_w"])})
+        return ResponseStatus(
+            **{**kept, "level": Level(kept["level"]), "full_w": tuple(kept["full_w"])}
+        )
 
     @property
     def is_ending(self) -> bool:

@@ -11,9 +11,9 @@ from django.db.models import QuerySet
 from accounts.models import User
 from accounts.sight import Sight
 from admission.jobs.models import Job, Phase
-from admission.queue.queue_status import ReasonLine, Standing
+from admission.queue.queue_status import PendingStatus, ReasonLine
 
-__all__ = ["JobsOfProjects", "reasons", "standing"]
+__all__ = ["JobsOfProjects", "pending_status", "reasons"]
 
 
 class JobsOfProjects:
@@ -34,7 +34,7 @@ def reasons(lines: Iterable[ReasonLine], sight: Sight) -> list[ReasonLine]:
     return sight.veiled(lines, "sentence", "evidence")
 
 
-def standing(found: Standing, sight: Sight) -> Standing:
+def pending_status(found: PendingStatus, sight: Sight) -> PendingStatus:
     """Return how a phase stands as the reader may see it. Two queries at most."""
     return msgspec.structs.replace(
         found,

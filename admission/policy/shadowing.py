@@ -20,7 +20,7 @@ from admission.core.allocation.allocations import Allocations
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.shadow import Difference, differences
 from admission.cycle import live
-from admission.cycle.live import Look
+from admission.cycle.live import CycleInput
 from admission.jobs.models import Phase
 from admission.learned import profiles
 from admission.learned.models import Draw
@@ -41,14 +41,14 @@ MOST_SHADOWS = 2
 _REST = 3.0
 
 
-def ask(look: Look, decisions: Decisions, at: datetime) -> int:
+def ask(inputs: CycleInput, decisions: Decisions, at: datetime) -> int:
     """Have shadows decide on what a cycle has decided on; return how many were asked."""
     shadows = AdmissionPolicyVersion.objects.filter(state=States.SHADOW).order_by("-changed_at")
     asked = 0
     for version in shadows.select_related("progress")[:MOST_SHADOWS]:
         progress: ShadowProgress | None = getattr(version, "progress", None)
         if progress is None or _is_rested(progress, at):
-            asked += _ask(version, progress, look, decisions, at)
+            asked += _ask(version, progress, inputs, decisions, at)
     return asked
 
 
@@ -59,7 +59,7 @@ def _is_rested(progress: ShadowProgress, at: datetime) -> bool:
 def _ask(
     version: AdmissionPolicyVersion,
     progress: ShadowProgress | None,
-    look: Look,
+    inputs: CycleInput,
     decisions: Decisions,
     at: datetime,
 ) -> bool:
@@ -67,11 +67,11 @@ def _ask(
     if policy is None:
         return False
     began = time.perf_counter()
-    held = look.allocations
+    held = inputs.allocations
     if policy.reserve.quantile != policy_in_force().reserve.quantile:
         held = _with_quantile(held, policy.reserve.quantile)
-    other = decide(live.under(look, policy, held))
-    _keep(version, differences(decisions, other, policy), look, at)
+    other = decide(live.under(inputs, policy, held))
+    _keep(version, differences(decisions, other, policy), inputs, at)
     took_s = time.perf_counter() - began
     kept = progress or ShadowProgress(version=version, since=at)
     kept.asked_at, kept.took_s, kept.cycles = at, took_s, kept.cycles + 1
@@ -92,10 +92,13 @@ def _with_quantile(held: Allocations, quantile: float) -> Allocations:
 
 
 def _keep(
-    version: AdmissionPolicyVersion, found: Sequence[Difference], look: Look, at: datetime
+    version: AdmissionPolicyVersion,
+    found: Sequence[Difference],
+    inputs: CycleInput,
+    at: datetime,
 ) -> None:
     """Write differences down, or that they are there still. Three queries."""
-    ids = _ids(found, look)
+    ids = _ids(found, inputs)
     known = {
         (row.phase_id, row.kind): row
         for row in ShadowDecision.objects.filter(version=version, phase__in=ids.values())
@@ -120,13 +123,13 @@ def _keep(
     )
 
 
-def _ids(found: Sequence[Difference], look: Look) -> Mapping[str, int]:
+def _ids(found: Sequence[Difference], inputs: CycleInput) -> Mapping[str, int]:
     """Return the phases that differences are about, by key, as far as they are there still."""
-    running = {each.request.key: each.phase_id for each in look.allocations.attempts}
+    running = {each.request.key: each.phase_id for each in inputs.allocations.attempts}
     ids = {
-        each.key: look.rows[each.key].id if each.key in look.rows else running[each.key]
+        each.key: inputs.rows[each.key].id if each.key in inputs.rows else running[each.key]
         for each in found
-        if each.key in look.rows or each.key in running
+        if each.key in inputs.rows or each.key in running
     }
     there = set(Phase.objects.filter(pk__in=ids.values()).values_list("pk", flat=True))
     return {key: pk for key, pk in ids.items() if pk in there}

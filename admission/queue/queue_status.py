@@ -1,4 +1,4 @@
-"""The board: what the last cycle said of everything that waits, in Redis.
+"""The status of the queue in Redis, as the last cycle left it.
 
 It may be lost at any time: the next cycle writes it anew. What has to last is in Postgres.
 """
@@ -16,25 +16,25 @@ from admission.core.reasons import PRECEDENCE, Reason
 from telemetry import stream
 
 __all__ = [
-    "Board",
     "Count",
+    "PendingStatus",
+    "QueueStatus",
     "ReasonLine",
-    "Standing",
     "TraceLine",
     "counts",
     "forget",
     "order",
+    "pending_statuses",
     "positions",
     "publish",
     "read",
     "reason_lines",
-    "standings",
 ]
 
-_HEAD = "admission:board:head"
-_ORDER = "admission:board:order"
-_LINES = "admission:board:lines"
-#: A board that nobody has renewed for so long says nothing any more, s.
+_HEAD = "admission:queue:head"
+_ORDER = "admission:queue:order"
+_LINES = "admission:queue:lines"
+#: A status that nobody has renewed for so long says nothing any more, s.
 _KEPT_S = 3600
 #: Written in one go: commands of other clients come in between.
 _AT_ONCE = 2_000
@@ -65,7 +65,7 @@ class TraceLine(msgspec.Struct, array_like=True, frozen=True):
     sentence: str
 
 
-class Standing(msgspec.Struct, array_like=True, frozen=True):
+class PendingStatus(msgspec.Struct, array_like=True, frozen=True):
     """How one phase stands in the queue. ``position`` counts from 1.
 
     The dominant reason comes first. Times are seconds from the cycle on, None where they are not
@@ -90,7 +90,7 @@ class Count(msgspec.Struct, array_like=True, frozen=True):
     oldest_s: float
 
 
-class Board(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class QueueStatus(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The last cycle. ``at`` is Unix seconds; ``failed`` names parts of it that did not work."""
 
     cycle: int
@@ -109,20 +109,20 @@ def _plain(value: Any) -> Any:
 
 
 _pack = msgspec.msgpack.Encoder(enc_hook=_plain).encode
-_board = msgspec.msgpack.Decoder(Board)
-_standing = msgspec.msgpack.Decoder(Standing)
+_status = msgspec.msgpack.Decoder(QueueStatus)
+_pending_status = msgspec.msgpack.Decoder(PendingStatus)
 
 
 # --- Writing -------------------------------------------------------------------------------------
 
 
-def publish(board: Board, lines: Mapping[str, Standing]) -> None:
-    """Put up ``board`` with how each key stands; ``lines`` are in order of position.
+def publish(status: QueueStatus, lines: Mapping[str, PendingStatus]) -> None:
+    """Put up ``status`` with how each key stands; ``lines`` are in order of position.
 
-    Readers see the old board or the new one: each part is written aside and put in its place.
+    Readers see the old status or the new one: each part is written aside and put in its place.
     """
     client = stream.connection()
-    order_key, lines_key = f"{_ORDER}:{board.cycle}", f"{_LINES}:{board.cycle}"
+    order_key, lines_key = f"{_ORDER}:{status.cycle}", f"{_LINES}:{status.cycle}"
     client.delete(order_key, lines_key)
     keys = list(lines)
     for first in range(0, len(keys), _AT_ONCE):
@@ -132,7 +132,7 @@ def publish(board: Board, lines: Mapping[str, Standing]) -> None:
         pipe.hset(lines_key, mapping={key: _pack(lines[key]) for key in part})
         pipe.execute()
     pipe = client.pipeline(transaction=True)
-    pipe.set(_HEAD, _pack(board), ex=_KEPT_S)
+    pipe.set(_HEAD, _pack(status), ex=_KEPT_S)
     for made, place in ((order_key, _ORDER), (lines_key, _LINES)):
         if lines:
             pipe.rename(made, place)
@@ -143,7 +143,7 @@ def publish(board: Board, lines: Mapping[str, Standing]) -> None:
 
 
 def reason_lines(reasons: Iterable[Reason]) -> tuple[ReasonLine, ...]:
-    """Return reasons as the board has them, the dominant one first."""
+    """Return reasons as lines, the dominant one first."""
     ordered = sorted(reasons, key=lambda reason: PRECEDENCE[reason.token])
     return tuple(
         ReasonLine(
@@ -174,10 +174,10 @@ def counts(waiting: Iterable[Waiting], now: float) -> tuple[Count, ...]:
 # --- Reading -------------------------------------------------------------------------------------
 
 
-def read() -> Board | None:
+def read() -> QueueStatus | None:
     """Return the last cycle; None: none is known."""
     data = cast(bytes | None, stream.connection().get(_HEAD))
-    return None if data is None else _board.decode(data)
+    return None if data is None else _status.decode(data)
 
 
 def order(first: int = 0, count: int | None = None) -> list[str]:
@@ -194,15 +194,15 @@ def positions() -> dict[str, int]:
     return {key: place for place, key in enumerate(order(), 1)}
 
 
-def standings(keys: Sequence[str]) -> dict[str, Standing]:
+def pending_statuses(keys: Sequence[str]) -> dict[str, PendingStatus]:
     """Return how each of ``keys`` stands; those that do not wait are left out. One round trip."""
     if not keys:
         return {}
     found = cast(list[bytes | None], stream.connection().hmget(_LINES, list(keys)))
     pairs = zip(keys, found, strict=True)
-    return {key: _standing.decode(data) for key, data in pairs if data is not None}
+    return {key: _pending_status.decode(data) for key, data in pairs if data is not None}
 
 
 def forget() -> None:
-    """Take the board down."""
+    """Remove the status of the queue."""
     stream.connection().delete(_HEAD, _ORDER, _LINES)

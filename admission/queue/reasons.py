@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 
 from admission.core.cycle.decide import Decisions, Waiting
-from admission.cycle.live import Look, Row
+from admission.cycle.live import CycleInput, Row
 from admission.jobs import history
 from admission.jobs.models import JobEvent
 from admission.queue import rows
@@ -30,12 +30,12 @@ WHERE phase.id = new.id
 """
 
 
-def write(look: Look, decisions: Decisions, at: datetime) -> int:
+def write(inputs: CycleInput, decisions: Decisions, at: datetime) -> int:
     """Write the dominant reasons that have changed; return how many."""
     changed = [
-        (look.rows[key], waiting)
+        (inputs.rows[key], waiting)
         for key, waiting in decisions.waiting.items()
-        if key in look.rows and look.rows[key].reason != waiting.dominant.token
+        if key in inputs.rows and inputs.rows[key].reason != waiting.dominant.token
     ][:_MOST]
     if not changed:
         return 0

@@ -24,7 +24,7 @@ from policies import present
 
 log = structlog.get_logger(__name__)
 
-__all__ = ["Standing", "forget", "standings", "step"]
+__all__ = ["SloStatus", "forget", "statuses", "step"]
 
 #: What was committed late, and events of clocks that differ, are looked for this far back.
 _OVERLAP = timedelta(minutes=5)
@@ -33,7 +33,7 @@ _CHUNK = 5_000
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class SloStatus:
     """An objective and how it stands."""
 
     slo: Slo
@@ -46,8 +46,8 @@ def step(now: float) -> int:
     sampling.keep(present.headroom(now))
     at = datetime.fromtimestamp(now, UTC)
     judged = sum(_follow(slo, at) for slo in Slo.objects.active())
-    for standing in standings(at):
-        metrics.show(standing.slo.name, standing.objective, standing.health)
+    for status in statuses(at):
+        metrics.show(status.slo.name, status.objective, status.health)
     return judged
 
 
@@ -99,13 +99,13 @@ def _row(slo: Slo, judgment: Judgment) -> SloJudgment:
     )
 
 
-def standings(at: datetime, slos: Iterable[Slo] | None = None) -> list[Standing]:
+def statuses(at: datetime, slos: Iterable[Slo] | None = None) -> list[SloStatus]:
     """Return how objectives stand at ``at``; those in use, unless told which. One query each."""
     rows = Slo.objects.active() if slos is None else slos
-    return [_standing(slo, at) for slo in rows]
+    return [_status_of(slo, at) for slo in rows]
 
 
-def _standing(slo: Slo, at: datetime) -> Standing:
+def _status_of(slo: Slo, at: datetime) -> SloStatus:
     objective = document.read(slo.text)
     spans = {"window": objective.window_s, **SPANS_S}
     counts = {}
@@ -117,7 +117,7 @@ def _standing(slo: Slo, at: datetime) -> Standing:
     found = slo.judgments.filter(at__gt=oldest, at__lte=at).aggregate(**counts)
     tallies = {name: Tally(found[f"{name}_good"], found[f"{name}_bad"]) for name in spans}
     health = budget.health(objective.target, objective.window_s, tallies["window"], tallies)
-    return Standing(slo, objective, health)
+    return SloStatus(slo, objective, health)
 
 
 def forget(now: datetime) -> None:

@@ -221,8 +221,8 @@ def _main(shown: Shown) -> _Drawn:
 
 
 def _dominant(shown: Shown) -> queue_status.ReasonLine | None:
-    standing = jobs.standing_of(shown.phase, shown.sight)
-    return standing.reasons[0] if standing and standing.reasons else None
+    pending_status = jobs.pending_status_of(shown.phase, shown.sight)
+    return pending_status.reasons[0] if pending_status and pending_status.reasons else None
 
 
 def _placed(attempt: Attempt | None) -> placement.PlacementMap | None:

@@ -111,7 +111,7 @@ def _label(tab: Tab, now: Now) -> str:
 
 
 def _rows(
-    request: HttpRequest, filters: Filters, user: User, cycle: queue_status.Board | None
+    request: HttpRequest, filters: Filters, user: User, cycle: queue_status.QueueStatus | None
 ) -> tuple[Page[int] | Page[Attempt], Sequence[QueueRow | RunRow | Attempt]]:
     """Return the page that the URL asks for, and its lines."""
     number = request.GET.get("page")

@@ -148,7 +148,9 @@ def _one(name: str) -> tuple[str, str, dict[str, str], dict[str, Any]]:
         (by_state[s] for s in ("active", "canary", "shadow", "draft") if s in by_state), None
     )
     says = rules.said(main.text) if main else None
-    standings = rules.standings(name, says.scope if says else ScopeKind.SITE, snapshot.current())
+    active_scopes = rules.active_scopes(
+        name, says.scope if says else ScopeKind.SITE, snapshot.current()
+    )
     episodes = RuleEpisode.objects.filter(rule=name).select_related("version")
     context = {
         "name": name,
@@ -156,11 +158,11 @@ def _one(name: str) -> tuple[str, str, dict[str, str], dict[str, Any]]:
         "by_state": by_state,
         "says": says,
         "effects": rules.effects(says) if says else [],
-        "firing": sum(each.phase in ("firing", "clearing") for each in standings),
-        "pending": sum(each.phase == "pending" for each in standings),
-        "would": sum(each.phase == "would fire" for each in standings),
-        "standings": standings[: rules.STANDINGS_SHOWN],
-        "standings_total": len(standings),
+        "firing": sum(each.phase in ("firing", "clearing") for each in active_scopes),
+        "pending": sum(each.phase == "pending" for each in active_scopes),
+        "would": sum(each.phase == "would fire" for each in active_scopes),
+        "active_scopes": active_scopes[: rules.ACTIVE_SCOPES_SHOWN],
+        "active_scopes_total": len(active_scopes),
         "faults": [fault for each in alive.live() for fault in each.faults.all()],
         "episodes": episodes.order_by("-fired_at", "-pk")[: rules.EPISODES_SHOWN],
     }

@@ -44,13 +44,13 @@ def panel(request: HttpRequest) -> HttpResponse:
 
 
 def _listed() -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    rows = slos.rows(measuring.standings(timezone.now()))
-    idle = sum(not row.standing.health.tally.events for row in rows)
+    rows = slos.rows(measuring.statuses(timezone.now()))
+    idle = sum(not row.status.health.tally.events for row in rows)
     context = {
         "rows": rows,
         "wrong": [row for row in rows if row.is_wrong],
         "is_idle": idle == len(rows),
-        "is_measured": any(row.standing.slo.judged_at for row in rows),
+        "is_measured": any(row.status.slo.judged_at for row in rows),
     }
     return _LIST, reverse("live-slos"), {}, context
 
@@ -62,12 +62,12 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     slo = get_object_or_404(Slo.objects.active(), name=name)
     drawn = _one(request, slo)
     html, _ = panels.draw(request, *drawn)
-    standing = drawn[-1]["row"].standing
+    status = drawn[-1]["row"].status
     context = {
         **drawn[-1],
         "panel": html,
         "lines": slo.text.splitlines(),
-        "held": slos.held(standing.objective, timezone.now()),
+        "held": slos.held(status.objective, timezone.now()),
     }
     return render(request, "dashboard/slos_one.html", context)
 
@@ -84,17 +84,17 @@ def _one(request: HttpRequest, slo: Slo) -> tuple[str, str, dict[str, str], dict
     user, now = cast(User, request.user), timezone.now()
     verdict = request.GET.get("show", "")
     verdict = verdict if verdict in _VERDICTS else ""
-    (standing,) = measuring.standings(now, [slo])
+    (status,) = measuring.statuses(now, [slo])
     visible = slo.judgments.visible_to(user)
     chosen = visible.filter(is_good=verdict == "good") if verdict else visible
     shown = Paginator(chosen.order_by("-at", "-id"), _PAGE_SIZE).get_page(request.GET.get("page"))
     query = {"show": verdict} if verdict else {}
     context = {
-        "row": slos.Row(standing),
-        "health": standing.health,
-        "objective": standing.objective,
+        "row": slos.Row(status),
+        "health": status.health,
+        "objective": status.objective,
         "slo": slo,
-        "chart": slos.chart(standing, now),
+        "chart": slos.chart(status, now),
         "show": verdict,
         "shows": _VERDICTS.items(),
         "shown": shown,

@@ -27,9 +27,8 @@ from admission.core.directives.placed import Active, Placed, save_s, stop_wanted
 from admission.core.directives.responding import reach_of
 from admission.core.directives.step import Step
 from admission.core.request import Request
-from admission.core.response.fallback import Fallback, Transition
-from admission.core.response.fallback import Standing as FallbackStanding
-from admission.core.response.respond import Level, Standing, Throttling
+from admission.core.response.fallback import Fallback, FallbackStatus, Transition
+from admission.core.response.respond import Level, ResponseStatus, Throttling
 from admission.core.response.shedding import Reach, Room
 from admission.core.response.sites import Sites
 from lab.world.gangs import Gang, Gangs, Job
@@ -62,11 +61,11 @@ class _Placed(Placed):
         return sorted(found, key=lambda each: each.key)
 
     def remembered(self) -> Iterable[int]:
-        return [pk for pk, gang in self._gangs.items() if gang.standing != Standing()]
+        return [pk for pk, gang in self._gangs.items() if gang.status != ResponseStatus()]
 
-    def remember(self, standings: Mapping[int, Standing]) -> None:
-        for pk, standing in standings.items():
-            self._gangs[pk].standing = standing
+    def remember(self, statuses: Mapping[int, ResponseStatus]) -> None:
+        for pk, status in statuses.items():
+            self._gangs[pk].status = status
 
     def agreed(self, concerned: Sequence[Active]) -> Mapping[int, Throttling]:
         return {each.id: self._gangs[each.id].job.arrival.throttling for each in concerned}
@@ -92,7 +91,7 @@ class _Falling:
     """A job, as its fallback is about it."""
 
     job: Job
-    standing: FallbackStanding
+    status: FallbackStatus
     failures: int
 
     @property
@@ -126,14 +125,14 @@ class _Jobs:
                 Scope(ScopeKind.JOB, request.job), Scope(ScopeKind.CLASS, request.job_class),
             }  # fmt: skip
             if job.home and (job.home in troubled or job.key in known or scopes & named):
-                standing = known.get(job.key, FallbackStanding())
-                yield _Falling(job, standing, self._failures(job))
+                status = known.get(job.key, FallbackStatus())
+                yield _Falling(job, status, self._failures(job))
 
     def _failures(self, job: Job) -> int:
         now_s = self.told.gangs.now_s
         return sum(now_s - at_s < FAILURES_WITHIN_S for at_s in job.failures_s)
 
-    def note(self, job: _Falling, after: FallbackStanding) -> None:
+    def note(self, job: _Falling, after: FallbackStatus) -> None:
         self.told.fallback[job.job.key] = after
         if after.state is Fallback.PRIMARY_SITE and not after.open_since:
             del self.told.fallback[job.job.key]
@@ -213,7 +212,7 @@ class Directing:
         #: since when each scope is over its budget
         self.over_since: Mapping[Scope, datetime] = {}
         #: by job
-        self.fallback: dict[str, FallbackStanding] = {}
+        self.fallback: dict[str, FallbackStatus] = {}
         approach = policy.approach
         has = {
             "fallback": approach.moves,
@@ -317,7 +316,7 @@ class Directing:
 
     def go(self, job: Job, state: Fallback, why: str, now: datetime) -> None:
         """Have a job go on as ``state`` says; what runs where it may not be any more ends."""
-        self.fallback[job.key] = FallbackStanding(state, now.timestamp())
+        self.fallback[job.key] = FallbackStatus(state, now.timestamp())
         self._note(FALLBACK, job.key, f"{state}: {why}")
         gang = self.gangs.by_key.get(job.key)
         if gang is not None and leaves(state, job.home, gang.placement.sites):
@@ -328,7 +327,7 @@ class Directing:
     def move(self, there: Sequence[Gang], state: Fallback, why: str, now: datetime) -> None:
         """Bring jobs to a state, whatever the policy says now."""
         for gang in there:
-            known = self.fallback.get(gang.job.key, FallbackStanding())
+            known = self.fallback.get(gang.job.key, FallbackStatus())
             if known.state is not state:
                 self.go(gang.job, state, why, now)
 
@@ -338,7 +337,7 @@ class Directing:
             pauses = [row for row in self.leases.of(gang.id) if row.kind == Kind.PAUSE]
             self.book.end(pauses, now=now, by=by, why=why)
             # The response looks again from the start. If there is no room, it pauses again.
-            gang.standing = Standing()
+            gang.status = ResponseStatus()
 
     def within(self, scope: Scope, held: Allocations, in_force: InForce) -> list[Gang]:
         """Return the gangs of which some part is in ``scope``, and that are not about to end."""

@@ -17,7 +17,7 @@ from admission.core.allocation.allocations import PlacementRows, placement_rows_
 from admission.core.allocation.reservation import BIN_EDGES_W
 from admission.core.directives.book import Desired
 from admission.core.request import Placement, Request
-from admission.core.response.respond import Standing
+from admission.core.response.respond import ResponseStatus
 from admission.core.response.shedding import lost_gpu_s
 from fleet.tables import FleetArrays
 from lab.training import JOB_KINDS, Checkpoint
@@ -107,7 +107,7 @@ class Gang:
     p99_w: Array
     read_s: Array
     seen_s: float
-    standing: Standing = field(default_factory=Standing)
+    status: ResponseStatus = field(default_factory=ResponseStatus)
     #: what it was told last, and what it does: it hears of things a little later
     told: Desired = field(default_factory=Desired)
     does: Desired = field(default_factory=Desired)
@@ -167,7 +167,7 @@ class Gang:
     @property
     def is_at_ease(self) -> bool:
         """Whether it has not given way, and is not about to end."""
-        return self.leaves_s is None and self.standing == Standing()
+        return self.leaves_s is None and self.status == ResponseStatus()
 
     @property
     def speed(self) -> float:

@@ -377,15 +377,15 @@ class World:
         )
 
     def _is_held(self, job: Job) -> bool:
-        standing = self._directing.fallback.get(job.key)
-        return standing is not None and standing.state is Fallback.HELD
+        status = self._directing.fallback.get(job.key)
+        return status is not None and status.state is Fallback.HELD
 
     def _as_asked(self, job: Job, sites: tuple[str, ...]) -> Request:
         """Return what a job asks for as its fallback and the approach leave it."""
         request = job.request
-        standing = self._directing.fallback.get(job.key)
-        if standing is not None:
-            request = restricted(request, standing.state, home=job.home, all_sites=sites)
+        status = self._directing.fallback.get(job.key)
+        if status is not None:
+            request = restricted(request, status.state, home=job.home, all_sites=sites)
         if not self.policy.approach.caps and request.lowest_cap_w is not None:
             request = replace(request, lowest_cap_w=None)
         return request
@@ -546,7 +546,7 @@ class World:
             queued=queued,
             paused_gpus=sum(len(gang.gpus) for gang in self.gangs if gang.is_paused),
             firing=self._policing.firing,
-            restrictions=len(self.in_force.standing),
+            restrictions=len(self.in_force.restrictions),
         )
 
     def _record(self) -> Record:

@@ -21,7 +21,7 @@ from fleet.snapshot import FleetArrays
 from headroom.contracts import BatchError, Limit
 from policies.restrictions.kinds import LIMITS
 from policies.restrictions.models import RestrictionGeneration, read_in_force
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import ScopeKind, UnknownScope, row_of
 from telemetry.directory import AgentScope
 
@@ -90,7 +90,7 @@ def make_table(in_force: InForce, fleet: FleetArrays) -> LimitTable:
         for each in in_force.of(kind):
             if each.scope.kind is ScopeKind.GPU:
                 _put_on_gpu(by_node, each, fleet)
-    ends = [each.expires_at.timestamp() for each in in_force.standing if each.kind in LIMITS]
+    ends = [each.expires_at.timestamp() for each in in_force.restrictions if each.kind in LIMITS]
     node_site = fleet.racks.site[fleet.nodes.rack]
     row_of_node = fleet.nodes.index_by_id
     return LimitTable(
@@ -102,7 +102,7 @@ def make_table(in_force: InForce, fleet: FleetArrays) -> LimitTable:
 
 def _spread(
     by_node: dict[int, list[Limit]],
-    each: Standing,
+    each: ActiveRestriction,
     in_force: InForce,
     fleet: FleetArrays,
     covered_until: np.ndarray[tuple[int], np.dtype[np.float64]],
@@ -117,7 +117,9 @@ def _spread(
         by_node.setdefault(node, []).append(_limit(each, name))
 
 
-def _put_on_gpu(by_node: dict[int, list[Limit]], each: Standing, fleet: FleetArrays) -> None:
+def _put_on_gpu(
+    by_node: dict[int, list[Limit]], each: ActiveRestriction, fleet: FleetArrays
+) -> None:
     try:
         gpu = row_of(fleet, each.scope)
     except UnknownScope:
@@ -127,7 +129,7 @@ def _put_on_gpu(by_node: dict[int, list[Limit]], each: Standing, fleet: FleetArr
     by_node.setdefault(int(fleet.nodes.ids[row]), []).append(limit)
 
 
-def _limit(each: Standing, node: str, gpu: int | None = None) -> Limit:
+def _limit(each: ActiveRestriction, node: str, gpu: int | None = None) -> Limit:
     return Limit(
         id=each.limit_id,
         node=node,

@@ -11,7 +11,7 @@ from policies.leases.memory import MemoryStore
 from policies.restrictions.book import Lease, State
 from policies.restrictions.breakers import Taking
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 
 __all__ = ["Breaker", "MemoryRestrictions"]
 
@@ -56,8 +56,8 @@ class MemoryRestrictions(MemoryStore[Lease]):
         if known is None or known[0] != self.version or (known[1] is not None and known[1] <= now):
             rows = self._with_effect(now)
             first = min((row.expires_at for row in rows), default=None)
-            standing = tuple(_standing(row) for row in rows)
-            known = self._in_force = self.version, first, InForce(now, standing)
+            restrictions = tuple(_restriction(row) for row in rows)
+            known = self._in_force = self.version, first, InForce(now, restrictions)
         return known[2]
 
     def waiting(self) -> list[Lease]:
@@ -73,8 +73,8 @@ class MemoryRestrictions(MemoryStore[Lease]):
         return [row for row in self if row.state == State.IN_FORCE and row.expires_at > now]
 
 
-def _standing(row: Lease) -> Standing:
-    return Standing(
+def _restriction(row: Lease) -> ActiveRestriction:
+    return ActiveRestriction(
         id=row.id,
         kind=RestrictionKind(row.kind),
         scope=row.scope,

@@ -11,7 +11,7 @@ from django.db.models import Q
 from accounts.sight import Sight
 from policies.restrictions.book import LIVE, PERSON, LineKind, Named, State
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce, Standing, limit_id
+from policies.restrictions.strictest import ActiveRestriction, InForce, limit_id
 from policies.scopes import Scope, ScopeKind
 
 __all__ = [
@@ -127,13 +127,13 @@ def read_in_force(now: datetime) -> InForce:
     return InForce(
         now,
         tuple(
-            Standing(pk, RestrictionKind(kind), Scope(ScopeKind(scope_kind), name), *rest)
+            ActiveRestriction(pk, RestrictionKind(kind), Scope(ScopeKind(scope_kind), name), *rest)
             for pk, kind, scope_kind, name, *rest in rows
         ),
     )
 
 
-#: The fields of Standing, in their order.
+#: The fields of ActiveRestriction, in their order.
 _STANDING = (
     "id", "kind", "scope_kind", "scope_name", "value", "reason", "owner", "cause", "issued_at",
     "expires_at",

@@ -32,6 +32,8 @@ def in_force(found: InForce, sight: Sight) -> InForce:
     """Return what of it the reader may know. Two queries at most."""
     if sight.sees_all:
         return found
-    sight.seen([each.scope.name for each in found.standing if each.scope.kind == "job"])
-    left = [each for each in found.standing if not sight.hides(each.scope.kind, each.scope.name)]
+    sight.seen([each.scope.name for each in found.restrictions if each.scope.kind == "job"])
+    left = [
+        each for each in found.restrictions if not sight.hides(each.scope.kind, each.scope.name)
+    ]
     return InForce(found.at, tuple(sight.veiled(left, "reason", "cause")))

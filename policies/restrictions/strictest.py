@@ -15,7 +15,7 @@ from fleet.tables import FleetArrays
 from policies.restrictions.kinds import KINDS, RestrictionKind, gpus_in
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, racks_in, row_of
 
-__all__ = ["Effective", "InForce", "Standing"]
+__all__ = ["ActiveRestriction", "Effective", "InForce"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -34,7 +34,7 @@ def limit_id(restriction_id: int) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ActiveRestriction:
     """A restriction as decisions see it."""
 
     id: int
@@ -72,10 +72,10 @@ class Effective:
     """All restrictions of one kind that hold for a scope, the strictest first."""
 
     kind: RestrictionKind
-    all: tuple[Standing, ...]
+    all: tuple[ActiveRestriction, ...]
 
     @property
-    def strictest(self) -> Standing:
+    def strictest(self) -> ActiveRestriction:
         return self.all[0]
 
     @property
@@ -92,24 +92,24 @@ class InForce:
     """
 
     at: datetime
-    standing: tuple[Standing, ...] = ()
+    restrictions: tuple[ActiveRestriction, ...] = ()
     #: What is in which scope of the fleet that was asked of last.
     _found: dict[tuple[str, Scope], Ints] = field(default_factory=dict, repr=False)
     _found_in: FleetArrays | None = field(default=None, repr=False)
 
     def later(self, now: datetime) -> InForce:
         """Return what of it is still in force at ``now``: leases end by themselves."""
-        left = tuple(each for each in self.standing if each.expires_at > now)
+        left = tuple(each for each in self.restrictions if each.expires_at > now)
         return InForce(now, left)
 
-    def of(self, kind: RestrictionKind) -> list[Standing]:
+    def of(self, kind: RestrictionKind) -> list[ActiveRestriction]:
         """Return the restrictions of a kind, the strictest first."""
-        found = [each for each in self.standing if each.kind is kind]
+        found = [each for each in self.restrictions if each.kind is kind]
         return sorted(found, key=lambda each: each.strictness)
 
     def on(self, scope: Scope) -> tuple[Effective, ...]:
         """Return what is on this very scope, by kind."""
-        return _effective(each for each in self.standing if each.scope == scope)
+        return _effective(each for each in self.restrictions if each.scope == scope)
 
     def covering(self, fleet: FleetArrays, scope: Scope) -> tuple[Effective, ...]:
         """Return what holds for all of ``scope``, also from a wider one, by kind.
@@ -118,7 +118,9 @@ class InForce:
         """
         if scope.kind not in (ScopeKind.CLASS, ScopeKind.JOB):
             row_of(fleet, scope)
-        return _effective(each for each in self.standing if self._covers(fleet, each.scope, scope))
+        return _effective(
+            each for each in self.restrictions if self._covers(fleet, each.scope, scope)
+        )
 
     # --- Arrays -----------------------------------------------------------------------------------
 
@@ -206,7 +208,7 @@ class InForce:
         count: int,
     ) -> Bools:
         under = np.zeros(count, dtype=bool)
-        for scope in {each.scope for each in self.standing if each.kind is kind}:
+        for scope in {each.scope for each in self.restrictions if each.kind is kind}:
             if scope.kind in scopes:
                 under[rows(fleet, scope)] = True
         return under
@@ -224,8 +226,8 @@ class InForce:
         return bool(np.isin(inside, self.node_rows(fleet, wide)).all())
 
 
-def _effective(found: Iterable[Standing]) -> tuple[Effective, ...]:
-    by_kind: dict[RestrictionKind, list[Standing]] = {}
+def _effective(found: Iterable[ActiveRestriction]) -> tuple[Effective, ...]:
+    by_kind: dict[RestrictionKind, list[ActiveRestriction]] = {}
     for each in found:
         by_kind.setdefault(each.kind, []).append(each)
     return tuple(

@@ -19,7 +19,7 @@ from tests.builders.jobs import (
     make_explanation,
     make_job,
     make_lively_queue,
-    make_standing,
+    make_pending_status,
     note,
     put_up,
 )
@@ -48,7 +48,7 @@ def test_from_the_queue_to_a_fix_that_is_applied_by_keyboard(
     visits: Visits, small: SmallFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_job()
-    put_up({"llama-ft-12/train": make_standing(1)})
+    put_up({"llama-ft-12/train": make_pending_status(1)})
     visitor = visits(Role.OPERATOR)
     page = visitor.page
     page.keyboard.press("g")
@@ -63,7 +63,10 @@ def test_from_the_queue_to_a_fix_that_is_applied_by_keyboard(
     page.keyboard.press("Space")
     # Another cycle says something else: panels are swapped, what is chosen stays.
     monkeypatch.setattr("admission.cycle.live.explain", lambda key: make_explanation(key, CAPPED))
-    put_up({"other/train": make_standing(1), "llama-ft-12/train": make_standing(2)}, cycle=8)
+    put_up(
+        {"other/train": make_pending_status(1), "llama-ft-12/train": make_pending_status(2)},
+        cycle=8,
+    )
     poll(page, "job-why")
     expect(page.locator("#job-why")).to_contain_text("position 2 of 2")
     poll(page, "fixes")
@@ -80,7 +83,7 @@ def test_the_list_moves_by_itself_and_what_is_typed_stays(
     visits: Visits, small: SmallFleet
 ) -> None:
     make_job()
-    put_up({"llama-ft-12/train": make_standing(1)})
+    put_up({"llama-ft-12/train": make_pending_status(1)})
     page = visits().open("/queue/")
     search = page.locator("#main").get_by_label("Job")
     search.fill("whis")
@@ -110,7 +113,7 @@ def test_a_job_is_held_on_a_phone_and_its_page_turns_when_it_begins(
     visits: Visits, small: SmallFleet
 ) -> None:
     job = make_job()
-    put_up({"llama-ft-12/train": make_standing(1)})
+    put_up({"llama-ft-12/train": make_pending_status(1)})
     visitor = visits(Role.OPERATOR, size=PHONE)
     page = visitor.open("/jobs/llama-ft-12/")
     page.get_by_label("Hold: nothing of it that waits begins. Why").fill("wrong data")

@@ -8,7 +8,7 @@ from accounts.roles import Role
 from policies.rules.machine import Phase
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet
-from tests.builders.policies import make_replay, make_rule, rule_text, set_standing
+from tests.builders.policies import make_replay, make_rule, rule_text, set_phases
 
 
 def test_a_rule_is_written_and_its_faults_shown_while_typing(
@@ -42,7 +42,7 @@ def test_a_reviewer_compares_replays_and_promotes(visits: Visits, small: SmallFl
     expect(page.get_by_role("heading", name="From v1 to v2")).to_be_visible()
     expect(page.get_by_role("img", name="v2, replayed: fired 2 times")).to_be_visible()
     visitor.check_accessible()
-    set_standing(active, {"oslo/A01": Phase.FIRING})
+    set_phases(active, {"oslo/A01": Phase.FIRING})
     expect(page.locator("h1")).to_contain_text("fires on 1 scope", timeout=8_000)
     page.get_by_role("button", name="Make v2 active").click()
     expect(page.get_by_text("rack-hot v2 is active now")).to_be_visible()

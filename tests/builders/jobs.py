@@ -16,7 +16,7 @@ from admission.directives.models import Directive, DirectiveEvent
 from admission.jobs import requests
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from admission.queue import queue_status
-from admission.queue.queue_status import Board, Count, Standing, TraceLine
+from admission.queue.queue_status import Count, PendingStatus, QueueStatus, TraceLine
 from policies.scopes import Scope, ScopeKind
 
 ARTIFACTS = {
@@ -139,7 +139,7 @@ def make_reason(token: ReasonToken = ReasonToken.FEED_POWER, **given: Any) -> Re
     return Reason(token, **{**fields, **given})
 
 
-def make_standing(position: int, *reasons: Reason, **given: Any) -> Standing:
+def make_pending_status(position: int, *reasons: Reason, **given: Any) -> PendingStatus:
     fields: dict[str, Any] = {
         "p10_s": 1080.0, "p50_s": 1500.0, "p90_s": 2100.0,
         "trace": (
@@ -148,20 +148,22 @@ def make_standing(position: int, *reasons: Reason, **given: Any) -> Standing:
         ),
     }  # fmt: skip
     lines = queue_status.reason_lines(reasons or [make_reason()])
-    return Standing(position=position, reasons=lines, **{**fields, **given})
+    return PendingStatus(position=position, reasons=lines, **{**fields, **given})
 
 
-def put_up(standings: Mapping[str, Standing], *, ago_s: float = 1.0, **given: Any) -> None:
-    """Have a cycle of ``ago_s`` seconds ago put up a board; ``standings`` are in order."""
+def put_up(
+    pending_statuses: Mapping[str, PendingStatus], *, ago_s: float = 1.0, **given: Any
+) -> None:
+    """Have a cycle of ``ago_s`` seconds ago put up a status; ``pending_statuses`` are in order."""
     counts = [
         Count("high-density-training", each.reasons[0].token, 1, 60.0 * each.position)
-        for each in standings.values()
+        for each in pending_statuses.values()
     ]
     fields: dict[str, Any] = {
-        "cycle": 7, "at": time.time() - ago_s, "took_s": 0.2, "waiting": len(standings),
+        "cycle": 7, "at": time.time() - ago_s, "took_s": 0.2, "waiting": len(pending_statuses),
         "running": 0, "admitted": 0, "counts": tuple(counts),
     }  # fmt: skip
-    queue_status.publish(Board(**{**fields, **given}), standings)
+    queue_status.publish(QueueStatus(**{**fields, **given}), pending_statuses)
 
 
 def make_explanation(key: str, *changes: tuple[Change, str]) -> Explanation:
@@ -202,16 +204,16 @@ def make_directive(attempt: Attempt) -> Directive:
 
 
 def make_lively_queue() -> None:
-    """A queue on the small fleet: waiting, held, running, ended, with long names and a board."""
+    """A queue on the small fleet: waiting, held, running, ended; long names; published."""
     make_project("vision", gpu_quota=8, power_quota_w=60_000.0)
     make_project("speech", weight=3.0, description="Speech models")
     make_project("p" * 60)
     _make_running()
-    standings = _make_waiting()
-    put_up(standings)
+    pending_statuses = _make_waiting()
+    put_up(pending_statuses)
 
 
-def _make_waiting() -> dict[str, Standing]:
+def _make_waiting() -> dict[str, PendingStatus]:
     minutes = timedelta(minutes=1)
     make_job(waited=38 * minutes)
     make_job("x" * 200, project="p" * 60, waited=12 * minutes, reason="GpuShortage", gpus=64)
@@ -238,11 +240,11 @@ def _make_waiting() -> dict[str, Standing]:
     )  # fmt: skip
     hold = make_reason(ReasonToken.ON_HOLD, unit="", scope=None, sentence="eva holds it")
     return {
-        "whisper-eval-7/train": make_standing(1, p10_s=0.0, p90_s=240.0),
-        "llama-ft-12/train": make_standing(2, make_reason(), heat),
-        f"{'x' * 200}/train": make_standing(3, shortage),
-        "llama-ft-13/train": make_standing(4, quota, p10_s=9000.0, p90_s=30_000.0),
-        "held-back/train": make_standing(5, hold, p10_s=None, p50_s=None, p90_s=None),
+        "whisper-eval-7/train": make_pending_status(1, p10_s=0.0, p90_s=240.0),
+        "llama-ft-12/train": make_pending_status(2, make_reason(), heat),
+        f"{'x' * 200}/train": make_pending_status(3, shortage),
+        "llama-ft-13/train": make_pending_status(4, quota, p10_s=9000.0, p90_s=30_000.0),
+        "held-back/train": make_pending_status(5, hold, p10_s=None, p50_s=None, p90_s=None),
     }
 
 

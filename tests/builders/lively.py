@@ -28,7 +28,7 @@ from tests.builders.policies import (
     make_run,
     open_incident,
     rule_text,
-    set_standing,
+    set_phases,
 )
 from tests.builders.slos import make_judged, make_sampled, make_slo
 
@@ -76,7 +76,7 @@ def make_restricted() -> None:
 def make_ruled() -> None:
     """Have a rule fire and be replayed, and an incident with a run that asks something."""
     version = make_rule()
-    set_standing(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
+    set_phases(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
     make_episode(version)
     make_replay(make_rule(text=rule_text(above=85.0), to="draft"))
     open_incident(rule="x" * 200, summary="y" * 300)

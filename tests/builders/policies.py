@@ -67,7 +67,7 @@ def make_rule(name: str = "rack-hot", *, to: str = "active", text: str = "") -> 
     return draft if to == "draft" else life.promote(RULES, REVIEWER, draft, to)
 
 
-def set_standing(version: RuleVersion, phases: dict[str, Phase]) -> None:
+def set_phases(version: RuleVersion, phases: dict[str, Phase]) -> None:
     """Have ``version`` fire, or be about to, on scopes, by name."""
     now = timezone.now().timestamp()
     scopes = {

@@ -33,7 +33,7 @@ from admission.core.snapshot import (
 )
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import evaluate
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from tests.builders.arrays import GPU_IDLE_W, HOST_IDLE_W, make_arrays, make_frame
 
 NOW = 1_000_000.0
@@ -56,7 +56,7 @@ def make_request(key: str = "job/train", **values: Any) -> Request:
 
 
 def idle_cluster(
-    fleet: FleetArrays, *, now: float = NOW, standing: Sequence[Standing] = ()
+    fleet: FleetArrays, *, now: float = NOW, restrictions: Sequence[ActiveRestriction] = ()
 ) -> Cluster:
     """Return a fleet on which nothing runs."""
     frame = make_frame(
@@ -66,7 +66,7 @@ def idle_cluster(
         host={"power_w": HOST_IDLE_W},
         link={"tx_bytes_per_s": 0.0, "rx_bytes_per_s": 0.0},
     )
-    in_force = InForce(datetime.fromtimestamp(now, UTC), tuple(standing))
+    in_force = InForce(datetime.fromtimestamp(now, UTC), tuple(restrictions))
     return Cluster.of(evaluate(fleet, frame, now=now), in_force, now=now)
 
 
@@ -99,10 +99,10 @@ class World:
         classes: Mapping[str, ClassRules] | None = None,
         caps: tuple[ConcurrencyCap, ...] = (),
         tuning: Tuning | None = None,
-        standing: Sequence[Standing] = (),
+        restrictions: Sequence[ActiveRestriction] = (),
     ) -> None:
         self.now = NOW
-        self.cluster = idle_cluster(fleet, standing=standing)
+        self.cluster = idle_cluster(fleet, restrictions=restrictions)
         self.projects = projects or {}
         self.classes = classes or {}
         self.caps = caps

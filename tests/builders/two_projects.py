@@ -48,7 +48,14 @@ from telemetry.models import ReportedJob, ThrottleEvent
 from telemetry.rollups.models import JobCarrier
 from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet, small_fleet
-from tests.builders.jobs import make_attempt, make_job, make_reason, make_standing, note, put_up
+from tests.builders.jobs import (
+    make_attempt,
+    make_job,
+    make_pending_status,
+    make_reason,
+    note,
+    put_up,
+)
 from tests.builders.policies import make_playbook, make_rule
 from tests.builders.readings import write_samples
 from tests.builders.slos import make_slo
@@ -114,7 +121,7 @@ def make_world() -> World:
         _learned(one, slo)
         audit.record(audit.SYSTEM, "job.cancel", one.jobs["ended"].name, why=one.key("ended"))
     _shadow(world)
-    _board(world)
+    _status(world)
     return world
 
 
@@ -228,8 +235,8 @@ def _told(attempt: Attempt, gone: str, now: datetime) -> None:
     )
 
 
-def _board(world: World) -> None:
-    standings = {}
+def _status(world: World) -> None:
+    pending_statuses = {}
     pairs = ((world.mine, world.theirs), (world.theirs, world.mine))
     for position, (one, other) in enumerate(pairs, 1):
         kept = other.key("queued")
@@ -238,12 +245,12 @@ def _board(world: World) -> None:
             sentence=f"what is left is kept for {kept}, which counts for more",
             evidence={"kept_for": kept, "kept_at": 1.0},
         )  # fmt: skip
-        made = make_standing(position, reason, make_reason())
+        made = make_pending_status(position, reason, make_reason())
         trace = (*made.trace, type(made.trace[0])("order", True, f"behind {kept}"))
-        standings[one.key("queued")] = make_standing(position, reason, trace=trace)
+        pending_statuses[one.key("queued")] = make_pending_status(position, reason, trace=trace)
         found = f"{time.time():.3f} starts now at 550 W per GPU"
         stream.connection().set(fixes._KEY + one.key("queued"), found)
-    put_up(standings)
+    put_up(pending_statuses)
 
 
 # --- Readings -------------------------------------------------------------------------------------

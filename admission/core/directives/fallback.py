@@ -6,7 +6,13 @@ from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
 from admission.core.request import Request
-from admission.core.response.fallback import Fallback, Policy, Standing, Transition, next_state
+from admission.core.response.fallback import (
+    Fallback,
+    FallbackStatus,
+    Policy,
+    Transition,
+    next_state,
+)
 from admission.core.response.sites import Sites, facts_of
 
 __all__ = ["FAILURES_WITHIN_S", "FALLBACK", "Falling", "Jobs", "fall_back", "leaves"]
@@ -28,7 +34,7 @@ class Falling(Protocol):
     def request(self) -> Request: ...
 
     @property
-    def standing(self) -> Standing: ...
+    def status(self) -> FallbackStatus: ...
 
     @property
     def failures(self) -> int:
@@ -48,7 +54,7 @@ class Jobs(Protocol[J]):
     def concerned(self, sites: Sites) -> Iterable[J]:
         """Return the jobs that are to be looked at."""
 
-    def note(self, job: J, after: Standing) -> None:
+    def note(self, job: J, after: FallbackStatus) -> None:
         """Keep how a job stands that goes on as it did."""
 
     def take(self, job: J, transition: Transition) -> bool:
@@ -63,7 +69,7 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
     moved = 0
     for job in jobs.concerned(sites):
         facts = facts_of(sites, job.home, job.request, job.failures, moves=job.moves)
-        after, transition = next_state(job.standing, facts, policy, now=now)
+        after, transition = next_state(job.status, facts, policy, now=now)
         if transition is None:
             jobs.note(job, after)
         else:

@@ -17,7 +17,7 @@ from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.watts import Gang
 from admission.core.directives.book import Kind, Wanted
 from admission.core.request import Request
-from admission.core.response.respond import Standing, Throttling
+from admission.core.response.respond import ResponseStatus, Throttling
 from admission.core.response.shedding import SAVE_S, USUAL_SAVE_S
 from policies.restrictions.strictest import InForce
 from policies.scopes import Scope, ScopeKind
@@ -59,7 +59,7 @@ class Active(Gang, Protocol):
         """Whether it was told to end, by whomever."""
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> ResponseStatus:
         """Where its graduated response is."""
 
     def lost_gpu_s(self, now: float) -> float:
@@ -127,7 +127,7 @@ class Placed(ABC):
         """Return the ids of those of whose response something is remembered."""
 
     @abstractmethod
-    def remember(self, standings: Mapping[int, Standing]) -> None:
+    def remember(self, statuses: Mapping[int, ResponseStatus]) -> None:
         """Keep where the responses of some attempts are now, by id."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from admission.core.placement.elastic import draw_of
 from admission.core.response.respond import (
     Level,
     Responded,
-    Standing,
+    ResponseStatus,
     Subject,
     Throttling,
     Tuning,
@@ -129,7 +129,7 @@ def _subject(each: Active, throttling: Throttling, watts: Watts) -> Subject:
     return Subject(
         key=each.key,
         throttling=throttling,
-        standing=each.standing,
+        status=each.status,
         gpus=each.gpu_count,
         nodes=tuple(each.nodes.tolist()),
         draw_w=tuple(watts.drawn_w(each).tolist()),
@@ -151,9 +151,9 @@ def _remember(
     now: datetime,
 ) -> None:
     changed = {}
-    for key, standing in responded.standings.items():
-        after = Standing() if is_over(standing, now.timestamp(), tuning) else standing
-        if after != by_key[key].standing:
+    for key, status in responded.statuses.items():
+        after = ResponseStatus() if is_over(status, now.timestamp(), tuning) else status
+        if after != by_key[key].status:
             changed[by_key[key].id] = after
     placed.remember(changed)
 
@@ -168,9 +168,9 @@ def _wanted(
     """Return the directives of all that have given way: those of before are renewed."""
     changes = {change.key: change for change in responded.changes}
     found = []
-    for key, standing in responded.standings.items():
+    for key, status in responded.statuses.items():
         change = changes.get(key)
-        for kind, value in _told(subjects[key].throttling, standing.level):
+        for kind, value in _told(subjects[key].throttling, status.level):
             found.append(
                 Wanted(
                     attempt_id=by_key[key].id,

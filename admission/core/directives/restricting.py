@@ -42,15 +42,15 @@ def shrink(
         Wanted(
             attempt_id=pk,
             kind=Kind.SET_BATCH_SCALE,
-            value=standing.number,
+            value=restriction.number,
             owner=OWNER,
-            cause=f"{OWNER}:{standing.id}",
-            reason=f"{standing.reason} ({standing.kind} on {standing.scope})",
-            expires_at=standing.expires_at,
-            evidence={"restriction": standing.id},
+            cause=f"{OWNER}:{restriction.id}",
+            reason=f"{restriction.reason} ({restriction.kind} on {restriction.scope})",
+            expires_at=restriction.expires_at,
+            evidence={"restriction": restriction.id},
         )
-        for standing in found
-        for pk in ids[standing.id]
+        for restriction in found
+        for pk in ids[restriction.id]
         if pk in running
     ]
     directives.keep(OWNER, wanted, now=now, by=OWNER, why="the restriction has ended")
@@ -58,14 +58,14 @@ def shrink(
 
 def drain(placed: Placed, in_force: InForce, *, now: datetime) -> None:
     """Have jobs that can be moved leave the places that are being drained."""
-    for standing in in_force.of(RestrictionKind.DRAIN):
-        there = placed.load(placed.in_scope(standing.scope, in_force).tolist())
+    for restriction in in_force.of(RestrictionKind.DRAIN):
+        there = placed.load(placed.in_scope(restriction.scope, in_force).tolist())
         leaving = [each for each in there if each.request.preemptible and not each.is_ending]
         if leaving:
             placed.stop(
-                leaving, owner=OWNER, cause=f"{OWNER}:{standing.id}", now=now,
-                why=f"{standing.scope} is being drained: {standing.reason}",
-                evidence={"restriction": standing.id},
+                leaving, owner=OWNER, cause=f"{OWNER}:{restriction.id}", now=now,
+                why=f"{restriction.scope} is being drained: {restriction.reason}",
+                evidence={"restriction": restriction.id},
             )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from fleet.groups import sum_by
 from fleet.tables import LINK_KINDS, FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import ScopeKind
 from telemetry.summary import UNRATED_GPU_W, UNRATED_HOST_W
 
@@ -572,11 +572,11 @@ def _empty_room_w(headroom: Headroom, topology: Topology, idle_w: Floats) -> Flo
     return down(_room_w(headroom) + by_limit_w)
 
 
-def _named(standing: list[Standing], kind: ScopeKind, fleet: FleetArrays) -> Bools:
+def _named(restrictions: list[ActiveRestriction], kind: ScopeKind, fleet: FleetArrays) -> Bools:
     """Say which links or sites restrictions are on by name."""
     table = fleet.links if kind is ScopeKind.LINK else fleet.sites
     found = np.zeros(len(table), dtype=bool)
-    for each in standing:
+    for each in restrictions:
         if each.scope.kind is kind and each.scope.name in table.index_by_name:
             found[table.index_by_name[each.scope.name]] = True
     return found
@@ -584,9 +584,9 @@ def _named(standing: list[Standing], kind: ScopeKind, fleet: FleetArrays) -> Boo
 
 def _keeps_checkpoints(in_force: InForce, fleet: FleetArrays) -> Bools:
     """Say which sites no checkpoint may leave: by name, or by each of their WAN links."""
-    standing = in_force.of(RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
-    found = _named(standing, ScopeKind.SITE, fleet)
-    shut = _named(standing, ScopeKind.LINK, fleet)
+    restrictions = in_force.of(RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
+    found = _named(restrictions, ScopeKind.SITE, fleet)
+    shut = _named(restrictions, ScopeKind.LINK, fleet)
     wan = fleet.links.kind == _WAN
     for site in range(len(fleet.sites)):
         here = wan & ((fleet.links.site == site) | (fleet.links.peer_site == site))

@@ -14,7 +14,7 @@ from admission.core.placement.topology import Bools
 from admission.core.request import Locality, Request
 from fleet.tables import COOLING_KINDS
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import Standing
+from policies.restrictions.strictest import ActiveRestriction
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Eligibility", "ScopedRestrictions", "scoped_restrictions_of"]
@@ -24,9 +24,9 @@ __all__ = ["Eligibility", "ScopedRestrictions", "scoped_restrictions_of"]
 class ScopedRestrictions:
     """Restrictions on classes, jobs and storage, by what they are on."""
 
-    by_scope: dict[Scope, tuple[Standing, ...]]
+    by_scope: dict[Scope, tuple[ActiveRestriction, ...]]
 
-    def on(self, request: Request, kind: RestrictionKind) -> list[Standing]:
+    def on(self, request: Request, kind: RestrictionKind) -> list[ActiveRestriction]:
         """Return those of a kind that hold for a request, wherever it would run."""
         scopes = [
             Scope(ScopeKind.CLASS, request.job_class),
@@ -39,14 +39,14 @@ class ScopedRestrictions:
 
 def scoped_restrictions_of(constants: FleetConstants) -> ScopedRestrictions:
     """Return the restrictions that hold for some requests and not for others."""
-    found = constants.memo.get("standings")
+    found = constants.memo.get("scoped_restrictions")
     if not isinstance(found, ScopedRestrictions):
-        by_scope: dict[Scope, list[Standing]] = {}
-        for each in constants.in_force.standing:
+        by_scope: dict[Scope, list[ActiveRestriction]] = {}
+        for each in constants.in_force.restrictions:
             if each.scope.kind in (ScopeKind.CLASS, ScopeKind.JOB, ScopeKind.STORAGE):
                 by_scope.setdefault(each.scope, []).append(each)
         found = ScopedRestrictions({scope: tuple(each) for scope, each in by_scope.items()})
-        constants.memo["standings"] = found
+        constants.memo["scoped_restrictions"] = found
     return found
 
 

@@ -24,7 +24,7 @@ from admission.core.request import Locality, Request
 from fleet.tables import COOLING_KINDS, DOMAIN_KINDS
 from policies.headroom.binding import quantity
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import Standing
+from policies.restrictions.strictest import ActiveRestriction
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["policy_reasons", "spec_reasons", "storage_reasons", "why_not"]
@@ -74,11 +74,11 @@ def spec_reasons(cluster: Cluster, request: Request) -> list[Reason]:
 
 def policy_reasons(cluster: Cluster, request: Request) -> list[Reason]:
     """Return what restrictions on its class, on itself or on its storage keep it from starting."""
-    standings = scoped_restrictions_of(cluster.constants)
-    if not standings.by_scope:
+    scoped = scoped_restrictions_of(cluster.constants)
+    if not scoped.by_scope:
         return []
-    closed = standings.on(request, RestrictionKind.NO_NEW_LAUNCHES)
-    held = standings.on(request, RestrictionKind.HOLD_FOR_REVIEW)
+    closed = scoped.on(request, RestrictionKind.NO_NEW_LAUNCHES)
+    held = scoped.on(request, RestrictionKind.HOLD_FOR_REVIEW)
     found = [
         Reason(ReasonToken.RESTRICTED, 1.0, 0.0, "", each.scope,
                f"no job starts in {each.scope}: {each.reason}", {"restrictions": [each.id]})
@@ -94,7 +94,7 @@ def policy_reasons(cluster: Cluster, request: Request) -> list[Reason]:
             Reason(ReasonToken.RESTRICTED, 1.0, 0.0, "", each.scope,
                    f"its checkpoints have to leave the site, and those of {each.scope} may not:"
                    f" {each.reason}", {"restrictions": [each.id]})
-            for each in standings.on(request, RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
+            for each in scoped.on(request, RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
         ]  # fmt: skip
     return found
 
@@ -284,24 +284,26 @@ class _Lack:
             shut = left < self._need and self._best(everywhere * before)[0] >= self._need
             if not shut and not self._would(free * before, free * after):
                 continue
-            standing = list(self._standing(kinds, before & ~after))
+            restrictions = list(self._restrictions(kinds, before & ~after))
             have = min(left, self._best(free * after)[0])
             sentence = (
-                f"needs {self._need} GPUs {self._within}; {_names(standing)} leave"
-                f"{'s' if len(standing) == 1 else ''} {have}: short {self._need - have}"
+                f"needs {self._need} GPUs {self._within}; {_names(restrictions)} leave"
+                f"{'s' if len(restrictions) == 1 else ''} {have}: short {self._need - have}"
             )
-            scope = standing[0].scope if standing else None
+            scope = restrictions[0].scope if restrictions else None
             found.append(
                 self._reason(
-                    token, float(have), scope, sentence, restrictions=[s.id for s in standing]
+                    token, float(have), scope, sentence, restrictions=[s.id for s in restrictions]
                 )
             )
         return found
 
-    def _standing(self, kinds: tuple[RestrictionKind, ...], nodes: Bools) -> Iterable[Standing]:
+    def _restrictions(
+        self, kinds: tuple[RestrictionKind, ...], nodes: Bools
+    ) -> Iterable[ActiveRestriction]:
         in_force, fleet = self._cluster.constants.in_force, self._cluster.fleet
         mine = scoped_restrictions_of(self._cluster.constants)
-        for each in in_force.standing:
+        for each in in_force.restrictions:
             if each.kind in kinds and (
                 each.scope.kind is ScopeKind.LINK
                 or nodes[in_force.node_rows(fleet, each.scope)].any()
@@ -366,15 +368,16 @@ class _Lack:
     def _capped(self, now: Ints, left: Ints) -> Reason:
         constants = self._cluster.constants
         nodes = (now > 0) & (constants.least_cap_w < self._draw.lowest_w)
-        standing = list(self._standing((RestrictionKind.POWER_CAP_W,), nodes))
+        restrictions = list(self._restrictions((RestrictionKind.POWER_CAP_W,), nodes))
         have_w = float(constants.least_cap_w[nodes].max(initial=0.0))
-        scope = standing[0].scope if standing else None
+        scope = restrictions[0].scope if restrictions else None
         sentence = (
             f"needs {quantity(self._draw.lowest_w, 'W')} for each GPU, and"
-            f" {_names(standing)} leave{'s' if len(standing) == 1 else ''} {quantity(have_w, 'W')}:"
-            f" only {self._best(left)[0]} of {self._need} GPUs {self._within} may draw more"
+            f" {_names(restrictions)} leave{'s' if len(restrictions) == 1 else ''}"
+            f" {quantity(have_w, 'W')}: only {self._best(left)[0]} of {self._need} GPUs"
+            f" {self._within} may draw more"
         )
-        evidence = {**self._evidence, "restrictions": [each.id for each in standing]}
+        evidence = {**self._evidence, "restrictions": [each.id for each in restrictions]}
         return Reason(
             ReasonToken.RESTRICTED, self._draw.lowest_w, have_w, "W", scope, sentence, evidence
         )
@@ -539,11 +542,11 @@ def _sentence(need: float, have: float, unit: str, where: str) -> str:
     return f"needs {quantity(need, unit)} on {where}, which {left}: short {short}"
 
 
-def _names(standing: list[Standing]) -> str:
+def _names(restrictions: list[ActiveRestriction]) -> str:
     """Name restrictions: "no_new_launches on rack oslo/A01 (too hot) and 3 more"."""
-    named = [f"{each.kind} on {each.scope} ({each.reason})" for each in standing[:_NAMED]]
-    if len(standing) > _NAMED:
-        named.append(f"{len(standing) - _NAMED} more")
+    named = [f"{each.kind} on {each.scope} ({each.reason})" for each in restrictions[:_NAMED]]
+    if len(restrictions) > _NAMED:
+        named.append(f"{len(restrictions) - _NAMED} more")
     return " and ".join(named) or "restrictions"
 
 

@@ -24,9 +24,9 @@ from headroom.documents import DocumentError
 __all__ = [
     "FACTS",
     "Fallback",
+    "FallbackStatus",
     "Guard",
     "Policy",
-    "Standing",
     "Transition",
     "Way",
     "built_in",
@@ -151,7 +151,7 @@ def _faults(way: Way, path: str) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Standing:
+class FallbackStatus:
     """The state of a job, since when, and since when each way out has been open. Unix seconds."""
 
     state: Fallback = Fallback.PRIMARY_SITE
@@ -170,8 +170,8 @@ class Transition:
 
 
 def next_state(
-    standing: Standing, facts: Mapping[str, float], policy: Policy, *, now: float
-) -> tuple[Standing, Transition | None]:
+    status: FallbackStatus, facts: Mapping[str, float], policy: Policy, *, now: float
+) -> tuple[FallbackStatus, Transition | None]:
     """Return how a job stands after a look at ``facts``, and the way that it takes, if any.
 
     Of several the first of the policy is taken. A way that leads to more restriction is free at
@@ -180,15 +180,15 @@ def next_state(
     ways = [
         way
         for way in policy.ways
-        if way.from_ is standing.state and all(guard.holds(facts) for guard in way.when)
+        if way.from_ is status.state and all(guard.holds(facts) for guard in way.when)
     ]
-    open_since = {way.name: standing.open_since.get(way.name, now) for way in ways}
+    open_since = {way.name: status.open_since.get(way.name, now) for way in ways}
     for way in ways:
         is_back = _ORDER.index(way.to) < _ORDER.index(way.from_)
-        has_stayed = now - standing.since >= policy.dwell_s
+        has_stayed = now - status.since >= policy.dwell_s
         if now - open_since[way.name] >= way.for_s and (has_stayed or not is_back):
-            return Standing(way.to, now), _taken(way, facts, now - open_since[way.name])
-    return replace(standing, open_since=open_since), None
+            return FallbackStatus(way.to, now), _taken(way, facts, now - open_since[way.name])
+    return replace(status, open_since=open_since), None
 
 
 _ORDER: Sequence[Fallback] = tuple(Fallback)

@@ -25,7 +25,7 @@ __all__ = [
     "Change",
     "Level",
     "Responded",
-    "Standing",
+    "ResponseStatus",
     "Subject",
     "Throttling",
     "Tuning",
@@ -80,7 +80,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ResponseStatus:
     """Where a job is, and what is remembered of it. Times are Unix seconds."""
 
     level: Level = Level.FULL
@@ -101,7 +101,7 @@ class Subject:
 
     key: str
     throttling: Throttling
-    standing: Standing
+    status: ResponseStatus
     gpus: int
     nodes: tuple[int, ...]
     #: committed now
@@ -134,17 +134,17 @@ class Responded:
     """What is to be, and what is to be remembered, by key."""
 
     changes: tuple[Change, ...]
-    standings: Mapping[str, Standing]
+    statuses: Mapping[str, ResponseStatus]
     #: of each budget, once all of that has shown, W
     left_w: Floats
 
 
-def is_over(standing: Standing, now: float, tuning: Tuning) -> bool:
+def is_over(status: ResponseStatus, now: float, tuning: Tuning) -> bool:
     """Say whether nothing of it matters any more: the job runs in full, and has for long."""
-    rose_at = standing.rose_at
+    rose_at = status.rose_at
     is_calm = rose_at is None or now - rose_at > 2.0 * tuning.dwell_s
-    is_full = standing.level is Level.FULL and standing.low_since is None
-    return is_full and is_calm and not standing.relapses
+    is_full = status.level is Level.FULL and status.low_since is None
+    return is_full and is_calm and not status.relapses
 
 
 def respond(
@@ -159,7 +159,7 @@ class _Job:
 
     def __init__(self, subject: Subject, reach: Reach) -> None:
         self.subject = subject
-        self.standing = subject.standing
+        self.status = subject.status
         self._draw_w = np.array(subject.draw_w)
         self._floor_w = np.minimum(np.array(subject.floor_w), np.array(subject.peak_w))
         self._full_w = self._draw_w
@@ -167,10 +167,10 @@ class _Job:
 
     def assume(self, now: float, settle_s: float) -> None:
         """Take it to draw in full what it drew before, where the readings do not show it now."""
-        standing = self.standing
-        is_settled = now - standing.since >= settle_s
-        if standing.full_w and not (standing.level is Level.FULL and is_settled):
-            self._full_w = np.array(standing.full_w)
+        status = self.status
+        is_settled = now - status.since >= settle_s
+        if status.full_w and not (status.level is Level.FULL and is_settled):
+            self._full_w = np.array(status.full_w)
         self._full_w = np.clip(self._full_w, self._floor_w, self.subject.peak_w)
 
     def full_w(self) -> tuple[float, ...]:
@@ -192,8 +192,8 @@ class _Job:
 
     def draws_w(self, now: float, settle_s: float) -> Floats:
         """Return what it draws, or is about to."""
-        if now - self.standing.since < settle_s:
-            return self.expected_w(self.standing.level)
+        if now - self.status.since < settle_s:
+            return self.expected_w(self.status.level)
         return self._draw_w
 
     def to_come(self, now: float, settle_s: float) -> Floats:
@@ -206,7 +206,7 @@ class _Job:
 
     def work_lost_per_s(self, level: Level) -> float:
         """Return by how much slower it is at ``level`` than it is now, GPUs."""
-        return self.subject.gpus * (self._speed(self.standing.level) - self._speed(level))
+        return self.subject.gpus * (self._speed(self.status.level) - self._speed(level))
 
     def _speed(self, level: Level) -> float:
         return {
@@ -236,8 +236,8 @@ class _Round:
         for level in (Level.SHRUNK, Level.PAUSED):
             self._give_way(level)
         self._go_back()
-        standings = {job.subject.key: job.standing for job in self.jobs}
-        return Responded(tuple(self.changes), standings, self.left_w)
+        statuses = {job.subject.key: job.status for job in self.jobs}
+        return Responded(tuple(self.changes), statuses, self.left_w)
 
     # --- Margins ----------------------------------------------------------------------------------
 
@@ -254,20 +254,20 @@ class _Round:
 
     def _remember(self, job: _Job) -> None:
         """Note since when a job's margin is too small, and forget relapses that are long ago."""
-        standing, margin = job.standing, self._margin(job)[0]
+        status, margin = job.status, self._margin(job)[0]
         wanted = self._next_down(job, margin)
         low_since = None
         if wanted is not None:
-            low_since = self.now if standing.low_since is None else standing.low_since
-        calm = standing.level is Level.FULL and not self._has_just_risen(standing)
-        relapses = 0 if calm else standing.relapses
-        job.standing = replace(standing, low_since=low_since, relapses=relapses)
+            low_since = self.now if status.low_since is None else status.low_since
+        calm = status.level is Level.FULL and not self._has_just_risen(status)
+        relapses = 0 if calm else status.relapses
+        job.status = replace(status, low_since=low_since, relapses=relapses)
 
     def _next_down(self, job: _Job, margin: float) -> Level | None:
         """Return the level that a margin asks for beyond the present one; None: none."""
         for level in (Level.PAUSED, Level.SHRUNK):
             below = job.subject.throttling.below(level)
-            if below is not None and level > job.standing.level and margin < below:
+            if below is not None and level > job.status.level and margin < below:
                 return level
         return None
 
@@ -277,7 +277,7 @@ class _Round:
         """Have jobs go to ``level`` until the margins of the others are what they want."""
         found = []
         for job in self.jobs:
-            if level <= job.standing.level or job.subject.throttling.below(level) is None:
+            if level <= job.status.level or job.subject.throttling.below(level) is None:
                 continue
             freed_w = self._change_w(job, level)
             cost = max(job.work_lost_per_s(level), 1e-9)
@@ -294,16 +294,16 @@ class _Round:
         change_w = self._change_w(job, level)
         if not change_w.sum() < 0:
             return
-        relapses = job.standing.relapses + self._has_just_risen(job.standing)
-        job.standing = replace(job.standing, relapses=relapses)
+        relapses = job.status.relapses + self._has_just_risen(job.status)
+        job.status = replace(job.status, relapses=relapses)
         self._move(job, level, margin, place, change_w)
 
-    def _has_just_risen(self, standing: Standing) -> bool:
-        rose_at = standing.rose_at
-        return rose_at is not None and self.now - rose_at < 2.0 * self._dwell_s(standing.relapses)
+    def _has_just_risen(self, status: ResponseStatus) -> bool:
+        rose_at = status.rose_at
+        return rose_at is not None and self.now - rose_at < 2.0 * self._dwell_s(status.relapses)
 
     def _is_due(self, job: _Job, margin: float) -> bool:
-        low_since = job.standing.low_since
+        low_since = job.status.low_since
         is_sustained = low_since is not None and self.now - low_since >= self.tuning.sustain_s
         return margin < 0.0 or is_sustained
 
@@ -315,16 +315,16 @@ class _Round:
         back = [
             job
             for job in self.jobs
-            if job.standing.level > Level.FULL and job.subject.key not in moved
+            if job.status.level > Level.FULL and job.subject.key not in moved
         ]
-        for job in sorted(back, key=lambda job: (-job.standing.level, job.subject.key)):
+        for job in sorted(back, key=lambda job: (-job.status.level, job.subject.key)):
             self._up(job)
 
     def _up(self, job: _Job) -> None:
-        standing, throttling = job.standing, job.subject.throttling
-        if self.now - standing.since < self._dwell_s(standing.relapses):
+        status, throttling = job.status, job.subject.throttling
+        if self.now - status.since < self._dwell_s(status.relapses):
             return
-        can_shrink = throttling.shrink_below is not None and standing.level is Level.PAUSED
+        can_shrink = throttling.shrink_below is not None and status.level is Level.PAUSED
         level = Level.SHRUNK if can_shrink else Level.FULL
         change_w = self._change_w(job, level)
         margin, place = self._margin(job, np.maximum(job.carried(change_w), 0.0))
@@ -351,10 +351,10 @@ class _Round:
         return job.expected_w(level) - job.draws_w(self.now, self.tuning.settle_s)
 
     def _move(self, job: _Job, level: Level, margin: float, place: int, change_w: Floats) -> None:
-        was = job.standing
+        was = job.status
         self.left_w[job.places] -= job.carried(change_w)
         total_w = float(change_w.sum())
-        job.standing = replace(
+        job.status = replace(
             was,
             level=level,
             since=self.now,

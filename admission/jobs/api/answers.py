@@ -43,7 +43,7 @@ _PHASE = PhaseSerializer.Meta.fields
 
 
 def explained(phase: Phase, explanation: Explanation, sight: Sight) -> dict[str, Any]:
-    """Return why a phase waits. ``trace`` and ``estimate`` are of the board: see :func:`told`."""
+    """Return why a phase waits. ``trace`` and ``estimate`` come from :func:`told`."""
     return {
         "phase": phase.name,
         "reasons": _reasons(explanation.reasons, sight),
@@ -54,15 +54,17 @@ def explained(phase: Phase, explanation: Explanation, sight: Sight) -> dict[str,
     }
 
 
-def told(standing: queue_status.Standing, sight: Sight) -> dict[str, Any]:
-    """Return what the board says beside an explanation."""
-    trace = [msgspec.structs.asdict(each) for each in seeing.standing(standing, sight).trace]
-    return {"trace": trace, "estimate": estimate(standing)}
+def told(pending_status: queue_status.PendingStatus, sight: Sight) -> dict[str, Any]:
+    """Return trace and estimate of the last cycle, to stand beside an explanation."""
+    trace = [
+        msgspec.structs.asdict(each) for each in seeing.pending_status(pending_status, sight).trace
+    ]
+    return {"trace": trace, "estimate": estimate(pending_status)}
 
 
-def estimate(standing: queue_status.Standing) -> dict[str, Any]:
+def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:
     names = ("p10_s", "p50_s", "p90_s", "basis")
-    return {name: getattr(standing, name) for name in names}
+    return {name: getattr(pending_status, name) for name in names}
 
 
 def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str, Any]:
@@ -83,12 +85,14 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str
 
 
 def queued(
-    position: int, phase: Phase, standing: queue_status.Standing | None, sight: Sight
+    position: int, phase: Phase, pending_status: queue_status.PendingStatus | None, sight: Sight
 ) -> dict[str, Any]:
     """Return one line of the queue, without names where the job is of another project."""
     job = phase.job
     is_named = sight.sees(job.name)
-    sentence = standing.reasons[0].sentence if standing and standing.reasons else ""
+    sentence = (
+        pending_status.reasons[0].sentence if pending_status and pending_status.reasons else ""
+    )
     return {
         "position": position,
         "job": job.name if is_named else None,
@@ -100,7 +104,7 @@ def queued(
         "queued_at": phase.queued_at,
         "reason": phase.reason,
         "sentence": sight.text(sentence) if is_named else "",
-        "estimate": estimate(standing) if standing and is_named else None,
+        "estimate": estimate(pending_status) if pending_status and is_named else None,
     }
 
 

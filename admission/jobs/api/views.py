@@ -221,9 +221,16 @@ class JobViewSet(
         job = self.get_object()
         waiting = [phase for phase in job.phases.all() if phase.state in Phase.PENDING]
         keys = {f"{job.name}/{phase.name}": phase for phase in waiting}
-        standings = queue_status.standings(list(keys))
+        pending_statuses = queue_status.pending_statuses(list(keys))
         found = [
-            {**explained, **(answers.told(standings[key], self.sight) if key in standings else {})}
+            {
+                **explained,
+                **(
+                    answers.told(pending_statuses[key], self.sight)
+                    if key in pending_statuses
+                    else {}
+                ),
+            }
             for key, phase in keys.items()
             if (explained := _explained(key, phase, self.sight)) is not None
         ]
@@ -316,10 +323,10 @@ def _lines(keys: list[str], first: int, sight: Sight) -> list[dict[str, Any]]:
     rows = Phase.objects.pending().filter(job__name__in=names).select_related("job__project")
     by_key = {row.key: row for row in rows}
     sight.seen(keys)
-    standings = queue_status.standings(keys)
-    sight.read(each.sentence for found in standings.values() for each in found.reasons[:1])
+    pending_statuses = queue_status.pending_statuses(keys)
+    sight.read(each.sentence for found in pending_statuses.values() for each in found.reasons[:1])
     return [
-        answers.queued(position, row, standings.get(key), sight)
+        answers.queued(position, row, pending_statuses.get(key), sight)
         for position, key in enumerate(keys, first)
         if (row := by_key.get(key)) is not None
     ]

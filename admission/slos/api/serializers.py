@@ -9,7 +9,7 @@ from rest_framework import serializers
 from accounts.edge.numbers import NumberField
 from admission.slos.budget import SPANS_S, State
 from admission.slos.document import Measure
-from admission.slos.measuring import Standing
+from admission.slos.measuring import SloStatus
 from admission.slos.models import Slo, SloJudgment
 from headroom.numbers import plain
 from policies.documents.api import VERSION_FIELDS, CheckedSerializer
@@ -83,9 +83,9 @@ class SloJudgmentSerializer(serializers.ModelSerializer[SloJudgment]):
         read_only_fields = fields
 
 
-def shown(standing: Standing) -> dict[str, Any]:
-    """Return a standing as :class:`SloSerializer` has it."""
-    slo, objective, health = standing.slo, standing.objective, standing.health
+def shown(status: SloStatus) -> dict[str, Any]:
+    """Return a status as :class:`SloSerializer` has it."""
+    slo, objective, health = status.slo, status.objective, status.health
     body = {
         "name": slo.name,
         "sentence": objective.sentence,

@@ -36,7 +36,7 @@ class SlosView(APIView):
     @extend_schema(operation_id="slos_list", responses=SloSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List the objectives in use and how they stand."""
-        return Response([shown(each) for each in measuring.standings(timezone.now())])
+        return Response([shown(each) for each in measuring.statuses(timezone.now())])
 
     @extend_schema(request=DraftSerializer, responses={201: SloVersionSerializer})
     def post(self, request: Request) -> Response:
@@ -98,5 +98,5 @@ def _in_use(name: str) -> Slo:
 
 
 def _shown(slo: Slo) -> dict[str, Any]:
-    (standing,) = measuring.standings(timezone.now(), [slo])
-    return shown(standing)
+    (status,) = measuring.statuses(timezone.now(), [slo])
+    return shown(status)

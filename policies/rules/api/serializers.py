@@ -111,7 +111,7 @@ class RuleCheckedSerializer(CheckedSerializer):
     )
 
 
-class StandingSerializer(serializers.Serializer[Any]):
+class ActiveScopeSerializer(serializers.Serializer[Any]):
     """A scope on which something is under way."""
 
     version = serializers.IntegerField()

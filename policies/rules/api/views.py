@@ -24,12 +24,12 @@ from policies.documents.models import States
 from policies.rules import actions, document, tasks
 from policies.rules.actions import RULES
 from policies.rules.api.serializers import (
+    ActiveScopeSerializer,
     AskForReplaySerializer,
     EpisodeSerializer,
     ReplaySerializer,
     RuleSerializer,
     RuleVersionSerializer,
-    StandingSerializer,
 )
 from policies.rules.machine import Phase
 from policies.rules.models import RuleEpisode, RuleProgress, RuleReplay, RuleVersion
@@ -79,14 +79,14 @@ class RuleViewSet(
         """
         return drafted(RULES, RuleVersionSerializer, request)
 
-    @extend_schema(responses=StandingSerializer(many=True), filters=False)
+    @extend_schema(responses=ActiveScopeSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def state(self, request: Request, name: str) -> Response:
         """List the scopes on which the rule is pending, firing or clearing, by version."""
         live = RuleVersion.objects.live().filter(name=self.get_object().name)
         rows = RuleProgress.objects.filter(version__in=live).select_related("version")
-        found = [standing for row in rows for standing in _standings(row)]
-        return Response(StandingSerializer(found, many=True).data)
+        found = [each for row in rows for each in _active_scopes(row)]
+        return Response(ActiveScopeSerializer(found, many=True).data)
 
 
 def says(text: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _version(name: str, number: int) -> RuleVersion:
     return version
 
 
-def _standings(row: RuleProgress) -> list[dict[str, Any]]:
+def _active_scopes(row: RuleProgress) -> list[dict[str, Any]]:
     kind = document.read(row.version.text).scope.value
     return [
         {

@@ -29,8 +29,8 @@ from tests.builders.jobs import (
     make_directive,
     make_explanation,
     make_job,
+    make_pending_status,
     make_reason,
-    make_standing,
     note,
     put_up,
 )
@@ -106,7 +106,7 @@ class TestWhoSees:
 
     def test_who_may_not_change_it_has_no_forms(self, viewer: Client, explained: None) -> None:
         make_job()
-        put_up({"llama-ft-12/train": make_standing(1)})
+        put_up({"llama-ft-12/train": make_pending_status(1)})
         html = opened(viewer)
         assert "at 550 W per GPU" in html
         assert 'name="change"' not in html
@@ -117,7 +117,7 @@ class TestWhoSees:
 class TestWaiting:
     def test_the_answer_is_its_reason_in_numbers(self, viewer: Client) -> None:
         make_job()
-        put_up({"other/train": make_standing(1), "llama-ft-12/train": make_standing(2)})
+        put_up({"other/train": make_pending_status(1), "llama-ft-12/train": make_pending_status(2)})
         text = text_of(opened(viewer))
         assert (
             "llama-ft-12 is waiting 38 min: needs 41.2 kW on feed oslo/feed-b1, which has 36.8 kW:"
@@ -130,7 +130,7 @@ class TestWaiting:
         self, operator: Client, explained: None
     ) -> None:
         job = make_job()
-        put_up({"llama-ft-12/train": make_standing(1)})
+        put_up({"llama-ft-12/train": make_pending_status(1)})
         html = opened(operator)
         text = text_of(html)
         assert "Starts now at 550 W per GPU (4 % slower) on 8 GPUs on 1 rack" in text
@@ -159,7 +159,7 @@ class TestWaiting:
         self, viewer: Client, explained: None
     ) -> None:
         make_job()
-        put_up({"llama-ft-12/train": make_standing(1)}, took_s=7.5)
+        put_up({"llama-ft-12/train": make_pending_status(1)}, took_s=7.5)
         html = opened(viewer)
         assert "are being tried on the whole queue; with 1 waiting" in text_of(html)
         assert "550 W" not in html
@@ -174,7 +174,7 @@ class TestWaiting:
         make_job(reason="")
         assert "No cycle has looked at it yet" in text_of(opened(viewer))
         Phase.objects.update(reason="GpuShortage")
-        put_up({"llama-ft-12/train": make_standing(1)})
+        put_up({"llama-ft-12/train": make_pending_status(1)})
         assert "Nothing that was tried" in text_of(opened(viewer))
 
     def test_every_constraint_and_each_step_of_the_decision_are_told(self, viewer: Client) -> None:
@@ -184,7 +184,7 @@ class TestWaiting:
             evidence={"restrictions": [3, 7]},
         )  # fmt: skip
         trace = (TraceLine("quota", True, "8 of 64"), TraceLine("placement", False, "no room"))
-        put_up({"llama-ft-12/train": make_standing(1, make_reason(), short, trace=trace)})
+        put_up({"llama-ft-12/train": make_pending_status(1, make_reason(), short, trace=trace)})
         html = opened(viewer)
         text = text_of(html)
         assert "GpuShortage 16 GPUs 4 GPUs 12 GPUs" in text
@@ -202,7 +202,7 @@ class TestWaiting:
         Project.objects.get(name="vision").members.add(user)
         client = Client()
         client.force_login(user)
-        put_up({f"{n}/train": make_standing(i + 1)
+        put_up({f"{n}/train": make_pending_status(i + 1)
                 for i, n in enumerate(("first", "second", "llama-ft-12"))})  # fmt: skip
         html = opened(client)
         assert "1 a job of another project FeedPowerHeadroom" in text_of(html)
@@ -222,7 +222,7 @@ class TestWaiting:
         self, viewer: Client
     ) -> None:
         job, now = make_job(), timezone.now()
-        put_up({"llama-ft-12/train": make_standing(1)})
+        put_up({"llama-ft-12/train": make_pending_status(1)})
         StartForecast.objects.bulk_create(
             StartForecast(phase=job.phases.get(), made_at=now - timedelta(hours=n), p10_s=10.0,
                           p50_s=20.0, p90_s=30.0, forecast_s=20.0, began_s=15.0 if n < 18 else 99.0)
@@ -414,7 +414,7 @@ class TestWhatPeopleDo:
 
 def test_polls_answer_nothing_while_nothing_changed(viewer: Client, explained: None) -> None:
     job = make_job()
-    put_up({"llama-ft-12/train": make_standing(1)})
+    put_up({"llama-ft-12/train": make_pending_status(1)})
     paths = []
     for path in re.findall(r'hx-get="(/live/jobs/[^"]+)"', opened(viewer)):
         (again,) = re.findall(r'hx-get="(/live/jobs/[^"]+)"', opened(viewer, path.split("?")[0]))
@@ -431,7 +431,7 @@ def test_names_are_escaped(viewer: Client) -> None:
     job = make_job(submitted_by=HOSTILE, project=HOSTILE[:60], labels={HOSTILE: HOSTILE})
     Phase.objects.update(held_by=HOSTILE, hold_reason=HOSTILE)
     note(job, "x", HOSTILE)
-    put_up({"llama-ft-12/train": make_standing(1, make_reason(sentence=HOSTILE))})
+    put_up({"llama-ft-12/train": make_pending_status(1, make_reason(sentence=HOSTILE))})
     html = opened(viewer)
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert" in html

@@ -23,8 +23,8 @@ from tests.builders.jobs import (
     make_attempt,
     make_explanation,
     make_job,
+    make_pending_status,
     make_reason,
-    make_standing,
     put_up,
 )
 from tests.integration.dashboard.test_throttle_page import text_of
@@ -43,9 +43,9 @@ def waiting(small: SmallFleet) -> None:
     short = make_reason(ReasonToken.GPU_SHORTAGE, unit="GPUs", need=16, have=4, scope=None)
     put_up(
         {
-            "young/train": make_standing(1, short),
-            "old/train": make_standing(2),
-            "held/train": make_standing(
+            "young/train": make_pending_status(1, short),
+            "old/train": make_pending_status(2),
+            "held/train": make_pending_status(
                 3, make_reason(ReasonToken.ON_HOLD, unit="", sentence="eva holds it")
             ),
         }
@@ -126,8 +126,8 @@ def test_a_filter_that_is_none_is_told_and_left_out(viewer: Client, waiting: Non
     assert len(names_of(html)) == 3
 
 
-def test_a_board_that_is_old_or_lost_is_told(viewer: Client, waiting: None) -> None:
-    put_up({"old/train": make_standing(1)}, ago_s=40.0)
+def test_a_status_that_is_old_or_lost_is_told(viewer: Client, waiting: None) -> None:
+    put_up({"old/train": make_pending_status(1)}, ago_s=40.0)
     text = text_of(opened(viewer))
     assert "The last cycle was 40 s ago: positions, reasons and estimates are of then" in text
     queue_status.forget()
@@ -271,7 +271,7 @@ class TestFixes:
     def test_where_the_solver_takes_long_they_are_not_looked_for(
         self, viewer: Client, asked: list[str]
     ) -> None:
-        put_up({"old/train": make_standing(1)}, took_s=7.5)
+        put_up({"old/train": make_pending_status(1)}, took_s=7.5)
         assert "/live/queue/fixes" not in opened(viewer)
 
     def test_only_the_first_rows_are_looked_for(self, viewer: Client, asked: list[str]) -> None:
@@ -288,7 +288,7 @@ def test_a_poll_brings_the_answer_along_and_then_nothing(viewer: Client, waiting
     path = path.replace("&amp;", "&")
     assert "project=vision" in path
     assert viewer.get(path).status_code == 204
-    put_up({"old/train": make_standing(1)}, cycle=8)
+    put_up({"old/train": make_pending_status(1)}, cycle=8)
     assert viewer.get(path).status_code == 200
 
 
@@ -297,7 +297,7 @@ def test_a_list_of_many_costs_the_same(
 ) -> None:
     for number in range(110):
         make_job(f"job-{number}")
-    put_up({f"job-{number}/train": make_standing(number + 1) for number in range(110)})
+    put_up({f"job-{number}/train": make_pending_status(number + 1) for number in range(110)})
     opened(viewer, "/classes/")  # the inventory is read by now
     with django_assert_max_num_queries(10):
         html = opened(viewer)

@@ -25,7 +25,7 @@ from tests.builders.policies import (
     make_replay,
     make_rule,
     rule_text,
-    set_standing,
+    set_phases,
 )
 from tests.integration.dashboard.test_throttle_page import text_of
 
@@ -75,21 +75,21 @@ class TestList:
         make_rule("quiet")
         hot = make_rule("hot")
         phases = {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.CLEARING, "oslo/A03": Phase.PENDING}
-        set_standing(hot, phases)
+        set_phases(hot, phases)
         html = opened(viewer)
         assert "2 rules active · 1 fires on 2 scopes: hot 2 · 1 scope pending" in text_of(html)
         assert names_of(html) == ["hot", "quiet"]
         assert f'href="/racks/{fleet.racks["oslo/A01"].pk}/"' in html
 
     def test_shadows_do_not_count_as_firing(self, viewer: Client) -> None:
-        set_standing(make_rule(to="shadow"), {"oslo/A01": Phase.FIRING})
+        set_phases(make_rule(to="shadow"), {"oslo/A01": Phase.FIRING})
         text = text_of(opened(viewer))
         assert "none fires" in text
         assert "shadow: 1" in text
 
     def test_what_is_shown_is_in_the_url(self, viewer: Client) -> None:
         make_rule("quiet")
-        set_standing(make_rule("hot"), {"oslo/A01": Phase.FIRING})
+        set_phases(make_rule("hot"), {"oslo/A01": Phase.FIRING})
         make_rule("sketch", to="draft")
         faulty = make_rule("faulty")
         now = timezone.now()
@@ -116,7 +116,7 @@ class TestList:
         (path,) = re.findall(r'hx-get="(/live/rules[^"]+)"', html)
         path = path.replace("&amp;", "&")
         assert viewer.get(path).status_code == 204
-        set_standing(version, {"oslo/A01": Phase.FIRING})
+        set_phases(version, {"oslo/A01": Phase.FIRING})
         assert viewer.get(path).status_code == 200
 
     def test_all_that_come_with_headroom_are_shown(
@@ -153,7 +153,7 @@ class TestOne:
 
     def test_it_says_where_it_stands_and_what_it_does(self, viewer: Client) -> None:
         version = make_rule()
-        set_standing(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
+        set_phases(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
         make_episode(version)
         text = text_of(opened(viewer, f"{URL}rack-hot/"))
         assert "rack-hot v1, active: fires on 1 scope · 1 pending" in text
@@ -195,7 +195,7 @@ class TestOne:
         version = make_rule()
         (path,) = re.findall(r'hx-get="(/live/rules/[^"]+)"', opened(viewer, f"{URL}rack-hot/"))
         assert viewer.get(path).status_code == 204
-        set_standing(version, {"oslo/A01": Phase.FIRING})
+        set_phases(version, {"oslo/A01": Phase.FIRING})
         assert "fires on 1 scope" in text_of(viewer.get(path).content.decode())
 
 

@@ -64,7 +64,7 @@ def test_a_phase_that_waits_again_gets_a_new_attempt(fleet: SmallFleet) -> None:
     assert Attempt.objects.open().get().number == 2
 
 
-def test_what_waits_says_why_on_the_board_in_the_row_and_in_the_history(fleet: SmallFleet) -> None:
+def test_what_waits_says_why_in_the_queue_in_the_row_and_in_the_history(fleet: SmallFleet) -> None:
     queued("large", gpus=64)
     queued("second", gpus=32, waited=timedelta(minutes=50))
     for _ in range(2):
@@ -79,9 +79,12 @@ def test_what_waits_says_why_on_the_board_in_the_row_and_in_the_history(fleet: S
     assert sum(each.count for each in found.counts) == 2
     assert max(each.oldest_s for each in found.counts) == pytest.approx(3000, abs=30)
     assert queue_status.order() == ["second/train", "large/train"]
-    standing = queue_status.standings(["large/train", "nobody"])["large/train"]
-    assert (standing.position, standing.reasons[0].token) == (2, phase_of("large").reason)
-    assert standing.trace[-1].passed is False
+    pending_status = queue_status.pending_statuses(["large/train", "nobody"])["large/train"]
+    assert (pending_status.position, pending_status.reasons[0].token) == (
+        2,
+        phase_of("large").reason,
+    )
+    assert pending_status.trace[-1].passed is False
     assert _shown(phase_of("large").reason) == sum(
         each.count for each in found.counts if each.reason == phase_of("large").reason
     )
@@ -94,7 +97,9 @@ def test_a_phase_after_another_waits_for_it(fleet: SmallFleet) -> None:
     cycle()
     train = Phase.objects.get(name="train")
     assert (train.state, train.reason) == (Phase.State.WAITING, "DependencyPending")
-    assert "prepare" in queue_status.standings(["pipe/train"])["pipe/train"].reasons[0].sentence
+    assert (
+        "prepare" in queue_status.pending_statuses(["pipe/train"])["pipe/train"].reasons[0].sentence
+    )
 
 
 def test_gpus_of_somebody_else_are_not_free(fleet: SmallFleet) -> None:
@@ -245,7 +250,7 @@ def test_a_start_ends_its_estimate(fleet: SmallFleet) -> None:
     queued("second", gpus=16)
     now = time.time()
     cycle(now)
-    assert queue_status.standings(["second/train"])["second/train"].p50_s is not None
+    assert queue_status.pending_statuses(["second/train"])["second/train"].p50_s is not None
     end("first", Phase.State.SUCCEEDED)
     idle(fleet)
     cycle(now + 5)

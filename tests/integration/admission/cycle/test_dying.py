@@ -91,7 +91,7 @@ def test_a_part_that_fails_holds_up_no_other(
 def look_and_decide() -> Callable[[], list[Attempt]]:
     """Look and decide now; what is returned writes down what was admitted."""
     now = time.time()
-    look = live.look(now)
+    look = live.read_input(now)
     admitted = decide(look.snapshot).admitted
     return lambda: admit.admit(look, admitted, datetime.fromtimestamp(now, UTC))
 
@@ -174,18 +174,18 @@ def test_cycles_at_once_let_nothing_go_twice_even_without_their_lock(
     for number in range(12):
         queued(f"job-{number}", gpus=2)
     meet = threading.Barrier(3)
-    look = live.look
+    look = live.read_input
 
-    def look_together(now: float) -> live.Look:
+    def look_together(now: float) -> live.CycleInput:
         seen = look(now)
         meet.wait()
         return seen
 
-    monkeypatch.setattr("admission.cycle.live.look", look_together)
+    monkeypatch.setattr("admission.cycle.live.read_input", look_together)
     for _ in range(2):
         done = in_threads(3, lambda: cycle_once(time.time()))
         assert not [each for each in done if isinstance(each, Exception)]
-    monkeypatch.setattr("admission.cycle.live.look", look)
+    monkeypatch.setattr("admission.cycle.live.read_input", look)
     placed: Counter[tuple[str, int]] = Counter()
     for attempt in Attempt.objects.all():
         assert attempt.number == 1
@@ -203,14 +203,14 @@ def test_while_one_is_at_it_another_does_nothing(
 ) -> None:
     queued("first")
     inside, go_on = threading.Event(), threading.Event()
-    look = live.look
+    look = live.read_input
 
-    def slowly(now: float) -> live.Look:
+    def slowly(now: float) -> live.CycleInput:
         inside.set()
         go_on.wait(10)
         return look(now)
 
-    monkeypatch.setattr("admission.cycle.live.look", slowly)
+    monkeypatch.setattr("admission.cycle.live.read_input", slowly)
     done: list[object] = []
     thread = threading.Thread(target=lambda: done.extend(in_threads(1, lambda: cycle_once(1e9))))
     thread.start()

@@ -12,7 +12,7 @@ from accounts.models import User
 from accounts.roles import Role
 from admission.jobs.models import Job, Phase
 from admission.queue import queue_status
-from admission.queue.queue_status import Board, Standing
+from admission.queue.queue_status import PendingStatus, QueueStatus
 from headroom.jobs.reading import MOST_BYTES
 from tests.builders.accounts import api_client, make_user
 from tests.builders.fleet import SmallFleet
@@ -192,7 +192,7 @@ def test_a_dry_run_takes_the_same_way_and_leaves_nothing(client: Client, fleet: 
     assert not Job.objects.exists()
 
 
-def test_a_job_is_explained_with_what_the_board_says(
+def test_a_job_is_explained_with_what_the_last_cycle_said(
     client: Client, ada: User, fleet: SmallFleet
 ) -> None:
     job = submit(ada, *chain("a", "b"))
@@ -215,13 +215,13 @@ def test_a_job_that_does_not_wait_needs_no_explanation(client: Client, ada: User
 
 
 def put_up(*keys: str) -> None:
-    """Put up a board on which ``keys`` wait, in this order."""
+    """Publish a queue in which ``keys`` wait, in this order."""
     at = now().timestamp()
-    head = Board(cycle=1, at=at, took_s=0.1, waiting=len(keys), running=0, admitted=0)
+    head = QueueStatus(cycle=1, at=at, took_s=0.1, waiting=len(keys), running=0, admitted=0)
     queue_status.publish(
         head,
         {
-            key: Standing(position, (), p10_s=30.0, p50_s=60.0, p90_s=90.0, basis="playing on")
+            key: PendingStatus(position, (), p10_s=30.0, p50_s=60.0, p90_s=90.0, basis="playing on")
             for position, key in enumerate(keys, 1)
         },
     )

@@ -224,7 +224,7 @@ def test_what_failed_by_itself_is_no_resume() -> None:
     assert measuring.step(time.time()) == 0
 
 
-# --- Standing ------------------------------------------------------------------------------------
+# --- SloStatus ------------------------------------------------------------------------------------
 
 
 def test_how_an_objective_stands(starts: Slo) -> None:
@@ -232,11 +232,11 @@ def test_how_an_objective_stands(starts: Slo) -> None:
         started(f"quick-{number}", 1)
     started("slow", 11)
     measuring.step(time.time())
-    (standing,) = measuring.standings(timezone.now())
-    assert standing.health.good_share == pytest.approx(0.9)
-    assert standing.health.budget_left == pytest.approx(0.0)
-    assert standing.health.state is State.MET
-    assert standing.health.burn_rates["5m"] == pytest.approx(1.0)
+    (status,) = measuring.statuses(timezone.now())
+    assert status.health.good_share == pytest.approx(0.9)
+    assert status.health.budget_left == pytest.approx(0.0)
+    assert status.health.state is State.MET
+    assert status.health.burn_rates["5m"] == pytest.approx(1.0)
 
 
 def test_a_version_judges_anew_and_a_draft_changes_nothing(starts: Slo) -> None:

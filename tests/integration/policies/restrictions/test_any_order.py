@@ -23,7 +23,7 @@ from policies.restrictions.book import Conflict, Lease, RestrictionBook, State
 from policies.restrictions.kinds import Wanted
 from policies.restrictions.memory import Breaker, MemoryRestrictions
 from policies.restrictions.models import Restriction
-from policies.restrictions.strictest import Standing
+from policies.restrictions.strictest import ActiveRestriction
 from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet
 from tests.integration.policies.restrictions.conftest import make_wanted
@@ -64,7 +64,7 @@ class Restrictions(RuleBasedStateMachine):
         self.expected: dict[tuple[str, str], Expected] = {}
         self.breaker_is_open = False
 
-    def standing(self) -> Sequence[Standing]:
+    def restrictions(self) -> Sequence[ActiveRestriction]:
         """Return what is in force now."""
         raise NotImplementedError
 
@@ -165,9 +165,9 @@ class Restrictions(RuleBasedStateMachine):
         expected = {
             key for key, each in self.live().items() if not (each.is_refused or each.is_held)
         }
-        standing = self.standing()
-        assert {(each.owner, each.cause) for each in standing} == expected
-        assert len(standing) == len(expected)
+        restrictions = self.restrictions()
+        assert {(each.owner, each.cause) for each in restrictions} == expected
+        assert len(restrictions) == len(expected)
 
     @invariant()
     def the_ledger_tells_how_each_stands(self) -> None:
@@ -193,8 +193,8 @@ class InPostgres(Restrictions):
         transaction.set_rollback(True)
         self.rollback.__exit__(None, None, None)
 
-    def standing(self) -> Sequence[Standing]:
-        return store.in_force(self.now).standing
+    def restrictions(self) -> Sequence[ActiveRestriction]:
+        return store.in_force(self.now).restrictions
 
     def last(self, owner: str, cause: str) -> Restriction | None:
         return Restriction.objects.filter(owner=owner, cause=cause).order_by("-id").first()
@@ -238,8 +238,8 @@ class InMemory(Restrictions):
             self.rows.append(line.row)
         self.lines.setdefault(line.row.id, []).append(str(line.kind))
 
-    def standing(self) -> Sequence[Standing]:
-        return self.leases.in_force(self.now).standing
+    def restrictions(self) -> Sequence[ActiveRestriction]:
+        return self.leases.in_force(self.now).restrictions
 
     def last(self, owner: str, cause: str) -> Lease | None:
         found = [row for row in self.rows if (row.owner, row.cause) == (owner, cause)]

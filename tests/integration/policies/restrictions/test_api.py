@@ -67,7 +67,7 @@ def test_what_a_person_issues_is_in_force_at_once(fleet: SmallFleet, operator: C
     row = answer.json()
     assert (row["state"], row["is_in_force"], row["unit"]) == ("in_force", True, "W")
     assert row["owner"].startswith("user:operator")
-    assert [each.value for each in store.in_force(now()).standing] == [500.0]
+    assert [each.value for each in store.in_force(now()).restrictions] == [500.0]
     lasts = datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["issued_at"])
     assert lasts == timedelta(seconds=600)
     entry = AuditEntry.objects.get(action="restriction.issue")
@@ -133,7 +133,7 @@ def test_what_a_person_lifts_is_over(
     row = issue(operator).json()
     answer = post(responder, f"{URL}/{row['id']}/lift", reason="door is shut")
     assert (answer.json()["state"], answer.json()["ended_why"]) == ("released", "door is shut")
-    assert not store.in_force(now()).standing
+    assert not store.in_force(now()).restrictions
     again = post(responder, f"{URL}/{row['id']}/lift", reason="door is shut")
     assert error(again, 409)["code"] == "ended"
     assert AuditEntry.objects.filter(action="restriction.lift").count() == 1
@@ -147,7 +147,7 @@ def test_what_a_person_lifts_of_a_rule_stays_lifted_while_its_cause_goes_on(
     for _ in range(2):
         (same,) = store.hold([make_wanted(for_s=90)], now=now())
     assert (same.pk, same.state) == (row.pk, "refused")
-    assert not store.in_force(now()).standing
+    assert not store.in_force(now()).restrictions
     store.release("rule:rack-power", now=now(), by="system", why="cleared")
     (new,) = store.hold([make_wanted()], now=now())
     assert (new.pk > row.pk, new.state) == (True, "in_force")
@@ -162,7 +162,7 @@ def test_what_was_lifted_by_mistake_can_be_approved_again(
     post(responder, f"{URL}/{row.pk}/lift", reason="oops")
     answer = post(responder, f"{URL}/{row.pk}/approve")
     assert (answer.json()["state"], answer.json()["ended_by"]) == ("in_force", "")
-    assert len(store.in_force(now()).standing) == 1
+    assert len(store.in_force(now()).restrictions) == 1
 
 
 def test_what_has_changed_since_one_looked_is_not_lifted(

@@ -94,7 +94,7 @@ def test_a_lift_and_a_renewal_at_once_leave_it_lifted(fleet: SmallFleet) -> None
     row = Restriction.objects.get()
     assert (row.state, row.ended_by) == (State.REFUSED, "ada")
     assert row.expires_at == renewed.expires_at
-    assert not store.in_force(now()).standing
+    assert not store.in_force(now()).restrictions
 
 
 def test_policies_at_once_do_not_take_more_than_one_by_one(fleet: SmallFleet) -> None:

@@ -35,8 +35,8 @@ def test_what_is_held_is_in_force_and_its_lease_is_renewed(fleet: SmallFleet) ->
     assert (same.pk, again(row).state, again(row).version) == (row.pk, State.IN_FORCE, 1)
     assert again(row).expires_at > row.expires_at
     assert ledger(row) == ["issued", "in_force"]
-    (standing,) = store.in_force(now()).standing
-    assert (standing.id, standing.value) == (row.pk, 560.0)
+    (restriction,) = store.in_force(now()).restrictions
+    assert (restriction.id, restriction.value) == (row.pk, 560.0)
 
 
 def test_a_lease_that_is_renewed_late_is_not_made_shorter(fleet: SmallFleet) -> None:
@@ -55,7 +55,7 @@ def test_two_causes_are_two_restrictions(fleet: SmallFleet) -> None:
     one, other = hold(make_wanted(), make_wanted(cause="another"))
     assert one.pk != other.pk
     assert store.release("rule:rack-power", now=now(), by="system", why="", cause="another") == 1
-    assert [each.id for each in store.in_force(now()).standing] == [one.pk]
+    assert [each.id for each in store.in_force(now()).restrictions] == [one.pk]
 
 
 def test_what_cannot_be_does_not_keep_the_others_from_it(fleet: SmallFleet) -> None:
@@ -94,14 +94,14 @@ def test_what_its_owner_releases_has_no_effect(fleet: SmallFleet) -> None:
     assert store.release("rule:rack-power", now=now(), by="system", why="cleared") == 0
     row = again(row)
     assert (row.state, row.ended_by, row.ended_why) == (State.RELEASED, "system", "cleared")
-    assert [each.owner for each in store.in_force(now()).standing] == ["rule:other"]
+    assert [each.owner for each in store.in_force(now()).restrictions] == ["rule:other"]
 
 
 def test_a_lease_ends_by_the_clock_without_any_sweep(fleet: SmallFleet) -> None:
     (row,) = hold(make_wanted(for_s=60))
     later = row.expires_at
-    assert store.in_force(later - timedelta(milliseconds=1)).standing
-    assert not store.in_force(later).standing
+    assert store.in_force(later - timedelta(milliseconds=1)).restrictions
+    assert not store.in_force(later).restrictions
     assert again(row).state == State.IN_FORCE
     assert store.expire(later) == 1
     assert store.expire(later) == 0
@@ -128,7 +128,7 @@ def test_what_policies_may_not_take_without_a_person_is_held(fleet: SmallFleet) 
     assert second.held_why == (
         "policies would take 40% of site oslo, and without a person they may take 20%"
     )
-    assert [each.id for each in store.in_force(now()).standing] == [first.pk]
+    assert [each.id for each in store.in_force(now()).restrictions] == [first.pk]
     assert ledger(second) == ["issued", "held"]
 
 
@@ -175,7 +175,7 @@ def test_a_stricter_value_that_would_take_too_much_waits_beside_the_old_one(
     row = again(row)
     assert (row.state, row.value, row.held_value) == (State.IN_FORCE, 600.0, 400.0)
     assert ledger(row) == ["issued", "in_force", "held"]
-    assert store.in_force(now()).standing[0].value == 600.0
+    assert store.in_force(now()).restrictions[0].value == 600.0
     hold(make_wanted("site oslo", value=600.0))
     assert (again(row).held_value, again(row).held_why) == (None, "")
 

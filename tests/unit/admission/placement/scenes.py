@@ -16,7 +16,7 @@ from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.inputs import Past, Reservations, ThermalFits
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import Scope, ScopeKind
 from tests.builders.arrays import GPU_IDLE_W, make_frame
 
@@ -40,12 +40,12 @@ def make_request(key: str = "job/train", **values: Any) -> Request:
     return Request(key=key, job=job, phase=phase, **given)
 
 
-def make_standing(
+def make_restriction(
     kind: str, scope: str, value: float | None = None, number: int = 7, reason: str = "too hot"
-) -> Standing:
+) -> ActiveRestriction:
     """Return a restriction on a scope such as "rack s1/A01"."""
     of, _, name = scope.partition(" ")
-    return Standing(
+    return ActiveRestriction(
         id=number,
         kind=RestrictionKind(kind),
         scope=Scope(ScopeKind(of), name),
@@ -82,14 +82,14 @@ def headroom_of(
 def make_cluster(
     fleet: FleetArrays,
     *,
-    standing: Sequence[Standing] = (),
+    restrictions: Sequence[ActiveRestriction] = (),
     occupied: Iterable[int] = (),
     **given: Any,
 ) -> Cluster:
     """Return a fleet on which only ``occupied`` GPUs, by row, are taken."""
     held = np.zeros(len(fleet.gpus), dtype=bool)
     held[list(occupied)] = True
-    return Cluster.of(headroom_of(fleet, **given), InForce(AT, tuple(standing)), held, now=NOW)
+    return Cluster.of(headroom_of(fleet, **given), InForce(AT, tuple(restrictions)), held, now=NOW)
 
 
 def with_resistance(fleet: FleetArrays, c_per_w: Any, ambient_c: float = 22.0) -> Past:

@@ -17,7 +17,7 @@ from tests.builders.arrays import make_arrays
 from tests.unit.admission.placement.scenes import (
     make_cluster,
     make_request,
-    make_standing,
+    make_restriction,
     placed,
     refused,
     with_resistance,
@@ -126,7 +126,9 @@ def test_heat_sets_a_cap_too() -> None:
 
 def test_a_cap_in_force_is_the_highest() -> None:
     fleet = make_arrays(racks=1, nodes=1, gpus=8)
-    cluster = make_cluster(fleet, standing=[make_standing("power_cap_w", "rack s1/A01", 455.0)])
+    cluster = make_cluster(
+        fleet, restrictions=[make_restriction("power_cap_w", "rack s1/A01", 455.0)]
+    )
     found = find(cluster, lowest_cap_w=300.0, max_slowdown=0.5)
     assert found.power_cap_w == 455.0
 

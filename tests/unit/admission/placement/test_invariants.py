@@ -20,10 +20,10 @@ from admission.core.placement.place import fits_empty, place
 from admission.core.request import Placement, Request
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.inputs import Reservations
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from tests.builders.arrays import make_frame
 from tests.unit.admission.placement.fleets import any_fleet, any_request
-from tests.unit.admission.placement.scenes import NOW, Loads, make_standing, with_resistance
+from tests.unit.admission.placement.scenes import NOW, Loads, make_restriction, with_resistance
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -39,7 +39,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
         self.past = with_resistance(self.fleet, rng.uniform(0.06, 0.12, count))
         self.gangs: dict[str, tuple[Request, Placement]] = {}
         self.refused: list[Request] = []
-        self.standing: list[Standing] = []
+        self.restrictions: list[ActiveRestriction] = []
         self.silent = np.zeros(len(self.fleet.nodes), dtype=bool)
         self.busy = np.zeros(count, dtype=bool)
         self.idle_w = np.full(count, 70.0)
@@ -108,12 +108,12 @@ class FleetUnderLoad(RuleBasedStateMachine):
     def a_restriction_comes(self, kind: str, choice: int) -> None:
         path = self.fleet.racks.paths[choice % len(self.fleet.racks)]
         value = 400.0 if kind == "power_cap_w" else None
-        self.standing.append(make_standing(kind, f"rack {path}", value))
+        self.restrictions.append(make_restriction(kind, f"rack {path}", value))
         self.cycle()
 
     @rule()
     def restrictions_end(self) -> None:
-        self.standing.clear()
+        self.restrictions.clear()
         self.cycle()
 
     def cycle(self) -> None:
@@ -125,7 +125,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
             reserved_w[list(placement.nodes)] += placement.peak_w
         reserved_w += np.where(reserved_w > 0, beside_w(self.headroom, held), 0.0)
         reserved = replace(Reservations.none(self.fleet), node_w=reserved_w)
-        in_force = InForce(datetime.fromtimestamp(NOW, UTC), tuple(self.standing))
+        in_force = InForce(datetime.fromtimestamp(NOW, UTC), tuple(self.restrictions))
         self.cluster = Cluster.of(
             replace(self.headroom, reservations=reserved), in_force, held | self.busy, now=NOW
         )
@@ -170,7 +170,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
 
     def check_allowed(self, found: Placement) -> None:
         """No restriction in force keeps it from where it stands, nor heat from what it draws."""
-        for each in self.standing:
+        for each in self.restrictions:
             if each.scope.name not in found.racks:
                 continue
             assert each.kind.value in ("power_cap_w", "prefer_away")
@@ -204,7 +204,7 @@ class FleetUnderLoad(RuleBasedStateMachine):
         for request, placement in self.gangs.values():
             self.cluster.free(placement, request)
         self.gangs.clear()
-        self.standing.clear()
+        self.restrictions.clear()
         self.silent[:] = self.busy[:] = False
         self.idle_w[:] = 70.0
         self.cycle()

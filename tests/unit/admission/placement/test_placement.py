@@ -18,7 +18,7 @@ from tests.builders.arrays import make_arrays
 from tests.unit.admission.placement.scenes import (
     make_cluster,
     make_request,
-    make_standing,
+    make_restriction,
     parts_of,
     placed,
     with_resistance,
@@ -262,15 +262,18 @@ def test_it_would_rather_stand_where_its_data_is() -> None:
 
 @pytest.mark.parametrize("kind", ["no_new_launches", "drain", "hold_for_review"])
 def test_closed_places_are_not_used(kind: str) -> None:
-    standing = [make_standing(kind, "site s1"), make_standing(kind, "rack s2/A01", number=8)]
-    found = find(make_cluster(FLEET, standing=standing), gpus=112)
+    restrictions = [
+        make_restriction(kind, "site s1"),
+        make_restriction(kind, "rack s2/A01", number=8),
+    ]
+    found = find(make_cluster(FLEET, restrictions=restrictions), gpus=112)
     assert found.sites == ("s2",)
     assert "s2/A01" not in found.racks
 
 
 def test_places_to_be_avoided_are_used_last() -> None:
-    standing = [make_standing("prefer_away", "site s1")]
-    cluster = make_cluster(FLEET, standing=standing, occupied=range(4))
+    restrictions = [make_restriction("prefer_away", "site s1")]
+    cluster = make_cluster(FLEET, restrictions=restrictions, occupied=range(4))
     assert find(cluster, gpus=4).sites == ("s2",)
     assert find(cluster, gpus=140).sites == ("s1", "s2")
 
@@ -281,13 +284,13 @@ def test_a_class_a_job_and_a_storage_endpoint_may_be_closed() -> None:
         ("hold_for_review", "job job"),
         ("no_new_launches", "storage s1/nvme"),
     ):
-        cluster = make_cluster(FLEET, standing=[make_standing(kind, scope)])
+        cluster = make_cluster(FLEET, restrictions=[make_restriction(kind, scope)])
         assert not isinstance(place(cluster, make_request(storage="s1/nvme")), Placement)
         assert find(cluster, key="other/t", job_class="light").gpus
 
 
 def test_local_only_keeps_a_class_at_one_site() -> None:
-    cluster = make_cluster(FLEET, standing=[make_standing("local_only", "class training")])
+    cluster = make_cluster(FLEET, restrictions=[make_restriction("local_only", "class training")])
     assert not isinstance(place(cluster, make_request(gpus=130)), Placement)
     assert find(cluster, gpus=130, job_class="light").locality is Locality.FLEET
     away = make_request(sites=("s1",), data_site="s2")
@@ -295,21 +298,21 @@ def test_local_only_keeps_a_class_at_one_site() -> None:
 
 
 def test_local_only_keeps_a_site_to_itself() -> None:
-    cluster = make_cluster(FLEET, standing=[make_standing("local_only", "site s1")])
+    cluster = make_cluster(FLEET, restrictions=[make_restriction("local_only", "site s1")])
     assert not isinstance(place(cluster, make_request(gpus=130)), Placement)
     assert find(cluster, gpus=128).locality is Locality.SITE
     assert find(cluster, data_site="s2", cross_site_bits_per_s=1.0).sites == ("s2",)
 
 
 def test_checkpoints_that_must_leave_need_a_site_that_lets_them() -> None:
-    standing = [make_standing("no_cross_site_checkpoint", "site s1")]
-    cluster = make_cluster(FLEET, standing=standing, occupied=range(4))
+    restrictions = [make_restriction("no_cross_site_checkpoint", "site s1")]
+    cluster = make_cluster(FLEET, restrictions=restrictions, occupied=range(4))
     assert find(cluster, gpus=4).sites == ("s1",)
     assert find(cluster, gpus=4, cross_site_checkpoint=True).sites == ("s2",)
 
 
 def test_a_capped_gpu_is_for_jobs_that_accept_the_cap() -> None:
-    cluster = make_cluster(FLEET, standing=[make_standing("power_cap_w", "site s1", 500.0)])
+    cluster = make_cluster(FLEET, restrictions=[make_restriction("power_cap_w", "site s1", 500.0)])
     assert find(cluster, gpus=8).sites == ("s2",)
     assert find(cluster, gpus=8, gpu_peak_w=450.0).sites == ("s1",)
     found = find(cluster, gpus=8, sites=("s1",), lowest_cap_w=400.0, max_slowdown=0.2)
@@ -339,8 +342,8 @@ def test_what_a_request_wants_is_its_shape() -> None:
 
 def test_on_an_empty_fleet_nothing_is_taken_stale_or_closed() -> None:
     ts = np.where(np.arange(256) < 128, 0.0, 1e6)
-    standing = [make_standing("drain", "site s2")]
-    cluster = make_cluster(FLEET, standing=standing, gpu={"ts": ts}, occupied=range(200))
+    restrictions = [make_restriction("drain", "site s2")]
+    cluster = make_cluster(FLEET, restrictions=restrictions, gpu={"ts": ts}, occupied=range(200))
     request = make_request(gpus=256)
     assert not isinstance(place(cluster, request), Placement)
     assert len(placed(fits_empty(cluster, request)).gpus) == 256

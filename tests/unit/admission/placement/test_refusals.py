@@ -17,7 +17,7 @@ from tests.builders.arrays import make_arrays
 from tests.unit.admission.placement.scenes import (
     make_cluster,
     make_request,
-    make_standing,
+    make_restriction,
     refused,
     with_resistance,
 )
@@ -139,12 +139,12 @@ def test_what_is_not_read_is_not_free_and_is_said() -> None:
 
 
 def test_restrictions_that_keep_it_out_are_named() -> None:
-    standing = [
-        make_standing("no_new_launches", "rack s1/A01", number=3),
-        make_standing("drain", "rack s1/A02", number=4, reason="a fan is broken"),
-        make_standing("no_new_launches", "rack s1/A03", number=5),
+    restrictions = [
+        make_restriction("no_new_launches", "rack s1/A01", number=3),
+        make_restriction("drain", "rack s1/A02", number=4, reason="a fan is broken"),
+        make_restriction("no_new_launches", "rack s1/A03", number=5),
     ]
-    found = refused(place(make_cluster(FLEET, standing=standing), make_request(gpus=24)))
+    found = refused(place(make_cluster(FLEET, restrictions=restrictions), make_request(gpus=24)))
     reason = found[ReasonToken.RESTRICTED]
     assert (reason.need, reason.have) == (24.0, 16.0)
     assert reason.evidence["restrictions"] == [3, 4, 5]
@@ -156,7 +156,7 @@ def test_restrictions_that_keep_it_out_are_named() -> None:
 
 
 def test_a_person_has_to_look_first() -> None:
-    cluster = make_cluster(FLEET, standing=[make_standing("hold_for_review", "site s1")])
+    cluster = make_cluster(FLEET, restrictions=[make_restriction("hold_for_review", "site s1")])
     found = refused(place(cluster, make_request()))
     assert found[ReasonToken.ON_HOLD].sentence == (
         "needs 8 GPUs in the fleet; hold_for_review on site s1 (too hot) leaves 0: short 8"
@@ -164,11 +164,11 @@ def test_a_person_has_to_look_first() -> None:
 
 
 def test_restrictions_on_class_job_and_storage_stand_beside_what_else_there_is() -> None:
-    standing = [
-        make_standing("no_new_launches", "class training", number=1, reason="freeze"),
-        make_standing("hold_for_review", "job job", number=2, reason="who is it?"),
+    restrictions = [
+        make_restriction("no_new_launches", "class training", number=1, reason="freeze"),
+        make_restriction("hold_for_review", "job job", number=2, reason="who is it?"),
     ]
-    cluster = make_cluster(FLEET, standing=standing, occupied=range(64))
+    cluster = make_cluster(FLEET, restrictions=restrictions, occupied=range(64))
     found = refused(place(cluster, make_request()))
     assert found[ReasonToken.RESTRICTED].sentence == "no job starts in class training: freeze"
     assert found[ReasonToken.ON_HOLD].sentence == "job job waits for a person: who is it?"
@@ -179,7 +179,7 @@ def test_restrictions_on_class_job_and_storage_stand_beside_what_else_there_is()
 
 
 def test_a_cap_in_force_that_it_does_not_accept() -> None:
-    cluster = make_cluster(FLEET, standing=[make_standing("power_cap_w", "site s1", 400.0)])
+    cluster = make_cluster(FLEET, restrictions=[make_restriction("power_cap_w", "site s1", 400.0)])
     found = only(cluster, lowest_cap_w=500.0, max_slowdown=0.5)
     assert (found.token, found.need, found.have, found.unit) == (
         ReasonToken.RESTRICTED, 500.0, 400.0, "W",
@@ -303,15 +303,15 @@ def test_a_wan_link_of_which_nothing_was_ever_read_is_not_free() -> None:
 
 def test_a_wan_link_that_is_closed_to_jobs() -> None:
     fleet = make_arrays(sites=2, racks=4, nodes=2, gpus=8)
-    standing = [make_standing("local_only", f"link {name}") for name in ("s1/wan", "s2/wan")]
+    restrictions = [make_restriction("local_only", f"link {name}") for name in ("s1/wan", "s2/wan")]
     wants: dict[str, Any] = {"data_site": "s1", "sites": ("s2",), "cross_site_bits_per_s": 1.0}
-    found = refused(place(make_cluster(fleet, standing=standing), make_request(**wants)))
+    found = refused(place(make_cluster(fleet, restrictions=restrictions), make_request(**wants)))
     assert list(found) == [ReasonToken.RESTRICTED]
 
 
 def test_short_of_a_site_that_is_kept_to_itself_is_short_of_no_link() -> None:
     fleet = make_arrays(sites=2, racks=4, nodes=2, gpus=8)
-    cluster = make_cluster(fleet, standing=[make_standing("local_only", "site s1")])
+    cluster = make_cluster(fleet, restrictions=[make_restriction("local_only", "site s1")])
     wants: dict[str, Any] = {"data_site": "s1", "cross_site_bits_per_s": 1.0, "gpus": 72}
     assert ReasonToken.LINK not in refused(place(cluster, make_request(**wants)))
 

@@ -13,8 +13,8 @@ from admission.core.request import Locality
 from admission.core.response.fallback import (
     FACTS,
     Fallback,
+    FallbackStatus,
     Policy,
-    Standing,
     Transition,
     next_state,
     read_policy,
@@ -32,14 +32,18 @@ CALM = {
 
 
 def run(
-    standing: Standing, facts: dict[str, float], *, first: float = 10_000.0, seconds: float = 900.0
-) -> tuple[Standing, list[Transition]]:
+    status: FallbackStatus,
+    facts: dict[str, float],
+    *,
+    first: float = 10_000.0,
+    seconds: float = 900.0,
+) -> tuple[FallbackStatus, list[Transition]]:
     """Look every 10 s; return where that ends, and what was gone through."""
     taken = []
     for step in range(int(seconds / 10) + 1):
-        standing, transition = next_state(standing, facts, POLICY, now=first + 10 * step)
+        status, transition = next_state(status, facts, POLICY, now=first + 10 * step)
         taken += [transition] if transition else []
-    return standing, taken
+    return status, taken
 
 
 def test_the_facts_of_the_tests_are_all_that_there_are() -> None:
@@ -48,51 +52,51 @@ def test_the_facts_of_the_tests_are_all_that_there_are() -> None:
 
 def test_a_silent_site_is_left_after_a_minute_on_evidence() -> None:
     facts = CALM | {"site_silent_share": 1.0}
-    standing, early = run(Standing(), facts, seconds=50)
+    status, early = run(FallbackStatus(), facts, seconds=50)
     assert not early
-    standing, (transition,) = run(standing, facts, first=10_060, seconds=0)
+    status, (transition,) = run(status, facts, first=10_060, seconds=0)
     assert (transition.was, transition.state) == (Fallback.PRIMARY_SITE, Fallback.REGIONAL)
     assert transition.why == "nothing is heard from its site"
     assert transition.evidence["site_silent_share"] == 1.0
     assert transition.evidence["for_s"] == 60.0
-    assert standing == Standing(Fallback.REGIONAL, 10_060.0)
+    assert status == FallbackStatus(Fallback.REGIONAL, 10_060.0)
 
 
 @pytest.mark.parametrize(
     "missing", ["may_move", "checkpoint_elsewhere", "other_site_open"], ids=str
 )
 def test_it_stays_where_it_cannot_go_on_elsewhere(missing: str) -> None:
-    assert run(Standing(), CALM | {"site_silent_share": 1.0, missing: 0.0})[1] == []
+    assert run(FallbackStatus(), CALM | {"site_silent_share": 1.0, missing: 0.0})[1] == []
 
 
 def test_a_gap_starts_the_clock_again() -> None:
     silent = CALM | {"site_silent_share": 1.0}
-    standing, _ = run(Standing(), silent, seconds=50)
-    standing, _ = run(standing, CALM, first=10_055, seconds=0)
-    assert run(standing, silent, first=10_060, seconds=50)[1] == []
+    status, _ = run(FallbackStatus(), silent, seconds=50)
+    status, _ = run(status, CALM, first=10_055, seconds=0)
+    assert run(status, silent, first=10_060, seconds=50)[1] == []
 
 
 def test_it_comes_back_when_its_site_has_been_back_for_long() -> None:
-    away = Standing(Fallback.REGIONAL, 10_000.0)
-    standing, taken = run(away, CALM, first=10_010, seconds=280)
+    away = FallbackStatus(Fallback.REGIONAL, 10_000.0)
+    status, taken = run(away, CALM, first=10_010, seconds=280)
     assert not taken
-    standing, taken = run(standing, CALM, first=10_300, seconds=20)
+    status, taken = run(status, CALM, first=10_300, seconds=20)
     assert [each.state for each in taken] == [Fallback.PRIMARY_SITE]
 
 
 def test_a_restriction_makes_it_local_at_once_and_its_end_lets_it_back() -> None:
-    standing, taken = run(Standing(), CALM | {"local_only": 1.0}, seconds=0)
+    status, taken = run(FallbackStatus(), CALM | {"local_only": 1.0}, seconds=0)
     assert [each.state for each in taken] == [Fallback.LOCAL_ONLY]
-    standing, taken = run(standing, CALM | {"local_only": 1.0}, seconds=5000)
+    status, taken = run(status, CALM | {"local_only": 1.0}, seconds=5000)
     assert not taken
-    assert run(standing, CALM, first=20_000, seconds=400)[0].state is Fallback.PRIMARY_SITE
+    assert run(status, CALM, first=20_000, seconds=400)[0].state is Fallback.PRIMARY_SITE
 
 
 def test_what_is_not_known_takes_no_way() -> None:
     unknown = dict.fromkeys(FACTS, math.nan)
     for state in Fallback:
-        assert run(Standing(state), unknown, seconds=5000)[1] == []
-        assert run(Standing(state), {}, seconds=5000)[1] == []
+        assert run(FallbackStatus(state), unknown, seconds=5000)[1] == []
+        assert run(FallbackStatus(state), {}, seconds=5000)[1] == []
 
 
 facts = st.fixed_dictionaries(
@@ -110,12 +114,12 @@ facts = st.fixed_dictionaries(
 def test_from_wherever_it_got_it_comes_home_once_all_is_well(
     story: list[tuple[dict[str, float], int]],
 ) -> None:
-    standing, now = Standing(), 10_000.0
+    status, now = FallbackStatus(), 10_000.0
     for each, steps in story:
-        standing, _ = run(standing, each, first=now, seconds=10.0 * steps)
+        status, _ = run(status, each, first=now, seconds=10.0 * steps)
         now += 10.0 * steps
     # Two ways at most, and the time that each has to be open.
-    assert run(standing, CALM, first=now, seconds=1500)[0].state is Fallback.PRIMARY_SITE
+    assert run(status, CALM, first=now, seconds=1500)[0].state is Fallback.PRIMARY_SITE
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,12 +127,12 @@ def test_from_wherever_it_got_it_comes_home_once_all_is_well(
 def test_however_facts_flicker_it_goes_back_no_sooner_than_its_dwell(
     story: list[dict[str, float]],
 ) -> None:
-    standing, now, since = Standing(since=0.0), 10_000.0, 0.0
+    status, now, since = FallbackStatus(since=0.0), 10_000.0, 0.0
     order = list(Fallback)
     for each in story:
         now += 30.0
-        was = standing.state
-        standing, transition = next_state(standing, each, POLICY, now=now)
+        was = status.state
+        status, transition = next_state(status, each, POLICY, now=now)
         if transition is None:
             continue
         assert transition.was is was
@@ -171,7 +175,7 @@ def test_a_policy_that_cannot_be_is_refused_and_says_where(text: str, where: str
 
 def test_of_several_open_ways_the_first_is_taken() -> None:
     both = CALM | {"local_only": 1.0, "review": 1.0, "failures_in_hour": 3.0}
-    assert run(Standing(), both, seconds=0)[0].state is Fallback.HELD
+    assert run(FallbackStatus(), both, seconds=0)[0].state is Fallback.HELD
 
 
 # --- What a state leaves of a request -------------------------------------------------------------
@@ -220,8 +224,8 @@ def test_a_policy_of_ones_own_works() -> None:
              when: [{fact: site_power_margin, at_most: 0.1}]}
     """
     policy: Policy = read_policy(text)
-    standing, none = next_state(Standing(), {"site_power_margin": 0.05}, policy, now=100.0)
+    status, none = next_state(FallbackStatus(), {"site_power_margin": 0.05}, policy, now=100.0)
     assert none is None
-    _, transition = next_state(standing, {"site_power_margin": 0.05}, policy, now=105.0)
+    _, transition = next_state(status, {"site_power_margin": 0.05}, policy, now=105.0)
     assert transition is not None
     assert transition.state is Fallback.LOCAL_ONLY

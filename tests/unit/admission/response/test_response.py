@@ -13,7 +13,7 @@ from admission.core.response.respond import (
     Change,
     Level,
     Responded,
-    Standing,
+    ResponseStatus,
     Subject,
     Throttling,
     Tuning,
@@ -29,7 +29,7 @@ TUNING = Tuning()
 NOW = 100_000.0
 #: the budget of the first rack, whose nodes are 0 and 1
 RACK = 0
-LOW = Standing(low_since=0.0)
+LOW = ResponseStatus(low_since=0.0)
 
 
 def decide(
@@ -45,7 +45,7 @@ def decide(
 
 
 def levels(responded: Responded) -> dict[str, Level]:
-    return {key: standing.level for key, standing in responded.standings.items()}
+    return {key: status.level for key, status in responded.statuses.items()}
 
 
 # --- Giving way -----------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ def test_under_a_it_shrinks_once_that_has_lasted() -> None:
     # 8 kW of 8.7 kW: 8 % are left.
     first = decide([make_subject("a", 0)], budget_w=8_700.0)
     assert first.changes == ()
-    assert first.standings["a"].low_since == NOW
-    again = make_subject("a", 0, standing=first.standings["a"])
+    assert first.statuses["a"].low_since == NOW
+    again = make_subject("a", 0, status=first.statuses["a"])
     early = decide([again], budget_w=8_700.0, now=NOW + TUNING.sustain_s - 1)
     assert early.changes == ()
     (change,) = decide([again], budget_w=8_700.0, now=NOW + TUNING.sustain_s).changes
@@ -72,8 +72,8 @@ def test_under_a_it_shrinks_once_that_has_lasted() -> None:
 
 
 def test_a_margin_that_recovers_starts_the_clock_again() -> None:
-    low = make_subject("a", 0, standing=Standing(low_since=NOW - 8))
-    assert decide([low], budget_w=10_000.0).standings["a"].low_since is None
+    low = make_subject("a", 0, status=ResponseStatus(low_since=NOW - 8))
+    assert decide([low], budget_w=10_000.0).statuses["a"].low_since is None
 
 
 def test_over_the_budget_nobody_waits() -> None:
@@ -82,23 +82,23 @@ def test_over_the_budget_nobody_waits() -> None:
 
 def test_under_b_it_shrinks_first_and_pauses_if_that_does_not_do() -> None:
     # Shrunk it draws 4.5 kW; the other load leaves 1.5 % even so.
-    first = decide([make_subject("a", 0, standing=LOW)], budget_w=20_000.0, other_w=15_200.0)
+    first = decide([make_subject("a", 0, status=LOW)], budget_w=20_000.0, other_w=15_200.0)
     assert levels(first) == {"a": Level.SHRUNK}
-    standing = first.standings["a"]
+    status = first.statuses["a"]
     for after_s in (2.0, 2.0 + TUNING.sustain_s):
-        again = make_subject("a", 0, standing=standing, draw_w=(4500.0,))
+        again = make_subject("a", 0, status=status, draw_w=(4500.0,))
         then = decide([again], budget_w=20_000.0, other_w=15_200.0, now=NOW + after_s)
-        standing = then.standings["a"]
+        status = then.statuses["a"]
     assert levels(then) == {"a": Level.PAUSED}
     # With less beside it shrinking is enough.
-    again = make_subject("a", 0, standing=first.standings["a"], draw_w=(4500.0,))
+    again = make_subject("a", 0, status=first.statuses["a"], draw_w=(4500.0,))
     then = decide([again], budget_w=20_000.0, other_w=14_000.0, now=NOW + 100)
     assert levels(then) == {"a": Level.SHRUNK}
 
 
 def test_a_job_does_only_what_it_has_agreed_to() -> None:
     def jobs(throttling: Throttling) -> list[Subject]:
-        return [make_subject("a", 0, throttling=throttling, standing=LOW)]
+        return [make_subject("a", 0, throttling=throttling, status=LOW)]
 
     over = {"budget_w": 7_000.0}
     assert levels(decide(jobs(Throttling()), **over)) == {"a": Level.FULL}
@@ -110,7 +110,7 @@ def test_a_job_does_only_what_it_has_agreed_to() -> None:
 
 def test_one_that_cannot_shrink_goes_under_the_cap_that_it_accepts() -> None:
     capped = Throttling(shrink_below=0.1, batch_scale=0.9, cap_w=400.0)
-    job = make_subject("a", 0, throttling=capped, capped_w=(6000.0,), standing=LOW)
+    job = make_subject("a", 0, throttling=capped, capped_w=(6000.0,), status=LOW)
     (change,) = decide([job], budget_w=8_700.0).changes
     assert change.level is Level.SHRUNK
     assert change.change_w == pytest.approx(-2000.0)
@@ -119,34 +119,34 @@ def test_one_that_cannot_shrink_goes_under_the_cap_that_it_accepts() -> None:
 
 def test_only_as_many_give_way_as_are_needed_and_those_that_lose_the_least_first() -> None:
     # 17 of 18.5 kW: one that shrinks brings the margin of the others back over A.
-    hungry = make_subject("hungry", 1, gpus=4, draw_w=(9000.0,), peak_w=(9000.0,), standing=LOW)
-    modest = make_subject("modest", 0, gpus=8, standing=LOW)
+    hungry = make_subject("hungry", 1, gpus=4, draw_w=(9000.0,), peak_w=(9000.0,), status=LOW)
+    modest = make_subject("modest", 0, gpus=8, status=LOW)
     responded = decide([modest, hungry], budget_w=18_500.0)
     assert levels(responded) == {"hungry": Level.SHRUNK, "modest": Level.FULL}
 
 
 def test_jobs_under_other_budgets_are_left_alone() -> None:
-    here = make_subject("here", 0, standing=LOW)
-    there = make_subject("there", 2, standing=LOW)
+    here = make_subject("here", 0, status=LOW)
+    there = make_subject("there", 2, status=LOW)
     assert levels(decide([here, there], budget_w=8_200.0))["there"] is Level.FULL
 
 
 def test_what_was_told_a_moment_ago_counts_as_done() -> None:
     # It still reads 8 kW, five seconds after it was told to shrink to 4.5 kW.
-    told = Standing(level=Level.SHRUNK, since=NOW - 5, full_w=(8000.0,), low_since=0.0)
-    other = make_subject("other", 1, standing=LOW)
-    subjects = [make_subject("told", 0, standing=told), other]
+    told = ResponseStatus(level=Level.SHRUNK, since=NOW - 5, full_w=(8000.0,), low_since=0.0)
+    other = make_subject("other", 1, status=LOW)
+    subjects = [make_subject("told", 0, status=told), other]
     assert decide(subjects, budget_w=16_500.0).changes == ()
     # Once it must have shown and has not, the next gives way.
     late = replace(told, since=NOW - TUNING.settle_s)
-    changes = decide([make_subject("told", 0, standing=late), other], budget_w=16_500.0).changes
+    changes = decide([make_subject("told", 0, status=late), other], budget_w=16_500.0).changes
     assert changes
 
 
 def test_a_budget_that_is_not_known_asks_for_nothing() -> None:
     room = Room(np.full(REACH.count, np.nan), np.full(REACH.count, np.nan))
-    told = Standing(level=Level.SHRUNK, full_w=(8000.0,))
-    subjects = [make_subject("a", 0, standing=LOW), make_subject("b", 1, standing=told)]
+    told = ResponseStatus(level=Level.SHRUNK, full_w=(8000.0,))
+    subjects = [make_subject("a", 0, status=LOW), make_subject("b", 1, status=told)]
     assert respond(subjects, room, REACH, now=NOW, tuning=TUNING).changes == ()
 
 
@@ -154,8 +154,8 @@ def test_a_budget_that_is_not_known_asks_for_nothing() -> None:
 
 
 def shrunk() -> Subject:
-    standing = Standing(level=Level.SHRUNK, since=NOW - 1000, full_w=(8000.0,))
-    return make_subject("a", 0, standing=standing, draw_w=(4500.0,))
+    status = ResponseStatus(level=Level.SHRUNK, since=NOW - 1000, full_w=(8000.0,))
+    return make_subject("a", 0, status=status, draw_w=(4500.0,))
 
 
 def test_it_goes_back_only_where_what_it_would_draw_leaves_margin_and_band() -> None:
@@ -170,44 +170,44 @@ def test_it_goes_back_only_where_what_it_would_draw_leaves_margin_and_band() -> 
 def test_it_stays_for_a_while_first() -> None:
     fresh = make_subject(
         "a", 0, draw_w=(4500.0,),
-        standing=Standing(level=Level.SHRUNK, since=NOW - 60, full_w=(8000.0,)),
+        status=ResponseStatus(level=Level.SHRUNK, since=NOW - 60, full_w=(8000.0,)),
     )  # fmt: skip
     assert decide([fresh], budget_w=PLENTY_W).changes == ()
 
 
 def test_jobs_do_not_all_go_back_into_room_for_one() -> None:
     def paused(key: str, node: int) -> Subject:
-        standing = Standing(level=Level.PAUSED, since=NOW - 1000, full_w=(8000.0,))
+        status = ResponseStatus(level=Level.PAUSED, since=NOW - 1000, full_w=(8000.0,))
         throttling = Throttling(pause_below=0.05)
-        return make_subject(key, node, standing=standing, draw_w=(1000.0,), throttling=throttling)
+        return make_subject(key, node, status=status, draw_w=(1000.0,), throttling=throttling)
 
     responded = decide([paused("a", 0), paused("b", 1)], budget_w=11_000.0)
     assert levels(responded) == {"a": Level.FULL, "b": Level.PAUSED}
 
 
 def test_from_a_pause_it_comes_back_by_its_smallest_batch() -> None:
-    standing = Standing(level=Level.PAUSED, since=NOW - 1000, full_w=(8000.0,))
+    status = ResponseStatus(level=Level.PAUSED, since=NOW - 1000, full_w=(8000.0,))
     (change,) = decide(
-        [make_subject("a", 0, standing=standing, draw_w=(1000.0,))], budget_w=PLENTY_W
+        [make_subject("a", 0, status=status, draw_w=(1000.0,))], budget_w=PLENTY_W
     ).changes
     assert change.level is Level.SHRUNK
 
 
 def test_one_that_relapses_waits_twice_as_long_the_next_time() -> None:
-    rose = Standing(low_since=0.0, since=NOW - 50, rose_at=NOW - 50, full_w=(8000.0,))
-    responded = decide([make_subject("a", 0, standing=rose)], budget_w=7_900.0)
-    standing = responded.standings["a"]
-    assert (standing.level, standing.relapses) == (Level.SHRUNK, 1)
+    rose = ResponseStatus(low_since=0.0, since=NOW - 50, rose_at=NOW - 50, full_w=(8000.0,))
+    responded = decide([make_subject("a", 0, status=rose)], budget_w=7_900.0)
+    status = responded.statuses["a"]
+    assert (status.level, status.relapses) == (Level.SHRUNK, 1)
     later = NOW + 1.5 * TUNING.dwell_s
-    again = make_subject("a", 0, standing=standing, draw_w=(4500.0,))
+    again = make_subject("a", 0, status=status, draw_w=(4500.0,))
     assert decide([again], budget_w=PLENTY_W, now=later).changes == ()
     assert decide([again], budget_w=PLENTY_W, now=NOW + 2 * TUNING.dwell_s).changes
 
 
 def test_calm_for_long_a_job_starts_over() -> None:
-    calm = Standing(since=NOW - 10_000, rose_at=NOW - 10_000, relapses=3, full_w=(8000.0,))
-    responded = decide([make_subject("a", 0, standing=calm)], budget_w=PLENTY_W)
-    assert responded.standings["a"].relapses == 0
+    calm = ResponseStatus(since=NOW - 10_000, rose_at=NOW - 10_000, relapses=3, full_w=(8000.0,))
+    responded = decide([make_subject("a", 0, status=calm)], budget_w=PLENTY_W)
+    assert responded.statuses["a"].relapses == 0
 
 
 # --- That it comes to rest ------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Plant:
         self.error = [error for _, error in jobs]
         self.levels = [(0.0, Level.FULL)] * len(jobs)
         self.shown = [Level.FULL] * len(jobs)
-        self.standings = {f"j{at}": Standing() for at in range(len(jobs))}
+        self.statuses = {f"j{at}": ResponseStatus() for at in range(len(jobs))}
         self.changes: list[tuple[float, Change]] = []
 
     def draw_w(self, at: int) -> float:
@@ -239,13 +239,13 @@ class Plant:
                     self.shown[at] = level
             subjects = [
                 make_subject(
-                    key, at % 2, standing=self.standings[key], draw_w=(self.draw_w(at),),
+                    key, at % 2, status=self.statuses[key], draw_w=(self.draw_w(at),),
                     peak_w=(12_000.0,),
                 )
-                for at, key in enumerate(self.standings)
+                for at, key in enumerate(self.statuses)
             ]  # fmt: skip
             responded = decide(subjects, budget_w=self.budget_w, other_w=other_w, now=now)
-            self.standings = dict(responded.standings)
+            self.statuses = dict(responded.statuses)
             for change in responded.changes:
                 self.levels[int(change.key[1:])] = (now, change.level)
                 self.changes.append((now, change))
@@ -267,7 +267,7 @@ others = st.floats(0.0, 30_000.0)
 @given(plants, others)
 def test_under_a_steady_load_nobody_goes_back_and_forth(plant: Plant, other_w: float) -> None:
     plant.run(1000.0, 1500.0, other_w)
-    for key in plant.standings:
+    for key in plant.statuses:
         moves = [change for _, change in plant.changes if change.key == key]
         downs = [change for change in moves if change.level > change.was]
         # Down in two steps at most, and once more after having gone back on what turned out wrong.
@@ -306,7 +306,7 @@ def test_under_any_load_changes_grow_rarer_and_never_chatter(
         for other_w in loads:
             plant.run(now, every_s, other_w)
             now += every_s
-    for key in plant.standings:
+    for key in plant.statuses:
         last_down: float | None = None
         for at, change in plant.changes:
             if change.key != key:

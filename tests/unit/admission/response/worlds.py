@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.response.respond import Level, Standing, Subject, Throttling
+from admission.core.response.respond import Level, ResponseStatus, Subject, Throttling
 from admission.core.response.shedding import Reach, Room
 from fleet.snapshot import FleetArrays
 from tests.builders.arrays import make_arrays
@@ -36,7 +36,7 @@ def make_subject(key: str, node: int, **given: Any) -> Subject:
     """Return a job on one node that draws 8 kW of its 8 kW, and 1 kW while it is paused."""
     fields: dict[str, Any] = {
         "throttling": Throttling(shrink_below=0.10, pause_below=0.05, batch_scale=0.5),
-        "standing": Standing(),
+        "status": ResponseStatus(),
         "gpus": 8,
         "nodes": (node,),
         "draw_w": (8000.0,),
@@ -46,7 +46,7 @@ def make_subject(key: str, node: int, **given: Any) -> Subject:
     return Subject(key=key, **{**fields, **given})
 
 
-LOW_LONG_AGO = Standing(low_since=0.0)
+LOW_LONG_AGO = ResponseStatus(low_since=0.0)
 __all__ = [
     "LOW_LONG_AGO", "PLENTY_W", "Level", "make_fleet", "make_room", "make_subject",
 ]  # fmt: skip

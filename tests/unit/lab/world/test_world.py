@@ -211,7 +211,7 @@ def test_every_effect_is_undone_when_its_cause_ends(fault: Fault, until_s: float
     acted = {each.what for each in world.ledger.decisions} - {"start"}
     assert acted
     world.run(until_s)
-    assert not world.in_force.standing
+    assert not world.in_force.restrictions
     assert np.isinf(world.twin.cap_w).all()
     assert np.isinf(world.twin.cap_mhz).all()
     assert all(gang.is_at_ease and gang.scale == 1.0 for gang in world.gangs)
@@ -302,7 +302,7 @@ def test_jobs_that_may_move_leave_a_site_that_is_drained() -> None:
     assert any("regional-fallback" in each.how for each in record.decisions)
     record = world.run(1700.0)
     assert any(each.how.startswith("primary-site") for each in record.decisions)
-    assert not world.in_force.standing
+    assert not world.in_force.restrictions
 
 
 def test_a_series_has_a_row_for_each_sample() -> None:

@@ -28,7 +28,7 @@ from policies.headroom.past import (
 )
 from policies.limiting import Term, limits_in, limits_over
 from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.rules.recorded import PastOverTime
 from policies.scopes import Scope, ScopeKind
 from telemetry.live_frame import DTYPES, LiveFrame, RecordedFrame, never_seen
@@ -159,14 +159,14 @@ def some_terms(fleet: FleetArrays, rng: np.random.Generator) -> list[Term]:
         scope = (scopes if is_cap else links)[where]
         value = float(rng.uniform(200, 650) if is_cap else rng.uniform(0.1, 0.9))
         since = NOW + float(rng.choice([-50.0, 0.0, 10.0, 37.5, 120.0]))
-        standing = Standing(number, kind, scope, value, "", "rule:x", "", at, at)
-        found.append(Term(standing, since, since + float(rng.choice([15.0, 60.0, 1e4]))))
+        restriction = ActiveRestriction(number, kind, scope, value, "", "rule:x", "", at, at)
+        found.append(Term(restriction, since, since + float(rng.choice([15.0, 60.0, 1e4]))))
     return found
 
 
 def limits_at(terms: list[Term], fleet: FleetArrays, now: float) -> Limits:
-    standing = tuple(each.standing for each in terms if each.since <= now < each.until)
-    return limits_in(InForce(datetime.fromtimestamp(now, UTC), standing), fleet)
+    restrictions = tuple(each.restriction for each in terms if each.since <= now < each.until)
+    return limits_in(InForce(datetime.fromtimestamp(now, UTC), restrictions), fleet)
 
 
 def a_past(fleet: FleetArrays, rng: np.random.Generator) -> Past:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from policies.restrictions.kinds import RestrictionKind, Wanted
-from policies.restrictions.strictest import InForce, Standing
+from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import Scope, ScopeKind
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -36,7 +36,9 @@ def make_wanted(on: str = "rack s1/A01", **given: Any) -> Wanted:
     return Wanted(**{**fields, **given})
 
 
-def make_standing(on: str = "rack s1/A01", *, for_s: float = 60.0, **given: Any) -> Standing:
+def make_restriction(
+    on: str = "rack s1/A01", *, for_s: float = 60.0, **given: Any
+) -> ActiveRestriction:
     """The same, in force."""
     fields: dict[str, Any] = {
         "id": next(_ids),
@@ -49,8 +51,8 @@ def make_standing(on: str = "rack s1/A01", *, for_s: float = 60.0, **given: Any)
         "issued_at": NOW,
         "expires_at": NOW + timedelta(seconds=for_s),
     }
-    return Standing(**{**fields, **given})
+    return ActiveRestriction(**{**fields, **given})
 
 
-def make_in_force(*standing: Standing) -> InForce:
-    return InForce(NOW, standing)
+def make_in_force(*restrictions: ActiveRestriction) -> InForce:
+    return InForce(NOW, restrictions)

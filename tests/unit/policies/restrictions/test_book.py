@@ -91,7 +91,7 @@ def test_what_is_in_force_ends_by_the_clock_without_a_sweep(book: RestrictionBoo
     assert isinstance(book.store, MemoryRestrictions)
     before = book.store.in_force(NOW)
     assert book.store.in_force(row.expires_at - SECOND) is before
-    assert book.store.in_force(row.expires_at).standing == ()
+    assert book.store.in_force(row.expires_at).restrictions == ()
 
 
 def test_a_lease_is_due_when_less_than_half_of_it_is_left() -> None:

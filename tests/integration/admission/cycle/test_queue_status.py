@@ -1,4 +1,4 @@
-"""The board: what the last cycle said, in Redis."""
+"""The status of the queue in Redis, as the last cycle left it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from admission.core.cycle.decide import Waiting
 from admission.core.reasons import Reason, ReasonToken
 from admission.queue import queue_status
-from admission.queue.queue_status import Board, Standing, TraceLine
+from admission.queue.queue_status import PendingStatus, QueueStatus, TraceLine
 from policies.scopes import Scope, ScopeKind
 from tests.builders.jobs import make_request
 
@@ -23,9 +23,11 @@ def reason(token: ReasonToken = ReasonToken.FEED_POWER, scope: Scope | None = FE
 def put_up(count: int, cycle: int = 1) -> None:
     lines = queue_status.reason_lines([reason(ReasonToken.THERMAL, None), reason()])
     queue_status.publish(
-        Board(cycle=cycle, at=100.0 + cycle, took_s=0.2, waiting=count, running=3, admitted=1),
+        QueueStatus(
+            cycle=cycle, at=100.0 + cycle, took_s=0.2, waiting=count, running=3, admitted=1
+        ),
         {
-            f"job-{place}/train": Standing(
+            f"job-{place}/train": PendingStatus(
                 place + 1, lines, 60.0, 120.0, 300.0, "the queue", (TraceLine("order", True, "1"),)
             )
             for place in range(count)
@@ -33,7 +35,7 @@ def put_up(count: int, cycle: int = 1) -> None:
     )  # fmt: skip
 
 
-def test_a_board_is_read_as_it_was_put_up() -> None:
+def test_a_status_is_read_as_it_was_published() -> None:
     put_up(2_500)
     found = queue_status.read()
     assert found is not None
@@ -41,9 +43,9 @@ def test_a_board_is_read_as_it_was_put_up() -> None:
     assert queue_status.order(first=2_498, count=5) == ["job-2498/train", "job-2499/train"]
     assert queue_status.order(count=0) == []
     assert queue_status.positions()["job-1999/train"] == 2_000
-    standings = queue_status.standings(["job-7/train", "gone/train"])
-    assert list(standings) == ["job-7/train"]
-    one = standings["job-7/train"]
+    pending_statuses = queue_status.pending_statuses(["job-7/train", "gone/train"])
+    assert list(pending_statuses) == ["job-7/train"]
+    one = pending_statuses["job-7/train"]
     assert (one.position, one.p10_s, one.p90_s, one.trace[0].check) == (8, 60.0, 300.0, "order")
     first, second = one.reasons
     assert (first.token, first.scope_kind, first.scope_name) == (
@@ -54,21 +56,25 @@ def test_a_board_is_read_as_it_was_put_up() -> None:
     assert (second.token, second.scope_kind) == ("ThermalHeadroom", "")
 
 
-def test_a_new_board_takes_the_place_of_the_old_one() -> None:
+def test_a_new_status_takes_the_place_of_the_old_one() -> None:
     put_up(30)
     put_up(2, cycle=2)
     found = queue_status.read()
     assert found is not None
     assert found.cycle == 2
     assert queue_status.order() == ["job-0/train", "job-1/train"]
-    assert queue_status.standings(["job-20/train"]) == {}
+    assert queue_status.pending_statuses(["job-20/train"]) == {}
     put_up(0, cycle=3)
-    assert (queue_status.order(), queue_status.standings(["job-0/train"])) == ([], {})
+    assert (queue_status.order(), queue_status.pending_statuses(["job-0/train"])) == ([], {})
 
 
-def test_without_a_board_nothing_is_known() -> None:
+def test_without_a_status_nothing_is_known() -> None:
     queue_status.forget()
-    assert (queue_status.read(), queue_status.order(), queue_status.standings(["job-0/train"])) == (
+    assert (
+        queue_status.read(),
+        queue_status.order(),
+        queue_status.pending_statuses(["job-0/train"]),
+    ) == (
         None,
         [],
         {},
