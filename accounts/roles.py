@@ -46,7 +46,7 @@ _OPERATOR = _RESPONDER | {
 
 CAPABILITIES: dict[str, frozenset[Capability]] = {
     Role.VIEWER: _VIEWER,
-    # Without SEE_ALL_JOBS: those of the own projects. See accounts.sight.
+    # Without SEE_ALL_JOBS: those of the own projects. See accounts.visibility.
     Role.ML_USER: frozenset({Capability.VIEW_FLEET, Capability.SUBMIT_JOBS}),
     Role.RESPONDER: _RESPONDER,
     Role.OPERATOR: _OPERATOR,

@@ -137,7 +137,7 @@ _NODES, _GPUS, _STEP_S = 64, 8, 10.0
 def store_readings(start: float, hours: float = 24.0) -> int:
     """Make 64 nodes of 8 GPUs, and store their readings; return how many rows that is.
 
-    In the form in which the drain stores them, and by COPY as it does. Needs a database.
+    In the form in which the writer stores them, and by COPY as it does. Needs a database.
     """
     from django.db import connection
 

@@ -98,7 +98,7 @@ def load_fleet(gpus: int) -> list[int]:
 
 
 def store(rows: Rows) -> None:
-    """Store rows as the drain does."""
+    """Store rows as the writer does."""
     from django.db import connection, transaction
 
     from telemetry import samples, tiers

@@ -1,7 +1,7 @@
 """From a push to the number on the screen: a browser with the heatmap open, a reading that changes.
 
 The time begins when the agent sends the batch and ends when the rack's cell shows its value: web,
-stream, drain, commit, live frame, the page's poll and its script. ``python -m bench ingest`` has
+stream, writer, commit, live frame, the page's poll and its script. ``python -m bench ingest`` has
 the part up to the live frame.
 """
 

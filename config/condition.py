@@ -178,7 +178,7 @@ def troubles(condition: Condition) -> list[Trouble]:
     """Return all that is wrong. Pure."""
     return [
         *_of_loops(condition),
-        *_of_drain(condition),
+        *_of_writer(condition),
         *_of_processes(condition),
         *_of_disks(condition),
         *_of_clock(condition),
@@ -207,13 +207,13 @@ def _of_loops(condition: Condition) -> list[Trouble]:
     return found
 
 
-def _of_drain(condition: Condition) -> list[Trouble]:
+def _of_writer(condition: Condition) -> list[Trouble]:
     found = []
     if condition.lag_s is not None and condition.lag_s > LAG_S:
         text = (
             f"{condition.backlog} batches wait to be stored, the first for {condition.lag_s:.0f} s."
         )
-        found.append(Trouble("worker", "drain-lag", text, critical=True))
+        found.append(Trouble("worker", "writer-lag", text, critical=True))
     if condition.set_aside:
         text = (
             f"Batches that cannot be stored: {condition.set_aside}. They were set aside; their"

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 #: Without these nobody is in control: the dead-man's switch is silent when one of them is not ok.
-CONTROL = ("drain", "policies", "admission", "playbooks", "restrictions", "deliver")
+CONTROL = ("writer", "policies", "admission", "playbooks", "restrictions", "deliver")
 #: A loop is late after so many paces, and not before this, s.
 _LATE_PACES = 3.0
 _LATE_S = 30.0

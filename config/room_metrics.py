@@ -66,7 +66,7 @@ class _Room(Collector):
             self._found.backlog,
         )
         yield _gauge(
-            "headroom_telemetry_drain_lag_seconds",
+            "headroom_telemetry_writer_lag_seconds",
             "For how long the first of them has waited.",
             self._found.lag_s or 0.0,
         )

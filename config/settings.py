@@ -169,7 +169,7 @@ MIDDLEWARE = [
     "config.metrics.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "config.keeping.NoStoreMiddleware",
+    "config.no_store.NoStoreMiddleware",
     "config.requests.RequestLogMiddleware",
     "telemetry.middleware.IngestMiddleware",
     "admission.jobs.api.middleware.SubmissionMiddleware",
@@ -248,7 +248,7 @@ TELEMETRY_COLD_URL = env.string("TELEMETRY_COLD_URL", "")
 STORAGE_FOLDERS = env.storage_folders(STATE_DIR, TELEMETRY_COLD_URL)
 #: Width of one partition of the sample tables, min. 0: by the size of the fleet, 60 to 10.
 TELEMETRY_PARTITION_MIN = env.integer("TELEMETRY_PARTITION_MIN", 0, at_least=0)
-#: Streams over which agents are spread; one drain at a time works on each.
+#: Streams over which agents are spread; one writer at a time works on each.
 TELEMETRY_SHARDS = env.integer("TELEMETRY_SHARDS", 1, at_least=1)
 #: A stream with more messages than this answers new ones with 503.
 TELEMETRY_MAX_BACKLOG = env.integer("TELEMETRY_MAX_BACKLOG", 50_000, at_least=1)
@@ -389,8 +389,8 @@ CELERY_DB_REUSE_MAX = 1000
 CELERY_TASK_QUEUES = [Queue(name) for name in ("readings", "control", "housekeeping")]
 CELERY_TASK_DEFAULT_QUEUE = "housekeeping"
 CELERY_TASK_ROUTES = {
-    "telemetry.tasks.drain": {"queue": "readings"},
-    "telemetry.tasks.drain_all": {"queue": "readings"},
+    "telemetry.tasks.write": {"queue": "readings"},
+    "telemetry.tasks.write_all": {"queue": "readings"},
     "telemetry.tasks.forward_pushed": {"queue": "readings"},
     "policies.tasks.*": {"queue": "control"},
     "policies.playbooks.tasks.*": {"queue": "control"},
@@ -409,8 +409,8 @@ CELERY_BEAT_SCHEDULE = {
     # Looks after all the others: /readyz, Headroom's own incident, the dead-man's switch.
     "watch": _every(5.0, "config.tasks.watch"),
     "sessions": _every(3600.0, "accounts.tasks.forget_sessions"),
-    # The web process asks for a drain when a batch comes; this is for when that message was lost.
-    "drain": _every(2.0, "telemetry.tasks.drain_all"),
+    # The web process asks for a writer when a batch comes; this is for when that message was lost.
+    "writer": _every(2.0, "telemetry.tasks.write_all"),
     # Likewise for what remote write and OTLP have brought; and to send again what was lost.
     "forward": _every(5.0, "telemetry.tasks.forward_pushed"),
     "forget": _every(300.0, "telemetry.tasks.forget_pushed"),
@@ -443,8 +443,8 @@ CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = 1800, 1860
 CELERY_TASK_ANNOTATIONS = {
     task: {"soft_time_limit": 45, "time_limit": 60}
     for task in (
-        "telemetry.tasks.drain",
-        "telemetry.tasks.drain_all",
+        "telemetry.tasks.write",
+        "telemetry.tasks.write_all",
         "telemetry.tasks.forward_pushed",
         "policies.tasks.evaluate",
         "policies.playbooks.tasks.advance_due",
@@ -514,7 +514,7 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "telemetry.ways_in.description.describe",
+        "telemetry.ingest.description.describe",
         "admission.jobs.api.description.describe",
     ],
 }

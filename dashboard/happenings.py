@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import causes
 from dashboard.causes import Cause
 from telemetry.faults import xids
@@ -42,20 +42,20 @@ class Happening:
     beside: tuple[Cause, ...] = ()
 
 
-def of_gpu(gpu_id: int, span: Span, sight: Sight) -> list[Happening]:
+def of_gpu(gpu_id: int, span: Span, visibility: Visibility) -> list[Happening]:
     """Return what happened to a GPU in the span, the newest first. Four queries at most."""
-    return _listed(Q(gpu=gpu_id), Q(gpu=gpu_id), span, sight)
+    return _listed(Q(gpu=gpu_id), Q(gpu=gpu_id), span, visibility)
 
 
-def of_node(node_id: int, span: Span, sight: Sight) -> list[Happening]:
+def of_node(node_id: int, span: Span, visibility: Visibility) -> list[Happening]:
     """Return what happened to a node and its GPUs in the span, the newest first.
 
     Four queries at most.
     """
-    return _listed(Q(gpu__node=node_id), Q(node=node_id), span, sight)
+    return _listed(Q(gpu__node=node_id), Q(node=node_id), span, visibility)
 
 
-def _listed(of_gpus: Q, of_xids: Q, span: Span, sight: Sight) -> list[Happening]:
+def _listed(of_gpus: Q, of_xids: Q, span: Span, visibility: Visibility) -> list[Happening]:
     within = (span.start_at, span.end_at)
     events = list(
         ThrottleEvent.objects.filter(of_gpus)
@@ -65,7 +65,7 @@ def _listed(of_gpus: Q, of_xids: Q, span: Span, sight: Sight) -> list[Happening]
     )
     logged = XidEvent.objects.filter(of_xids, ts__range=within).select_related("gpu")[:MOST]
     counted = EccEvent.objects.filter(of_gpus, at__range=within).select_related("gpu")[:MOST]
-    jobs = sight.shown([event.job.name if event.job else "" for event in events])
+    jobs = visibility.shown([event.job.name if event.job else "" for event in events])
     found = [
         *(_throttled(event, job) for event, job in zip(events, jobs, strict=True)),
         *(_logged(event, events) for event in logged),

@@ -11,7 +11,7 @@ from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import scopes, units
 from dashboard.svg import axis
 from dashboard.svg.axis import Axis, Moment, Span
@@ -19,7 +19,7 @@ from fleet.snapshot import FleetArrays
 from headroom.numbers import number_of
 from policies.firings import Severity
 from policies.headroom.columns import FIELDS
-from policies.incidents import seeing
+from policies.incidents import visible
 from policies.incidents.models import (
     Incident,
     IncidentMember,
@@ -93,21 +93,21 @@ def read(params: Mapping[str, str]) -> Filters:
     return Filters(**chosen, **texts, error=", ".join(wrong))
 
 
-def in_scope(filters: Filters, sight: Sight) -> IncidentQuerySet:
+def in_scope(filters: Filters, visibility: Visibility) -> IncidentQuerySet:
     """Return the incidents that pass all filters but the state."""
     exact = {name: getattr(filters, name) for name in ("severity", "site", "rule", "assignee")}
-    found = Incident.objects.seen_by(sight).filter(
+    found = Incident.objects.seen_by(visibility).filter(
         **{name: value for name, value in exact.items() if value}
     )
     if filters.scope:
-        about = IncidentMember.objects.filter(sight.seen_rows(), scope_name=filters.scope)
+        about = IncidentMember.objects.filter(visibility.seen_rows(), scope_name=filters.scope)
         found = found.filter(pk__in=about.values("incident"))
     return found
 
 
-def listed(filters: Filters, sight: Sight) -> QuerySet[Incident]:
+def listed(filters: Filters, visibility: Visibility) -> QuerySet[Incident]:
     """Return the incidents of the page: open ones first, the worst of them on top, then newest."""
-    found = in_scope(filters, sight)
+    found = in_scope(filters, visibility)
     if filters.state:
         found = found.filter(state=filters.state)
     state = Case(*(When(state=each, then=Value(rank)) for each, rank in _ORDER.items()))
@@ -140,10 +140,10 @@ class Now:
         return sum(self.by_state.values())
 
 
-def current(filters: Filters, sight: Sight, now: datetime) -> Now:
+def current(filters: Filters, visibility: Visibility, now: datetime) -> Now:
     """Return what goes on. Five queries at most."""
-    found = in_scope(filters, sight).order_by()
-    worst = listed(filters, sight).exclude(state=State.RESOLVED)[:1]
+    found = in_scope(filters, visibility).order_by()
+    worst = listed(filters, visibility).exclude(state=State.RESOLVED)[:1]
     rows = list(found.values_list("state", "severity").annotate(count=Count("pk")))
     by_state, by_severity = Counter[str](), Counter[str]()
     for state, severity, count in rows:
@@ -154,7 +154,7 @@ def current(filters: Filters, sight: Sight, now: datetime) -> Now:
         by_state={each: by_state[each] for each in State.values},
         by_severity=[(each, by_severity[each]) for each in _RANK if by_severity[each]],
         untaken=found.filter(state=State.OPEN, assignee="").count(),
-        worst=next(iter(seeing.incidents(worst, sight)), None),
+        worst=next(iter(visible.incidents(worst, visibility)), None),
         silences=Silence.objects.active(now).count(),
     )
 
@@ -179,9 +179,9 @@ def lasted_s(incident: Incident) -> float:
     return (end - incident.opened_at).total_seconds()
 
 
-def rows(incidents: Iterable[Incident], sight: Sight) -> list[Row]:
+def rows(incidents: Iterable[Incident], visibility: Visibility) -> list[Row]:
     """Return the lines of ``incidents``. Three queries at most."""
-    shown = seeing.incidents(incidents, sight)
+    shown = visible.incidents(incidents, visibility)
     ids = [incident.pk for incident in shown]
     counted = IncidentMember.objects.filter(incident__in=ids).order_by().values("incident")
     fires = Q(cleared_at=None, dismissed=False)
@@ -190,7 +190,9 @@ def rows(incidents: Iterable[Incident], sight: Sight) -> list[Row]:
         for row in counted.annotate(fires=Count("pk", filter=fires), all=Count("pk"))
     }
     live: dict[int, list[PlaybookRun]] = {}
-    for run in PlaybookRun.objects.live().seen_by(sight).filter(incident_id__in=ids).order_by("pk"):
+    for run in (
+        PlaybookRun.objects.live().seen_by(visibility).filter(incident_id__in=ids).order_by("pk")
+    ):
         live.setdefault(run.incident_id or 0, []).append(run)
     return [Row(each, *counts.get(each.pk, (0, 0)), live.get(each.pk, [])) for each in shown]
 
@@ -225,13 +227,15 @@ class Member:
         return "dismissed" if self.row.dismissed else "firing"
 
 
-def members(incident: Incident, sight: Sight, fleet: FleetArrays, now: datetime) -> list[Member]:
+def members(
+    incident: Incident, visibility: Visibility, fleet: FleetArrays, now: datetime
+) -> list[Member]:
     """Return its firings: those that go on first, the worst of them on top. Two queries at most."""
     severity = Case(*(When(severity=each.value, then=Value(rank)) for each, rank in _RANK.items()))
     ended = Case(When(cleared_at=None, then=Value(0)), default=Value(1))
-    seen = incident.members.filter(sight.seen_rows()).select_related("silence")
+    seen = incident.members.filter(visibility.seen_rows()).select_related("silence")
     found = seen.order_by(ended, severity, "fired_at", "pk")[:MEMBERS_SHOWN]
-    return [_member(row, fleet, now) for row in seeing.members(found, sight)]
+    return [_member(row, fleet, now) for row in visible.members(found, visibility)]
 
 
 def _member(row: IncidentMember, fleet: FleetArrays, now: datetime) -> Member:
@@ -264,9 +268,9 @@ def _quiet(row: IncidentMember, now: datetime) -> str:
     return f"explained by {row.inhibited_by}" if row.inhibited_by else ""
 
 
-def entries(incident: Incident, sight: Sight) -> list[TimelineEntry]:
+def entries(incident: Incident, visibility: Visibility) -> list[TimelineEntry]:
     """Return what happened, the newest first. Two queries at most."""
-    return seeing.entries(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN], sight)
+    return visible.entries(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN], visibility)
 
 
 # --- Its evidence on one axis --------------------------------------------------------------------
@@ -296,7 +300,7 @@ def chart(
     incident: Incident,
     shown: Sequence[Member],
     happened: Sequence[TimelineEntry],
-    sight: Sight,
+    visibility: Visibility,
     fleet: FleetArrays,
     now: datetime,
 ) -> Chart:
@@ -308,7 +312,7 @@ def chart(
     drawn = [
         *_reading_rows(shown, at, fleet, now),
         *(_firing_row(each, at) for each in shown[:_FIRINGS_DRAWN]),
-        *_restriction_rows(incident, shown, sight, at, now),
+        *_restriction_rows(incident, shown, visibility, at, now),
         *_happening_rows(happened, at),
     ]
     return Chart(at, drawn, max(incident.members.count() - _FIRINGS_DRAWN, 0))
@@ -371,7 +375,7 @@ def _lines_of(
 
 
 def _restriction_rows(
-    incident: Incident, shown: Sequence[Member], sight: Sight, at: Axis, now: datetime
+    incident: Incident, shown: Sequence[Member], visibility: Visibility, at: Axis, now: datetime
 ) -> list[ChartRow]:
     """Return what rules and playbooks restrict because of it, a row for each kind. Two queries."""
     runs = PlaybookRun.objects.filter(incident_id=incident.pk).values_list("pk", flat=True)[:50]
@@ -383,7 +387,7 @@ def _restriction_rows(
         whose |= Q(owner=owner_of(rule), evidence__scope__in=about)
     by_kind: dict[str, list[Restriction]] = {}
     since = incident.opened_at - _AROUND
-    seen = Restriction.objects.seen_by(sight).filter(whose, issued_at__gte=since)
+    seen = Restriction.objects.seen_by(visibility).filter(whose, issued_at__gte=since)
     for row in seen.order_by("issued_at")[:500]:
         by_kind.setdefault(row.kind, []).append(row)
     return [_restriction_row(kind, found, at, now) for kind, found in by_kind.items()]
@@ -427,10 +431,10 @@ def _unix(at: datetime | None) -> float | None:
 # --- Silences ------------------------------------------------------------------------------------
 
 
-def silences(sight: Sight, now: datetime) -> list[Silence]:
+def silences(visibility: Visibility, now: datetime) -> list[Silence]:
     """Return those in force or to come, the first to end on top. Two queries at most."""
     found = Silence.objects.filter(expires_at__gt=now).order_by("expires_at", "pk")[:100]
-    return sight.veiled(found, *seeing.SILENCE)
+    return visibility.veiled(found, *visible.SILENCE)
 
 
 def suggested_matchers(incident: Incident) -> str:

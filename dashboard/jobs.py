@@ -16,13 +16,13 @@ import yaml
 from django.db.models import Count, F, Q
 from django.utils.safestring import SafeString
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.core.allocation import reservation
 from admission.core.cycle.whatif import Counterfactual
 from admission.core.request import Locality, Request
 from admission.directives.models import Directive
-from admission.directives.seeing import directives
-from admission.jobs import seeing
+from admission.directives.visible import directives
+from admission.jobs import visible
 from admission.jobs.models import Attempt, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from admission.queue import queue_status
@@ -139,17 +139,17 @@ class Why:
     ahead: list[Ahead] = field(default_factory=list)
 
 
-def pending_status_of(phase: Phase, sight: Sight) -> queue_status.PendingStatus | None:
+def pending_status_of(phase: Phase, visibility: Visibility) -> queue_status.PendingStatus | None:
     """Return how ``phase`` stands in the queue as the reader may see it. Two queries at most."""
     found = queue_status.pending_statuses([phase.key]).get(phase.key)
-    return seeing.pending_status(found, sight) if found else None
+    return visible.pending_status(found, visibility) if found else None
 
 
 def why(
-    phase: Phase, sight: Sight, fleet: FleetArrays, cycle: queue_status.QueueStatus | None
+    phase: Phase, visibility: Visibility, fleet: FleetArrays, cycle: queue_status.QueueStatus | None
 ) -> Why:
     """Return why ``phase`` waits, as the last cycle saw it. Four queries at most."""
-    pending_status = pending_status_of(phase, sight)
+    pending_status = pending_status_of(phase, visibility)
     lines = reasons.lines_of(pending_status.reasons, fleet) if pending_status else []
     return Why(
         position=pending_status.position if pending_status else None,
@@ -161,17 +161,17 @@ def why(
         p50_s=pending_status.p50_s if pending_status else None,
         p90_s=pending_status.p90_s if pending_status else None,
         basis=pending_status.basis if pending_status else "",
-        ahead=_ahead(pending_status.position, sight) if pending_status else [],
+        ahead=_ahead(pending_status.position, visibility) if pending_status else [],
     )
 
 
-def _ahead(position: int, sight: Sight) -> list[Ahead]:
+def _ahead(position: int, visibility: Visibility) -> list[Ahead]:
     """Return those right before a position, the nearest last."""
     first = max(position - 1 - _AHEAD, 0)
     keys = queue_status.order(first, position - 1 - first)
     pending_statuses = queue_status.pending_statuses(keys)
     seen = _phases_with(
-        [key for key, is_seen in zip(keys, sight.seen(keys), strict=True) if is_seen]
+        [key for key, is_seen in zip(keys, visibility.seen(keys), strict=True) if is_seen]
     )
     found = []
     for place, key in enumerate(keys, first + 1):
@@ -213,10 +213,10 @@ class ReasonSpan:
     lasted_s: float
 
 
-def reason_spans(phase: Phase, sight: Sight) -> list[ReasonSpan]:
+def reason_spans(phase: Phase, visibility: Visibility) -> list[ReasonSpan]:
     """Return the dominant reasons that a phase has had, the newest first. Two queries at most."""
     found = phase.job.events.filter(phase=phase.name, kind__in=(REASON, "released"))
-    events = sight.veiled(found.order_by("-at", "-id")[: REASONS_SHOWN + 1], "text")
+    events = visibility.veiled(found.order_by("-at", "-id")[: REASONS_SHOWN + 1], "text")
     spans = []
     after: JobEvent | None = None
     for event in events:
@@ -235,11 +235,11 @@ def reason_spans(phase: Phase, sight: Sight) -> list[ReasonSpan]:
     return spans[:REASONS_SHOWN]
 
 
-def ledger(attempts: Sequence[Attempt], sight: Sight) -> list[Directive]:
+def ledger(attempts: Sequence[Attempt], visibility: Visibility) -> list[Directive]:
     """Return what the job was told, the newest first, each with its lines. Four queries at most."""
     found = Directive.objects.filter(attempt__in=attempts).select_related("attempt")
     lines = found.prefetch_related("events").order_by("-issued_at", "-pk")
-    return directives(lines[:DIRECTIVES_SHOWN], sight)
+    return directives(lines[:DIRECTIVES_SHOWN], visibility)
 
 
 def asked(row: Directive) -> str:

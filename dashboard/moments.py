@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dashboard.once import Once
 from fleet import snapshot
-from policies import present
+from policies import current as policies_now
 from policies.headroom.conditions import SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
 
@@ -59,13 +59,13 @@ class _Moments:
         return moment if moment.now // _SERVES_S == now // _SERVES_S else None
 
     def _fresh(self) -> Moment:
-        self._moment = Moment(present.headroom(time.time()))
+        self._moment = Moment(policies_now.headroom(time.time()))
         return self._moment
 
     def forget(self) -> None:
         """Make the next call evaluate anew. For tests."""
         self._moment = None
-        present.forget()
+        policies_now.forget()
 
 
 _moments = _Moments()

@@ -10,11 +10,11 @@ from django.db.models import Count
 
 from accounts.models import User
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import scopes, units
 from headroom.documents import DocumentError
 from policies.headroom.columns import FIELDS
-from policies.playbooks import seeing
+from policies.playbooks import visible
 from policies.playbooks.document import (
     Approve,
     Branch,
@@ -188,7 +188,7 @@ class RunView:
 
 def runs_of(incident_id: int, user: User, most: int = 20) -> list[RunView]:
     """Return the runs of an incident, those under way first. Four queries."""
-    found = PlaybookRun.objects.seen_by(Sight(user)).filter(incident_id=incident_id)
+    found = PlaybookRun.objects.seen_by(Visibility(user)).filter(incident_id=incident_id)
     rows = list(found.select_related("version").prefetch_related("steps").order_by("-pk")[:most])
     rows.sort(key=lambda run: run.state in OVER)
     return views(rows, user)
@@ -196,9 +196,9 @@ def runs_of(incident_id: int, user: User, most: int = 20) -> list[RunView]:
 
 def views(runs: Sequence[PlaybookRun], user: User) -> list[RunView]:
     """Return runs that ``user`` may see as panels show them. Seven queries at most."""
-    sight = Sight(user)
-    effects = _effects(runs, sight)
-    return [_view(run, user, effects) for run in seeing.runs(runs, sight)]
+    visibility = Visibility(user)
+    effects = _effects(runs, visibility)
+    return [_view(run, user, effects) for run in visible.runs(runs, visibility)]
 
 
 def _view(run: PlaybookRun, user: User, effects: Mapping[str, str]) -> RunView:
@@ -251,7 +251,7 @@ def _answerers(step: PlannedStep, row: StepRun | None) -> tuple[Capability, froz
     return action.capability, roles
 
 
-def _effects(runs: Sequence[PlaybookRun], sight: Sight) -> dict[str, str]:
+def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, str]:
     """Return by owner what came of the restrictions of ``runs``, in words. Three queries."""
     owners = [run.key(row.path) for run in runs for row in run.steps.all()]
     rows = list(Restriction.objects.of_owners(owners).order_by("pk")[:1000])
@@ -262,13 +262,13 @@ def _effects(runs: Sequence[PlaybookRun], sight: Sight) -> dict[str, str]:
     for pk, kind, text in events.order_by("pk").values_list("restriction", "kind", "text"):
         told.setdefault(pk, {})[kind] = text
     effects = {row.owner: _effect(row, told.get(row.pk, {})) for row in rows}
-    seen: dict[str, str] = sight.data(effects)
+    seen: dict[str, str] = visibility.data(effects)
     return seen
 
 
 def _effect(row: Restriction, told: Mapping[str, str]) -> str:
-    if row.state == Restriction.State.HELD:
-        return f"waits for a person: {row.held_why}" if row.held_why else "waits for a person"
+    if row.state == Restriction.State.PENDING_APPROVAL:
+        return f"waits for a person: {row.pending_why}" if row.pending_why else "waits for a person"
     said = next((told[kind] for kind in _TOLD if told.get(kind)), "")
     return said or row.get_state_display().lower()
 

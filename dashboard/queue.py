@@ -13,7 +13,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from django.urls import reverse
 
 from accounts.models import User
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.core.reasons import ReasonToken
 from admission.jobs.models import Attempt, Job, Phase, PhaseQuerySet
 from admission.queue import queue_status
@@ -316,28 +316,32 @@ def _fetched(ids: Sequence[int]) -> list[Phase]:
     return [by_id[pk] for pk in ids if pk in by_id]
 
 
-def queue_rows(ids: Sequence[int], sight: Sight, fleet: FleetArrays) -> list[QueueRow]:
+def queue_rows(ids: Sequence[int], visibility: Visibility, fleet: FleetArrays) -> list[QueueRow]:
     """Return the lines of what waits. Three queries at most, and two round trips to Redis."""
     phases = _fetched(ids)
     keys = [phase.key for phase in phases]
-    seen = sight.seen(keys)
+    seen = visibility.seen(keys)
     pending_statuses, found = queue_status.pending_statuses(keys), fixes.known(keys)
-    sight.read(each.sentence for line in pending_statuses.values() for each in line.reasons[:1])
+    visibility.read(
+        each.sentence for line in pending_statuses.values() for each in line.reasons[:1]
+    )
     return [
-        _queue_row(phase, sight if is_seen else None, pending_statuses.get(phase.key), fleet, found)
+        _queue_row(
+            phase, visibility if is_seen else None, pending_statuses.get(phase.key), fleet, found
+        )
         for phase, is_seen in zip(phases, seen, strict=True)
     ]
 
 
 def _queue_row(
     phase: Phase,
-    sight: Sight | None,
+    visibility: Visibility | None,
     pending_status: queue_status.PendingStatus | None,
     fleet: FleetArrays,
     found: Mapping[str, Found],
 ) -> QueueRow:
-    """Return a line. ``sight`` None: its job is not to be seen."""
-    is_seen = sight is not None
+    """Return a line. ``visibility`` None: its job is not to be seen."""
+    is_seen = visibility is not None
     reason = pending_status.reasons[0] if pending_status and pending_status.reasons else None
     where = scope_of(reason) if reason else None
     return QueueRow(
@@ -347,7 +351,7 @@ def _queue_row(
         project=phase.job.project.name if is_seen else "",
         position=pending_status.position if pending_status else None,
         token=reason.token if reason else phase.reason,
-        sentence=sight.text(reason.sentence) if reason and sight else "",
+        sentence=visibility.text(reason.sentence) if reason and visibility else "",
         where=scopes.words(where) if where and is_seen else "",
         where_href=scopes.href(fleet, where) if where and is_seen else "",
         p10_s=pending_status.p10_s if pending_status else None,
@@ -361,10 +365,10 @@ def href(phase: Phase) -> str:
     return f"{reverse('job-page', args=[phase.job.name])}?phase={phase.name}"
 
 
-def run_rows(ids: Sequence[int], sight: Sight) -> list[RunRow]:
+def run_rows(ids: Sequence[int], visibility: Visibility) -> list[RunRow]:
     """Return the lines of what holds GPUs. Three queries at most."""
     phases = _fetched(ids)
-    seen = sight.seen([phase.key for phase in phases])
+    seen = visibility.seen([phase.key for phase in phases])
     held: dict[int, Attempt] = {}
     for attempt in Attempt.objects.open().filter(phase__in=ids):
         held[attempt.phase_id] = attempt

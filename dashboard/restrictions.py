@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import F, Q
 from django.urls import NoReverseMatch, reverse
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import conditions, scale, units
 from fleet.snapshot import FleetArrays
 from policies.restrictions import ledger
@@ -137,13 +137,13 @@ class Narrowed:
         texts = (str(each.scope), each.owner, each.reason)
         return not self.search or any(self.search.lower() in text.lower() for text in texts)
 
-    def condition(self, sight: Sight) -> Q:
+    def condition(self, visibility: Visibility) -> Q:
         """Return the same for rows of the database, as far as the reader may search them."""
         found = Q(kind=self.kind) if self.kind else Q()
         if self.search:
             kind, _, name = self.search.partition(" ")
             texts = Q(scope_name__icontains=self.search) | Q(owner__icontains=self.search)
-            reason = Q(reason__icontains=self.search) & sight.without_names("reason")
+            reason = Q(reason__icontains=self.search) & visibility.without_names("reason")
             found &= texts | reason | Q(scope_kind=kind, scope_name=name)
         return found
 
@@ -226,7 +226,7 @@ def _feeds(fleet: FleetArrays, domain: int) -> Iterator[Scope]:
         domain = int(fleet.domains.parent[domain])
 
 
-def told_of(ids: Iterable[int], sight: Sight) -> dict[int, str]:
+def told_of(ids: Iterable[int], visibility: Visibility) -> dict[int, str]:
     """Return the newest sentence about what came of each one's present value.
 
     Two queries at most.
@@ -236,7 +236,7 @@ def told_of(ids: Iterable[int], sight: Sight) -> dict[int, str]:
         kind__in=RestrictionEvent.ONCE,
         cycle=F("restriction__cycle"),
     ).order_by("id")
-    return {event.restriction_id: event.text for event in sight.veiled(events, "text")}
+    return {event.restriction_id: event.text for event in visibility.veiled(events, "text")}
 
 
 # --- Breakers ------------------------------------------------------------------------------------
@@ -306,7 +306,8 @@ def steps(row: Restriction, events: Sequence[RestrictionEvent], now: datetime) -
             at = row.effect_at + due
             made.append(Step(kind.value, "wait" if now <= at else "late", due=at))
         else:
-            made.append(Step(kind.value, "wait" if row.state == _State.HELD else "over"))
+            is_pending = row.state == _State.PENDING_APPROVAL
+            made.append(Step(kind.value, "wait" if is_pending else "over"))
     return made
 
 
@@ -332,8 +333,8 @@ def _comes(row: Restriction, kind: Any) -> bool:
 
 
 def _let_in(row: Restriction) -> Step:
-    if row.state == _State.HELD:
-        return Step("in force", "wait", text=row.held_why)
+    if row.state == _State.PENDING_APPROVAL:
+        return Step("in force", "wait", text=row.pending_why)
     if row.effect_at is None:
         return Step("in force", "over", text="it never had an effect")
     by = f"approved by {row.decided_by}" if row.decided_by else ""

@@ -20,7 +20,7 @@ from django.db import transaction
 
 from fleet import locks
 from headroom.numbers import plain
-from policies import present
+from policies import current
 from policies.firings import MOST_RUNS, Firing, Severity
 from policies.headroom.evaluate import Headroom
 from policies.incidents import follow, notify
@@ -28,7 +28,8 @@ from policies.incidents.models import Incident
 from policies.playbooks import runs
 from policies.restrictions import store
 from policies.restrictions.book import RestrictionBook
-from policies.rules import catalog, effects, engine, keeping, places
+from policies.rules import catalog, effects, engine, places
+from policies.rules import store as rule_store
 from policies.rules.models import RuleEpisode
 from policies.scopes import ScopeKind
 
@@ -62,7 +63,7 @@ def only_one() -> AbstractContextManager[bool]:
 
 
 def _round(now: float) -> Round:
-    at = keeping.moment(now)
+    at = rule_store.moment(now)
     failed: list[str] = []
     found = (0, 0)
 
@@ -76,7 +77,7 @@ def _round(now: float) -> Round:
 
     def rules() -> None:
         nonlocal found
-        found = follow_rules(present.headroom(now), now)
+        found = follow_rules(current.headroom(now), now)
 
     part("rules", rules)
     part("restrictions", lambda: restrict(store.book(), at))
@@ -91,12 +92,12 @@ def follow_rules(headroom: Headroom, now: float) -> tuple[int, int]:
     """Move all rules on; return how many there are, and on how many scopes they fire."""
     rules = catalog.live_rules()
     tables = places.scopes_of(headroom, {ScopeKind(each.rule.scope) for each in rules})
-    before = keeping.load_states(rules)
+    before = rule_store.load_states(rules)
     after, changes = engine.step(rules, tables, before, now)
-    at = keeping.moment(now)
-    keeping.save_states(before, after)
-    keeping.follow_episodes(changes, headroom.fleet, at)
-    keeping.save_faults(changes, rules, at)
+    at = rule_store.moment(now)
+    rule_store.save_states(before, after)
+    rule_store.follow_episodes(changes, headroom.fleet, at)
+    rule_store.save_faults(changes, rules, at)
     return len(rules), sum(len(one.fires_on) for one in changes.evaluated.values())
 
 
@@ -134,7 +135,7 @@ def _untold(**which: object) -> list[RuleEpisode]:
 
 
 def _firings(rows: Sequence[RuleEpisode]) -> list[Firing]:
-    return [keeping.firing_of(row, row.version.number) for row in rows if row.has_incident]
+    return [rule_store.firing_of(row, row.version.number) for row in rows if row.has_incident]
 
 
 def _start_playbooks(begun: Sequence[tuple[Firing, Incident]], now: datetime) -> None:

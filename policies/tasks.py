@@ -8,7 +8,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from policies import loop
-from policies.rules import keeping
+from policies.rules import store
 
 
 @shared_task
@@ -21,4 +21,4 @@ def evaluate() -> bool:
 @shared_task
 def forget() -> None:
     """Drop what rules did long ago."""
-    keeping.forget(timezone.now())
+    store.forget(timezone.now())

@@ -13,8 +13,8 @@ import numpy as np
 
 from accounts import tokens
 from fleet.snapshot import FleetArrays
+from telemetry.ingest.rate import Share, share_of
 from telemetry.models import Agent, ScopeGeneration
-from telemetry.ways_in.rate import Share, share_of
 
 #: A revoked token or a narrowed scope takes effect in every process within this time.
 SCOPE_MAX_AGE_S = 2.0

@@ -1,9 +1,8 @@
 """The live frame: the latest reading of every GPU, host, link, meter and mount, in Redis.
 
 One Redis string for each kind and shard is an array of fixed-size records, indexed by database id,
-so a drain writes what changed with SETRANGE and a page reads all of it with one GET. The drain of a
-shard is the only writer of the shard's arrays. When Redis has lost them, the next drain makes them
-again from the samples.
+so the writer of a shard, the only one, stores what changed with SETRANGE and a page reads all of it
+with one GET. When Redis has lost them, the next writer makes them again from the samples.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _newest(arrays: list[Array]) -> Array:
 
 
 class FrameWriter:
-    """The frame of one shard, as its drain holds it. Only one may be at work for a shard."""
+    """The frame of one shard, as its writer holds it. Only one may be at work for a shard."""
 
     def __init__(self, shard: int) -> None:
         self._shard = shard

@@ -1,6 +1,6 @@
-"""What goes on beside the drain: roll-ups, partitions, and the way into the cold tier.
+"""What goes on beside the writer: roll-ups, partitions, and the way into the cold tier.
 
-One of these is at work at a time, in all workers together, so that they never hold up the drain by
+One of these is at work at a time, in all workers together, so that they never hold up the writer by
 taking every worker; and each gives way after some seconds, so that a worker can be stopped.
 """
 

@@ -1,6 +1,6 @@
 """Taking a batch: everything that can be wrong with it is found, then it goes onto the stream.
 
-What the stream carries is checked and packed: the drain neither decodes readings nor looks up
+What the stream carries is checked and packed: the writer neither decodes readings nor looks up
 names a second time.
 """
 
@@ -17,10 +17,10 @@ from fleet import snapshot
 from headroom.contracts import TelemetryAck, TelemetryBatch
 from telemetry import checks, disk, naming, rows, set_back, stream, tasks
 from telemetry.directory import AgentScope, names_of
+from telemetry.ingest import rate
+from telemetry.ingest.errors import Overloaded, disk_full, too_fast
 from telemetry.models import IngestPosition
 from telemetry.stream import Appended
-from telemetry.ways_in import rate
-from telemetry.ways_in.errors import Overloaded, disk_full, too_fast
 
 #: What a refused body counts for: to go through it value by value takes far longer than to store
 #: it would.
@@ -178,8 +178,8 @@ def durable_seq(scope: AgentScope, boot_id: str) -> int:
 
 
 def _acks(taken: Sequence[tuple[Checked, Appended]]) -> list[TelemetryAck]:
-    for shard in {checked.shard for checked, told in taken if told.wants_drain}:
-        tasks.drain.delay(shard)
+    for shard in {checked.shard for checked, told in taken if told.wants_writer}:
+        tasks.write.delay(shard)
     stored = _stored_seqs([each.position for each, told in taken if told.durable_seq is None])
     return [
         TelemetryAck(

@@ -25,9 +25,9 @@ DROPPED_ROWS = Counter(
     "headroom_telemetry_dropped_rows_total",
     "Rows of agents, or of things in the inventory, removed after the batch was accepted.",
 )
-DRAIN_SECONDS = Histogram(
-    "headroom_telemetry_drain_seconds",
-    "Time of one round of the drain, from read to visible.",
+WRITER_SECONDS = Histogram(
+    "headroom_telemetry_writer_seconds",
+    "Time of one round of the writer, from read to visible.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 VISIBLE_SECONDS = Histogram(

@@ -1,4 +1,4 @@
-"""The short way for batches."""
+"""The fast path for batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.urls import resolve, reverse
 
 #: What the middleware that are left out would say of an answer that no browser is to show.
 _GUARDS = {"Content-Security-Policy": "default-src 'none'", "X-Frame-Options": "DENY"}
-#: Names of the URLs that go the short way.
+#: Names of the URLs that go the fast path.
 _SHORT = ("telemetry", "prometheus-write", "otlp-metrics")
 
 

@@ -221,7 +221,7 @@ class PushedRequest(models.Model):
     received_at = models.DateTimeField()
     rows = models.IntegerField()
     body = models.BinaryField(null=True, help_text="Its readings; null once they are stored")
-    seq = models.BigIntegerField(null=True, help_text="The batch that carries them to the drain")
+    seq = models.BigIntegerField(null=True, help_text="The batch that carries them to the writer")
     sent_at = models.DateTimeField(null=True, help_text="When that was last put on the stream")
 
     class Meta:

@@ -1,10 +1,10 @@
 """Between batches and rows.
 
 The web process packs a checked batch into records, one for each row, with ids in place of names:
-that is what the stream carries. The drain puts the records of many batches together as one array
+that is what the stream carries. The writer puts the records of many batches together as one array
 of each table, without looking at any of them by itself.
 
-Names of jobs and mounts have ids only once the drain has stored them. Until then a record holds
+Names of jobs and mounts have ids only once the writer has stored them. Until then a record holds
 the place of the name in a list that travels with the batch.
 """
 

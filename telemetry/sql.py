@@ -1,4 +1,4 @@
-"""The drain's statements, each over many rows at once."""
+"""The writer's statements, each over many rows at once."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ class AgentNote(NamedTuple):
 
 
 class PositionsMoved(Exception):
-    """Another drain has stored batches of the same agents meanwhile: nothing may be committed."""
+    """Another writer has stored batches of the same agents meanwhile: nothing may be committed."""
 
 
 class Positions:
-    """The positions of agents as Postgres has them, so far as this drain has seen any.
+    """The positions of agents as Postgres has them, so far as this writer has seen any.
 
-    They are kept from round to round. That another drain moves them in between cannot be while
+    They are kept from round to round. That another writer moves them in between cannot be while
     each has its shard to itself; where it happens all the same, as after a change of
     TELEMETRY_SHARDS, the save finds out.
     """

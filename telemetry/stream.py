@@ -1,4 +1,4 @@
-"""The Redis stream between the web processes and the drain.
+"""The Redis stream between the web processes and the writer.
 
 A message is removed only after its rows are committed, and an agent keeps each batch until it is
 told so; the stream may therefore lose everything at any time and no reading is lost.
@@ -19,17 +19,17 @@ import redis
 from django.conf import settings
 
 from headroom.contracts import AgentStatus, TelemetryBatch
+from telemetry.ingest import rate
 from telemetry.rows import LAYOUT, Packed
-from telemetry.ways_in import rate
 
-#: A drain says at least this often that it is alive; then another may be asked for. One too many
+#: A writer says at least this often that it is alive; then another may be asked for. One too many
 #: does no harm, since only one gets the lock; one too few leaves readings unseen for this long.
-DRAINING_TTL_S = 3
+WRITING_TTL_S = 3
 _FORWARDING = "telemetry:inbox:asked"
 #: Messages that are read in one go.
 _READ_COUNT = 100
 
-# KEYS: stream, bytes in it, durable seqs, sign of a drain, the agent's bucket of rows.
+# KEYS: stream, bytes in it, durable seqs, sign of a writer, the agent's bucket of rows.
 # ARGV: message, most messages, most bytes, agent, life of the sign, rows, rows per second, rows of
 # a bucket.
 # What is answered: nothing where the stream is full; how long to wait; or durable seq and sign.
@@ -43,8 +43,8 @@ local wait = wait_for_rows(KEYS[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumb
 if wait then return tostring(wait) end
 redis.call('XADD', KEYS[1], '*', 'm', ARGV[1])
 redis.call('INCRBY', KEYS[2], #ARGV[1])
-local draining = redis.call('SET', KEYS[4], 1, 'NX', 'EX', ARGV[5])
-return {{redis.call('HGET', KEYS[3], ARGV[4]), draining and 1 or 0}}
+local writing = redis.call('SET', KEYS[4], 1, 'NX', 'EX', ARGV[5])
+return {{redis.call('HGET', KEYS[3], ARGV[4]), writing and 1 or 0}}
 """
 
 # KEYS: stream, bytes in it. ARGV: the first id that stays, bytes of what goes. An empty stream has
@@ -111,7 +111,7 @@ class Appended:
     """What appending a message told."""
 
     durable_seq: int | None
-    wants_drain: bool
+    wants_writer: bool
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ def _bytes(shard: int) -> str:
     return f"telemetry:{shard}:bytes"
 
 
-def _draining(shard: int) -> str:
-    return f"telemetry:{shard}:draining"
+def _writing(shard: int) -> str:
+    return f"telemetry:{shard}:writing"
 
 
 def _durable(shard: int) -> str:
@@ -296,7 +296,7 @@ def append_all(
 
 
 def _append_call(shard: int, message: Message, share: rate.Share | None) -> Call:
-    keys = [_stream(shard), _bytes(shard), _durable(shard), _draining(shard)]
+    keys = [_stream(shard), _bytes(shard), _durable(shard), _writing(shard)]
     return (
         [*keys, rate.bucket_key(message.agent_id)],
         [
@@ -304,7 +304,7 @@ def _append_call(shard: int, message: Message, share: rate.Share | None) -> Call
             settings.TELEMETRY_MAX_BACKLOG,
             settings.TELEMETRY_MAX_BACKLOG_MB * 2**20,
             message.agent_id,
-            DRAINING_TTL_S,
+            WRITING_TTL_S,
             0 if share is None else message.packed.weight,
             *(share or _ANY),
         ],
@@ -318,8 +318,8 @@ def _appended(answer: Any, message: Message) -> Appended | Exception:
         return answer
     if isinstance(answer, bytes):
         return TooFast(float(answer))
-    durable, wants_drain = cast(list[Any], answer)
-    return Appended(_seq_of(durable, message.boot_id), bool(wants_drain))
+    durable, wants_writer = cast(list[Any], answer)
+    return Appended(_seq_of(durable, message.boot_id), bool(wants_writer))
 
 
 def take_rows(agent_id: int, rows: int, share: rate.Share) -> None:
@@ -368,7 +368,7 @@ def remove(shard: int, entries: list[Entry]) -> None:
 
 
 def durable_seq(shard: int, agent_id: int, boot_id: str) -> int | None:
-    """Return the durable seq that the last drain left here, if Redis still has it."""
+    """Return the durable seq that the last writer left here, if Redis still has it."""
     return _seq_of(connection().hget(_durable(shard), str(agent_id)), boot_id)
 
 
@@ -381,7 +381,7 @@ def _seq_of(found: Any, boot_id: str) -> int | None:
 
 
 def remember_durable(marks: Mapping[PositionOf, int]) -> None:
-    """Leave durable seqs that were read from Postgres, unless a drain has left a newer one."""
+    """Leave durable seqs that were read from Postgres, unless a writer has left a newer one."""
     pipe = connection().pipeline(transaction=False)
     for (shard, agent_id, boot_id), seq in marks.items():
         pipe.hsetnx(_durable(shard), str(agent_id), f"{seq} {boot_id}")
@@ -396,17 +396,17 @@ def publish_durable(shard: int, marks: dict[tuple[int, str], int]) -> None:
     connection().hset(_durable(shard), mapping=kept)
 
 
-def say_draining(shard: int) -> None:
-    """Note that a drain is at work, so that none is asked for."""
-    connection().set(_draining(shard), 1, ex=DRAINING_TTL_S)
+def say_writing(shard: int) -> None:
+    """Note that a writer is at work, so that none is asked for."""
+    connection().set(_writing(shard), 1, ex=WRITING_TTL_S)
 
 
-def ask_for_drain(shard: int) -> bool:
-    """Return True where messages wait and no drain is at work: the caller is to start one."""
+def ask_for_writer(shard: int) -> bool:
+    """Return True where messages wait and no writer is at work: the caller is to start one."""
     if not backlog(shard):
         return False
-    forget_if_clock_was_set_back(_draining(shard), DRAINING_TTL_S)
-    return bool(connection().set(_draining(shard), 1, nx=True, ex=DRAINING_TTL_S))
+    forget_if_clock_was_set_back(_writing(shard), WRITING_TTL_S)
+    return bool(connection().set(_writing(shard), 1, nx=True, ex=WRITING_TTL_S))
 
 
 def forget_if_clock_was_set_back(key: str, ttl_s: float) -> None:
@@ -426,5 +426,5 @@ def ask_for_forward() -> bool:
 
 
 def say_done(shard: int) -> None:
-    """Note that the drain has ended."""
-    connection().delete(_draining(shard))
+    """Note that the writer has ended."""
+    connection().delete(_writing(shard))

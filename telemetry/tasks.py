@@ -1,4 +1,4 @@
-"""Celery tasks: the drain, and the keeping of partitions.
+"""Celery tasks: the writer, and the keeping of partitions.
 
 A task of the schedule that returns False has not done its work, since another process is at it.
 """
@@ -19,11 +19,11 @@ from django.conf import settings
 from django.db import InterfaceError, InternalError, OperationalError
 
 from telemetry import aside, forgetting, housekeeping, stream
-from telemetry.drain import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Drain, only_one
+from telemetry.ingest import inbox
 from telemetry.lemons import watch
 from telemetry.limits import store as limits
 from telemetry.sql import PositionsMoved
-from telemetry.ways_in import inbox
+from telemetry.writer import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Writer, only_one
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ _NOT_ABOUT_MESSAGES = (
     redis.RedisError,
     PositionsMoved,
 )
-#: A drain that has work gives way to other tasks after this long.
+#: A writer that has work gives way to other tasks after this long.
 _BUDGET_S = 10.0
 #: Whether the worker is to end, for its processes, which do not hear of it by themselves.
 _stopping = multiprocessing.RawValue("b", 0)
@@ -47,7 +47,7 @@ _stopping = multiprocessing.RawValue("b", 0)
 #: times as long as the last round took, within these bounds.
 _REST = 20.0
 _LINGER_S = (0.15, 0.5)
-#: A drain that finds nothing for this long ends.
+#: A writer that finds nothing for this long ends.
 _IDLE_S = 1.0
 
 
@@ -57,35 +57,35 @@ def _stop(**_details: Any) -> None:
 
 
 @shared_task
-def drain(shard: int) -> None:
+def write(shard: int) -> None:
     """Empty the stream of ``shard``, and stay for what comes within the next second."""
     with only_one(shard) as held:
         if not held:
             return
         try:
-            _drain_for_a_while(shard)
+            _write_for_a_while(shard)
         finally:
             stream.say_done(shard)
-    # Messages that came after the last look found the sign that a drain was at work.
-    if stream.ask_for_drain(shard):
-        drain.delay(shard)
+    # Messages that came after the last look found the sign that a writer was at work.
+    if stream.ask_for_writer(shard):
+        write.delay(shard)
 
 
-def _drain_for_a_while(shard: int) -> None:
-    work = Drain(shard)
+def _write_for_a_while(shard: int) -> None:
+    work = Writer(shard)
     end = time.monotonic() + _BUDGET_S
     last_found = time.monotonic()
     while time.monotonic() < end and time.monotonic() - last_found < _IDLE_S:
         if _stopping.value:
             break
-        stream.say_draining(shard)
+        stream.say_writing(shard)
         began = time.monotonic()
         try:
             count = work.step()
         except _NOT_ABOUT_MESSAGES:
             raise
         except Exception:
-            log.exception("drain_round_failed", shard=shard)
+            log.exception("writer_round_failed", shard=shard)
             step_around(shard)
             return
         if count:
@@ -101,7 +101,7 @@ def step_around(shard: int) -> None:
 
     One batch that no check foresaw must not hold up a whole fleet.
     """
-    work = Drain(shard)
+    work = Writer(shard)
     for entry in stream.read(shard, MESSAGES_PER_ROUND, BYTES_PER_ROUND):
         try:
             work.step(limit=1)
@@ -115,12 +115,12 @@ def step_around(shard: int) -> None:
 
 
 @shared_task
-def drain_all() -> None:
-    """Start a drain wherever messages wait: for when the message that asked for one was lost."""
+def write_all() -> None:
+    """Start a writer wherever messages wait: for when the message that asked for one was lost."""
     aside.settle()
     for shard in range(settings.TELEMETRY_SHARDS):
-        if stream.ask_for_drain(shard):
-            drain.delay(shard)
+        if stream.ask_for_writer(shard):
+            write.delay(shard)
 
 
 def ask_for_forward() -> None:
@@ -137,7 +137,7 @@ def forward_pushed() -> bool:
             return False
         while (done := inbox.forward(time.time())).batches:
             for shard in done.shards_to_drain:
-                drain.delay(shard)
+                write.delay(shard)
     return True
 
 

@@ -10,7 +10,7 @@ from telemetry.api.lemons import LemonFindingViewSet
 from telemetry.api.limits import LimitReportViewSet
 from telemetry.api.series import SeriesCsvView, SeriesView
 from telemetry.api.throttle import ThrottleEventViewSet
-from telemetry.ways_in import views as ways_in
+from telemetry.ingest import views as ingest
 
 router = SimpleRouter(trailing_slash=False)
 router.register("agents", AgentViewSet, "agent")
@@ -23,8 +23,8 @@ router.register("xid-events", XidEventViewSet, "xid-event")
 urlpatterns = [
     path("telemetry", views.push, name="telemetry"),
     path("telemetry/position", views.position, name="telemetry-position"),
-    path("prometheus/write", ways_in.prometheus_write, name="prometheus-write"),
-    path("otlp/v1/metrics", ways_in.otlp_metrics, name="otlp-metrics"),
+    path("prometheus/write", ingest.prometheus_write, name="prometheus-write"),
+    path("otlp/v1/metrics", ingest.otlp_metrics, name="otlp-metrics"),
     path("series", SeriesView.as_view(), name="series"),
     path("series.csv", SeriesCsvView.as_view(), name="series-csv"),
     *router.urls,

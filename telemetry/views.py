@@ -1,7 +1,7 @@
 """``POST /api/v1/telemetry``: HTTP around ``telemetry.intake``.
 
 Everything that can be wrong with a batch is found before the answer, so that the agent is told.
-Good batches do not come here: ``telemetry.gate`` has taken them.
+Good batches do not come here: ``telemetry.ingest.batches`` has taken them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headroom.contracts import (
 )
 from telemetry import checks, intake, metrics, naming
 from telemetry.directory import AgentScope, names_of
-from telemetry.ways_in.errors import (
+from telemetry.ingest.errors import (
     JSON,
     Overloaded,
     TooFast,
@@ -36,9 +36,9 @@ from telemetry.ways_in.errors import (
     answer,
     unavailable,
 )
-from telemetry.ways_in.partial import salvage
-from telemetry.ways_in.refusals import Refusals, count_refused, note_refusal, time_limits
-from telemetry.ways_in.requests import authenticate, decompress, read
+from telemetry.ingest.partial import salvage
+from telemetry.ingest.refusals import Refusals, count_refused, note_refusal, time_limits
+from telemetry.ingest.requests import authenticate, decompress, read
 
 log = structlog.get_logger(__name__)
 

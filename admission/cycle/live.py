@@ -41,7 +41,7 @@ from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
 from fleet.snapshot import FleetArrays
-from policies import present
+from policies import current
 from policies.headroom import live as headroom_live
 from policies.headroom.evaluate import Headroom
 from policies.restrictions import store
@@ -226,7 +226,7 @@ def _headroom(
     now: float, in_force: InForce, held: Allocations, policy: AdmissionPolicy
 ) -> tuple[Headroom, Reserved]:
     """Return the headroom with what is held at this very moment, not up to two seconds ago."""
-    limits = present.limits_of(in_force, held.fleet)
+    limits = current.limits_of(in_force, held.fleet)
     measured = headroom_live.measured(now, limits=limits)
     if measured.fleet is not held.fleet:
         raise InventoryChanged

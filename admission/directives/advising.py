@@ -16,7 +16,7 @@ from admission.jobs.models import Job, Phase
 from admission.jobs.terms import terms_of_phase
 from admission.policy.catalog import policy_in_force
 from headroom.jobs.spec import Response
-from policies import present
+from policies import current
 
 __all__ = ["MOST", "advice_for_class", "advice_for_job"]
 
@@ -44,7 +44,7 @@ def _advice(rows: Iterable[Phase], now: float | None) -> list[Advice]:
         return []
     at = time.time() if now is None else now
     snapshot = live.decisions(at).snapshot
-    headroom = present.headroom(at)
+    headroom = current.headroom(at)
     reach, room = reach_of(headroom.fleet), Room.of(headroom)
     if reach.fleet is not snapshot.cluster.fleet:
         # The inventory has changed between the two looks. The next request sees one.

@@ -21,7 +21,7 @@ from admission.directives.placed import PlacedRows, placed_on
 from admission.executors.protocol import WorkStatus
 from admission.executors.registry import executor_of
 from admission.policy.catalog import policy_in_force
-from policies import present
+from policies import current
 from policies.headroom.evaluate import Headroom
 from policies.restrictions import store as restrictions
 from policies.restrictions.strictest import InForce
@@ -65,7 +65,7 @@ class _Work(Step):
 
     @cached_property
     def headroom(self) -> Headroom:
-        return present.headroom(self.now)
+        return current.headroom(self.now)
 
     @cached_property
     def in_force(self) -> InForce:

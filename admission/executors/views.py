@@ -18,8 +18,8 @@ from django.views.decorators.http import require_http_methods
 from admission.executors import exchange
 from headroom.contracts import BatchError, invalid_field
 from headroom.work.contract import WorkOrders, WorkReports
-from telemetry.ways_in.errors import JSON, Overloaded, answer, malformed
-from telemetry.ways_in.requests import authenticate, read
+from telemetry.ingest.errors import JSON, Overloaded, answer, malformed
+from telemetry.ingest.requests import authenticate, read
 
 log = structlog.get_logger(__name__)
 

@@ -7,12 +7,12 @@ class JobsConfig(AppConfig):
     verbose_name = "Jobs"
 
     def ready(self) -> None:
-        from accounts import sight
+        from accounts import visibility
         from admission.jobs import receivers  # noqa: F401 - connects them
         from admission.jobs.places import Places
-        from admission.jobs.seeing import JobsOfProjects
+        from admission.jobs.visible import JobsOfProjects
         from telemetry import placed
 
         # Agents may report on jobs that are placed on their nodes.
         placed.provide(Places())
-        sight.provide(JobsOfProjects())
+        visibility.provide(JobsOfProjects())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from accounts import sight
+from accounts import visibility
 from accounts.models import User
 from accounts.roles import Capability
 from policies.documents.models import Version
@@ -53,7 +53,7 @@ class ProjectQuerySet(models.QuerySet["Project"]):
 
     def visible_to(self, user: User) -> ProjectQuerySet:
         """Those that ``user`` may know of by name: those whose jobs ``user`` sees."""
-        if sight.sees_all(user):
+        if visibility.sees_all(user):
             return self
         return self.filter(members=user) if user.can(Capability.VIEW_FLEET) else self.none()
 
@@ -181,8 +181,8 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(project__in=Project.objects.open_to(user))
 
     def visible_to(self, user: User) -> JobQuerySet:
-        """Those that ``user`` may see by name: see ``accounts.sight``."""
-        if sight.sees_all(user):
+        """Those that ``user`` may see by name: see ``accounts.visibility``."""
+        if visibility.sees_all(user):
             return self
         return self.filter(project__in=Project.objects.visible_to(user))
 

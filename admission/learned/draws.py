@@ -20,7 +20,7 @@ from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from fleet.locks import only_one
 from fleet.snapshot import FleetArrays
-from policies import present
+from policies import current
 from policies.headroom import live
 
 __all__ = ["EVERY_S", "observe"]
@@ -60,7 +60,7 @@ def observe(now: float) -> int:
 
 def _note(held: Allocations, now: float) -> int:
     """Three queries, and one for each two thousand attempts."""
-    measured = live.measured(now, limits=present.limits(now))
+    measured = live.measured(now, limits=current.limits(now))
     # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
     rows_of = {each.id: rows for each, rows in held.each() if each.is_running}
     begun = [each for each in held.attempts if each.id in rows_of]

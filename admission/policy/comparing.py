@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from accounts.models import User
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.jobs.models import Job
 from admission.policy.models import AdmissionPolicyVersion, ShadowDecision, ShadowProgress
 from admission.policy.shadowing import KEPT
@@ -35,7 +35,7 @@ def compared(version: AdmissionPolicyVersion, user: User, now: datetime, *, most
     recent = ShadowDecision.objects.filter(version=version, last_at__gte=now - KEPT)
     mine = recent.visible_to(user).select_related("phase__job")[:most]
     # Reasons name those who are ahead.
-    decisions = Sight(user).veiled(mine, "decided", "otherwise")
+    decisions = Visibility(user).veiled(mine, "decided", "otherwise")
     if progress is None:
         return Compared(None, None, 0, 0, 0, decisions)
     since = max(progress.since, now - KEPT)

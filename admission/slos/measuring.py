@@ -20,7 +20,7 @@ from admission.slos.budget import SPANS_S, Health, Tally
 from admission.slos.document import LONGEST_WINDOW_S, Objective
 from admission.slos.judging import Judgment, judge
 from admission.slos.models import ConditionSample, Slo, SloJudgment
-from policies import present
+from policies import current
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class SloStatus:
 
 def step(now: float) -> int:
     """Sample conditions and judge events at ``now`` (Unix s); return how many were judged."""
-    sampling.keep(present.headroom(now))
+    sampling.keep(current.headroom(now))
     at = datetime.fromtimestamp(now, UTC)
     judged = sum(_follow(slo, at) for slo in Slo.objects.active())
     for status in statuses(at):

@@ -26,8 +26,8 @@ from config.door.refusals import Cause, Refused
 from config.door.requests import Environ, Readable, Request
 from config.metrics import recorder
 from headroom import heartbeat
-from telemetry import gate
-from telemetry.ways_in.errors import unavailable
+from telemetry.ingest import batches
+from telemetry.ingest.errors import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -102,8 +102,8 @@ class Door:
         self._pace = Pace(settings.DOOR_BODY_GRACE_S, least_bytes_per_s, LONGEST_BODY_S)
         self._healthy = recorder("healthz", "GET", 200)
         self._accepted = recorder("telemetry", "POST", 202)
-        self._batches = _lane_of_batches("batches", gate.take_all)
-        self._newcomers = _lane_of_batches("newcomers", gate.take_new)
+        self._batches = _lane_of_batches("batches", batches.take_all)
+        self._newcomers = _lane_of_batches("newcomers", batches.take_new)
         self._agents_lane = _lane("agents", threads=2, room=4096)
         self._pages = _lane("pages", threads=4, room=512)
         self._sign_in = _lane("sign_in", threads=1, room=32)
@@ -173,18 +173,18 @@ class Door:
     async def _of_agent(self, request: Request, protocol: HTTPProtocol) -> Answer:
         began = time.perf_counter()
         with self._budget.share() as share:
-            length = _length(request, gate.MAX_BATCH_BYTES)
+            length = _length(request, batches.MAX_BATCH_BYTES)
             body = await bodies.read(protocol, length, self._pace, share) if length else b""
-            if request.path == gate.PATH and request.method == "POST" and request.is_by_tls:
+            if request.path == batches.PATH and request.method == "POST" and request.is_by_tls:
                 taken = await self._take(_post(request, body))
                 if isinstance(taken, bytes):
                     self._accepted(time.perf_counter() - began)
-                    return Answer(202, gate.HEADERS, taken)
+                    return Answer(202, batches.HEADERS, taken)
             return await self._call(self._agents_lane, request, body)
 
-    async def _take(self, post: gate.Post) -> bytes | gate.Untaken:
+    async def _take(self, post: batches.Post) -> bytes | batches.Untaken:
         taken = await self._batches.do(post)
-        if taken is gate.Untaken.NEW_NAMES:
+        if taken is batches.Untaken.NEW_NAMES:
             return await self._newcomers.do(post)
         return taken
 
@@ -267,9 +267,9 @@ def _lane(name: str, *, threads: int, room: int) -> Lane[Callable[[], Any], Any]
 
 
 def _lane_of_batches(
-    name: str, take: Callable[[Sequence[gate.Post]], list[bytes | gate.Untaken]]
-) -> Lane[gate.Post, bytes | gate.Untaken]:
-    def work(posts: Sequence[gate.Post]) -> list[bytes | gate.Untaken]:
+    name: str, take: Callable[[Sequence[batches.Post]], list[bytes | batches.Untaken]]
+) -> Lane[batches.Post, bytes | batches.Untaken]:
+    def work(posts: Sequence[batches.Post]) -> list[bytes | batches.Untaken]:
         # As Django does before each request of its own.
         close_old_connections()
         return take(posts)
@@ -286,9 +286,9 @@ def _finish(result: Any) -> None:
         result.finish()
 
 
-def _post(request: Request, body: bytes) -> gate.Post:
+def _post(request: Request, body: bytes) -> batches.Post:
     headers = request.headers
-    return gate.Post(
+    return batches.Post(
         authorization=request.authorization,
         content_type=headers.get("content-type", ""),
         encoding=headers.get("content-encoding", ""),

@@ -29,7 +29,8 @@ def value_of(row: Restriction) -> str:
 @register.filter
 def state_words(row: Restriction, now: datetime) -> str:
     """Return the state as it is by the clock, whether or not a sweep has passed."""
-    if row.state in (Restriction.State.IN_FORCE, Restriction.State.HELD) and row.expires_at <= now:
+    can_expire = row.state in (Restriction.State.IN_FORCE, Restriction.State.PENDING_APPROVAL)
+    if can_expire and row.expires_at <= now:
         return "expired"
     return row.get_state_display().lower()
 

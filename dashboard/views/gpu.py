@@ -13,11 +13,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
-from accounts import sight
+from accounts import visibility
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import causes, happenings, lemons, panels, ranges, readings
 from dashboard.timeline import Timeline
 from fleet.models import Gpu
@@ -41,7 +41,7 @@ def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
     panel_html, _ = panels.draw(request, _PANEL, _url("live-gpu", gpu), {}, _now(gpu))
     drawn = _table(gpu, timeline, now)
     table_html, _ = panels.draw(request, *drawn)
-    events_html, _ = panels.draw(request, *_happenings(gpu, timeline, sight.of(request)))
+    events_html, _ = panels.draw(request, *_happenings(gpu, timeline, visibility.of(request)))
     context = {
         "rows": timeline.rows if drawn[-1]["rows"] else 0,
         "gpu": gpu,
@@ -80,7 +80,7 @@ def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
     """What happened in the range, for htmx."""
     gpu = _gpu(gpu_id)
     timeline = _timeline(request, gpu, time.time())
-    return panels.answer(request, *_happenings(gpu, timeline, sight.of(request)))
+    return panels.answer(request, *_happenings(gpu, timeline, visibility.of(request)))
 
 
 def _gpu(gpu_id: int) -> Gpu:
@@ -110,7 +110,7 @@ def _table(
 
 
 def _happenings(
-    gpu: Gpu, timeline: Timeline, seen: Sight
+    gpu: Gpu, timeline: Timeline, seen: Visibility
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     span = timeline.picker.span
     query = ranges.as_params(timeline.picker)

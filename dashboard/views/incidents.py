@@ -21,13 +21,13 @@ from accounts.decorators import requires
 from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import CAPABILITIES, Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import incidents, panels, playbooks
 from dashboard.incidents import Filters
 from fleet import snapshot
 from fleet.models import Site
 from policies.firings import Severity
-from policies.incidents import actions, seeing
+from policies.incidents import actions, visible
 from policies.incidents.models import Incident, Silence
 from policies.rules.models import RuleVersion
 
@@ -73,19 +73,19 @@ def panel(request: HttpRequest) -> HttpResponse:
 def _listed(
     request: HttpRequest, filters: Filters
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    now, sight = timezone.now(), Sight(cast(User, request.user))
-    shown = Paginator(incidents.listed(filters, sight), _PAGE_SIZE).get_page(
+    now, visibility = timezone.now(), Visibility(cast(User, request.user))
+    shown = Paginator(incidents.listed(filters, visibility), _PAGE_SIZE).get_page(
         request.GET.get("page")
     )
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
     context = {
         "filters": filters,
         "query": filters.params,
-        "now": incidents.current(filters, sight, now),
+        "now": incidents.current(filters, visibility, now),
         "states": Incident.State.choices,
         "shown": shown,
-        "rows": incidents.rows(shown, sight),
-        "silences": incidents.silences(sight, now),
+        "rows": incidents.rows(shown, visibility),
+        "silences": incidents.silences(visibility, now),
         "at": now,
         "may_run": cast(User, request.user).can(Capability.RUN_PLAYBOOKS),
         "any_ever": bool(shown) or Incident.objects.exists(),
@@ -122,18 +122,18 @@ def incident_panel(request: HttpRequest, number: int) -> HttpResponse:
 
 def _found(request: HttpRequest, number: int) -> Incident:
     """Return an incident as who asks may see it. Acts read it anew."""
-    sight = Sight(cast(User, request.user))
-    found = Incident.objects.seen_by(sight).filter(pk=number).first()
+    visibility = Visibility(cast(User, request.user))
+    found = Incident.objects.seen_by(visibility).filter(pk=number).first()
     if found is None:
         raise Http404(f"There is no incident INC-{number}.")
-    return seeing.incidents([found], sight)[0]
+    return visible.incidents([found], visibility)[0]
 
 
 def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     now, fleet, user = timezone.now(), snapshot.current(), cast(User, request.user)
-    sight = Sight(user)
-    shown = incidents.members(row, sight, fleet, now)
-    happened = incidents.entries(row, sight)
+    visibility = Visibility(user)
+    shown = incidents.members(row, visibility, fleet, now)
+    happened = incidents.entries(row, visibility)
     context = {
         "incident": row,
         "lasted_s": incidents.lasted_s(row),
@@ -143,7 +143,7 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
         "firing": row.members.filter(cleared_at=None, dismissed=False).count(),
         "entries": happened,
         "entries_total": row.timeline.count(),
-        "chart": incidents.chart(row, shown, happened, sight, fleet, now),
+        "chart": incidents.chart(row, shown, happened, visibility, fleet, now),
         "runs": playbooks.runs_of(row.pk, user),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
         "is_over": row.state == Incident.State.RESOLVED,

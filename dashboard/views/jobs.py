@@ -21,7 +21,7 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.cycle import live
 from admission.jobs import actions, requests
 from admission.jobs.actions import SpecError
@@ -57,7 +57,7 @@ class Shown:
     """One job as the URL asks for it: a phase of it, and one of that phase's attempts."""
 
     user: User
-    sight: Sight
+    visibility: Visibility
     job: Job
     phases: list[Phase]
     phase: Phase
@@ -90,13 +90,13 @@ def _shown(request: HttpRequest, name: str) -> Shown:
     phase = jobs.chosen(phases, request.GET.get("phase", ""))
     if phase is None:
         raise Http404(f"{name[:200]} has no phase {request.GET['phase'][:60]!r}.")
-    sight = Sight(user)
-    attempts = sight.veiled(phase.attempts.order_by("-number"), "why")
+    visibility = Visibility(user)
+    attempts = visibility.veiled(phase.attempts.order_by("-number"), "why")
     given = request.GET.get("attempt", "")
     attempt = next((each for each in attempts if str(each.number) == given), None)
     return Shown(
         user=user,
-        sight=sight,
+        visibility=visibility,
         job=found,
         phases=phases,
         phase=phase,
@@ -210,8 +210,8 @@ def _main(shown: Shown) -> _Drawn:
         "learned": jobs.learned(job, phase),
         "facts": jobs.wants(requests.request_of(phase)),
         "artifacts": jobs.artifacts(job.spec, phase),
-        "directives": jobs.ledger(shown.attempts, shown.sight),
-        "events": shown.sight.veiled(events, "text"),
+        "directives": jobs.ledger(shown.attempts, shown.visibility),
+        "events": shown.visibility.veiled(events, "text"),
         "is_over": phase.state in Phase.OVER,
         "waits": shown.waits,
         "now": now,
@@ -221,7 +221,7 @@ def _main(shown: Shown) -> _Drawn:
 
 
 def _dominant(shown: Shown) -> queue_status.ReasonLine | None:
-    pending_status = jobs.pending_status_of(shown.phase, shown.sight)
+    pending_status = jobs.pending_status_of(shown.phase, shown.visibility)
     return pending_status.reasons[0] if pending_status and pending_status.reasons else None
 
 
@@ -237,9 +237,9 @@ def _why(shown: Shown) -> _Drawn:
     context = {
         "job": shown.job,
         "phase": shown.phase,
-        "why": jobs.why(shown.phase, shown.sight, fleet, cycle),
+        "why": jobs.why(shown.phase, shown.visibility, fleet, cycle),
         "calibration": shared.once("calibration", lambda: jobs.calibration(timezone.now())),
-        "spans": jobs.reason_spans(shown.phase, shown.sight),
+        "spans": jobs.reason_spans(shown.phase, shown.visibility),
         "cycle": cycle,
         "old_s": queue.age_s(cycle, time.time()),
     }
@@ -275,8 +275,8 @@ def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:
     context = {
         "chart": job_timeline.chart(
             attempt,
-            jobs.ledger([attempt], shown.sight),
-            shown.sight.veiled(events, "text"),
+            jobs.ledger([attempt], shown.visibility),
+            shown.visibility.veiled(events, "text"),
             snapshot.current(),
             now,
         ),

@@ -13,11 +13,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
-from accounts import sight
+from accounts import visibility
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import happenings, panels, ranges, readings, state
 from dashboard.readings import GpuNow
 from dashboard.timeline import Timeline
@@ -41,7 +41,7 @@ def page(request: HttpRequest, node_id: int) -> HttpResponse:
     panel_html, _ = panels.draw(request, _PANEL, _url("live-node", node), {}, _now(node))
     drawn = _table(node, timeline, now)
     table_html, _ = panels.draw(request, *drawn)
-    events_html, _ = panels.draw(request, *_happenings(node, timeline, sight.of(request)))
+    events_html, _ = panels.draw(request, *_happenings(node, timeline, visibility.of(request)))
     context = {
         "rows": timeline.rows if drawn[-1]["rows"] else 0,
         "node": node,
@@ -80,7 +80,7 @@ def events(request: HttpRequest, node_id: int) -> HttpResponse:
     """What happened in the range, for htmx."""
     node = _node(node_id)
     timeline = _timeline(request, node, time.time())
-    return panels.answer(request, *_happenings(node, timeline, sight.of(request)))
+    return panels.answer(request, *_happenings(node, timeline, visibility.of(request)))
 
 
 def _node(node_id: int) -> Node:
@@ -114,7 +114,7 @@ def _table(
 
 
 def _happenings(
-    node: Node, timeline: Timeline, seen: Sight
+    node: Node, timeline: Timeline, seen: Visibility
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     span = timeline.picker.span
     query = ranges.as_params(timeline.picker)

@@ -18,10 +18,10 @@ from django.views.decorators.http import require_POST, require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import panels, playbooks
 from dashboard.documents import version_row
-from policies.playbooks import plan, runs, seeing
+from policies.playbooks import plan, runs, visible
 from policies.playbooks.document import Playbook, Program
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.plan import Plan
@@ -41,7 +41,7 @@ def page(request: HttpRequest) -> HttpResponse:
     """All playbooks: what each is about, what fails first, what it costs to change later."""
     found = playbooks.listed()
     user = cast(User, request.user)
-    every = PlaybookRun.objects.live().seen_by(Sight(user))
+    every = PlaybookRun.objects.live().seen_by(Visibility(user))
     live = every.select_related("version").prefetch_related("steps")
     shown = playbooks.views(list(live.order_by("-pk")[:_RUNS_SHOWN]), user)
     context = {
@@ -81,8 +81,8 @@ def playbook(request: HttpRequest, name: str) -> HttpResponse:
     program = playbooks.program_of(shown)
     asked = _asked(program, request.GET) if program else Asked()
     user = cast(User, request.user)
-    sight = Sight(user)
-    seen = PlaybookRun.objects.seen_by(sight).filter(playbook=name)
+    visibility = Visibility(user)
+    seen = PlaybookRun.objects.seen_by(visibility).filter(playbook=name)
     context = {
         "name": name,
         "plural": "playbooks",
@@ -92,7 +92,7 @@ def playbook(request: HttpRequest, name: str) -> HttpResponse:
         "inputs": _inputs(program.playbook, asked) if program else [],
         "steps": playbooks.step_lines(program) if program else [],
         "asked": asked,
-        "runs": sight.veiled(seen.select_related("version")[:_RUNS_SHOWN], *seeing.RUN),
+        "runs": visibility.veiled(seen.select_related("version")[:_RUNS_SHOWN], *visible.RUN),
         "live_total": seen.live().count(),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
         "may_edit": user.can(Capability.EDIT_POLICIES),
@@ -205,7 +205,7 @@ def run_panel(request: HttpRequest, run_id: int) -> HttpResponse:
 
 def _run(request: HttpRequest, run_id: int) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     user = cast(User, request.user)
-    rows = PlaybookRun.objects.seen_by(Sight(user)).filter(pk=run_id).select_related("version")
+    rows = PlaybookRun.objects.seen_by(Visibility(user)).filter(pk=run_id).select_related("version")
     found = list(rows.prefetch_related("steps"))
     if not found:
         raise Http404(f"There is no run {run_id}.")

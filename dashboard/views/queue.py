@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.core.reasons import ReasonToken
 from admission.jobs import catalog
 from admission.jobs.models import Attempt, Job, Project
@@ -117,14 +117,14 @@ def _rows(
     number = request.GET.get("page")
     if filters.state is Tab.ENDED:
         ended = Paginator(queue.ended(filters, user, timezone.now()), _PAGE_SIZE).get_page(number)
-        return ended, Sight(user).veiled(ended, "why")
+        return ended, Visibility(user).veiled(ended, "why")
     who = user.pk if filters.names_jobs else None
     key = ("ids", filters, who, cycle.cycle if cycle else None)
     ids: list[int] = shared.once(key, lambda: queue.listed(filters, user))
     shown = Paginator(ids, _PAGE_SIZE).get_page(number)
     if filters.state is Tab.RUNNING:
-        return shown, queue.run_rows(list(shown), Sight(user))
-    return shown, queue.queue_rows(list(shown), Sight(user), snapshot.current())
+        return shown, queue.run_rows(list(shown), Visibility(user))
+    return shown, queue.queue_rows(list(shown), Visibility(user), snapshot.current())
 
 
 def _fixes_url(rows: Sequence[object], params: dict[str, str]) -> str:

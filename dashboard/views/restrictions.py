@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import conditions, panels, restrictions
 from dashboard.restriction_forms import (
     ApproveForm,
@@ -31,7 +31,7 @@ from dashboard.restriction_forms import (
 )
 from dashboard.restrictions import Narrowed
 from fleet import snapshot
-from policies.restrictions import actions, seeing, store
+from policies.restrictions import actions, store, visible
 from policies.restrictions.kinds import KINDS, BadRestriction, RestrictionKind
 from policies.restrictions.models import FleetBreaker, Restriction
 from policies.restrictions.strictest import InForce
@@ -199,7 +199,7 @@ def _decide(
     act: Callable[[User, Any, datetime], Restriction],
 ) -> HttpResponse:
     """Show what is to be decided, and do it once somebody has said so."""
-    row = _seen(restriction_id, Sight(cast(User, request.user)))
+    row = _seen(restriction_id, Visibility(cast(User, request.user)))
     if request.method != "POST":
         return _decision(request, row, verb, form_of(initial={"version": row.version}))
     form = form_of(request.POST)
@@ -228,7 +228,7 @@ def _decision(
         "form": form,
         "what": restrictions.what(row.kind, row.value),
         "scope": restrictions.scope_words(row.scope),
-        "held": restrictions.value_words(row.kind, row.held_value),
+        "held": restrictions.value_words(row.kind, row.pending_value),
         "value": restrictions.value_words(row.kind, row.value),
         "gpus": restrictions.reach(snapshot.current(), row.scope),
         "breaker": FleetBreaker.current(),
@@ -264,8 +264,8 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
     chosen = restrictions.narrowed(request.GET.dict())
     show = "history" if request.GET.get("show") == "history" else ""
     query = {**chosen.params, **({"show": show} if show else {})}
-    sight = Sight(cast(User, request.user))
-    in_force = seeing.in_force(store.in_force(now), sight)
+    visibility = Visibility(cast(User, request.user))
+    in_force = visible.in_force(store.in_force(now), visibility)
     context: dict[str, Any] = {
         "now": now,
         "chosen": chosen,
@@ -278,12 +278,12 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
         **_may(request),
     }
     if show:
-        context |= _history(request, chosen, sight, now)
+        context |= _history(request, chosen, visibility, now)
     else:
-        context |= _in_force(request, chosen, in_force, sight)
-        context |= _waiting(chosen, sight, now)
+        context |= _in_force(request, chosen, in_force, visibility)
+        context |= _waiting(chosen, visibility, now)
         context["taken"] = restrictions.taken(fleet, now)[:_FEW]
-        context["over"] = seeing.rows(_over(chosen, sight, now)[:_FEW], sight)
+        context["over"] = visible.rows(_over(chosen, visibility, now)[:_FEW], visibility)
     shown = context["shown"]
     params = {**query, **({"page": str(shown.number)} if shown.number > 1 else {})}
     return _PANEL, reverse("live-restrictions"), params, context
@@ -298,12 +298,12 @@ def _may(request: HttpRequest) -> dict[str, bool]:
 
 
 def _in_force(
-    request: HttpRequest, chosen: Narrowed, in_force: InForce, sight: Sight
+    request: HttpRequest, chosen: Narrowed, in_force: InForce, visibility: Visibility
 ) -> dict[str, Any]:
     fleet, found = snapshot.current(), restrictions.effective(in_force)
     keys = [key for key, each in found.items() if any(map(chosen.takes, each.all))]
     shown = Paginator(keys, _PAGE_SIZE).get_page(request.GET.get("page"))
-    told = restrictions.told_of((each.id for key in shown for each in found[key].all), sight)
+    told = restrictions.told_of((each.id for key in shown for each in found[key].all), visibility)
     return {
         "groups": [restrictions.group(fleet, found, key, told) for key in shown],
         "shown": shown,
@@ -311,68 +311,72 @@ def _in_force(
     }
 
 
-def _waiting(chosen: Narrowed, sight: Sight, now: datetime) -> dict[str, Any]:
-    seen = Restriction.objects.waiting(now).seen_by(sight)
-    rows = seen.filter(chosen.condition(sight)).order_by("issued_at", "id")
+def _waiting(chosen: Narrowed, visibility: Visibility, now: datetime) -> dict[str, Any]:
+    seen = Restriction.objects.waiting(now).seen_by(visibility)
+    rows = seen.filter(chosen.condition(visibility)).order_by("issued_at", "id")
     fleet = snapshot.current()
     return {
         "waiting": [
             {
                 "row": row,
                 "asked": restrictions.value_words(
-                    row.kind, row.value if row.held_value is None else row.held_value
+                    row.kind, row.value if row.pending_value is None else row.pending_value
                 ),
-                "has": "" if row.held_value is None else restrictions.value_words(
+                "has": "" if row.pending_value is None else restrictions.value_words(
                     row.kind, row.value
                 ),
                 "scope": restrictions.scope_words(row.scope),
                 "href": conditions.place_url(fleet, row.scope),
                 "owner_url": restrictions.owner_url(row.owner),
             }
-            for row in seeing.rows(rows[:_MOST_WAITING], sight)
+            for row in visible.rows(rows[:_MOST_WAITING], visibility)
         ],
         "waiting_count": rows.count(),
     }  # fmt: skip
 
 
-def _over(chosen: Narrowed, sight: Sight, now: datetime) -> Any:
+def _over(chosen: Narrowed, visibility: Visibility, now: datetime) -> Any:
     live = Restriction.objects.live().filter(expires_at__gt=now).exclude(
         state=Restriction.State.REFUSED
     )  # fmt: skip
-    over = Restriction.objects.exclude(pk__in=live.values("pk")).seen_by(sight)
-    rows = over.filter(chosen.condition(sight))
+    over = Restriction.objects.exclude(pk__in=live.values("pk")).seen_by(visibility)
+    rows = over.filter(chosen.condition(visibility))
     return rows.order_by("-issued_at", "-id")
 
 
-def _history(request: HttpRequest, chosen: Narrowed, sight: Sight, now: datetime) -> dict[str, Any]:
-    shown = Paginator(_over(chosen, sight, now), _PAGE_SIZE).get_page(request.GET.get("page"))
-    waiting = Restriction.objects.waiting(now).seen_by(sight)
+def _history(
+    request: HttpRequest, chosen: Narrowed, visibility: Visibility, now: datetime
+) -> dict[str, Any]:
+    shown = Paginator(_over(chosen, visibility, now), _PAGE_SIZE).get_page(request.GET.get("page"))
+    waiting = Restriction.objects.waiting(now).seen_by(visibility)
     return {
-        "over": seeing.rows(shown, sight), "shown": shown, "waiting_count": waiting.count()
+        "over": visible.rows(shown, visibility), "shown": shown, "waiting_count": waiting.count()
     }  # fmt: skip
 
 
 def _detail(
     request: HttpRequest, restriction_id: int
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    sight = Sight(cast(User, request.user))
-    row = _seen(restriction_id, sight)
+    visibility = Visibility(cast(User, request.user))
+    row = _seen(restriction_id, visibility)
     now, fleet = timezone.now(), snapshot.current()
-    events = seeing.events(row.events.order_by("id"), sight)
+    events = visible.events(row.events.order_by("id"), visibility)
     is_in_force = row.state == Restriction.State.IN_FORCE and row.expires_at > now
     told = [e for e in events if e.cycle == row.cycle and e.kind in e.ONCE]
     context = {
         "row": row,
         "now": now,
         "what": restrictions.what(row.kind, row.value),
-        "asked": restrictions.value_words(row.kind, row.held_value),
+        "asked": restrictions.value_words(row.kind, row.pending_value),
         "scope": restrictions.scope_words(row.scope),
         "href": conditions.place_url(fleet, row.scope),
         "owner_url": restrictions.owner_url(row.owner),
         "help": KINDS[RestrictionKind(row.kind)].help,
         "gpus": restrictions.reach(fleet, row.scope),
         "is_in_force": is_in_force,
-        "is_waiting": row.state == Restriction.State.HELD or row.held_value is not None,
+        "is_waiting": (
+            row.state == Restriction.State.PENDING_APPROVAL or row.pending_value is not None
+        ),
         "is_live": row.state in Restriction.LIVE and row.expires_at > now,
         "steps": restrictions.steps(row, events, now),
         "told": told[-1].text if told else "",
@@ -380,20 +384,20 @@ def _detail(
         "measures": restrictions.measures(events, row.cycle),
         "events": events,
         "evidence": sorted(row.evidence.items()) if isinstance(row.evidence, dict) else [],
-        "beside": _beside(row, sight, now) if is_in_force else None,
+        "beside": _beside(row, visibility, now) if is_in_force else None,
         **_may(request),
     }
     return _DETAIL, reverse("live-restriction", args=[row.pk]), {}, context
 
 
-def _seen(restriction_id: int, sight: Sight) -> Restriction:
-    found = get_object_or_404(Restriction.objects.seen_by(sight), pk=restriction_id)
-    return seeing.rows([found], sight)[0]
+def _seen(restriction_id: int, visibility: Visibility) -> Restriction:
+    found = get_object_or_404(Restriction.objects.seen_by(visibility), pk=restriction_id)
+    return visible.rows([found], visibility)[0]
 
 
-def _beside(row: Restriction, sight: Sight, now: datetime) -> Any:
+def _beside(row: Restriction, visibility: Visibility, now: datetime) -> Any:
     """Return what else is of this kind on this scope, and which counts."""
-    found = restrictions.effective(seeing.in_force(store.in_force(now), sight))
+    found = restrictions.effective(visible.in_force(store.in_force(now), visibility))
     key = (RestrictionKind(row.kind), row.scope)
     if key not in found:
         return None

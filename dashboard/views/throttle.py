@@ -12,11 +12,11 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from accounts import sight
+from accounts import visibility
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from dashboard import causes, panels, throttling
 from dashboard.causes import CAUSES
 from dashboard.throttling import Filters
@@ -77,14 +77,14 @@ def _panel(
         "span": filters.picker.span,
         "middle": (filters.picker.span.start + filters.picker.span.end) / 2,
         "shown": shown,
-        "rows": _rows(list(shown), sight.of(request), now),
+        "rows": _rows(list(shown), visibility.of(request), now),
         "any_ever": bool(shown) or ThrottleEvent.objects.exists(),
         "query": filters.params,
     }
     return _PANEL, reverse("live-throttle-events"), params, context
 
 
-def _rows(events: list[ThrottleEvent], seen: Sight, now: float) -> list[dict[str, Any]]:
+def _rows(events: list[ThrottleEvent], seen: Visibility, now: float) -> list[dict[str, Any]]:
     jobs = seen.shown([event.job.name if event.job else "" for event in events])
     return [_row(event, job, now) for event, job in zip(events, jobs, strict=True)]
 

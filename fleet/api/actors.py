@@ -7,7 +7,7 @@ from rest_framework.exceptions import NotAuthenticated
 from rest_framework.generics import GenericAPIView
 
 from accounts.models import User
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
@@ -26,21 +26,21 @@ def actor_of(request: Request) -> User:
 
 
 class SeeingView(BaseView):
-    """A view of rows that may name jobs: its serializers find ``sight`` in their context."""
+    """A view of rows that may name jobs: its serializers find ``visibility`` in their context."""
 
     #: of the rows: texts and JSON that may name jobs
     veiled_fields: tuple[str, ...] = ()
 
     @cached_property
-    def sight(self) -> Sight:
+    def visibility(self) -> Visibility:
         """What who asks may see of jobs."""
-        return Sight(actor_of(self.request))
+        return Visibility(actor_of(self.request))
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """With ``sight``."""
-        return {**super().get_serializer_context(), "sight": self.sight}
+        """With ``visibility``."""
+        return {**super().get_serializer_context(), "visibility": self.visibility}
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return the rows of a page, with names for who may see them."""
         page = super().paginate_queryset(queryset)
-        return page and self.sight.veiled(page, *self.veiled_fields)
+        return page and self.visibility.veiled(page, *self.veiled_fields)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headroom.errors import HeadroomError
-from lab.matrix import groups, room
+from lab.matrix import groups, sandbox
 from lab.matrix.faults.links import STORAGE, SYNC, Link
 from lab.matrix.faults.relay import Relay
 from lab.matrix.faults.wire import Wire
@@ -154,7 +154,7 @@ class Surroundings:
         }
         with self.output.open("ab") as output:
             return subprocess.Popen(  # noqa: S603 - the command of whoever runs us
-                [sys.executable, "-I", "-S", room.__file__, json.dumps(options), *command],
+                [sys.executable, "-I", "-S", sandbox.__file__, json.dumps(options), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

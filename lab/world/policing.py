@@ -299,7 +299,7 @@ class Policing:
         """Ask whether what takes too much of a site may be in force."""
         for row in self.leases.waiting():
             # Who was asked of one value has not been asked of another.
-            value = "" if row.held_value is None else f" {row.held_value:g}"
+            value = "" if row.pending_value is None else f" {row.pending_value:g}"
             answer = self._operators.answer(f"restriction:{row.id}{value}", now.timestamp())
             if answer == "approve":
                 self.book.approve(row.id, by="operator", now=now)

@@ -20,7 +20,7 @@ from accounts.edge.numbers import NumberField
 from accounts.edge.parameters import whole_number
 from accounts.permissions import ViewsFleet
 from headroom.numbers import plain
-from policies import present
+from policies import current
 from policies.headroom import forecasts
 from policies.headroom.columns import FIELDS, Table
 from policies.headroom.conditions import Consequence, SiteConditions
@@ -158,7 +158,7 @@ class HeadroomView(APIView):
     def get(self, request: Request) -> Response:
         """Headroom of the scopes of one kind: budget, load, what is left, when it runs out."""
         kind = _kind(request.query_params.get("kind", ""))
-        headroom = present.headroom(time.time())
+        headroom = current.headroom(time.time())
         table = headroom.table(kind)
         chosen = _chosen(headroom, table, request)
         first = _whole(request, "offset", 0, 10**9)
@@ -185,13 +185,13 @@ class SiteConditionsView(APIView):
     )
     def get(self, request: Request) -> Response:
         """What each site takes now, and what follows from how things are, in sentences."""
-        headroom = present.headroom(time.time())
+        headroom = current.headroom(time.time())
         names = headroom.fleet.sites.names.tolist()
         wanted = request.query_params.get("site")
         if wanted is not None and wanted not in names:
             raise NotFound(f"there is no site {wanted!r}")
         sites = [wanted] if wanted is not None else names
-        return Response({"sites": [_conditions(present.conditions_of(name)) for name in sites]})
+        return Response({"sites": [_conditions(current.conditions_of(name)) for name in sites]})
 
 
 class ForecastScoresView(APIView):

@@ -14,7 +14,7 @@ import numpy as np
 from policies.headroom.binding import Token, quantity
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
-from policies.headroom.room import Room, limits_w, rooms, throttling_gpus
+from policies.headroom.row_capacity import RowCapacity, limits_w, row_capacities, throttling_gpus
 from policies.headroom.tables import names_of
 from policies.headroom.ways import (
     JOB_STEP_W,
@@ -106,7 +106,7 @@ class SiteConditions:
 
 def conditions(headroom: Headroom, site: str) -> SiteConditions:
     """Return the conditions of ``site``. Raises KeyError for one that is not in the inventory."""
-    found = rooms(headroom, site)
+    found = row_capacities(headroom, site)
     told = _ranked(_consequences(headroom, site, found))
     whole = headroom.table(ScopeKind.SITE).row(site)
     zones = headroom.fleet.zones
@@ -133,7 +133,7 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _row(room: Room) -> RowConditions:
+def _row(room: RowCapacity) -> RowConditions:
     power, heat = room.headroom.powers[ScopeKind.RACK], room.headroom.heat[ScopeKind.RACK]
     limit = room.power_limit
     token = Token.THERMAL if room.throttles else limit.token
@@ -161,7 +161,7 @@ def _least(values: Floats) -> float | None:
     return _known(float(np.fmin.reduce(values, initial=np.nan)))
 
 
-def _answer(site: str, found: Sequence[Room], told: Sequence[Consequence]) -> str:
+def _answer(site: str, found: Sequence[RowCapacity], told: Sequence[Consequence]) -> str:
     """Say in one sentence what the site takes, or what is wrong with it."""
     wrong = [each for each in told if each.when == "now"]
     best = max(found, key=lambda room: room.job_w, default=None)
@@ -196,7 +196,9 @@ def _ranked(found: Iterator[Consequence]) -> tuple[Consequence, ...]:
     return tuple(ranked[:MOST])
 
 
-def _consequences(headroom: Headroom, site: str, found: Sequence[Room]) -> Iterator[Consequence]:
+def _consequences(
+    headroom: Headroom, site: str, found: Sequence[RowCapacity]
+) -> Iterator[Consequence]:
     yield from _over(headroom, site)
     yield from _running_out(headroom, site)
     yield from (each for room in found for each in _heating_up(room))
@@ -277,7 +279,7 @@ def _running_out(headroom: Headroom, site: str) -> Iterator[Consequence]:
             )  # fmt: skip
 
 
-def _heating_up(room: Room) -> Iterator[Consequence]:
+def _heating_up(room: RowCapacity) -> Iterator[Consequence]:
     """Tell which GPUs of a row throttle at today's load."""
     headroom = room.headroom
     hot = throttling_gpus(headroom, room.gpus)
@@ -297,7 +299,9 @@ def _heating_up(room: Room) -> Iterator[Consequence]:
     )  # fmt: skip
 
 
-def _would_throttle(found: Sequence[Room], best: Sequence[Room]) -> Iterator[Consequence]:
+def _would_throttle(
+    found: Sequence[RowCapacity], best: Sequence[RowCapacity]
+) -> Iterator[Consequence]:
     """Tell how large a job may be before heat slows it down, where power would admit more."""
     for room in found:
         heat_w = room.heat_share * room.most_w
@@ -322,7 +326,9 @@ def _would_throttle(found: Sequence[Room], best: Sequence[Room]) -> Iterator[Con
         )  # fmt: skip
 
 
-def _would_not_fit(found: Sequence[Room], best: Sequence[Room]) -> Iterator[Consequence]:
+def _would_not_fit(
+    found: Sequence[RowCapacity], best: Sequence[RowCapacity]
+) -> Iterator[Consequence]:
     """Tell how large a job may be before power or cooling ends it, where another row takes more."""
     for room in found:
         where, token = room.power_limit.where, room.power_limit.token

@@ -285,7 +285,7 @@ def current(
 ) -> Headroom:
     """Return the headroom of the fleet at ``now`` (Unix seconds), at most a second old.
 
-    ``limits``: restrictions in force; ``policies.present`` reads them. ``reservations``: those of
+    ``limits``: restrictions in force; ``policies.current`` reads them. ``reservations``: those of
     admitted jobs; left out, they are asked of whoever has called :func:`provide_reservations`.
     Reads the inventory, the live frame and the past, and keeps the loads of now for evaluations to
     come. At 100,000 GPUs it takes some tenths of a second.

@@ -11,7 +11,7 @@ from fleet.groups import above
 from policies.headroom.binding import Token, quantity
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
-from policies.headroom.room import Room, fits, sensible_cap, throttling_gpus
+from policies.headroom.row_capacity import RowCapacity, fits, sensible_cap, throttling_gpus
 from policies.scopes import ScopeKind
 
 #: Sizes of jobs are said in steps, W.
@@ -117,7 +117,7 @@ def _hangs(headroom: Headroom, feed: Ints, row: int) -> Bools:
     return found
 
 
-def cap_of_row(room: Room, wanted_w: Floats, cap_w: float) -> Way | None:
+def cap_of_row(room: RowCapacity, wanted_w: Floats, cap_w: float) -> Way | None:
     """Return a cap of a row's GPUs if, though they want ``wanted_w``, nothing is over its limit."""
     rated_w = float(room.headroom.summary.gpus.rated_w[room.gpus].max())
     cap = sensible_cap(cap_w, rated_w)
@@ -131,9 +131,9 @@ def cap_of_row(room: Room, wanted_w: Floats, cap_w: float) -> Way | None:
     return Way("cap", f"capped at {cap:.0f} W per GPU", cap_w=cap)
 
 
-def best_rows(found: Sequence[Room]) -> list[Room]:
+def best_rows(found: Sequence[RowCapacity]) -> list[RowCapacity]:
     """Return the two rows that take the largest jobs, and do: that was tried."""
-    best: list[Room] = []
+    best: list[RowCapacity] = []
     for room in sorted(found, key=lambda each: -each.job_w):
         share = min(room.power_share, room.heat_share)
         if room.job_w < JOB_STEP_W or len(best) == 2:
@@ -143,7 +143,7 @@ def best_rows(found: Sequence[Room]) -> list[Room]:
     return best
 
 
-def elsewhere(best: Sequence[Room], room: Room, above_w: float) -> Way | None:
+def elsewhere(best: Sequence[RowCapacity], room: RowCapacity, above_w: float) -> Way | None:
     """Return another row that takes larger jobs than ``above_w``."""
     other = next((each for each in best if each is not room), None)
     if other is None or other.job_w - above_w < JOB_STEP_W:

@@ -13,7 +13,7 @@ from headroom.numbers import plain
 from policies.incidents import follow
 from policies.incidents.metrics import TURNS
 from policies.incidents.models import Incident, IncidentMember, NotificationChannel, Silence
-from policies.incidents.settling import sooner
+from policies.incidents.timing import sooner
 from policies.incidents.writing import writing
 
 __all__ = [

@@ -23,7 +23,6 @@ from policies.incidents.metrics import TURNS
 from policies.incidents.models import Incident, IncidentMember, Silence, TimelineEntry
 from policies.incidents.places import Places
 from policies.incidents.plan import Plan, plan, silenced
-from policies.incidents.recording import Recorder, entry, mark_quiet, note_members
 from policies.incidents.rows import (
     active_members,
     by_incident,
@@ -31,7 +30,8 @@ from policies.incidents.rows import (
     known_of,
     subject_of_row,
 )
-from policies.incidents.settling import quiet_time
+from policies.incidents.timing import quiet_time
+from policies.incidents.writer import Recorder, entry, mark_quiet, note_members
 from policies.incidents.writing import writing
 
 __all__ = [

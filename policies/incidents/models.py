@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from policies.firings import Severity
 from policies.incidents.matchers import BadMatcher, Matcher, parse_matchers
 from policies.scopes import Scope, ScopeKind
@@ -32,9 +32,9 @@ RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 
 class IncidentQuerySet(models.QuerySet["Incident"]):
-    def seen_by(self, sight: Sight) -> IncidentQuerySet:
+    def seen_by(self, visibility: Visibility) -> IncidentQuerySet:
         """Those that are not about a job that the reader may not see."""
-        return self.filter(sight.seen_rows())
+        return self.filter(visibility.seen_rows())
 
     def unresolved(self) -> IncidentQuerySet:
         """Incidents that somebody may still have to look at."""
@@ -288,10 +288,10 @@ class NotificationChannel(models.Model):
 
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
-    def seen_by(self, sight: Sight) -> DeliveryQuerySet:
+    def seen_by(self, visibility: Visibility) -> DeliveryQuerySet:
         """Those that tell of no incident that the reader may not see."""
-        seen = Incident.objects.seen_by(sight).order_by()
-        return self if sight.sees_all else self.filter(Q(incident=None) | Q(incident__in=seen))
+        seen = Incident.objects.seen_by(visibility).order_by()
+        return self if visibility.sees_all else self.filter(Q(incident=None) | Q(incident__in=seen))
 
     def waiting(self) -> DeliveryQuerySet:
         return self.filter(state=Delivery.State.QUEUED)

@@ -159,7 +159,7 @@ class Book(ABC, Generic[R, W]):
     def __init__(self, store: Store[R]) -> None:
         self.store = store
 
-    def hold(self, wanted: Iterable[W], *, now: datetime) -> list[R]:
+    def apply(self, wanted: Iterable[W], *, now: datetime) -> list[R]:
         """Have each of ``wanted`` be held; return their rows, in order.
 
         Doing so again renews the lease, and takes over another value. Of two with one key the last
@@ -207,7 +207,7 @@ class Book(ABC, Generic[R, W]):
         with self.store.writing():
             left = self.store.live({key[0] for key in over}) if over else []
             self.end([row for row in left if row.key in over], now=now, by=by, why=why)
-            return self.hold(due, now=now)
+            return self.apply(due, now=now)
 
     def release(
         self, owner: str, *, now: datetime, by: str, why: str, cause: str | None = None

@@ -141,7 +141,7 @@ class Outcome:
     note: str = ""
 
 
-class Look(Protocol):
+class RunContext(Protocol):
     """What a run can see. Each is asked only where it matters."""
 
     def cause(self) -> bool:
@@ -229,10 +229,10 @@ def begin(program: Program, now: datetime) -> Run:
 
 @dataclass(frozen=True)
 class Machine:
-    """A playbook at one moment. ``look``: what its run can see then."""
+    """A playbook at one moment. ``context``: what its run can see then."""
 
     program: Program
-    look: Look
+    context: RunContext
     now: datetime
 
     def move(self, run: Run) -> Move | None:
@@ -280,7 +280,7 @@ class Machine:
     def _reach_end(self, run: Run) -> Move | None:
         """End, unless a restriction is to be held until the cause of the run is gone."""
         held = [self._until(step) for step in run.steps if step.lease_until is not None]
-        if "cause" not in held or not self.look.cause():
+        if "cause" not in held or not self.context.cause():
             return self._end(run, RunState.SUCCEEDED, "all steps are done")
         if run.state is RunState.WAITING:
             return None
@@ -295,7 +295,7 @@ class Machine:
 
     def _enter(self, run: Run, step: PlannedStep) -> Move:
         begun = self._begun(step)
-        if step.kind in ("restrict", "migrate") and not self.look.cause():
+        if step.kind in ("restrict", "migrate") and not self.context.cause():
             skipped = replace(begun, state=StepState.SKIPPED, note="the cause of the run is gone")
             return self._pass(run, step, skipped)
         return self._act(run, step, begun)
@@ -313,7 +313,7 @@ class Machine:
         return self._wait(run, step, begun)
 
     def _restrict(self, run: Run, step: PlannedStep, action: Restrict, begun: StepRun) -> Move:
-        value = self.look.number(step)
+        value = self.context.number(step)
         if action.value is not None and value is None:
             return self.fail(run, step.path, "its value is unknown: a field has no reading")
         until = self.now + timedelta(seconds=action.lease)
@@ -321,7 +321,7 @@ class Machine:
         return self._pass(run, step, held, Hold(step.path, value, until))
 
     def _branch(self, run: Run, step: PlannedStep, begun: StepRun) -> Move:
-        truth = self.look.truth(step)
+        truth = self.context.truth(step)
         said = {True: "holds", False: "does not hold", None: "is unknown, so it does not hold"}
         moved = self._pass(run, step, replace(begun, note=f"the condition {said[truth]}"))
         place = step.then if truth else step.otherwise
@@ -359,7 +359,7 @@ class Machine:
             # Time that has passed has passed, whoever looked.
             over = self.now >= current.entered_at + wanted
             return self._pass(run, step, self._done(current)) if over else None
-        if not self.look.truth(step):
+        if not self.context.truth(step):
             return None if current.since is None else self._saw(run, current, None)
         unwatched = current.seen_at is None or self.now - current.seen_at > UNWATCHED
         since = self.now if current.since is None or unwatched else current.since
@@ -376,7 +376,7 @@ class Machine:
         return Move(run.put(replace(current, since=since, seen_at=self.now)))
 
     def _watch_others(self, run: Run, step: PlannedStep, current: StepRun) -> Move | None:
-        outcome = self.look.outcome(step.path)
+        outcome = self.context.outcome(step.path)
         if outcome.progress is Progress.DONE:
             return self._pass(run, step, replace(self._done(current), note=outcome.note))
         if outcome.progress is Progress.FAILED:
@@ -491,7 +491,7 @@ class Machine:
         for step in run.steps:
             if step.lease_until is None or self.now < self._renewal(step):
                 continue
-            if self.now >= step.lease_until and not self.look.cause():
+            if self.now >= step.lease_until and not self.context.cause():
                 why = "its lease had ended, and its cause is gone"
                 return Move(run.put(replace(step, lease_until=None)), (Release(step.path, why),))
             until = self.now + self._lease(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from policies.documents.models import Version
 from policies.playbooks.document import Program
 from policies.playbooks.machine import OVER, RunState, StepState
@@ -27,9 +27,9 @@ class PlaybookVersion(Version):
 
 
 class PlaybookRunQuerySet(models.QuerySet["PlaybookRun"]):
-    def seen_by(self, sight: Sight) -> PlaybookRunQuerySet:
+    def seen_by(self, visibility: Visibility) -> PlaybookRunQuerySet:
         """Those that are not about a job that the reader may not see."""
-        return self.filter(sight.seen_rows())
+        return self.filter(visibility.seen_rows())
 
     def live(self) -> PlaybookRunQuerySet:
         """Runs that still do something, or wait to."""

@@ -97,8 +97,8 @@ def hold(
         book.check(wanted, now)
     except BadRestriction as error:
         raise Refused(f"{error}. {error.hint}".rstrip(". ")) from error
-    (row,) = book.hold([wanted], now=now)
-    return f"waits for a person: {row.held_why}" if row.held_why else ""
+    (row,) = book.apply([wanted], now=now)
+    return f"waits for a person: {row.pending_why}" if row.pending_why else ""
 
 
 def release(book: RestrictionBook[Any], path: str, run: RunRow, *, why: str, now: datetime) -> None:

@@ -26,7 +26,7 @@ from policies.playbooks.document import (
     WaitUntil,
     Webhook,
 )
-from policies.playbooks.sight import Conditions
+from policies.playbooks.run_context import Conditions
 from policies.playbooks.view import View, related
 from policies.restrictions.kinds import (
     KINDS,

@@ -36,7 +36,7 @@ from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.models import StepRun as StepRow
 from policies.playbooks.parse import check_input
 from policies.playbooks.performing import perform_all
-from policies.playbooks.sight import Conditions, Sight
+from policies.playbooks.run_context import Conditions, StoredContext
 from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
 
 __all__ = [
@@ -220,14 +220,14 @@ def _locked(run_id: int, *, skip_locked: bool = False) -> PlaybookRun | None:
 
 
 def _machine(row: PlaybookRun, conditions: Conditions) -> Machine:
-    return Machine(row.version.program, Sight.of(row, conditions), conditions.now)
+    return Machine(row.version.program, StoredContext.of(row, conditions), conditions.now)
 
 
 def _make(
     at: Machine, row: PlaybookRun, before: Run, move: Move, conditions: Conditions, *, by: str
 ) -> None:
     """Do what ``move`` asks for, and keep the state that it leads to."""
-    view = Sight.of(row, conditions).view
+    view = StoredContext.of(row, conditions).view
     performer = Performer(row, view, at.now)
 
     def perform(effect: Effect) -> str:

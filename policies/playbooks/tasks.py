@@ -9,7 +9,7 @@ from celery import shared_task
 from django.db import InterfaceError, OperationalError
 
 from policies.playbooks import runs
-from policies.playbooks.sight import Conditions
+from policies.playbooks.run_context import Conditions
 
 log = structlog.get_logger(__name__)
 

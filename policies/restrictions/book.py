@@ -48,7 +48,7 @@ class State(TextChoices):
     """How a restriction stands."""
 
     #: It waits for a person, and has no effect.
-    HELD = "held", "Held"
+    PENDING_APPROVAL = "pending_approval", "Pending approval"
     IN_FORCE = "in_force", "In force"
     #: A person refused or lifted it while its owner goes on to want it. It has no effect.
     REFUSED = "refused", "Refused"
@@ -59,14 +59,14 @@ class State(TextChoices):
 
 
 #: In these its owner wants it, as far as is known.
-LIVE = (State.HELD, State.IN_FORCE, State.REFUSED)
+LIVE = (State.PENDING_APPROVAL, State.IN_FORCE, State.REFUSED)
 
 
 class LineKind(TextChoices):
     """What a line of the ledger tells."""
 
     ISSUED = "issued", "Issued"
-    HELD = "held", "Held for a person"
+    PENDING_APPROVAL = "pending_approval", "Waits for a person"
     IN_FORCE = "in_force", "In force"
     CHANGED = "changed", "Value changed"
     EXTENDED = "extended", "Extended"
@@ -122,16 +122,16 @@ class Lease(Named, leases.Lease):
     scope_kind: str
     scope_name: str
     #: a stricter value that waits for a person
-    held_value: float | None = None
+    pending_value: float | None = None
     #: a person refused this one: nothing so strict is asked again
     refused_value: float | None = None
-    state: str = State.HELD
+    state: str = State.PENDING_APPROVAL
     #: grows as its value or its state changes
     version: int = 1
     #: how many values have come into force, and when the last of them did
     cycle: int = 0
     effect_at: datetime | None = None
-    held_why: str = ""
+    pending_why: str = ""
     #: who approved it
     decided_by: str = ""
 
@@ -220,7 +220,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
             "owner": wanted.owner,
             "cause": wanted.cause,
             "evidence": _as_json(wanted.evidence),
-            "state": State.HELD,
+            "state": State.PENDING_APPROVAL,
             "issued_at": now,
             "expires_at": wanted.expires_at,
         }
@@ -232,14 +232,14 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
 
     def _take_over(self, work: Changes[R], row: R, wanted: Wanted) -> bool:
         before = row.version
-        if row.state == State.HELD:
+        if row.state == State.PENDING_APPROVAL:
             row.version += row.value != wanted.value
             row.value = wanted.value
             self._let_in(work, wanted, row)
         elif row.state == State.IN_FORCE and wanted.value != row.value:
             self._change(work, wanted, row)
-        elif row.state == State.IN_FORCE and row.held_value is not None:
-            row.held_value, row.held_why = None, ""
+        elif row.state == State.IN_FORCE and row.pending_value is not None:
+            row.pending_value, row.pending_why = None, ""
             row.version += 1
         return row.version != before
 
@@ -249,10 +249,10 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         if not why_not:
             _come_into_force(row, work.now)
             work.tell(row, LineKind.IN_FORCE, "", value=row.value)
-        elif _breaker_of(why_not) != _breaker_of(row.held_why):
-            row.held_why = why_not
+        elif _breaker_of(why_not) != _breaker_of(row.pending_why):
+            row.pending_why = why_not
             row.version += 1
-            work.tell(row, LineKind.HELD, why_not, value=row.value)
+            work.tell(row, LineKind.PENDING_APPROVAL, why_not, value=row.value)
 
     def _change(self, work: Changes[R], wanted: Wanted, row: R) -> None:
         """Take over another value: a looser one at once, a stricter one if it may be."""
@@ -266,16 +266,16 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
                 return
             row.decided_by = ""  # who approved the old value did not approve this one
         was, row.value = row.value, wanted.value
-        row.held_value, row.reason, row.evidence = None, wanted.reason, _as_json(wanted.evidence)
+        row.pending_value, row.reason, row.evidence = None, wanted.reason, _as_json(wanted.evidence)
         _come_into_force(row, work.now)
         work.tell(row, LineKind.CHANGED, wanted.reason, value=row.value, was=was)
 
     @staticmethod
     def _wait_with(work: Changes[R], row: R, value: float, why_not: str) -> None:
-        if row.held_value != value:
-            row.held_value, row.held_why = value, why_not
+        if row.pending_value != value:
+            row.pending_value, row.pending_why = value, why_not
             row.version += 1
-            work.tell(row, LineKind.HELD, why_not, value=value, was=row.value)
+            work.tell(row, LineKind.PENDING_APPROVAL, why_not, value=value, was=row.value)
 
     def _why_not(self, work: Changes[R], wanted: Wanted) -> str:
         """Say why ``wanted`` has to wait for a person; "": it need not."""
@@ -301,7 +301,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         was_in_force = row.state == State.IN_FORCE
         row.state = state
         row.version += 1
-        row.held_value, row.held_why = None, ""
+        row.pending_value, row.pending_why = None, ""
         # What a person lifted earlier has ended then, by that person.
         if was_in_force or row.ended_at is None:
             super()._cease(row, state, at=at, by=by, why=why)
@@ -348,8 +348,8 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
             self.ensure_closed()
             if row.state == State.IN_FORCE:
                 _ensure_waiting(row)
-            row.value = row.value if row.held_value is None else row.held_value
-            row.held_value = None
+            row.value = row.value if row.pending_value is None else row.pending_value
+            row.pending_value = None
             row.decided_by = by
             _come_into_force(row, now)
             data = {} if row.value is None else {"value": row.value}
@@ -365,10 +365,10 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
 
         def change(row: R) -> Line[R]:
             _ensure_waiting(row)
-            if row.state == State.HELD:
+            if row.state == State.PENDING_APPROVAL:
                 self._stop(row, State.REFUSED, at=now, by=by, why=why)
             else:  # what is in force goes on; only the stricter value is refused
-                row.refused_value, row.held_value, row.held_why = row.held_value, None, ""
+                row.refused_value, row.pending_value, row.pending_why = row.pending_value, None, ""
                 row.version += 1
             return Line(row, LineKind.REFUSED, now, by, why)
 
@@ -387,7 +387,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         *,
         now: datetime,
         version: int = 0,
-        states: Collection[str] = (State.IN_FORCE, State.HELD),
+        states: Collection[str] = (State.IN_FORCE, State.PENDING_APPROVAL),
     ) -> R:
         """Change a live restriction as nobody else can meanwhile."""
         with self.store.writing():
@@ -412,7 +412,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
 def _come_into_force(row: Lease, now: datetime) -> None:
     """Have a restriction take effect with its present value."""
     row.state = State.IN_FORCE
-    row.held_why = row.ended_by = row.ended_why = ""
+    row.pending_why = row.ended_by = row.ended_why = ""
     row.ended_at = None
     row.version += 1
     row.cycle += 1
@@ -426,7 +426,7 @@ def _ensure_live(row: Lease, states: Collection[str]) -> None:
 
 
 def _ensure_waiting(row: Lease) -> None:
-    if row.state != State.HELD and row.held_value is None:
+    if row.state != State.PENDING_APPROVAL and row.pending_value is None:
         raise Conflict("not_held", "nothing of it waits for a person")
 
 

@@ -65,8 +65,8 @@ class MemoryRestrictions(MemoryStore[Lease]):
         return [
             row
             for row in self
-            if row.state == State.HELD
-            or (row.state == State.IN_FORCE and row.held_value is not None)
+            if row.state == State.PENDING_APPROVAL
+            or (row.state == State.IN_FORCE and row.pending_value is not None)
         ]
 
     def _with_effect(self, now: datetime) -> list[Lease]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from policies.restrictions.book import LIVE, PERSON, LineKind, Named, State
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction, InForce, limit_id
@@ -33,16 +33,16 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
 
     def waiting(self, now: datetime) -> RestrictionQuerySet:
         """Those of which a person has to decide something."""
-        held = Q(state=Restriction.State.HELD) | Q(held_value__isnull=False)
+        held = Q(state=Restriction.State.PENDING_APPROVAL) | Q(pending_value__isnull=False)
         return self.live().filter(held, expires_at__gt=now).exclude(state=Restriction.State.REFUSED)
 
     def uncounted_by_people(self, now: datetime) -> RestrictionQuerySet:
         """What is in force at ``now`` without any person having issued or approved it."""
         return self.in_force(now).filter(decided_by="").exclude(owner__startswith=PERSON)
 
-    def seen_by(self, sight: Sight) -> RestrictionQuerySet:
+    def seen_by(self, visibility: Visibility) -> RestrictionQuerySet:
         """Those that are not about a job that the reader may not see."""
-        return self.filter(sight.seen_rows())
+        return self.filter(visibility.seen_rows())
 
     def of_owners(self, owners: Iterable[str]) -> RestrictionQuerySet:
         return self.filter(owner__in=set(owners))
@@ -58,7 +58,7 @@ class Restriction(Named, models.Model):
     scope_kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in ScopeKind])
     scope_name = models.CharField(max_length=300)
     value = models.FloatField(null=True, help_text="In the unit of the kind; null: it takes none")
-    held_value = models.FloatField(null=True, help_text="A stricter one that waits for a person")
+    pending_value = models.FloatField(null=True, help_text="A stricter one that waits for a person")
     refused_value = models.FloatField(
         null=True, help_text="A person refused this one: nothing so strict is asked again"
     )
@@ -66,13 +66,13 @@ class Restriction(Named, models.Model):
     owner = models.CharField(max_length=200, help_text="rule:NAME, playbook:RUN/STEP or user:NAME")
     cause = models.CharField(max_length=300, help_text="Stays the same for as long as the reason")
     evidence = models.JSONField(default=dict)
-    state = models.CharField(max_length=10, choices=State.choices)
+    state = models.CharField(max_length=20, choices=State.choices)
     version = models.IntegerField(default=1, help_text="Grows as its value or its state changes")
     issued_at = models.DateTimeField()
     expires_at = models.DateTimeField(help_text="It ends then by itself")
     cycle = models.IntegerField(default=0, help_text="How many values have come into force")
     effect_at = models.DateTimeField(null=True, help_text="When the last of them did")
-    held_why = models.CharField(max_length=500, blank=True)
+    pending_why = models.CharField(max_length=500, blank=True)
     decided_by = models.CharField(max_length=200, blank=True, help_text="Who approved it")
     ended_at = models.DateTimeField(null=True, help_text="When it last ceased to have an effect")
     ended_by = models.CharField(max_length=200, blank=True)
@@ -85,7 +85,7 @@ class Restriction(Named, models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["owner", "cause", "kind", "scope_kind", "scope_name"],
-                condition=Q(state__in=["held", "in_force", "refused"]),
+                condition=Q(state__in=["pending_approval", "in_force", "refused"]),
                 name="restriction_one_live",
             ),
             models.CheckConstraint(
@@ -97,7 +97,7 @@ class Restriction(Named, models.Model):
             models.Index(fields=["-issued_at", "-id"], name="restriction_issued"),
             models.Index(
                 fields=["expires_at"],
-                condition=Q(state__in=["held", "in_force", "refused"]),
+                condition=Q(state__in=["pending_approval", "in_force", "refused"]),
                 name="restriction_live_expires",
             ),
             models.Index(fields=["effect_at"], name="restriction_effect"),

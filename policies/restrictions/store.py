@@ -31,9 +31,9 @@ from policies.restrictions.strictest import InForce
 
 __all__ = [
     "SYSTEM",
+    "apply",
     "book",
     "expire",
-    "hold",
     "in_force",
     "note",
     "release",
@@ -46,8 +46,8 @@ _LOCK = 0x52455354
 class _Store(PostgresStore[Restriction]):
     key = ("owner", "cause", "kind", "scope_kind", "scope_name")
     fields = (
-        "value", "held_value", "refused_value", "reason", "evidence", "state", "version",
-        "expires_at", "cycle", "effect_at", "held_why", "decided_by", "ended_at", "ended_by",
+        "value", "pending_value", "refused_value", "reason", "evidence", "state", "version",
+        "expires_at", "cycle", "effect_at", "pending_why", "decided_by", "ended_at", "ended_by",
         "ended_why",
     )  # fmt: skip
 
@@ -107,13 +107,13 @@ def note(
     )
 
 
-def hold(wanted: Iterable[Wanted], *, now: datetime) -> list[Restriction]:
+def apply(wanted: Iterable[Wanted], *, now: datetime) -> list[Restriction]:
     """Have each of ``wanted`` be in force, or wait for a person; return their rows, in order.
 
     What cannot be (an unknown scope, a value out of bounds) is left out and told to the log. Use
     ``kinds.check`` first to be told.
     """
-    return book().hold(wanted, now=now)
+    return book().apply(wanted, now=now)
 
 
 def release(owner: str, *, now: datetime, by: str, why: str, cause: str | None = None) -> int:

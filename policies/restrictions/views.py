@@ -14,8 +14,8 @@ from django.views.decorators.http import require_GET
 
 from headroom.contracts import BatchError
 from policies.restrictions import limits
-from telemetry.ways_in.errors import JSON, Overloaded, answer
-from telemetry.ways_in.requests import authenticate
+from telemetry.ingest.errors import JSON, Overloaded, answer
+from telemetry.ingest.requests import authenticate
 
 log = structlog.get_logger(__name__)
 

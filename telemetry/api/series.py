@@ -22,7 +22,7 @@ from rest_framework.views import APIView
 
 from accounts.cost import dear
 from accounts.permissions import ViewsFleet
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from fleet.api.actors import actor_of
 from telemetry import series, spans
 from telemetry.cold.scan import Unreachable
@@ -203,7 +203,7 @@ class SeriesView(APIView):
         """
         params = request.query_params.dict()
         now = time.time()
-        wanted, found = _read(params, now, Sight(actor_of(request)))
+        wanted, found = _read(params, now, Visibility(actor_of(request)))
         newest_at = found.newest_at
         answer = {
             "kind": wanted.kind,
@@ -244,11 +244,13 @@ class SeriesView(APIView):
 _NOBODYS = -1
 
 
-def _read(params: dict[str, str], now: float, sight: Sight) -> tuple[SeriesRequest, Series]:
+def _read(
+    params: dict[str, str], now: float, visibility: Visibility
+) -> tuple[SeriesRequest, Series]:
     """Return what is asked for and the answer, or raise what the client did wrong."""
     try:
         wanted = series.parse(params, spans.parse(params, now))
-        return wanted, series.query(_as_seen(wanted, sight), now)
+        return wanted, series.query(_as_seen(wanted, visibility), now)
     except spans.ParameterError as error:
         raise ValidationError({error.field: str(error)}) from error
     except series.NotFound as error:
@@ -257,7 +259,7 @@ def _read(params: dict[str, str], now: float, sight: Sight) -> tuple[SeriesReque
         raise ColdTierAway from error
 
 
-def _as_seen(wanted: SeriesRequest, sight: Sight) -> SeriesRequest:
+def _as_seen(wanted: SeriesRequest, visibility: Visibility) -> SeriesRequest:
     """Return what is read: in place of a job that the reader may not see, one that is not there.
 
     Both take the same way from here on, so that neither answer nor time tells them apart.
@@ -265,7 +267,7 @@ def _as_seen(wanted: SeriesRequest, sight: Sight) -> SeriesRequest:
     if wanted.kind is not series.Kind.JOB:
         return wanted
     names = ReportedJob.objects.filter(pk=wanted.id).values_list("name", flat=True)
-    return wanted if sight.sees(names.first() or "") else replace(wanted, id=_NOBODYS)
+    return wanted if visibility.sees(names.first() or "") else replace(wanted, id=_NOBODYS)
 
 
 class SeriesCsvView(SeriesView):

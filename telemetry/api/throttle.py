@@ -12,7 +12,7 @@ from rest_framework import serializers, viewsets
 from accounts.cost import dear_unless_quick
 from accounts.edge.parameters import MomentFilter
 from accounts.permissions import ViewsFleet
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from fleet.api.actors import SeeingView, actor_of
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
@@ -83,8 +83,8 @@ class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
         read_only_fields = fields
 
     def get_job(self, event: ThrottleEvent) -> str | None:
-        sight: Sight = self.context["sight"]
-        return event.job.name if event.job and sight.sees(event.job.name) else None
+        visibility: Visibility = self.context["visibility"]
+        return event.job.name if event.job and visibility.sees(event.job.name) else None
 
     def get_fields(self) -> dict[str, Any]:
         # "class" is a word of Python: it cannot be an attribute of this class.
@@ -140,7 +140,7 @@ class ThrottleEventFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def filter_job(self, events: Any, name: str, value: str) -> QuerySet[ThrottleEvent]:
         # What the reader may not see is as what is not there.
-        is_seen = Sight(actor_of(self.request)).sees(value)
+        is_seen = Visibility(actor_of(self.request)).sees(value)
         found: QuerySet[ThrottleEvent] = events.filter(job__name=value if is_seen else "")
         return found
 
@@ -167,5 +167,5 @@ class ThrottleEventViewSet(SeeingView, viewsets.ReadOnlyModelViewSet[ThrottleEve
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return the events of a page, once it is known which of their jobs are seen."""
         page = super().paginate_queryset(queryset)
-        self.sight.seen([event.job.name for event in page or () if event.job])
+        self.visibility.seen([event.job.name for event in page or () if event.job])
         return page

@@ -56,7 +56,7 @@ FILE_ROWS = 500_000
 #: What a row of Postgres takes, roughly, to guess how many there are.
 _ROW_BYTES = 150
 _MAX_ID = 2**31 - 1
-#: Less than Postgres waits before it looks for a deadlock: the drain must not be the one to fail.
+#: Less than Postgres waits before it looks for a deadlock: the writer must not be the one to fail.
 _LOCK_TIMEOUT = "500ms"
 
 

@@ -1,4 +1,4 @@
-"""A report on its way from the web process to the drain."""
+"""A report on its way from the web process to the writer."""
 
 from __future__ import annotations
 

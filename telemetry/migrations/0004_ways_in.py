@@ -50,7 +50,7 @@ class Migration(migrations.Migration):
                 ('received_at', models.DateTimeField()),
                 ('rows', models.IntegerField()),
                 ('body', models.BinaryField(help_text='Its readings; null once they are stored', null=True)),
-                ('seq', models.BigIntegerField(help_text='The batch that carries them to the drain', null=True)),
+                ('seq', models.BigIntegerField(help_text='The batch that carries them to the writer', null=True)),
                 ('sent_at', models.DateTimeField(help_text='When that was last put on the stream', null=True)),
                 ('agent', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='pushed_requests', to='telemetry.agent')),
             ],

@@ -1,6 +1,6 @@
 """Which buckets have readings that are not rolled up yet.
 
-The drain notes them in the transaction that stores the readings, a few rows a round. Things are
+The writer notes them in the transaction that stores the readings, a few rows a round. Things are
 taken together in blocks of ids, so that an agent that comes back with an hour of readings has its
 own GPUs' roll-ups computed anew, and not the fleet's.
 """

@@ -1,7 +1,7 @@
 """Throttle truth: events by cause, from how long each cause held.
 
 ``rules`` has the numbers, ``readings`` what is taken in, ``intervals``, ``events`` and ``tracker``
-the pure core; ``follower`` is the shell that a drain holds, with ``store`` and ``memory`` for what
+the pure core; ``follower`` is the shell that a writer holds, with ``store`` and ``memory`` for what
 is kept in Postgres and in Redis.
 """
 

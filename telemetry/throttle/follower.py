@@ -1,4 +1,4 @@
-"""Follows the throttling of a shard's GPUs, as its drain stores their readings."""
+"""Follows the throttling of a shard's GPUs, as its writer stores their readings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WHERE report.kind = %s AND report.state = %s
 
 
 class Follower:
-    """The tracker of one shard, as its drain holds it. Only one may be at work for a shard."""
+    """The tracker of one shard, as its writer holds it. Only one may be at work for a shard."""
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
@@ -50,7 +50,7 @@ class Follower:
         self._memory.rounds = memory.count_round(cursor, self._shard)
 
     def keep(self) -> None:
-        """Leave what is remembered to the next drain of the shard. After the last commit."""
+        """Leave what is remembered to the next writer of the shard. After the last commit."""
         memory.keep(self._shard, self._memory)
 
 

@@ -1,7 +1,7 @@
-"""What is remembered of each GPU, from one drain to the next.
+"""What is remembered of each GPU, from one writer to the next.
 
-It is too much to be written with each round. A drain leaves it in Redis when it ends, together with
-the number of rounds that it has seen, which Postgres counts as well. Where that is gone or of
+It is too much to be stored with each round. A writer leaves it in Redis when it ends, with the
+number of rounds that it has seen, which Postgres counts as well. Where that is gone or of
 another number (a crash, a loss of Redis), it is made again from the newest samples, and open events
 are brought from where they were last written down to where the samples have got.
 """
@@ -56,7 +56,7 @@ _of_this_process: dict[int, Memory] = {}
 
 
 def recall(shard: int) -> Memory:
-    """Return what is remembered of a shard. To be used by one drain alone.
+    """Return what is remembered of a shard. To be used by one writer alone.
 
     After a round that was rolled back it knows too much and must be thrown away.
     """
@@ -69,13 +69,13 @@ def recall(shard: int) -> Memory:
 
 
 def keep(shard: int, memory: Memory) -> None:
-    """Leave ``memory`` to the next drain of the shard, in whichever process."""
+    """Leave ``memory`` to the next writer of the shard, in whichever process."""
     _keep(shard, memory)
     _of_this_process[shard] = memory
 
 
 def forget_own(shard: int) -> None:
-    """Have the next drain not use what this process has kept: it is about to be changed."""
+    """Have the next writer not use what this process has kept: it is about to be changed."""
     _of_this_process.pop(shard, None)
 
 

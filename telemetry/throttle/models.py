@@ -8,7 +8,7 @@ from django.db import models
 class TrackedRounds(models.Model):
     """How many rounds of readings of a shard the throttle tracker has taken in.
 
-    The number grows in the transaction that stores the round. What a drain keeps of its tracker in
+    The number grows in the transaction that stores the round. What a writer keeps of its tracker in
     Redis bears it, and is good only while the two are the same.
     """
 

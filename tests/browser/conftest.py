@@ -65,7 +65,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(autouse=True)
 def clean_stores(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
 
     def forget() -> None:
         stream.connection().flushall()

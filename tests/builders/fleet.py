@@ -26,8 +26,8 @@ from headroom.contracts import (
 )
 from telemetry import rows, stream
 from telemetry.directory import AgentScope, names_of
-from telemetry.drain import Drain
 from telemetry.models import Agent
+from telemetry.writer import Writer
 from tests.builders.agents import make_agent
 
 #: A value for every GPU, or a function of node name and GPU index.
@@ -125,8 +125,8 @@ def push(agent: Agent, batch: TelemetryBatch, *, received_at: float) -> None:
     scope = AgentScope(agent.pk, agent.name, node_ids, site_ids)
     packed = rows.pack(batch, scope, names_of(snapshot.fresh()))
     stream.append(shard, stream.Message.of(batch, agent.pk, packed, received_at))
-    drain = Drain(shard)
-    while drain.step():
+    writer = Writer(shard)
+    while writer.step():
         pass
 
 

@@ -63,7 +63,7 @@ def make_restricted() -> None:
         (cap, rack, 560.0, "rule:" + "w" * 190), (cap, rack, 600.0, "user:eva"),
         (drain, oslo, None, "rule:feed-loss"), (drain, rack, None, "user:anna"),
     )  # fmt: skip
-    store.hold(
+    store.apply(
         (
             Wanted(kind, scope, value, "x" * 200, owner, "cause", now + timedelta(hours=1))
             for kind, scope, value, owner in wanted

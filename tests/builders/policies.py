@@ -13,7 +13,7 @@ from policies.incidents import follow
 from policies.incidents.models import Incident
 from policies.playbooks import runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
-from policies.playbooks.sight import Conditions
+from policies.playbooks.run_context import Conditions
 from policies.playbooks.versions import PLAYBOOKS
 from policies.rules.actions import RULES
 from policies.rules.machine import Phase

@@ -1,4 +1,4 @@
-"""A node with GPUs, and stored readings of it, written as the drain writes them."""
+"""A node with GPUs, and stored readings of it, written as the writer writes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Requests of Prometheus remote write, put together byte by byte from protobuf's wire format.
 
-Not with the messages of ``telemetry.ways_in.messages``: what reads them is what is tested.
+Not with the messages of ``telemetry.ingest.messages``: what reads them is what is tested.
 """
 
 from __future__ import annotations

@@ -285,15 +285,15 @@ def _restrictions(one: Marked) -> None:
     here = [
         ("power_cap_w", "node", one.node, 500.0, "in_force"),
         ("power_cap_w", "node", one.node, 450.0, "expired"),
-        ("power_cap_w", "gpu", f"{one.node}/0", 400.0, "held"),
+        ("power_cap_w", "gpu", f"{one.node}/0", 400.0, "pending_approval"),
         ("hold_for_review", "job", one.jobs["running"].name, None, "in_force"),
-        ("hold_for_review", "job", one.key("queued"), None, "held"),
+        ("hold_for_review", "job", one.key("queued"), None, "pending_approval"),
         ("no_new_launches", "job", one.jobs["ended"].name, None, "released"),
     ]
     for kind, scope_kind, scope_name, value, state in here:
         row = Restriction.objects.create(
             kind=kind, scope_kind=scope_kind, scope_name=scope_name, value=value, state=state,
-            reason=f"job {one.key('running')} runs under a cap", held_why=f"for {key}",
+            reason=f"job {one.key('running')} runs under a cap", pending_why=f"for {key}",
             ended_why=f"{key} has ended", **fields,
         )  # fmt: skip
         for step in ("issued", "applied"):

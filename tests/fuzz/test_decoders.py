@@ -32,7 +32,7 @@ from policies.rules import document as rules
 from policies.rules.errors import CelError
 from policies.scopes import ScopeKind
 from telemetry import spans
-from telemetry.ways_in import otlp, remote_write
+from telemetry.ingest import otlp, remote_write
 from tests.builders.batches import make_batch
 from tests.builders.inventory import make_inventory
 from tests.builders.jobs import make_spec

@@ -161,13 +161,13 @@ REFUSING = (
     "telemetry/positions.py",
     "telemetry/intake.py",
     "telemetry/views.py",
-    "telemetry/ways_in/errors.py",
-    "telemetry/ways_in/otlp.py",
-    "telemetry/ways_in/partial.py",
-    "telemetry/ways_in/readings.py",
-    "telemetry/ways_in/remote_write.py",
-    "telemetry/ways_in/requests.py",
-    "telemetry/ways_in/views.py",
+    "telemetry/ingest/errors.py",
+    "telemetry/ingest/otlp.py",
+    "telemetry/ingest/partial.py",
+    "telemetry/ingest/readings.py",
+    "telemetry/ingest/remote_write.py",
+    "telemetry/ingest/requests.py",
+    "telemetry/ingest/views.py",
 )
 #: What a code with a kind in it, such as "unknown_{kind}", can become.
 KINDS = ("node", "link", "meter")

@@ -97,7 +97,7 @@ def hold_caps(
         for each in placed.load(due)
         for restriction in _restrictions(each, due[each.id], placed.fleet, now)
     ]
-    restrictions.hold(wanted, now=now)
+    restrictions.apply(wanted, now=now)
     why = "the job has ended, or has no cap now"
     for cause in sorted(held.keys() - {key for key, _ in capped.values()}):
         restrictions.release(CAP_OWNER, cause=cause, now=now, by=SYSTEM, why=why)

@@ -18,9 +18,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleet, ViewsFleetOrSubmitsJobs
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.core.response.fallback import Fallback
-from admission.directives import actions, advising, falling_back, seeing
+from admission.directives import actions, advising, falling_back, visible
 from admission.directives.actions import BadDirective
 from admission.directives.api.serializers import (
     AdviceSerializer,
@@ -72,7 +72,7 @@ class JobDirectivesView(APIView):
 
 
 def _told(rows: QuerySet[Directive], request: Request, code: int = status.HTTP_200_OK) -> Response:
-    seen = seeing.directives(rows, Sight(actor_of(request)))
+    seen = visible.directives(rows, Visibility(actor_of(request)))
     return Response(JobDirectiveSerializer(seen, many=True).data, status=code)
 
 
@@ -102,7 +102,7 @@ class DirectiveWithdrawView(APIView):
             actions.withdraw(pk, actor_of(request), why=body["reason"], now=timezone.now())
         except BadDirective as error:
             raise _refusal(error) from error
-        (given,) = seeing.directives(_of(job).filter(pk=pk), Sight(actor_of(request)))
+        (given,) = visible.directives(_of(job).filter(pk=pk), Visibility(actor_of(request)))
         return Response(JobDirectiveSerializer(given).data)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from accounts.sight import ANOTHER, Sight
+from accounts.visibility import ANOTHER, Visibility
 from admission.core.cycle.decide import Admission, Step, Waiting
 from admission.core.cycle.whatif import Counterfactual, DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
-from admission.jobs import seeing
+from admission.jobs import visible
 from admission.jobs.api.serializers import JobSerializer, PhaseSerializer
 from admission.jobs.applying import applicable_to
 from admission.jobs.models import Job, Phase
@@ -42,11 +42,11 @@ _JOB = [name for name in JobSerializer.Meta.fields if name not in ("project", "p
 _PHASE = PhaseSerializer.Meta.fields
 
 
-def explained(phase: Phase, explanation: Explanation, sight: Sight) -> dict[str, Any]:
+def explained(phase: Phase, explanation: Explanation, visibility: Visibility) -> dict[str, Any]:
     """Return why a phase waits. ``trace`` and ``estimate`` come from :func:`told`."""
     return {
         "phase": phase.name,
-        "reasons": _reasons(explanation.reasons, sight),
+        "reasons": _reasons(explanation.reasons, visibility),
         "position": explanation.position,
         "trace": [],
         "estimate": None,
@@ -54,10 +54,11 @@ def explained(phase: Phase, explanation: Explanation, sight: Sight) -> dict[str,
     }
 
 
-def told(pending_status: queue_status.PendingStatus, sight: Sight) -> dict[str, Any]:
+def told(pending_status: queue_status.PendingStatus, visibility: Visibility) -> dict[str, Any]:
     """Return trace and estimate of the last cycle, to stand beside an explanation."""
     trace = [
-        msgspec.structs.asdict(each) for each in seeing.pending_status(pending_status, sight).trace
+        msgspec.structs.asdict(each)
+        for each in visible.pending_status(pending_status, visibility).trace
     ]
     return {"trace": trace, "estimate": estimate(pending_status)}
 
@@ -67,7 +68,7 @@ def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:
     return {name: getattr(pending_status, name) for name in names}
 
 
-def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str, Any]:
+def dry_run(job: Job, phase: PhaseSpec, found: DryRun, visibility: Visibility) -> dict[str, Any]:
     """Return what would become of a phase of a job that is not saved."""
     outcome = found.outcome
     return {
@@ -75,9 +76,9 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str
         "after": phase.needs,
         "starts": isinstance(outcome, Admission),
         "placement": _where(outcome.placement) if isinstance(outcome, Admission) else None,
-        "reasons": _reasons(outcome.reasons, sight) if isinstance(outcome, Waiting) else [],
+        "reasons": _reasons(outcome.reasons, visibility) if isinstance(outcome, Waiting) else [],
         "position": outcome.position if isinstance(outcome, Waiting) else None,
-        "trace": _trace(outcome.trace, sight),
+        "trace": _trace(outcome.trace, visibility),
         "counterfactuals": [
             _counterfactual(each) for each in applicable_to(job, phase.name, found.counterfactuals)
         ],
@@ -85,11 +86,14 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun, sight: Sight) -> dict[str
 
 
 def queued(
-    position: int, phase: Phase, pending_status: queue_status.PendingStatus | None, sight: Sight
+    position: int,
+    phase: Phase,
+    pending_status: queue_status.PendingStatus | None,
+    visibility: Visibility,
 ) -> dict[str, Any]:
     """Return one line of the queue, without names where the job is of another project."""
     job = phase.job
-    is_named = sight.sees(job.name)
+    is_named = visibility.sees(job.name)
     sentence = (
         pending_status.reasons[0].sentence if pending_status and pending_status.reasons else ""
     )
@@ -103,18 +107,18 @@ def queued(
         "gpus": phase.gpus,
         "queued_at": phase.queued_at,
         "reason": phase.reason,
-        "sentence": sight.text(sentence) if is_named else "",
+        "sentence": visibility.text(sentence) if is_named else "",
         "estimate": estimate(pending_status) if pending_status and is_named else None,
     }
 
 
-def _reasons(reasons: Iterable[Reason], sight: Sight) -> list[dict[str, Any]]:
-    lines = seeing.reasons(queue_status.reason_lines(reasons), sight)
+def _reasons(reasons: Iterable[Reason], visibility: Visibility) -> list[dict[str, Any]]:
+    lines = visible.reasons(queue_status.reason_lines(reasons), visibility)
     return [msgspec.structs.asdict(each) for each in lines]
 
 
-def _trace(steps: Iterable[Step], sight: Sight) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(each) for each in sight.veiled(steps, "sentence")]
+def _trace(steps: Iterable[Step], visibility: Visibility) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(each) for each in visibility.veiled(steps, "sentence")]
 
 
 def _counterfactual(found: Counterfactual) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The short way for jobs that are submitted with a token."""
+"""The fast path for jobs that are submitted with a token."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from accounts.models import User
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.jobs.limits import Limits, limits_of, waiting_of
 from admission.jobs.models import Attempt, ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
@@ -81,8 +81,8 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
         read_only_fields = fields
 
     def get_why(self, attempt: Attempt) -> str:
-        sight: Sight = self.context["sight"]
-        return sight.text(attempt.why)
+        visibility: Visibility = self.context["visibility"]
+        return visibility.text(attempt.why)
 
 
 class _PhaseDetailSerializer(PhaseSerializer):

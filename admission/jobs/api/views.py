@@ -28,7 +28,7 @@ from accounts.permissions import (
     ViewsFleetOrSubmitsJobs,
 )
 from accounts.roles import Capability
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.cycle import live
 from admission.jobs import actions, catalog, classes, projects
 from admission.jobs.actions import Conflict, OverLimit
@@ -148,7 +148,7 @@ class JobViewSet(
         spec = reading.read(sent["body"], sent["content_type"])
         now, user = timezone.now(), actor_of(request)
         if request.query_params.get("dry_run", "") not in ("", "0"):
-            return Response(_dry_run(actions.try_out(spec, user, now), self.sight))
+            return Response(_dry_run(actions.try_out(spec, user, now), self.visibility))
         key = request.headers.get("Idempotency-Key", "")[:200]
         done = actions.submit(spec, user, now=now, idempotency_key=key)
         code = status.HTTP_201_CREATED if done.created else status.HTTP_200_OK
@@ -164,7 +164,7 @@ class JobViewSet(
         rows = Job.objects.select_related("project").prefetch_related("phases__attempts")
         is_whole = Job.objects.whole_for(actor_of(self.request)).filter(pk=job.pk).exists()
         found = rows.get(pk=job.pk)
-        context = {"is_whole": is_whole, "sight": self.sight}
+        context = {"is_whole": is_whole, "visibility": self.visibility}
         return Response(JobDetailSerializer(found, context=context).data)
 
     @extend_schema(request=CancelJobSerializer, responses=JobDetailSerializer)
@@ -226,13 +226,13 @@ class JobViewSet(
             {
                 **explained,
                 **(
-                    answers.told(pending_statuses[key], self.sight)
+                    answers.told(pending_statuses[key], self.visibility)
                     if key in pending_statuses
                     else {}
                 ),
             }
             for key, phase in keys.items()
-            if (explained := _explained(key, phase, self.sight)) is not None
+            if (explained := _explained(key, phase, self.visibility)) is not None
         ]
         answer = {"job": job.name, "state": job.state, "at": timezone.now(), "phases": found}
         return Response(ExplanationSerializer(answer).data)
@@ -257,7 +257,7 @@ class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
         return job.events.all()
 
 
-def _dry_run(prepared: actions.Prepared, sight: Sight) -> dict[str, Any]:
+def _dry_run(prepared: actions.Prepared, visibility: Visibility) -> dict[str, Any]:
     spec, pairs = prepared.spec, zip(prepared.spec.phases, prepared.requests, strict=True)
     job = Job(spec=reading.as_json(spec), job_class=spec.job_class, priority=spec.priority)
     answer = {
@@ -266,15 +266,16 @@ def _dry_run(prepared: actions.Prepared, sight: Sight) -> dict[str, Any]:
         "job_class": prepared.job_class.name,
         "at": timezone.now(),
         "phases": [
-            answers.dry_run(job, phase, live.dry_run(request), sight) for phase, request in pairs
+            answers.dry_run(job, phase, live.dry_run(request), visibility)
+            for phase, request in pairs
         ],
     }
     return dict(DryRunAnswerSerializer(answer).data)
 
 
-def _explained(key: str, phase: Phase, sight: Sight) -> dict[str, Any] | None:
+def _explained(key: str, phase: Phase, visibility: Visibility) -> dict[str, Any] | None:
     try:
-        return answers.explained(phase, live.explain(key), sight)
+        return answers.explained(phase, live.explain(key), visibility)
     except KeyError:  # it has begun, or came after the last look at the queue
         return None
 
@@ -302,7 +303,7 @@ class QueueView(APIView):
             "waiting": last.waiting if last else 0,
             "running": last.running if last else 0,
             "counts": last.counts if last else (),
-            "queue": _lines(keys, first, Sight(actor_of(request))),
+            "queue": _lines(keys, first, Visibility(actor_of(request))),
         }
         return Response(QueueSerializer(answer).data)
 
@@ -318,15 +319,17 @@ def _window(request: Request) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _lines(keys: list[str], first: int, sight: Sight) -> list[dict[str, Any]]:
+def _lines(keys: list[str], first: int, visibility: Visibility) -> list[dict[str, Any]]:
     names = {key.rpartition("/")[0] for key in keys}
     rows = Phase.objects.pending().filter(job__name__in=names).select_related("job__project")
     by_key = {row.key: row for row in rows}
-    sight.seen(keys)
+    visibility.seen(keys)
     pending_statuses = queue_status.pending_statuses(keys)
-    sight.read(each.sentence for found in pending_statuses.values() for each in found.reasons[:1])
+    visibility.read(
+        each.sentence for found in pending_statuses.values() for each in found.reasons[:1]
+    )
     return [
-        answers.queued(position, row, pending_statuses.get(key), sight)
+        answers.queued(position, row, pending_statuses.get(key), visibility)
         for position, key in enumerate(keys, first)
         if (row := by_key.get(key)) is not None
     ]

@@ -1,6 +1,6 @@
 """Relays TCP connections between a command and what it reaches, with the trouble of a link.
 
-In a room of its own (:mod:`lab.matrix.room`) the wire has the trouble, packet by packet, and
+In a room of its own (:mod:`lab.matrix.sandbox`) the wire has the trouble, packet by packet, and
 the relay only leads out of the room. Elsewhere the relay has it, as a stream sees it: what is lost
 comes later, after the time in which TCP would notice.
 """

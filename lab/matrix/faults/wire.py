@@ -1,4 +1,4 @@
-"""The wire that a command's processes talk over, packet by packet: see :mod:`lab.matrix.room`.
+"""The wire that a command's processes talk over, packet by packet: see :mod:`lab.matrix.sandbox`.
 
 It holds the device of the command's network. When this process dies, the kernel removes the device.
 """

@@ -19,7 +19,7 @@ from accounts.edge import names
 from accounts.edge.errors import WrongState
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
-from policies.incidents import actions, notify, outbox, seeing
+from policies.incidents import actions, notify, outbox, visible
 from policies.incidents.api.silences import MatchersField
 from policies.incidents.channels import check_destination
 from policies.incidents.channels.content import BadDestination, Destination
@@ -182,17 +182,17 @@ class DeliveryViewSet(
     filterset_class = DeliveryFilter
     cursor_ordering = ("-id",)
 
-    veiled_fields = seeing.DELIVERY
+    veiled_fields = visible.DELIVERY
 
     def get_queryset(self) -> QuerySet[Delivery]:
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return Delivery.objects.none()
-        return Delivery.objects.seen_by(self.sight).select_related("channel")
+        return Delivery.objects.seen_by(self.visibility).select_related("channel")
 
     def get_object(self) -> Delivery:
         """Return one as who asks may see it."""
         found: Delivery = super().get_object()
-        return self.sight.veiled([found], *seeing.DELIVERY)[0]
+        return self.visibility.veiled([found], *visible.DELIVERY)[0]
 
     @extend_schema(request=None, responses=DeliverySerializer)
     @action(detail=True, methods=["post"])

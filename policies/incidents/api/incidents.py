@@ -20,12 +20,12 @@ from rest_framework.response import Response
 from accounts.edge.errors import WrongState
 from accounts.edge.parameters import MomentField, MomentFilter
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from fleet import snapshot
 from fleet.api.actors import SeeingView, actor_of
 from fleet.snapshot import FleetArrays
 from policies.firings import Severity
-from policies.incidents import actions, seeing
+from policies.incidents import actions, visible
 from policies.incidents.evidence import series_of
 from policies.incidents.models import Incident, IncidentMember, TimelineEntry
 
@@ -152,7 +152,7 @@ class IncidentDetailSerializer(IncidentSerializer):
     @extend_schema_field(TimelineSerializer(many=True))
     def get_timeline(self, incident: Incident) -> list[dict[str, Any]]:
         newest = incident.timeline.order_by("-at", "-id")[:SHOWN]
-        seen = seeing.entries(newest, self.context["sight"])
+        seen = visible.entries(newest, self.context["visibility"])
         return [dict(TimelineSerializer(entry).data) for entry in reversed(seen)]
 
 
@@ -195,8 +195,8 @@ class IncidentFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def filter_scope(self, incidents: Any, name: str, value: str) -> QuerySet[Incident]:
-        sight = Sight(actor_of(self.request))
-        about = IncidentMember.objects.filter(sight.seen_rows(), scope_name=value)
+        visibility = Visibility(actor_of(self.request))
+        about = IncidentMember.objects.filter(visibility.seen_rows(), scope_name=value)
         found: QuerySet[Incident] = incidents.filter(pk__in=about.values("incident"))
         return found
 
@@ -218,13 +218,13 @@ class IncidentViewSet(
     filterset_class = IncidentFilter
     cursor_ordering: tuple[str, ...] = ("-opened_at", "-id")
     lookup_url_kwarg = "number"
-    veiled_fields: tuple[str, ...] = seeing.INCIDENT
+    veiled_fields: tuple[str, ...] = visible.INCIDENT
 
     def get_queryset(self) -> QuerySet[Incident]:
         # Counted for the rows of the page alone: an incident may have ten thousand members.
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return Incident.objects.none()
-        return Incident.objects.seen_by(self.sight).annotate(
+        return Incident.objects.seen_by(self.visibility).annotate(
             all_members=_count(Q()), firing=_count(Q(cleared_at=None, dismissed=False))
         )
 
@@ -251,7 +251,7 @@ class IncidentViewSet(
             .prefetch_related(
                 Prefetch(
                     "members",
-                    IncidentMember.objects.filter(self.sight.seen_rows()).order_by(
+                    IncidentMember.objects.filter(self.visibility.seen_rows()).order_by(
                         "cleared_at", "id"
                     )[:SHOWN],
                     to_attr="first_members",
@@ -259,8 +259,8 @@ class IncidentViewSet(
             )
             .get(pk=incident.pk)
         )
-        first = seeing.members(found.first_members, self.sight)
-        (seen,) = seeing.incidents([found], self.sight)
+        first = visible.members(found.first_members, self.visibility)
+        (seen,) = visible.incidents([found], self.visibility)
         seen.first_members = first  # type: ignore[attr-defined]
         context = self.get_serializer_context()
         return Response(IncidentDetailSerializer(seen, context=context).data)
@@ -270,14 +270,14 @@ class IncidentViewSet(
     def timeline(self, request: Request, number: str) -> Response:
         """All that happened, the newest first."""
         rows = self.get_object().timeline.all()
-        return self._page(TimelineSerializer, rows, seeing.ENTRY)
+        return self._page(TimelineSerializer, rows, visible.ENTRY)
 
     @extend_schema(parameters=[_NUMBER], responses=MemberSerializer(many=True), filters=False)
     @action(detail=True, cursor_ordering=("id",))
     def members(self, request: Request, number: str) -> Response:
         """All firings that it has had."""
-        rows = self.get_object().members.filter(self.sight.seen_rows())
-        return self._page(MemberSerializer, rows, seeing.MEMBER)
+        rows = self.get_object().members.filter(self.visibility.seen_rows())
+        return self._page(MemberSerializer, rows, visible.MEMBER)
 
     def _page(self, serializer: Any, rows: QuerySet[Any], fields: tuple[str, ...]) -> Response:
         self.veiled_fields = fields

@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from accounts.edge.parameters import MomentField
 from accounts.permissions import ViewsFleet, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
-from policies.incidents import actions, declared, seeing
+from policies.incidents import actions, declared, visible
 from policies.incidents.inhibition import Inhibition, Relation
 from policies.incidents.matchers import MAX_MATCHERS, BadMatcher, parse_matchers
 from policies.incidents.models import Silence
@@ -105,12 +105,12 @@ class SilenceViewSet(
     permission_classes = (ViewsFleetOrRunsPlaybooks,)
     filterset_class = SilenceFilter
     cursor_ordering = ("-id",)
-    veiled_fields = seeing.SILENCE
+    veiled_fields = visible.SILENCE
 
     def get_object(self) -> Silence:
         """Return one as who asks may see it."""
         found: Silence = super().get_object()
-        return self.sight.veiled([found], *seeing.SILENCE)[0]
+        return self.visibility.veiled([found], *visible.SILENCE)[0]
 
     @extend_schema(responses={201: SilenceSerializer})
     def create(self, request: Request) -> Response:

@@ -20,7 +20,7 @@ from accounts.edge.errors import WrongState
 from accounts.permissions import ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
 from policies.incidents.models import Incident
-from policies.playbooks import runs, seeing
+from policies.playbooks import runs, visible
 from policies.playbooks.api.playbooks import bad_start, scope_of
 from policies.playbooks.api.serializers import (
     SCOPE_CHOICES,
@@ -69,17 +69,17 @@ class PlaybookRunViewSet(
     filterset_class = RunFilter
     lookup_value_regex = "[0-9]{1,18}"
     cursor_ordering = ("-started_at", "-id")
-    veiled_fields = seeing.RUN
+    veiled_fields = visible.RUN
 
     def get_queryset(self) -> QuerySet[PlaybookRun]:
         """The runs that who asks may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return PlaybookRun.objects.none()
-        return PlaybookRun.objects.seen_by(self.sight).select_related("version")
+        return PlaybookRun.objects.seen_by(self.visibility).select_related("version")
 
     def get_object(self) -> PlaybookRun:
         """Return one as who asks may see it."""
-        return seeing.runs([super().get_object()], self.sight)[0]
+        return visible.runs([super().get_object()], self.visibility)[0]
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[PlaybookRun]]:
         return PlaybookRunSerializer if self.action == "list" else PlaybookRunDetailSerializer

@@ -20,10 +20,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from fleet import snapshot
 from fleet.api.actors import SeeingView, actor_of
-from policies.restrictions import actions, seeing, store
+from policies.restrictions import actions, store, visible
 from policies.restrictions.api.serializers import (
     KIND_CHOICES,
     SCOPE_CHOICES,
@@ -96,17 +96,17 @@ class RestrictionViewSet(
     lookup_value_regex = "[0-9]{1,18}"
     # Many are issued at one instant, so time alone would not tell them apart.
     cursor_ordering = ("-issued_at", "-id")
-    veiled_fields = seeing.FIELDS
+    veiled_fields = visible.FIELDS
 
     def get_queryset(self) -> QuerySet[Restriction]:
         """The restrictions that who asks may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return Restriction.objects.none()
-        return Restriction.objects.seen_by(self.sight)
+        return Restriction.objects.seen_by(self.visibility)
 
     def get_object(self) -> Restriction:
         """Return one as who asks may see it."""
-        return seeing.rows([super().get_object()], self.sight)[0]
+        return visible.rows([super().get_object()], self.visibility)[0]
 
     @extend_schema(request=RestrictionIssueSerializer, responses={201: RestrictionSerializer})
     def create(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class RestrictionViewSet(
     def ledger(self, request: Request, pk: str) -> Response:
         """Say what was asked and what came of it, step by step."""
         row = self.get_object()
-        events = seeing.events(row.events.order_by("id"), self.sight)
+        events = visible.events(row.events.order_by("id"), self.visibility)
         return Response(RestrictionLedgerSerializer(_ledger(row, events)).data)
 
     def _done(self, act: Any, request: Request, pk: str, **given: Any) -> Response:
@@ -196,15 +196,15 @@ class EffectiveView(APIView):
     def get(self, request: Request) -> Response:
         """List what is in force for a scope, by kind: the strictest counts, all are shown."""
         scope = _scope(request.query_params)
-        sight = Sight(actor_of(request))
-        in_force = seeing.in_force(store.in_force(timezone.now()), sight)
+        visibility = Visibility(actor_of(request))
+        in_force = visible.in_force(store.in_force(timezone.now()), visibility)
         try:
             found = in_force.covering(snapshot.current(), scope)
         except UnknownScope as exc:
             raise ValidationError({"scope": str(exc)}) from exc
         ids = [each.id for effective in found for each in effective.all]
         known = Restriction.objects.in_bulk(ids)
-        rows = {row.pk: row for row in seeing.rows(known.values(), sight)}
+        rows = {row.pk: row for row in visible.rows(known.values(), visibility)}
         answer = [
             {
                 "kind": effective.kind,

@@ -1,4 +1,4 @@
-"""The agent's process on a machine with GPUs, against the real server, with a drain beside it."""
+"""The agent's process on a machine with GPUs, against the real server, with a writer beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_django.live_server_helper import LiveServer
 from fleet import snapshot
 from telemetry import stream
 from telemetry.directory import forget_scopes
-from telemetry.drain import Drain
+from telemetry.writer import Writer
 from tests import owner
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.standin.nvml import StandIn
@@ -30,7 +30,7 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stream.connection().flushall()
     forget_scopes()
     snapshot.expire()
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     empty_sample_tables()
@@ -55,7 +55,7 @@ def fleet() -> SmallFleet:
 def run_once(machine: StandIn, server: LiveServer, fleet: SmallFleet) -> int:
     """Let the agent push one batch, and do meanwhile what a worker would."""
     (node,) = fleet.nodes
-    drain = Drain(stream.shard_of(fleet.agent.name))
+    writer = Writer(stream.shard_of(fleet.agent.name))
     spool = machine.control.with_name("spool.sqlite")
     command = [
         sys.executable, "-m", "headroom", "agent", "--once", "--server", server.url,
@@ -64,9 +64,9 @@ def run_once(machine: StandIn, server: LiveServer, fleet: SmallFleet) -> int:
     environment = {**os.environ, **machine.environment, "HEADROOM_TOKEN": fleet.token}
     with subprocess.Popen(command, env=environment) as process:
         while process.poll() is None:
-            drain.step()
+            writer.step()
             time.sleep(0.02)
-    while drain.step():
+    while writer.step():
         pass
     return process.returncode
 

@@ -76,7 +76,7 @@ def test_degraded_without_a_worker(client: Client) -> None:
     status, body = _ready(client)
     assert (status, body["status"]) == (200, "degraded")
     assert not body["checks"]["loops"]["ok"]
-    assert body["checks"]["loops"]["drain"] == {"ok": False, "pace_s": 2.0, "age_s": None}
+    assert body["checks"]["loops"]["writer"] == {"ok": False, "pace_s": 2.0, "age_s": None}
 
 
 def _done(client: redis.Redis, name: str, *, ago_s: float, boot: str = "") -> None:
@@ -92,7 +92,7 @@ def test_degraded_with_a_loop_that_is_not_done(client: Client, all_done: redis.R
     assert (status, body["status"]) == (200, "degraded")
     assert not body["checks"]["loops"]["policies"]["ok"]
     assert body["checks"]["loops"]["policies"]["age_s"] >= 60
-    assert body["checks"]["loops"]["drain"]["ok"]
+    assert body["checks"]["loops"]["writer"]["ok"]
 
 
 @pytest.mark.django_db

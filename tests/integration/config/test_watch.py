@@ -20,7 +20,7 @@ from config.condition import Condition, Service, Step, Trouble
 from config.loops import Loop
 from policies.incidents.models import Delivery, Incident, NotificationChannel
 from telemetry import disk, stream
-from telemetry.ways_in.errors import Overloaded
+from telemetry.ingest.errors import Overloaded
 
 NOW = timezone.now()
 
@@ -51,10 +51,10 @@ def loop(name: str = "policies", *, ok: bool = False, why: str = loops.LATE) -> 
         (Condition(), []),
         (Condition(loops=[loop(ok=True)]), []),
         (Condition(loops=[loop()]), ["loop-policies"]),
-        (Condition(backlog=9, lag_s=40.0), ["drain-lag"]),
+        (Condition(backlog=9, lag_s=40.0), ["writer-lag"]),
         (Condition(backlog=9, lag_s=4.0), []),
         (Condition(backlog=9, lag_s=4.0, set_aside=0), []),
-        (Condition(backlog=9, lag_s=40.0, set_aside=2), ["drain-lag", "set-aside"]),
+        (Condition(backlog=9, lag_s=40.0, set_aside=2), ["writer-lag", "set-aside"]),
         (Condition(services=[Service("web", True, 0, 0, "")], report_age_s=1.0), []),
         (Condition(services=[Service("web", False, 1, 0, "x")], report_age_s=1.0), ["process-web"]),
         (Condition(services=[], report_age_s=90.0), ["supervisor"]),

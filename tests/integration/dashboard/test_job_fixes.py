@@ -16,7 +16,7 @@ from admission.cycle import live
 from admission.jobs import actions
 from admission.jobs.models import Phase
 from headroom.jobs import reading
-from policies import present
+from policies import current
 from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_project
@@ -28,7 +28,7 @@ from tests.unit.headroom.jobs.specs import make_phase, make_spec
 @pytest.fixture(autouse=True)
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
     """Two racks of two nodes of four idle GPUs; every machine runs jobs."""
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     forget()
     made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
     idle(made)
@@ -37,7 +37,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
 
 
 def forget() -> None:
-    present.forget()
+    current.forget()
     open_attempts.forget()
     live.forget()
 

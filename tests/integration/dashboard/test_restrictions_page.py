@@ -42,7 +42,7 @@ def make_wanted(on: str = "rack oslo/A01", *, for_s: float = 3600.0, **given: An
 def hold(on: str = "rack oslo/A01", **given: Any) -> Restriction:
     snapshot.expire()
     at = given.pop("at", datetime.now(UTC))
-    (row,) = store.hold([make_wanted(on, **given)], now=at)
+    (row,) = store.apply([make_wanted(on, **given)], now=at)
     return row
 
 
@@ -115,7 +115,7 @@ def test_what_waits_can_be_decided_by_those_who_may(
     viewer: Client, responder: Client, small: SmallFleet
 ) -> None:
     row = hold("site oslo", kind=DRAIN, value=None)
-    assert row.state == Restriction.State.HELD
+    assert row.state == Restriction.State.PENDING_APPROVAL
     html = opened(viewer)
     assert "1 waits for a person" in text_of(html)
     waiting = text_of(section(html, "waiting"))
@@ -175,7 +175,7 @@ def test_many_are_paged_and_cost_no_more_queries(
         for gpu in range(2)
     ]
     wanted += [make_wanted(f"rack {rack}", **away) for rack in small.racks]
-    store.hold(wanted, now=datetime.now(UTC))
+    store.apply(wanted, now=datetime.now(UTC))
     with django_assert_max_num_queries(22):
         html = opened(viewer)
     assert len(re.findall(r'<th scope="row"', section(html, "in-force"))) == 50

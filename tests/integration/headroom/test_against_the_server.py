@@ -1,4 +1,4 @@
-"""The replay and the agent against the real server, over HTTP, with a drain beside it."""
+"""The replay and the agent against the real server, over HTTP, with a writer beside it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
 from telemetry import stream
 from telemetry.directory import forget_scopes
-from telemetry.drain import Drain
+from telemetry.writer import Writer
 from tests.builders.accounts import make_token, make_user
 from tests.unit.headroom.recordings import write_training
 
@@ -40,7 +40,7 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stream.connection().flushall()
     forget_scopes()
     snapshot.expire()
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     # Only the main thread may handle signals, and the replay runs in another here.
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def drain_while(work: Callable[[], object]) -> None:
+def write_while(work: Callable[[], object]) -> None:
     """Do ``work`` in a thread, and meanwhile what a Celery worker would."""
     failures: list[BaseException] = []
 
@@ -74,9 +74,9 @@ def drain_while(work: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    drain = Drain(0)
+    writer = Writer(0)
     while thread.is_alive():
-        drain.step()
+        writer.step()
         thread.join(0.02)
     if failures:
         raise failures[0]
@@ -96,7 +96,7 @@ def play(url: str, folder: Path, token: str) -> str:
         loop=False,
     )
     out = io.StringIO()
-    drain_while(lambda: run_replay(options, out))
+    write_while(lambda: run_replay(options, out))
     return out.getvalue()
 
 
@@ -148,8 +148,8 @@ def test_an_agent_hands_over_the_readings_of_its_machine(
         spool = Spool(":memory:")
         spool.put(sampler.seal())
         delivery = Delivery(client, spool)
-        drain_while(delivery.round)
-        Drain(0).step()
+        write_while(delivery.round)
+        Writer(0).step()
         delivery.ask_position()
         assert (len(spool), delivery.errors) == (0, 0)
     with connection.cursor() as cursor:
@@ -172,13 +172,13 @@ def test_what_was_read_before_the_node_was_in_the_inventory_is_not_lost(
         for _ in range(2):
             sampler.sample()
             spool.put(sampler.seal())
-        drain_while(delivery.round)
+        write_while(delivery.round)
         assert isinstance(delivery.obstacle, Refused)
         assert (len(spool), spool.dropped, delivery.accepted) == (2, 0, 0)
 
         user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
-        drain_while(delivery.round)
-        Drain(0).step()
+        write_while(delivery.round)
+        Writer(0).step()
         delivery.ask_position()
         assert len(spool) == 0
         assert not delivery.obstacle

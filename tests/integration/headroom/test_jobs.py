@@ -20,7 +20,7 @@ from admission.jobs.models import Job, Phase
 from fleet import snapshot
 from headroom.cli import main
 from headroom.jobs import commands
-from policies import present
+from policies import current
 from telemetry import stream
 from telemetry.directory import forget_scopes
 from tests.builders.accounts import make_token, make_user
@@ -50,7 +50,7 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
     stream.connection().flushall()
     _forget()
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     yield
     _forget()
 
@@ -58,7 +58,7 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _forget() -> None:
     forget_scopes()
     snapshot.expire()
-    present.forget()
+    current.forget()
     open_attempts.forget()
     live.forget()
 

@@ -11,7 +11,7 @@ import pytest
 
 from accounts.models import User
 from fleet import snapshot
-from policies import past_limits, present
+from policies import current, past_limits
 from policies.headroom.inputs import Limits
 from policies.limiting import limits_over
 from policies.restrictions import actions, store
@@ -59,14 +59,14 @@ def hold(seconds: float, value: float, *, on: str = "rack oslo/A01", **given: An
             **given,
         }
     )
-    return store.hold([wanted], now=at(seconds))[0].pk
+    return store.apply([wanted], now=at(seconds))[0].pk
 
 
 def test_each_moment_has_the_limits_that_it_had(user: User) -> None:
     seen: dict[float, Limits] = {}
 
     def look(seconds: float) -> None:
-        seen[seconds] = present.limits(at(seconds).timestamp())
+        seen[seconds] = current.limits(at(seconds).timestamp())
 
     look(0)
     pk = hold(10, 600.0)

@@ -13,9 +13,9 @@ from fleet.models import Gpu, HardwareModel, Node, Rack, Site
 from headroom.contracts import TelemetryBatch, encode_batch
 from telemetry import naming, placed, stream
 from telemetry.directory import forget_scopes
-from telemetry.drain import Drain
+from telemetry.ingest import inbox
 from telemetry.models import Agent
-from telemetry.ways_in import inbox
+from telemetry.writer import Writer
 from tests.builders.agents import make_agent
 
 
@@ -28,7 +28,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     placed.forget()
     snapshot.expire()
     # The tests drain by hand: no worker runs.
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     monkeypatch.setattr("telemetry.tasks.forward_pushed.apply_async", lambda **options: None)
     yield
     snapshot.expire()
@@ -93,8 +93,8 @@ def stranger(rack: Rack, h100: HardwareModel, client: Client) -> Source:
 
 
 def drain_everything() -> int:
-    """Run the drain until the stream is empty; return the messages it took."""
-    work = Drain(0)
+    """Run the writer until the stream is empty; return the messages it took."""
+    work = Writer(0)
     total = 0
     while count := work.step():
         total += count

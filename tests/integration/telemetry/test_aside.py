@@ -64,17 +64,17 @@ def test_they_are_told_of_until_they_are_stored(
     assert "cannot be stored: 2." in trouble.sentence
     assert condition.facts(found)["worker"]["ok"] is False
     assert b"headroom_telemetry_set_aside_batches 2.0" in room_metrics.generate()
-    tasks.drain_all()
+    tasks.write_all()
     assert len(aside.found()) == 2
 
     break_batches()
     source.push(make_batch("agent-1", "n1", 2))
     drain_everything()
-    tasks.drain_all()
+    tasks.write_all()
     assert [kept.seq for kept in aside.found()] == [1]
     source.push(make_batch("agent-1", "n1", 1))
     drain_everything()
-    tasks.drain_all()
+    tasks.write_all()
     assert aside.found() == []
     assert condition.facts(condition.look(stream.connection()))["worker"]["ok"] is True
 

@@ -251,7 +251,7 @@ def test_a_batch_that_no_check_foresaw_is_set_aside(
     stranger.push(make_batch("agent-2", "n2", 1))
     source.push(make_batch("agent-1", "n1", 1))
     stranger.push(make_batch("agent-2", "n2", 2))
-    tasks.drain(0)
+    tasks.write(0)
     drain_everything()
     assert stored_rows() == 16
     (kept,) = aside.found()

@@ -11,9 +11,9 @@ import redis
 
 from telemetry import set_back, stream
 from telemetry.frame import FrameWriter
+from telemetry.ingest import rate
 from telemetry.live_frame import is_fresh
 from telemetry.samples import GPU, Rows, as_array
-from telemetry.ways_in import rate
 
 HOURS_S = 3 * 3600
 
@@ -56,11 +56,11 @@ def test_a_bucket_of_an_earlier_release_is_read(client: redis.Redis) -> None:
 
 def test_the_sign_of_a_drain_does_not_outlive_a_step_back(client: redis.Redis) -> None:
     client.xadd("telemetry:0", {"m": b"x"})
-    assert stream.ask_for_drain(0)
-    assert not stream.ask_for_drain(0)
+    assert stream.ask_for_writer(0)
+    assert not stream.ask_for_writer(0)
     # What is left of a sign of three seconds once the clock is set back.
-    client.expire("telemetry:0:draining", HOURS_S)
-    assert stream.ask_for_drain(0)
+    client.expire("telemetry:0:writing", HOURS_S)
+    assert stream.ask_for_writer(0)
 
 
 def test_how_long_the_first_message_waits_is_unknown_when_it_is_of_a_time_to_come(

@@ -32,7 +32,7 @@ from tests.builders.otlp import as_protobuf, gauge, make_request, point
 from tests.builders.remote_write import TimeSeries, request_1, request_2, snappy
 from tests.integration.telemetry.conftest import Source, drain_everything, forward_everything
 from tests.integration.telemetry.test_ingest import stored
-from tests.integration.telemetry.test_otlp_way import export
+from tests.integration.telemetry.test_otlp_ingest import export
 from tests.integration.telemetry.test_remote_write import V2, dcgm, write
 
 #: All examples of a test share a database; each tells its own by a number.

@@ -10,9 +10,9 @@ from pytest_django import Settings
 
 from fleet.models import Gpu
 from telemetry import stream
+from telemetry.ingest import inbox
+from telemetry.ingest.rows import Place, Rows
 from telemetry.models import Agent, IngestPosition, PushedRequest
-from telemetry.ways_in import inbox
-from telemetry.ways_in.rows import Place, Rows
 from tests.integration.telemetry.conftest import (
     Source,
     drain_everything,
@@ -238,7 +238,7 @@ def test_the_task_forwards_and_asks_for_a_drain(
 
     settings.TELEMETRY_ASSEMBLY_S = 0.0
     asked: list[int] = []
-    monkeypatch.setattr("telemetry.tasks.drain.delay", asked.append)
+    monkeypatch.setattr("telemetry.tasks.write.delay", asked.append)
     put(source.agent, b"a", at=time.time() - 1)
     tasks.forward_pushed()
     assert asked == [0]

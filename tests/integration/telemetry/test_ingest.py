@@ -147,9 +147,9 @@ def test_the_live_frame_comes_back_after_redis_was_wiped(source: Source) -> None
 def test_a_wipe_under_a_running_drain_loses_no_reading_of_the_frame(
     source: Source, stranger: Source
 ) -> None:
-    from telemetry.drain import Drain
+    from telemetry.writer import Writer
 
-    work = Drain(0)
+    work = Writer(0)
     source.push(make_batch("agent-1", "n1", power_w=600.0))
     work.step()
     stream.connection().flushall()

@@ -1,4 +1,4 @@
-"""Batches take the short way; everything else the long one."""
+"""Batches take the fast path; everything else the long one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def test_a_batch_meets_no_session(source: Source) -> None:
     assert not answer.wsgi_request.__dict__.keys() & {"session", "user"}
 
 
-def test_what_holds_for_all_requests_comes_before_the_short_way() -> None:
+def test_what_holds_for_all_requests_comes_before_the_fast_path() -> None:
     order = settings.MIDDLEWARE
-    short_way = order.index("telemetry.middleware.IngestMiddleware")
+    fast_path = order.index("telemetry.middleware.IngestMiddleware")
     for before in (
         "config.metrics.RequestMetricsMiddleware",
         "config.requests.RequestLogMiddleware",
         "django.middleware.security.SecurityMiddleware",
     ):
-        assert order.index(before) < short_way
+        assert order.index(before) < fast_path
 
 
 def test_a_batch_is_counted_under_its_view(source: Source) -> None:

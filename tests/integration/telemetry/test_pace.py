@@ -11,7 +11,7 @@ from fleet import snapshot
 from headroom.contracts import LimitReport, LimitState
 from telemetry import intake, stream, views
 from telemetry.directory import names_of, scope_of
-from telemetry.ways_in import rate
+from telemetry.ingest import rate
 from tests.builders.agents import make_agent
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, make_node

@@ -53,7 +53,7 @@ def runs() -> dict[str, Run]:
 
 @pytest.fixture
 def meters(runs: dict[str, Run]) -> dict[str, int]:
-    """The meters' ids by name, with all runs stored as the drain stores them."""
+    """The meters' ids by name, with all runs stored as the writer stores them."""
     node = make_node(gpus=0)
     names = sorted({name for run in runs.values() for name in run})
     ids = {name: Meter.objects.create(name=name, node=node).pk for name in names}

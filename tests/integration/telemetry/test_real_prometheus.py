@@ -22,8 +22,8 @@ from fleet import snapshot
 from fleet.models import Gpu, HardwareModel, Node, Rack, Site
 from headroom.client import Client
 from telemetry import stream
-from telemetry.drain import Drain
-from telemetry.ways_in import inbox
+from telemetry.ingest import inbox
+from telemetry.writer import Writer
 from tests.builders.agents import make_agent
 from tests.data_sets import data_set
 from tests.integration.telemetry.prometheus import (
@@ -83,7 +83,7 @@ def test_what_prometheus_has_stored_is_here_once(
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     settings.TELEMETRY_ASSEMBLY_S = 1.0
-    work = Drain(stream.shard_of("prometheus"))
+    work = Writer(stream.shard_of("prometheus"))
 
     def stored(column: str) -> list[Sample]:
         """Do what a worker would, and look."""

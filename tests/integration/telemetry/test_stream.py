@@ -1,4 +1,4 @@
-"""The stream between the web processes and the drain: its bounds, and other releases' messages."""
+"""The stream between the web processes and the writer: its bounds, and other releases' messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from pytest_django import Settings
 
 from telemetry import stream
-from telemetry.drain import Drain
 from telemetry.sql import PositionsMoved
+from telemetry.writer import Writer
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
 from tests.integration.telemetry.test_ingest import stored
@@ -34,7 +34,7 @@ def test_the_bytes_that_wait_are_those_of_the_messages_that_wait(source: Source)
         source.push(make_batch("agent-1", "n1", seq))
     each = waiting_bytes() // 3
     assert each > 1000
-    work = Drain(0)
+    work = Writer(0)
     work.step(limit=1)
     assert waiting_bytes() == pytest.approx(2 * each, abs=3)
     drain_everything()
@@ -74,7 +74,7 @@ def test_a_round_takes_no_more_bytes_than_it_may(source: Source) -> None:
 
 
 def test_a_drain_whose_positions_are_not_the_last_word_stores_nothing(source: Source) -> None:
-    first, second = Drain(0), Drain(0)
+    first, second = Writer(0), Writer(0)
     source.push(make_batch("agent-1", "n1", 1))
     first.step()
     source.push(make_batch("agent-1", "n1", 2))

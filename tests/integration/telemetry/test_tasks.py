@@ -1,4 +1,4 @@
-"""The Celery tasks around the drain."""
+"""The Celery tasks around the writer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from celery.signals import worker_shutting_down
 from django.db import OperationalError, connection
 
 from telemetry import samples, stream, tasks
-from telemetry.drain import Drain, only_one
 from telemetry.samples import TABLES, existing_partitions
+from telemetry.writer import Writer, only_one
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source
 
@@ -34,9 +34,9 @@ def partitions(table: str = "gpu_sample") -> list[samples.Partition]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The shards for which a drain was asked."""
+    """The shards for which a writer was asked."""
     shards: list[int] = []
-    monkeypatch.setattr(tasks.drain, "delay", shards.append)
+    monkeypatch.setattr(tasks.write, "delay", shards.append)
     monkeypatch.setattr(tasks, "_IDLE_S", 0.01)
     monkeypatch.setattr(tasks, "_LINGER_S", (0.02, 0.02))
     return shards
@@ -46,7 +46,7 @@ def test_a_push_asks_for_one_drain_until_it_has_run(source: Source, asked: list[
     for seq in (1, 2, 3):
         source.push(make_batch("agent-1", "n1", seq))
     assert asked == [0]
-    tasks.drain(0)
+    tasks.write(0)
     assert stored_rows() == 24
     source.push(make_batch("agent-1", "n1", 4))
     assert asked == [0, 0]
@@ -61,10 +61,10 @@ def test_a_drain_leaves_the_work_to_the_one_that_has_the_lock(
     names = ("host", "port", "user", "password", "dbname")
     with psycopg.connect(**{name: parameters[name] for name in names}) as other:
         other.execute("SELECT pg_advisory_lock(%s, 0)", [0x48454144])
-        tasks.drain(0)
+        tasks.write(0)
         assert stream.backlog(0) == 1
         other.execute("SELECT pg_advisory_unlock(%s, 0)", [0x48454144])
-    tasks.drain(0)
+    tasks.write(0)
     assert stream.backlog(0) == 0
 
 
@@ -79,7 +79,7 @@ def test_a_drain_of_a_worker_that_is_to_end_leaves_the_rest_to_the_next(
 ) -> None:
     monkeypatch.setattr(tasks, "MESSAGES_PER_ROUND", 1)
     monkeypatch.setattr(tasks._stopping, "value", 0)
-    real = Drain.step
+    real = Writer.step
 
     def step_and_be_told_to_stop(self: Any, limit: int = 1) -> int:
         worker_shutting_down.send(None)
@@ -88,21 +88,21 @@ def test_a_drain_of_a_worker_that_is_to_end_leaves_the_rest_to_the_next(
     for seq in (1, 2):
         source.push(make_batch("agent-1", "n1", seq))
     stream.say_done(0)
-    monkeypatch.setattr(Drain, "step", step_and_be_told_to_stop)
-    tasks.drain(0)
+    monkeypatch.setattr(Writer, "step", step_and_be_told_to_stop)
+    tasks.write(0)
     assert stream.backlog(0) == 1
     assert asked[-1] == 0
-    monkeypatch.setattr(Drain, "step", real)
+    monkeypatch.setattr(Writer, "step", real)
     monkeypatch.setattr(tasks._stopping, "value", 0)
-    tasks.drain(0)
+    tasks.write(0)
     assert stream.backlog(0) == 0
     assert stored_rows() == 16
 
 
 def test_messages_whose_drain_was_lost_are_found_by_beat(source: Source, asked: list[int]) -> None:
     source.push(make_batch("agent-1", "n1"))
-    stream.say_done(0)  # the asked-for drain died with its worker
-    tasks.drain_all()
+    stream.say_done(0)  # the asked-for writer died with its worker
+    tasks.write_all()
     assert asked == [0, 0]
 
 
@@ -117,12 +117,12 @@ def test_messages_that_come_as_a_drain_ends_get_another(
 
     source.push(make_batch("agent-1", "n1", 1))
     monkeypatch.setattr(stream, "say_done", one_comes_in_between)
-    tasks.drain(0)
+    tasks.write(0)
     assert asked == [0, 0]
 
 
 def test_nothing_is_asked_for_where_nothing_waits(db: None, asked: list[int]) -> None:
-    tasks.drain_all()
+    tasks.write_all()
     assert asked == []
 
 
@@ -136,9 +136,9 @@ def test_a_server_that_is_away_costs_no_message(
     with monkeypatch.context() as patch:
         patch.setattr(samples, "copy", away)
         with pytest.raises(OperationalError):
-            tasks.drain(0)
+            tasks.write(0)
     assert stream.backlog(0) == 1
-    tasks.drain(0)
+    tasks.write(0)
     assert stored_rows() == 8
 
 

@@ -1,4 +1,4 @@
-"""Throttle events in the database: from readings to rows, from one drain to the next, and back."""
+"""Throttle events in the database: from readings to rows, from one writer to the next, and back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.utils import timezone
 
 from fleet import snapshot
 from telemetry import stream, tasks
-from telemetry.drain import Drain
 from telemetry.faults.models import EccEvent
 from telemetry.limits.models import LimitReport
 from telemetry.models import ThrottleEvent
 from telemetry.throttle import memory
 from telemetry.throttle.models import TrackedRounds
 from telemetry.throttle.tracker import Tracker
+from telemetry.writer import Writer
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
 
@@ -141,7 +141,7 @@ def test_a_batch_that_is_sent_again_counts_once(brakes: Brakes) -> None:
 
 
 def test_progress_is_written_once_a_minute_and_at_the_end(brakes: Brakes) -> None:
-    work = Drain(0)
+    work = Writer(0)
     told = []
     for held in (0, 5, 5, 5, 5, 5, 5, 5, 5, 0, 0, 0):
         brakes.push(held)
@@ -152,7 +152,7 @@ def test_progress_is_written_once_a_minute_and_at_the_end(brakes: Brakes) -> Non
     assert ThrottleEvent.objects.get().closed_at is not None
 
 
-# --- From one drain to the next -------------------------------------------------------------------
+# --- From one writer to the next ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("process", ["the same", "another"])
@@ -163,7 +163,7 @@ def test_a_drain_leaves_its_memory_to_the_next(
     monkeypatch.setattr(tasks, "_LINGER_S", (0.01, 0.02))
     for held in (0, 5, 5):
         brakes.push(held)
-        tasks.drain(0)
+        tasks.write(0)
         if process == "another":
             kill()
     assert len(rebuilds) == 1
@@ -177,7 +177,7 @@ def test_a_drain_leaves_its_memory_to_the_next(
 def test_after_a_crash_events_go_on_as_if_nothing_had_been(
     brakes: Brakes, rebuilds: list[int], lost: str
 ) -> None:
-    work = Drain(0)
+    work = Writer(0)
     brakes.push(0, 5, 5)
     work.step()
     work.keep()
@@ -189,7 +189,7 @@ def test_after_a_crash_events_go_on_as_if_nothing_had_been(
     kill()
     if lost != "the process":
         stream.connection().flushall()
-    work = Drain(0)
+    work = Writer(0)
     assert rebuilds == [1, 1]
     brakes.push(5, 0, 0, 0)
     work.step()
@@ -203,7 +203,7 @@ def test_after_a_crash_events_go_on_as_if_nothing_had_been(
 def test_what_an_aborted_round_did_is_forgotten(
     brakes: Brakes, rebuilds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = Drain(0)
+    work = Writer(0)
     brakes.push(0, 5)
     work.step()
     work.keep()
@@ -212,9 +212,9 @@ def test_what_an_aborted_round_did_is_forgotten(
         patch.setattr("telemetry.sql.note_agents", _fail)
         with pytest.raises(RuntimeError):
             work.step()
-    # The next drain goes on from what was kept: the round was not counted.
+    # The next writer goes on from what was kept: the round was not counted.
     assert TrackedRounds.objects.get().rounds == 1
-    work = Drain(0)
+    work = Writer(0)
     assert len(rebuilds) == 1
     work.step()
     brakes.push(0, 0, 0)
@@ -229,14 +229,14 @@ def _fail(*args: Any) -> None:
 def test_memory_that_is_older_than_the_events_is_not_used(
     brakes: Brakes, rebuilds: list[int]
 ) -> None:
-    work = Drain(0)
+    work = Writer(0)
     brakes.push(0, 5)
     work.step()
     work.keep()
     brakes.push(0, 0, 0)
     work.step()  # closed, and killed before it could keep anything
     kill()
-    work = Drain(0)
+    work = Writer(0)
     assert len(rebuilds) == 2
     brakes.push(5)
     work.step()
@@ -246,7 +246,7 @@ def test_memory_that_is_older_than_the_events_is_not_used(
 
 
 def test_a_gpu_that_left_takes_its_open_event_along(brakes: Brakes) -> None:
-    work = Drain(0)
+    work = Writer(0)
     brakes.push(0, 5)
     work.step()
     brakes.push(5)
@@ -257,10 +257,10 @@ def test_a_gpu_that_left_takes_its_open_event_along(brakes: Brakes) -> None:
 
 
 def test_two_open_events_of_one_cause_cannot_be(brakes: Brakes) -> None:
-    work = Drain(0)
+    work = Writer(0)
     brakes.push(0, 5)
     work.step()
-    other = Drain(0)  # as after a shard was given up and taken up again, with another memory
+    other = Writer(0)  # as after a shard was given up and taken up again, with another memory
     other._throttling._memory.tracker = Tracker()
     brakes.push(5, 5)
     other.step()

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headroom.contracts import BatchError
-from telemetry.ways_in import otlp
-from telemetry.ways_in.errors import JSON, UnsupportedType
+from telemetry.ingest import otlp
+from telemetry.ingest.errors import JSON, UnsupportedType
 from tests.builders.otlp import as_protobuf, gauge, make_request, point
 
 NOW = 1_790_000_000.25

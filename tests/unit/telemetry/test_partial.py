@@ -28,9 +28,9 @@ from headroom.contracts import (
     encode_batch,
 )
 from telemetry.checks import OutOfScope
+from telemetry.ingest.partial import Salvaged, salvage
+from telemetry.ingest.refusals import MAX_TOLD, TimeLimits
 from telemetry.rows import Mount
-from telemetry.ways_in.partial import Salvaged, salvage
-from telemetry.ways_in.refusals import MAX_TOLD, TimeLimits
 from tests.unit.telemetry.inventory import NOW, SCOPE, FakeNames
 
 LIMITS = TimeLimits(NOW, max_future_s=30, max_age_s=3600)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.ways_in.rows import Place, Row, Rows, aligned, merged, reports_of, rows_of
+from telemetry.ingest.rows import Place, Row, Rows, aligned, merged, reports_of, rows_of
 
 A, B, C = Place("n1", 0), Place("n1", 1), Place("n2", 0)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headroom.contracts import MAX_BATCH_BYTES, BatchError
-from telemetry.ways_in import remote_write
-from telemetry.ways_in.errors import TooLarge, UnsupportedType
+from telemetry.ingest import remote_write
+from telemetry.ingest.errors import TooLarge, UnsupportedType
 from tests.builders.remote_write import STALE, request_1, request_2, series_1, snappy
 
 POWER = {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": "3", "Hostname": "n1"}

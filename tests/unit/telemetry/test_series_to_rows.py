@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.ways_in import readings as module
-from telemetry.ways_in.readings import Places, Readings
-from telemetry.ways_in.refusals import TimeLimits
-from telemetry.ways_in.rows import Place, Rows
-from telemetry.ways_in.series import Series, told_by
+from telemetry.ingest import readings as module
+from telemetry.ingest.readings import Places, Readings
+from telemetry.ingest.refusals import TimeLimits
+from telemetry.ingest.rows import Place, Rows
+from telemetry.ingest.series import Series, told_by
 from tests.data_sets import data_set
 from tests.unit.telemetry.inventory import NOW, SCOPE, FakeNames
 

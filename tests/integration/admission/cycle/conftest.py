@@ -7,7 +7,7 @@ import pytest
 from admission.allocation import open_attempts
 from admission.cycle import live
 from fleet import snapshot
-from policies import present
+from policies import current
 from telemetry import stream
 from telemetry.directory import forget_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -19,7 +19,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis, and a process that does not remember the last test's database."""
     stream.connection().flushall()
     forget_all()
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     yield
     forget_all()
 
@@ -27,7 +27,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def forget_all() -> None:
     forget_scopes()
     snapshot.expire()
-    present.forget()
+    current.forget()
     open_attempts.forget()
     live.forget()
 

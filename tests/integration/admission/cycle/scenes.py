@@ -87,7 +87,7 @@ def end(name: str, state: str) -> None:
 def restrict(kind: RestrictionKind, scope: Scope, value: float | None = None) -> None:
     """Have a restriction be in force for an hour."""
     now = datetime.now(UTC)
-    store.hold(
+    store.apply(
         [
             Wanted(
                 kind=kind, scope=scope, value=value, reason="a test", owner="rule:test",

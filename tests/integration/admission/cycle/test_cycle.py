@@ -17,7 +17,7 @@ from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from admission.queue import queue_status
 from fleet import snapshot
 from fleet.models import Node
-from policies import present
+from policies import current
 from policies.restrictions.kinds import RestrictionKind
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import api_client
@@ -162,7 +162,7 @@ def test_what_was_let_go_is_in_everybodys_headroom(fleet: SmallFleet) -> None:
     before = {row["name"]: row for row in client.get(path).json()["rows"]}
     cycle()
     # Within one process at once, in others within three seconds.
-    present.forget()
+    current.forget()
     after = {row["name"]: row for row in client.get(path).json()["rows"]}
     (node, peak_w), *_ = Attempt.objects.get().placement["peak_w"].items()
     assert after[node]["power_reserved_w"] == pytest.approx(peak_w)
@@ -206,7 +206,7 @@ def test_budgets_hold_whatever_comes_and_ends(fleet: SmallFleet) -> None:
 
 
 def _within_budgets(now: float) -> None:
-    headroom = present.headroom(now + 1.5)
+    headroom = current.headroom(now + 1.5)
     for kind in (ScopeKind.RACK, ScopeKind.POWER_DOMAIN, ScopeKind.SITE):
         assert (headroom.powers[kind].headroom_w >= -1e-6).all(), kind
     paired = headroom.fleet.domains.pair >= 0

@@ -13,7 +13,7 @@ from admission.core.cycle.estimates import Estimate
 from admission.jobs.models import Attempt, Phase, Project
 from admission.learned import draws, forecasts, profiles, shares
 from admission.learned.models import Draw, DrawProfile, StartForecast
-from policies import present
+from policies import current
 from policies.scopes import ScopeKind
 from tests.builders.accounts import api_client, bearer, make_token, make_user
 from tests.builders.fleet import SmallFleet
@@ -52,9 +52,9 @@ def test_a_reservation_comes_down_to_what_was_read(fleet: SmallFleet) -> None:
     assert (draw.image, draw.model) == (IMAGE, "H100")
     assert draw.p99_w == [pytest.approx(NODE_W / 4, abs=25)]
     assert draw.read_s == [pytest.approx(800.0, rel=0.1)]
-    present.forget()
+    current.forget()
     open_attempts.forget()
-    powers = present.headroom(at).powers[ScopeKind.NODE]
+    powers = current.headroom(at).powers[ScopeKind.NODE]
     (peak_w,) = Attempt.objects.get().placement["peak_w"].values()
     assert powers.drawn_w.max() < powers.reserved_w.max() < peak_w
 

@@ -9,7 +9,7 @@ import pytest
 from admission.allocation import open_attempts
 from admission.directives import placed
 from fleet import snapshot
-from policies import present
+from policies import current
 from telemetry import stream
 from telemetry.directory import forget_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -22,7 +22,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     _forget()
     # Steps of these tests are minutes apart, and do not take two seconds.
     monkeypatch.setattr("admission.allocation.open_attempts._SERVES_S", 0.0)
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     yield
     _forget()
 
@@ -30,7 +30,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _forget() -> None:
     forget_scopes()
     snapshot.expire()
-    present.forget()
+    current.forget()
     open_attempts.forget()
     placed.forget()
 

@@ -49,7 +49,7 @@ def restrict(clock: Clock, kind: RestrictionKind, scope: Scope, value: float | N
         kind=kind, scope=scope, value=value, reason="too hot", owner="rule:test", cause="test",
         expires_at=clock.at + timedelta(hours=1), most_of_site=1.0,
     )  # fmt: skip
-    restrictions.hold([wanted], now=clock.at)
+    restrictions.apply([wanted], now=clock.at)
 
 
 def lift(clock: Clock) -> None:

@@ -13,7 +13,7 @@ from admission.directives.step import step
 from admission.jobs.models import JobEvent
 from fleet import snapshot
 from fleet.models import Rack
-from policies import present
+from policies import current
 from policies.restrictions.models import Restriction
 from policies.restrictions.strictest import InForce
 from policies.scopes import Scope, ScopeKind
@@ -217,7 +217,7 @@ def test_rows_are_read_of_those_jobs_alone_that_something_is_wanted_of(
         placement={"gpus": {}, "nodes": []}, job_class="latency-sensitive-inference-build",
     )  # fmt: skip
     clock.read()
-    headroom = present.headroom(clock.now)
+    headroom = current.headroom(clock.now)
     placed = placed_on(headroom.fleet)
     margins = margins_by_rack(Room.of(headroom), responding.reach_of(headroom.fleet))
     below = dict(zip(placed.ids.tolist(), placed.below().tolist(), strict=True))
@@ -234,7 +234,7 @@ def test_rows_are_read_of_those_jobs_alone_that_something_is_wanted_of(
 
 def test_margins_are_those_of_the_tightest_budget(fleet: SmallFleet, clock: Clock) -> None:
     clock.read()
-    headroom = present.headroom(clock.now)
+    headroom = current.headroom(clock.now)
     reach = responding.reach_of(headroom.fleet)
     margins = margins_by_rack(Room.of(headroom), reach)
     by_rack = dict(zip(headroom.fleet.racks.paths.tolist(), margins.tolist(), strict=True))

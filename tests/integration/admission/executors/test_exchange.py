@@ -7,7 +7,7 @@ import time
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from admission.executors import gate
+from admission.executors import fast_path
 from admission.executors.models import Runner
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
@@ -149,12 +149,12 @@ def test_a_report_of_nothing_new_costs_two_queries(
         scene.machines[0].orders()
 
 
-# --- The short way --------------------------------------------------------------------------------
+# --- The fast path --------------------------------------------------------------------------------
 
 
 def asked(scene: Scene, node: str, token: str = "") -> tuple[str, bytes]:
     """Ask through the gate; "behind" where it was handed on."""
-    gate.expire()
+    fast_path.expire()
     answered: list[str] = []
 
     def behind(environ: object, start_response: object) -> list[bytes]:
@@ -169,7 +169,7 @@ def asked(scene: Scene, node: str, token: str = "") -> tuple[str, bytes]:
         "QUERY_STRING": f"node={node}&store=s",
         "HTTP_AUTHORIZATION": f"Bearer {token or scene.fleet.token}",
     }  # fmt: skip
-    body = b"".join(gate.WorkGate(behind, lambda seconds: None)(environ, start))
+    body = b"".join(fast_path.WorkGate(behind, lambda seconds: None)(environ, start))
     return answered[0], body
 
 

@@ -16,7 +16,7 @@ from admission.jobs import actions
 from admission.jobs.models import Job, Phase, Project
 from fleet import snapshot
 from headroom.jobs.reading import convert
-from policies import present
+from policies import current
 from policies.headroom import live as headroom_live
 from telemetry import stream
 from telemetry.directory import forget_scopes
@@ -37,7 +37,7 @@ def clean_stores(db: None) -> Iterator[None]:
 def _forget() -> None:
     forget_scopes()
     snapshot.expire()
-    present.forget()
+    current.forget()
     headroom_live.forget()
     live.forget()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleet import snapshot
-from policies import present
+from policies import current
 from telemetry import stream
 from telemetry.directory import forget_scopes
 
@@ -16,8 +16,8 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stream.connection().flushall()
     forget_scopes()
     snapshot.expire()
-    present.forget()
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    current.forget()
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     yield
     snapshot.expire()
-    present.forget()
+    current.forget()

@@ -18,7 +18,7 @@ from admission.slos import builtin, measuring, sampling
 from admission.slos.actions import SLOS
 from admission.slos.budget import State
 from admission.slos.models import ConditionSample, Slo, SloJudgment
-from policies import present
+from policies import current
 from policies.documents import life
 from policies.scopes import ScopeKind
 from tests.builders.documents import put_in_force
@@ -76,11 +76,11 @@ def test_each_minute_is_sampled_once() -> None:
     fleet.report()
     now = time.time() // 60 * 60 + 5
     for at in (now, now + 10, now + 60):
-        sampling.keep(present.headroom(at))
+        sampling.keep(current.headroom(at))
     assert ConditionSample.objects.count() == 4
     row = ConditionSample.objects.filter(site="oslo").first()
     assert row is not None
-    headroom = present.headroom(now)
+    headroom = current.headroom(now)
     site = headroom.table(ScopeKind.SITE).row("oslo")
     assert row.power_headroom is not None
     assert row.power_headroom <= 1 - site["power_use"] + 1e-9
@@ -91,7 +91,7 @@ def test_each_minute_is_sampled_once() -> None:
 def test_the_tightest_of_site_and_feeds_is_what_is_left_of_power() -> None:
     fleet = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
     fleet.report()
-    headroom = present.headroom(time.time())
+    headroom = current.headroom(time.time())
     (left,) = sampling.facts_of(headroom)["power_headroom"]
     domains = headroom.table(ScopeKind.POWER_DOMAIN)
     site = headroom.table(ScopeKind.SITE).row("oslo")

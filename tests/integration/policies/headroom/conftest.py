@@ -17,7 +17,7 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_scopes()
     snapshot.expire()
     live.forget()
-    monkeypatch.setattr("telemetry.tasks.drain.delay", lambda shard: None)
+    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     yield
     snapshot.expire()
     live.forget()

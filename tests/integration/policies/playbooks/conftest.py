@@ -13,11 +13,11 @@ import pytest
 from accounts.models import User
 from accounts.roles import Role
 from fleet import snapshot
-from policies import present
+from policies import current
 from policies.headroom.columns import FIELDS, Table
 from policies.playbooks import runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
-from policies.playbooks.sight import Conditions
+from policies.playbooks.run_context import Conditions
 from policies.playbooks.versions import PLAYBOOKS
 from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
@@ -79,7 +79,7 @@ class Readings:
 def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
     shown = Readings({"power_drawn_w": 9000.0, "power_budget_w": 12000.0, "gpus": 8.0})
 
-    monkeypatch.setattr(present, "headroom", lambda _now: shown)
+    monkeypatch.setattr(current, "headroom", lambda _now: shown)
     return shown
 
 

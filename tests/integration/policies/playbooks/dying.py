@@ -51,14 +51,14 @@ def play(order: dict[str, Any]) -> int:
     """Play a run as a worker does, and return how many points it passed."""
     from django.db import connection
 
-    from policies import present
+    from policies import current
     from policies.incidents.models import Delivery
     from policies.playbooks import runs
-    from policies.playbooks.sight import Conditions
+    from policies.playbooks.run_context import Conditions
     from tests.integration.policies.playbooks.conftest import Readings
 
     readings: Any = Readings(order["readings"])
-    present.headroom = lambda now: readings
+    current.headroom = lambda now: readings
     points = Points(order["die_at"], order["commits_alone"])
     start = datetime.fromisoformat(order["start"])
     connection.ensure_connection()

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fleet import snapshot
-from policies import present
+from policies import current
 from policies.playbooks.document import Related
-from policies.playbooks.sight import Conditions
+from policies.playbooks.run_context import Conditions
 from policies.playbooks.view import related
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind, Wanted
@@ -59,7 +59,7 @@ def test_a_run_sees_the_headroom_that_rules_see(fleet: SmallFleet) -> None:
         cause="heat",
         expires_at=now + timedelta(hours=1),
     )
-    store.hold([cap], now=now)
+    store.apply([cap], now=now)
     seen = Conditions(now).headroom
     assert seen.table(K.GPU).row("oslo-a01-n1/0")["power_budget_w"] == 500.0
-    assert seen is present.headroom(now.timestamp())
+    assert seen is current.headroom(now.timestamp())

@@ -13,7 +13,7 @@ from fleet.models import PowerDomain, Rack
 from policies.headroom import live
 from policies.playbooks import builtin, runs, tasks
 from policies.playbooks.models import PlaybookRun
-from policies.playbooks.sight import Conditions
+from policies.playbooks.run_context import Conditions
 from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import api_client
@@ -91,7 +91,7 @@ def test_every_built_in_one_runs_and_is_let_go(fleet: SmallFleet, name: str, sco
     run = run_of(name, scope)
     assert run.state == "waiting"
     assert Restriction.objects.in_force(run.started_at + timedelta(seconds=1)).exists() or (
-        Restriction.objects.filter(state="held").exists()
+        Restriction.objects.filter(state="pending_approval").exists()
     )
     later = run.started_at
     for _ in range(10):

@@ -94,7 +94,7 @@ class Restrictions(RuleBasedStateMachine):
     @rule(owner=owners, cause=causes, for_s=leases)
     def hold(self, owner: str, cause: str, for_s: float) -> None:
         wanted = self.wanted(owner, cause, for_s)
-        self.book.hold([wanted], now=self.now)
+        self.book.apply([wanted], now=self.now)
         known = self.live().get((owner, cause))
         if known is None:
             known = Expected(wanted.expires_at, is_held=self.breaker_is_open)
@@ -172,8 +172,8 @@ class Restrictions(RuleBasedStateMachine):
     @invariant()
     def the_ledger_tells_how_each_stands(self) -> None:
         for row, told in self.told():
-            if row.state != State.HELD:
-                last = [kind for kind in told if kind != "held"][-1]
+            if row.state != State.PENDING_APPROVAL:
+                last = [kind for kind in told if kind != "pending_approval"][-1]
                 assert last in TOLD[row.state], (row, last)
 
 
@@ -219,7 +219,7 @@ class InPostgres(Restrictions):
             if releases:
                 self.book.release(owner, now=self.now, by="system", why="cleared")
             else:
-                self.book.hold([self.wanted(owner, cause, for_s)], now=self.now)
+                self.book.apply([self.wanted(owner, cause, for_s)], now=self.now)
             raise Killed
 
 

@@ -142,14 +142,14 @@ def test_what_a_person_lifts_is_over(
 def test_what_a_person_lifts_of_a_rule_stays_lifted_while_its_cause_goes_on(
     fleet: SmallFleet, responder: Client
 ) -> None:
-    (row,) = store.hold([make_wanted()], now=now())
+    (row,) = store.apply([make_wanted()], now=now())
     post(responder, f"{URL}/{row.pk}/lift", reason="sensor is wrong")
     for _ in range(2):
-        (same,) = store.hold([make_wanted(for_s=90)], now=now())
+        (same,) = store.apply([make_wanted(for_s=90)], now=now())
     assert (same.pk, same.state) == (row.pk, "refused")
     assert not store.in_force(now()).restrictions
     store.release("rule:rack-power", now=now(), by="system", why="cleared")
-    (new,) = store.hold([make_wanted()], now=now())
+    (new,) = store.apply([make_wanted()], now=now())
     assert (new.pk > row.pk, new.state) == (True, "in_force")
     over = Restriction.objects.get(pk=row.pk)
     assert (over.state, over.ended_why) == ("released", "sensor is wrong")
@@ -158,7 +158,7 @@ def test_what_a_person_lifts_of_a_rule_stays_lifted_while_its_cause_goes_on(
 def test_what_was_lifted_by_mistake_can_be_approved_again(
     fleet: SmallFleet, responder: Client
 ) -> None:
-    (row,) = store.hold([make_wanted()], now=now())
+    (row,) = store.apply([make_wanted()], now=now())
     post(responder, f"{URL}/{row.pk}/lift", reason="oops")
     answer = post(responder, f"{URL}/{row.pk}/approve")
     assert (answer.json()["state"], answer.json()["ended_by"]) == ("in_force", "")
@@ -168,8 +168,8 @@ def test_what_was_lifted_by_mistake_can_be_approved_again(
 def test_what_has_changed_since_one_looked_is_not_lifted(
     fleet: SmallFleet, responder: Client
 ) -> None:
-    (row,) = store.hold([make_wanted(value=600.0)], now=now())
-    store.hold([make_wanted(value=560.0)], now=now())
+    (row,) = store.apply([make_wanted(value=600.0)], now=now())
+    store.apply([make_wanted(value=560.0)], now=now())
     answer = post(responder, f"{URL}/{row.pk}/lift", reason="no", version=1)
     assert error(answer, 409)["code"] == "changed"
     assert post(responder, f"{URL}/{row.pk}/lift", reason="no", version=2).status_code == 200
@@ -180,8 +180,8 @@ def test_what_has_changed_since_one_looked_is_not_lifted(
 
 @pytest.fixture
 def held(fleet: SmallFleet) -> Restriction:
-    (row,) = store.hold([make_wanted("site oslo", kind=DRAIN, value=None)], now=now())
-    assert row.state == "held"
+    (row,) = store.apply([make_wanted("site oslo", kind=DRAIN, value=None)], now=now())
+    assert row.state == "pending_approval"
     return row
 
 
@@ -199,13 +199,13 @@ def test_what_is_approved_does_not_count_against_others(
     held: Restriction, responder: Client
 ) -> None:
     post(responder, f"{URL}/{held.pk}/approve")
-    (row,) = store.hold([make_wanted("rack oslo/A02", kind=DRAIN, value=None)], now=now())
+    (row,) = store.apply([make_wanted("rack oslo/A02", kind=DRAIN, value=None)], now=now())
     assert row.state == "in_force"
 
 
 def test_what_is_refused_is_not_asked_again(held: Restriction, responder: Client) -> None:
     post(responder, f"{URL}/{held.pk}/refuse", reason="half the site is test")
-    (row,) = store.hold([make_wanted("site oslo", kind=DRAIN, value=None)], now=now())
+    (row,) = store.apply([make_wanted("site oslo", kind=DRAIN, value=None)], now=now())
     assert (row.pk, row.state) == (held.pk, "refused")
     assert listed("waiting=1") == []
 
@@ -214,15 +214,15 @@ def test_a_stricter_value_is_approved_or_refused_for_itself(
     fleet: SmallFleet, responder: Client
 ) -> None:
     for value in (600.0, 400.0):
-        (row,) = store.hold([make_wanted("site oslo", value=value)], now=now())
+        (row,) = store.apply([make_wanted("site oslo", value=value)], now=now())
     post(responder, f"{URL}/{row.pk}/refuse", reason="too much")
-    (row,) = store.hold([make_wanted("site oslo", value=400.0)], now=now())
-    assert (row.state, row.value, row.held_value) == ("in_force", 600.0, None)
+    (row,) = store.apply([make_wanted("site oslo", value=400.0)], now=now())
+    assert (row.state, row.value, row.pending_value) == ("in_force", 600.0, None)
     for value in (600.0, 450.0):
-        (row,) = store.hold([make_wanted("site oslo", value=value)], now=now())
-    assert row.held_value == 450.0
+        (row,) = store.apply([make_wanted("site oslo", value=value)], now=now())
+    assert row.pending_value == 450.0
     answer = post(responder, f"{URL}/{row.pk}/approve")
-    assert (answer.json()["value"], answer.json()["held_value"]) == (450.0, None)
+    assert (answer.json()["value"], answer.json()["pending_value"]) == (450.0, None)
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ML_USER])
@@ -238,13 +238,13 @@ def test_deciding_takes_the_right_to_run_playbooks(held: Restriction, role: Role
 def test_the_fleet_breaker_stops_new_effects_and_no_old_ones(
     fleet: SmallFleet, operator: Client, responder: Client
 ) -> None:
-    (old,) = store.hold([make_wanted(value=600.0)], now=now())
+    (old,) = store.apply([make_wanted(value=600.0)], now=now())
     answer = post(responder, BREAKER, is_open=True, reason="rules have gone mad")
     assert answer.json()["is_open"] is True
-    (same,) = store.hold([make_wanted(value=560.0, for_s=120)], now=now())
-    (new,) = store.hold([make_wanted("rack bergen/A01")], now=now())
-    assert (same.value, same.held_value, new.state) == (600.0, 560.0, "held")
-    assert new.held_why.startswith("the fleet breaker is open: responder")
+    (same,) = store.apply([make_wanted(value=560.0, for_s=120)], now=now())
+    (new,) = store.apply([make_wanted("rack bergen/A01")], now=now())
+    assert (same.value, same.pending_value, new.state) == (600.0, 560.0, "pending_approval")
+    assert new.pending_why.startswith("the fleet breaker is open: responder")
     assert same.expires_at > old.expires_at
     refusal = error(issue(operator), 409)
     assert refusal["code"] == "fleet_breaker_open"
@@ -257,9 +257,9 @@ def test_what_waits_for_the_breaker_comes_in_when_it_is_closed(
     fleet: SmallFleet, responder: Client
 ) -> None:
     post(responder, BREAKER, is_open=True, reason="test")
-    store.hold([make_wanted()], now=now())
+    store.apply([make_wanted()], now=now())
     post(responder, BREAKER, is_open=False, reason="done")
-    (row,) = store.hold([make_wanted()], now=now())
+    (row,) = store.apply([make_wanted()], now=now())
     assert row.state == "in_force"
     actions = AuditEntry.objects.filter(action__startswith="fleet_breaker")
     assert sorted(actions.values_list("action", flat=True)) == [
@@ -300,13 +300,13 @@ def test_the_breaker_needs_a_reason_and_the_right(fleet: SmallFleet, responder: 
 )
 def test_filters(fleet: SmallFleet, query: str, found: int) -> None:
     past = now() - timedelta(seconds=90)
-    store.hold([make_wanted(owner="rule:other", at=past)], now=past)
-    store.hold([make_wanted(), make_wanted("site oslo", kind=DRAIN, value=None)], now=now())
+    store.apply([make_wanted(owner="rule:other", at=past)], now=past)
+    store.apply([make_wanted(), make_wanted("site oslo", kind=DRAIN, value=None)], now=now())
     assert len(listed(query)) == found
 
 
 def test_what_holds_for_a_scope_is_shown_strictest_first(fleet: SmallFleet) -> None:
-    store.hold([make_wanted("site oslo", value=650.0), make_wanted(value=560.0)], now=now())
+    store.apply([make_wanted("site oslo", value=650.0), make_wanted(value=560.0)], now=now())
     answer = api_client().get(f"{URL}/effective?scope_kind=rack&scope=oslo/A01")
     (cap,) = answer.json()
     assert (cap["kind"], cap["value"]) == ("power_cap_w", 560.0)

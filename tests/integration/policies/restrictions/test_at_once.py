@@ -45,7 +45,7 @@ def at_once(*calls: Callable[[], object]) -> list[Exception | None]:
 
 def test_one_cause_that_is_held_by_several_is_one_restriction(fleet: SmallFleet) -> None:
     wanted = make_wanted()
-    assert at_once(*[lambda: store.hold([wanted], now=now())] * 6) == [None] * 6
+    assert at_once(*[lambda: store.apply([wanted], now=now())] * 6) == [None] * 6
     row = Restriction.objects.get()
     assert (row.state, row.version, row.events.count()) == (State.IN_FORCE, 1, 2)
 
@@ -53,7 +53,7 @@ def test_one_cause_that_is_held_by_several_is_one_restriction(fleet: SmallFleet)
 def test_of_people_who_add_and_lift_at_once_nobody_is_lost(fleet: SmallFleet) -> None:
     ada, bob = make_user(Role.OPERATOR, username="ada"), make_user(Role.OPERATOR, username="bob")
     owner = actions.owner_of(ada)
-    old = store.hold([make_wanted(owner=owner, cause=f"old {i}") for i in range(4)], now=now())
+    old = store.apply([make_wanted(owner=owner, cause=f"old {i}") for i in range(4)], now=now())
 
     def add(user: User, cause: str) -> Callable[[], object]:
         wanted = make_wanted(owner=actions.owner_of(user), cause=cause)
@@ -70,7 +70,7 @@ def test_of_people_who_add_and_lift_at_once_nobody_is_lost(fleet: SmallFleet) ->
 
 def test_of_two_who_lift_one_is_told_that_the_other_did(fleet: SmallFleet) -> None:
     people = [make_user(Role.RESPONDER, username=name) for name in ("ada", "bob")]
-    (row,) = store.hold([make_wanted()], now=now())
+    (row,) = store.apply([make_wanted()], now=now())
     calls = [
         lambda user=user: actions.lift(user, row.pk, why="too cold", now=now()) for user in people
     ]
@@ -83,14 +83,14 @@ def test_of_two_who_lift_one_is_told_that_the_other_did(fleet: SmallFleet) -> No
 
 def test_a_lift_and_a_renewal_at_once_leave_it_lifted(fleet: SmallFleet) -> None:
     ada = make_user(Role.RESPONDER, username="ada")
-    (row,) = store.hold([make_wanted()], now=now())
+    (row,) = store.apply([make_wanted()], now=now())
     renewed = make_wanted(for_s=120)
     raised = at_once(
         lambda: actions.lift(ada, row.pk, why="too cold", now=now()),
-        *[lambda: store.hold([renewed], now=now())] * 3,
+        *[lambda: store.apply([renewed], now=now())] * 3,
     )
     assert raised == [None] * 4
-    store.hold([renewed], now=now())
+    store.apply([renewed], now=now())
     row = Restriction.objects.get()
     assert (row.state, row.ended_by) == (State.REFUSED, "ada")
     assert row.expires_at == renewed.expires_at
@@ -102,17 +102,17 @@ def test_policies_at_once_do_not_take_more_than_one_by_one(fleet: SmallFleet) ->
         wanted = make_wanted(
             f"rack oslo/A0{number}", kind=DRAIN, value=None, owner=f"rule:{number}"
         )
-        return lambda: store.hold([wanted], now=now())
+        return lambda: store.apply([wanted], now=now())
 
     assert at_once(*map(drain, range(1, 6))) == [None] * 5
     states = sorted(row.state for row in Restriction.objects.all())
-    assert states == [State.HELD] * 4 + [State.IN_FORCE]
+    assert states == [State.IN_FORCE] + [State.PENDING_APPROVAL] * 4
 
 
 def test_a_sweep_and_a_renewal_at_once_leave_one_live_at_most(fleet: SmallFleet) -> None:
-    (row,) = store.hold([make_wanted(for_s=5)], now=now())
+    (row,) = store.apply([make_wanted(for_s=5)], now=now())
     later = row.expires_at + timedelta(seconds=1)
     wanted = make_wanted(at=later)
-    calls = [lambda: store.expire(later), lambda: store.hold([wanted], now=later)]
+    calls = [lambda: store.expire(later), lambda: store.apply([wanted], now=later)]
     assert at_once(*calls, *calls) == [None] * 4
     assert sorted(row.state for row in Restriction.objects.all()) == [State.EXPIRED, State.IN_FORCE]

@@ -33,7 +33,7 @@ def began() -> datetime:
 
 def hold(began: datetime, **given: Any) -> Restriction:
     wanted = make_wanted(**{"at": began, "for_s": 3600, **given})
-    (row,) = store.hold([wanted], now=began)
+    (row,) = store.apply([wanted], now=began)
     return row
 
 
@@ -136,7 +136,7 @@ def test_what_was_told_of_another_value_does_not_count(fleet: SmallFleet) -> Non
     began = now() - timedelta(seconds=90)
     row = hold(began, value=600.0)
     tell(fleet, row, 4.0)
-    (row,) = store.hold(
+    (row,) = store.apply(
         [make_wanted(at=began, for_s=3600, value=560.0)], now=began + timedelta(seconds=10)
     )
     ledger.follow(began + timedelta(seconds=20))

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from headroom.contracts import LimitSet
 from policies.restrictions import limits, store
-from policies.restrictions.gate import LimitsGate
+from policies.restrictions.fast_path import LimitsGate
 from policies.restrictions.models import Restriction, RestrictionGeneration
 from tests.builders.accounts import api_client, bearer
 from tests.builders.agents import make_agent
@@ -40,7 +40,7 @@ def ask(token: str) -> LimitSet:
 
 
 def test_an_agent_is_told_what_holds_for_its_node(fleet: SmallFleet, token: str) -> None:
-    row, _ = store.hold([make_wanted(), make_wanted("rack oslo/A02")], now=now())
+    row, _ = store.apply([make_wanted(), make_wanted("rack oslo/A02")], now=now())
     told = ask(token)
     (limit,) = told.limits
     assert (limit.id, limit.node, limit.kind) == (row.limit_id, "oslo-a01-n1", "power_cap_w")
@@ -51,25 +51,25 @@ def test_an_agent_is_told_what_holds_for_its_node(fleet: SmallFleet, token: str)
 
 
 def test_the_id_stays_the_same_while_it_is_renewed(fleet: SmallFleet, token: str) -> None:
-    store.hold([make_wanted(for_s=60)], now=now())
+    store.apply([make_wanted(for_s=60)], now=now())
     first = ask(token).limits[0]
-    store.hold([make_wanted(for_s=120)], now=now())
+    store.apply([make_wanted(for_s=120)], now=now())
     second = ask(token).limits[0]
     assert first.id == second.id
     assert second.expires_at > first.expires_at
 
 
 def test_an_agent_of_a_site_is_told_of_all_its_nodes(fleet: SmallFleet) -> None:
-    store.hold([make_wanted(), make_wanted("rack bergen/A01")], now=now())
+    store.apply([make_wanted(), make_wanted("rack bergen/A01")], now=now())
     _, token = make_agent("oslo", sites=[fleet.sites["oslo"]])
     assert {limit.node for limit in ask(token).limits} == {"oslo-a01-n1", "oslo-a01-n2"}
 
 
 def test_what_is_held_or_over_is_not_told(fleet: SmallFleet, token: str) -> None:
-    (held,) = store.hold([make_wanted("site oslo", value=300.0)], now=now())
-    assert held.state == Restriction.State.HELD
+    (held,) = store.apply([make_wanted("site oslo", value=300.0)], now=now())
+    assert held.state == Restriction.State.PENDING_APPROVAL
     assert ask(token).limits == []
-    store.hold([make_wanted()], now=now())
+    store.apply([make_wanted()], now=now())
     assert len(ask(token).limits) == 1
     store.release("rule:rack-power", now=now(), by="system", why="cleared")
     assert ask(token).limits == []
@@ -82,13 +82,13 @@ def test_a_change_is_told_within_a_second_and_without_a_query_before(
     ask(token)
     with django_assert_num_queries(0):
         assert client.get(URL).status_code == 200
-    store.hold([make_wanted()], now=now())
+    store.apply([make_wanted()], now=now())
     time.sleep(limits.MAX_AGE_S + 0.05)
     assert len(msgspec.json.decode(client.get(URL).content)["limits"]) == 1
 
 
 def test_a_lease_that_ends_is_told_no_longer(fleet: SmallFleet, token: str) -> None:
-    store.hold([make_wanted(for_s=0.5)], now=now())
+    store.apply([make_wanted(for_s=0.5)], now=now())
     assert len(ask(token).limits) == 1
     time.sleep(0.55)
     answer = Client().get(URL, headers=bearer(token))
@@ -98,7 +98,7 @@ def test_a_lease_that_ends_is_told_no_longer(fleet: SmallFleet, token: str) -> N
 def test_more_limits_than_an_answer_holds_are_refused_and_not_cut(
     fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.hold([make_wanted()], now=now())
+    store.apply([make_wanted()], now=now())
     monkeypatch.setattr(limits, "MOST", 1)
     limits.expire()
     _, token = make_agent("oslo", sites=[fleet.sites["oslo"]])
@@ -159,7 +159,7 @@ def request(
 
 
 def test_a_good_request_is_answered_before_django(fleet: SmallFleet, token: str) -> None:
-    store.hold([make_wanted()], now=now())
+    store.apply([make_wanted()], now=now())
     behind = Behind()
     seconds: list[float] = []
     gate = LimitsGate(behind, seconds.append)

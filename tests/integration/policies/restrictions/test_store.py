@@ -18,7 +18,7 @@ State = Restriction.State
 
 
 def hold(*wanted: Any, at: Any = None) -> list[Restriction]:
-    return store.hold(wanted, now=at or now())
+    return store.apply(wanted, now=at or now())
 
 
 def ledger(row: Restriction) -> list[str]:
@@ -124,19 +124,19 @@ def test_what_policies_may_not_take_without_a_person_is_held(fleet: SmallFleet) 
     first, second = hold(
         make_wanted(kind=DRAIN, value=None), make_wanted("rack oslo/A02", kind=DRAIN, value=None)
     )
-    assert (first.state, second.state) == (State.IN_FORCE, State.HELD)
-    assert second.held_why == (
+    assert (first.state, second.state) == (State.IN_FORCE, State.PENDING_APPROVAL)
+    assert second.pending_why == (
         "policies would take 40% of site oslo, and without a person they may take 20%"
     )
     assert [each.id for each in store.in_force(now()).restrictions] == [first.pk]
-    assert ledger(second) == ["issued", "held"]
+    assert ledger(second) == ["issued", "pending_approval"]
 
 
 def test_what_is_held_does_not_fill_the_ledger(fleet: SmallFleet) -> None:
     wanted = make_wanted("site oslo", kind=DRAIN, value=None)
     for _ in range(3):
         (row,) = hold(wanted)
-    assert (ledger(row), again(row).version) == (["issued", "held"], 1)
+    assert (ledger(row), again(row).version) == (["issued", "pending_approval"], 1)
 
 
 def test_figures_that_change_are_no_news(fleet: SmallFleet) -> None:
@@ -144,7 +144,7 @@ def test_figures_that_change_are_no_news(fleet: SmallFleet) -> None:
     (row,) = hold(wanted)
     hold(make_wanted("rack oslo/A01", owner="rule:other", kind=DRAIN, value=None))
     hold(wanted)
-    assert (ledger(row), again(row).version) == (["issued", "held"], 1)
+    assert (ledger(row), again(row).version) == (["issued", "pending_approval"], 1)
 
 
 def test_what_is_held_comes_in_when_there_is_room(fleet: SmallFleet) -> None:
@@ -152,7 +152,7 @@ def test_what_is_held_comes_in_when_there_is_room(fleet: SmallFleet) -> None:
     _, held = hold(*wanted)
     store.release("rule:rack-power", now=now(), by="system", why="", cause="rack oslo/A01")
     (row,) = hold(wanted[1])
-    assert (row.pk, again(row).state, again(row).held_why) == (held.pk, State.IN_FORCE, "")
+    assert (row.pk, again(row).state, again(row).pending_why) == (held.pk, State.IN_FORCE, "")
 
 
 def test_people_and_their_agreement_to_a_policy_are_not_held_up(fleet: SmallFleet) -> None:
@@ -160,7 +160,7 @@ def test_people_and_their_agreement_to_a_policy_are_not_held_up(fleet: SmallFlee
     by_person = make_wanted("site oslo", kind=DRAIN, value=None, owner="user:ada")
     agreed = make_wanted("site bergen", kind=DRAIN, value=None, most_of_site=1.0)
     assert [row.state for row in hold(wanted, by_person, agreed)] == [
-        State.HELD,
+        State.PENDING_APPROVAL,
         State.IN_FORCE,
         State.IN_FORCE,
     ]
@@ -173,11 +173,11 @@ def test_a_stricter_value_that_would_take_too_much_waits_beside_the_old_one(
     hold(make_wanted("site oslo", value=400.0))
     hold(make_wanted("site oslo", value=400.0))
     row = again(row)
-    assert (row.state, row.value, row.held_value) == (State.IN_FORCE, 600.0, 400.0)
-    assert ledger(row) == ["issued", "in_force", "held"]
+    assert (row.state, row.value, row.pending_value) == (State.IN_FORCE, 600.0, 400.0)
+    assert ledger(row) == ["issued", "in_force", "pending_approval"]
     assert store.in_force(now()).restrictions[0].value == 600.0
     hold(make_wanted("site oslo", value=600.0))
-    assert (again(row).held_value, again(row).held_why) == (None, "")
+    assert (again(row).pending_value, again(row).pending_why) == (None, "")
 
 
 # --- What the database sees to --------------------------------------------------------------------

@@ -10,7 +10,7 @@ from fleet.models import Link, PowerDomain
 from policies.headroom import live
 from policies.limiting import limits_in
 from policies.restrictions.strictest import InForce
-from policies.rules import keeping
+from policies.rules import store
 from policies.rules.document import Related
 from policies.rules.places import related, scopes_of
 from policies.scopes import Scope, ScopeKind, UnknownScope
@@ -80,7 +80,7 @@ def test_scopes_know_their_kinds_and_their_racks(fleet: SmallFleet) -> None:
 
 
 def test_nothing_in_force_limits_nothing(fleet: SmallFleet) -> None:
-    now = keeping.moment(1_000.0)
+    now = store.moment(1_000.0)
     limits = limits_in(InForce(now, ()), snapshot.fresh())
     assert np.isinf(limits.gpu_cap_w).all()
     assert (limits.link_share == 1).all()

@@ -228,7 +228,7 @@ def test_a_cap_that_was_in_force_counts_in_a_replay(fleet: SmallFleet, start: fl
         reason="it is hot", owner="user:ada", cause="heat",
         expires_at=datetime.fromtimestamp(start + 300, UTC),
     )  # fmt: skip
-    store.hold([cap], now=datetime.fromtimestamp(start + 100, UTC))
+    store.apply([cap], now=datetime.fromtimestamp(start + 100, UTC))
     text = RISING.replace("scope: rack", "scope: gpu").replace(
         "power_slope_w_per_s < 0.2", "power_use < 0.7"
     )

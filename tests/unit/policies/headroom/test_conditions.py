@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fleet.snapshot import FleetArrays
@@ -16,7 +16,7 @@ from physics.thermal import time_to_throttle_s
 from policies.headroom.conditions import Consequence, SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Past
-from policies.headroom.room import fits, rooms, throttling_gpus
+from policies.headroom.row_capacity import fits, row_capacities, throttling_gpus
 from policies.scopes import ScopeKind
 from tests.builders.arrays import SLOWDOWN_C, make_arrays, make_frame
 from tests.unit.policies.headroom.scenes import AMBIENT_C, NOW, all_read, fitted, headroom_of
@@ -42,7 +42,7 @@ def about(found: SiteConditions, token: str, when: str) -> list[Consequence]:
 
 def test_a_badly_cooled_row_takes_a_job_until_its_gpus_settle_at_their_slowdown() -> None:
     _fleet, headroom = two_rows()
-    a, b = rooms(headroom, "s1")
+    a, b = row_capacities(headroom, "s1")
     at_slowdown_w = (SLOWDOWN_C - AMBIENT_C) / 0.12
     host = 1 + 3200 / (8 * 700)
     assert a.job_w == pytest.approx(64 * (at_slowdown_w - 300) * host)
@@ -75,7 +75,7 @@ def test_the_sentence_on_heat_has_the_size_the_time_the_cap_and_the_other_row() 
 def test_under_the_cap_that_is_said_nothing_throttles_and_above_it_something_does() -> None:
     _fleet, headroom = two_rows()
     (said,) = about(conditions(headroom, "s1"), "ThermalHeadroom", "if")
-    room = rooms(headroom, "s1")[0]
+    room = row_capacities(headroom, "s1")[0]
     cap_w = said.ways[0].cap_w
     assert cap_w is not None
     for watts, throttle in ((cap_w, False), (cap_w + 6.0, True)):
@@ -174,6 +174,7 @@ def test_an_unknown_site_is_an_error_and_an_empty_one_is_not() -> None:
 
 
 @settings(max_examples=50, deadline=None)
+@example(seed=391)  # one rack is over its budget already, and the job goes to the others
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_job_that_is_said_to_fit_does_and_a_larger_one_does_not(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -186,12 +187,14 @@ def test_a_job_that_is_said_to_fit_does_and_a_larger_one_does_not(seed: int) -> 
     temp_c = np.minimum(AMBIENT_C + resistance * power_w, SLOWDOWN_C - 1)
     frame = all_read(fleet, power_w=power_w, temp_c=temp_c)
     headroom = headroom_of(fleet, frame, past=fitted(fleet, resistance))
-    for room in rooms(headroom, "s1"):
+    for room in row_capacities(headroom, "s1"):
         share = min(room.power_share, room.heat_share)
+        drawing = room.gpus[room.more_w > 0]
+        racks = np.unique(fleet.nodes.rack[fleet.gpus.node[drawing]])
         if share > 0:
-            assert fits(headroom.what_if(room.gpu_w(share)), room.racks)
+            assert fits(headroom.what_if(room.gpu_w(share)), racks)
         if room.most_w > 0 and share < 0.95:
-            assert not fits(headroom.what_if(room.gpu_w(share + 0.05)), room.racks)
+            assert not fits(headroom.what_if(room.gpu_w(share + 0.05)), racks)
 
 
 def test_past_is_not_needed() -> None:

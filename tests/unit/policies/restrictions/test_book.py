@@ -25,7 +25,7 @@ def book() -> RestrictionBook[Lease]:
 
 
 def hold(book: RestrictionBook[Lease], *wanted: Wanted) -> list[Lease]:
-    return book.hold(wanted, now=NOW)
+    return book.apply(wanted, now=NOW)
 
 
 def drain(rack: str) -> Wanted:
@@ -40,16 +40,16 @@ def test_a_looser_value_is_taken_over_at_once_even_behind_an_open_breaker(
     book.store.thrown = Breaker(True, "ada", "storm")
     (same,) = hold(book, make_wanted(value=500.0))
     assert same is cap
-    assert (cap.state, cap.value, cap.held_why) == (State.IN_FORCE, 500.0, "")
+    assert (cap.state, cap.value, cap.pending_why) == (State.IN_FORCE, 500.0, "")
 
 
 def test_a_stricter_value_waits_beside_the_one_in_force(book: RestrictionBook[Lease]) -> None:
     (cap,) = hold(book, make_wanted("site s1", value=600.0))
     hold(book, make_wanted("site s1", value=300.0))
-    assert (cap.state, cap.value, cap.held_value) == (State.IN_FORCE, 600.0, 300.0)
+    assert (cap.state, cap.value, cap.pending_value) == (State.IN_FORCE, 600.0, 300.0)
     book.refuse(cap.id, by="ada", why="too much", now=NOW)
     hold(book, make_wanted("site s1", value=300.0))
-    assert (cap.value, cap.held_value) == (600.0, None)
+    assert (cap.value, cap.pending_value) == (600.0, None)
 
 
 def test_who_approved_one_value_did_not_approve_a_stricter_one(
@@ -59,7 +59,7 @@ def test_who_approved_one_value_did_not_approve_a_stricter_one(
     book.approve(cap.id, by="ada", now=NOW)
     assert (cap.state, cap.decided_by) == (State.IN_FORCE, "ada")
     hold(book, make_wanted("site s1", value=300.0))
-    assert (cap.value, cap.held_value) == (400.0, 300.0)
+    assert (cap.value, cap.pending_value) == (400.0, 300.0)
     hold(book, make_wanted("site s1", value=300.0, most_of_site=1.0))
     assert (cap.value, cap.decided_by) == (300.0, "")
 
@@ -68,8 +68,8 @@ def test_nothing_is_added_while_the_fleet_breaker_is_open(book: RestrictionBook[
     assert isinstance(book.store, MemoryRestrictions)
     book.store.thrown = Breaker(True, "ada", "storm")
     (row,) = hold(book, make_wanted())
-    assert (row.state, row.held_why) == (
-        State.HELD,
+    assert (row.state, row.pending_why) == (
+        State.PENDING_APPROVAL,
         "the fleet breaker is open: ada opened it",
     )
     with pytest.raises(Conflict, match="has opened the fleet breaker"):

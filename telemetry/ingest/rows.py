@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headroom.contracts import GpuColumns, NodeReport
-from telemetry.ways_in.columns import element_types
+from telemetry.ingest.columns import element_types
 
 __all__ = ["Place", "Row", "Rows", "aligned", "merged", "reports_of", "rows_of"]
 

@@ -17,7 +17,7 @@ from headroom.contracts import (
     TooManyRows,
 )
 from telemetry.checks import OutOfScope, TooManyBootIds
-from telemetry.ways_in.rate import Share
+from telemetry.ingest.rate import Share
 
 __all__ = [
     "JSON",

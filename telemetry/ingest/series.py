@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headroom.dcgm import Told, field_of
-from telemetry.ways_in import semconv
+from telemetry.ingest import semconv
 
 __all__ = ["Series", "as_exported", "may_tell", "told_by"]
 

@@ -28,9 +28,9 @@ from headroom.contracts import (
 )
 from telemetry import checks
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
+from telemetry.ingest.columns import element_types, part_types
+from telemetry.ingest.refusals import Refusals, TimeLimits
 from telemetry.rows import Mount
-from telemetry.ways_in.columns import element_types, part_types
-from telemetry.ways_in.refusals import Refusals, TimeLimits
 
 __all__ = ["NewNames", "Salvaged", "salvage"]
 

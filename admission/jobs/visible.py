@@ -1,4 +1,4 @@
-"""How ``accounts.sight`` looks jobs up."""
+"""How ``accounts.visibility`` looks jobs up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from django.db.models import QuerySet
 
 from accounts.models import User
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from admission.jobs.models import Job, Phase
 from admission.queue.queue_status import PendingStatus, ReasonLine
 
@@ -29,15 +29,15 @@ class JobsOfProjects:
         return set(phases.order_by().values_list("job__name", "name")) & set(keys)
 
 
-def reasons(lines: Iterable[ReasonLine], sight: Sight) -> list[ReasonLine]:
+def reasons(lines: Iterable[ReasonLine], visibility: Visibility) -> list[ReasonLine]:
     """Return reasons as the reader may see them. One query at most."""
-    return sight.veiled(lines, "sentence", "evidence")
+    return visibility.veiled(lines, "sentence", "evidence")
 
 
-def pending_status(found: PendingStatus, sight: Sight) -> PendingStatus:
+def pending_status(found: PendingStatus, visibility: Visibility) -> PendingStatus:
     """Return how a phase stands as the reader may see it. Two queries at most."""
     return msgspec.structs.replace(
         found,
-        reasons=tuple(reasons(found.reasons, sight)),
-        trace=tuple(sight.veiled(found.trace, "sentence")),
+        reasons=tuple(reasons(found.reasons, visibility)),
+        trace=tuple(visibility.veiled(found.trace, "sentence")),
     )

@@ -1,4 +1,4 @@
-"""Jobs that come with a token take the short way; everything else the long one."""
+"""Jobs that come with a token take the fast path; everything else the long one."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_nor_does_one_of_somebody_who_is_not_active(ada: User) -> None:
     assert post(client).status_code == 401
 
 
-def test_what_holds_for_all_requests_comes_before_the_short_way() -> None:
+def test_what_holds_for_all_requests_comes_before_the_fast_path() -> None:
     order = settings.MIDDLEWARE
-    short_way = order.index("admission.jobs.api.middleware.SubmissionMiddleware")
+    fast_path = order.index("admission.jobs.api.middleware.SubmissionMiddleware")
     for before in (
         "config.metrics.RequestMetricsMiddleware",
         "config.requests.RequestLogMiddleware",
         "django.middleware.security.SecurityMiddleware",
     ):
-        assert order.index(before) < short_way
+        assert order.index(before) < fast_path

@@ -1,9 +1,9 @@
-"""The drain: from the stream into Postgres and the live frame, many batches at a time.
+"""The writer: from the stream into Postgres and the live frame, many batches at a time.
 
-One drain works on a shard at a time (a Postgres advisory lock sees to it), so it may keep the frame
-and the open throttle events in memory between rounds. A round that fails is thrown away with the
-whole object: nothing was committed, the messages are still in the stream, and the next drain reads
-its state afresh.
+One writer works on a shard at a time (a Postgres advisory lock sees to it), so it may keep the
+frame and the open throttle events in memory between rounds. A round that fails is thrown away with
+the whole object: nothing was committed, the messages are still in the stream, and the next writer
+reads its state afresh.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 #: What one round takes: enough for a COPY of some 50,000 rows, few enough to stay quick.
 MESSAGES_PER_ROUND = 1_000
 BYTES_PER_ROUND = 8 * 2**20
-#: Partitions that end so long ago, or later, stay where they are while a drain lives.
+#: Partitions that end so long ago, or later, stay where they are while a writer lives.
 _LASTING = timedelta(minutes=30)
 #: First of the two keys of the advisory lock; the second is the shard.
 _LOCK_CLASS = 0x48454144
@@ -45,7 +45,7 @@ def only_one(shard: int) -> AbstractContextManager[bool]:
     return locks.only_one(_LOCK_CLASS, shard)
 
 
-class Drain:
+class Writer:
     """Empties one shard's stream, round by round."""
 
     def __init__(self, shard: int) -> None:
@@ -65,7 +65,7 @@ class Drain:
         self.has_more = len(entries) >= limit or sum(e.size for e in entries) >= BYTES_PER_ROUND
         if not entries:
             return 0
-        with metrics.DRAIN_SECONDS.time():
+        with metrics.WRITER_SECONDS.time():
             messages = [entry.message for entry in entries if entry.message is not None]
             marks = self._store(messages)
             self._frame.flush()
@@ -140,7 +140,7 @@ class Drain:
         samples.copy(cursor, found)
 
     def keep(self) -> None:
-        """Leave behind what the next drain of the shard would else have to make again."""
+        """Leave behind what the next writer of the shard would else have to make again."""
         self._throttling.keep()
 
 

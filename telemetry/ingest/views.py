@@ -19,8 +19,8 @@ from fleet import snapshot
 from headroom.contracts import BatchError
 from telemetry import checks, disk, intake, metrics, naming, tasks
 from telemetry.directory import AgentScope, Names, names_of
-from telemetry.ways_in import inbox, otlp, remote_write
-from telemetry.ways_in.errors import (
+from telemetry.ingest import inbox, otlp, remote_write
+from telemetry.ingest.errors import (
     Overloaded,
     answer,
     disk_full,
@@ -28,11 +28,11 @@ from telemetry.ways_in.errors import (
     status_of,
     unavailable,
 )
-from telemetry.ways_in.readings import Places, Readings
-from telemetry.ways_in.refusals import note_refusal, time_limits
-from telemetry.ways_in.requests import authenticate, decompress, read
-from telemetry.ways_in.rows import Rows, aligned
-from telemetry.ways_in.series import Series
+from telemetry.ingest.readings import Places, Readings
+from telemetry.ingest.refusals import note_refusal, time_limits
+from telemetry.ingest.requests import authenticate, decompress, read
+from telemetry.ingest.rows import Rows, aligned
+from telemetry.ingest.series import Series
 
 __all__ = ["otlp_metrics", "prometheus_write"]
 

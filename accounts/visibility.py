@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from accounts.models import User
 
-__all__ = ["ANOTHER", "Jobs", "Sight", "of", "provide", "sees_all"]
+__all__ = ["ANOTHER", "Jobs", "Visibility", "of", "provide", "sees_all"]
 
 Row = TypeVar("Row")
 
@@ -66,12 +66,12 @@ def sees_all(user: User) -> bool:
     return user.can(Capability.SEE_ALL_JOBS)
 
 
-def of(request: HttpRequest) -> Sight:
+def of(request: HttpRequest) -> Visibility:
     """Return what who asks for a page may see; its guard has let nobody in who is not known."""
-    return Sight(cast("User", request.user))
+    return Visibility(cast("User", request.user))
 
 
-class Sight:
+class Visibility:
     """What one reader may see. It remembers what it has looked up: make one for each request."""
 
     def __init__(self, user: User) -> None:

@@ -14,9 +14,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from pytest_django import Settings
 
+from telemetry.ingest.messages import Status
+from telemetry.ingest.otlp import PROTOBUF
 from telemetry.models import Agent, PushedRequest
-from telemetry.ways_in.messages import Status
-from telemetry.ways_in.otlp import PROTOBUF
 from tests.builders.otlp import as_protobuf, gauge, make_request, point
 from tests.integration.telemetry.conftest import Source, forward_everything
 from tests.integration.telemetry.test_remote_write import stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from policies.incidents.models import Incident, IncidentMember, TimelineEntry
 
 __all__ = ["DELIVERY", "ENTRY", "INCIDENT", "MEMBER", "SILENCE", "entries", "incidents", "members"]
@@ -17,16 +17,16 @@ DELIVERY = ("subject", "error")
 SILENCE = ("matchers", "reason")
 
 
-def incidents(found: Iterable[Incident], sight: Sight) -> list[Incident]:
+def incidents(found: Iterable[Incident], visibility: Visibility) -> list[Incident]:
     """Return incidents that ``seen_by`` has let pass. Not to be saved. One query at most."""
-    return sight.veiled(found, *INCIDENT)
+    return visibility.veiled(found, *INCIDENT)
 
 
-def members(found: Iterable[IncidentMember], sight: Sight) -> list[IncidentMember]:
+def members(found: Iterable[IncidentMember], visibility: Visibility) -> list[IncidentMember]:
     """Return firings. One query at most."""
-    return sight.veiled(found, *MEMBER)
+    return visibility.veiled(found, *MEMBER)
 
 
-def entries(found: Iterable[TimelineEntry], sight: Sight) -> list[TimelineEntry]:
+def entries(found: Iterable[TimelineEntry], visibility: Visibility) -> list[TimelineEntry]:
     """Return entries of a timeline. One query at most."""
-    return sight.veiled(found, *ENTRY)
+    return visibility.veiled(found, *ENTRY)

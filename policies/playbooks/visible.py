@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from accounts.sight import Sight
+from accounts.visibility import Visibility
 from policies.playbooks.models import Directive, PlaybookRun
 
 __all__ = ["RUN", "runs"]
@@ -16,18 +16,19 @@ _STEP = ("note",)
 _DIRECTIVE = ("arguments", "note", "ledger")
 
 
-def runs(found: Iterable[PlaybookRun], sight: Sight) -> list[PlaybookRun]:
+def runs(found: Iterable[PlaybookRun], visibility: Visibility) -> list[PlaybookRun]:
     """Return runs that ``seen_by`` has let pass, with steps and directives. Not to be saved.
 
     Four queries at most, where ``found`` comes with its steps.
     """
-    rows = sight.veiled(found, *RUN)
-    if sight.sees_all:
+    rows = visibility.veiled(found, *RUN)
+    if visibility.sees_all:
         return rows
-    steps = sight.veiled((step for row in rows for step in row.steps.all()), *_STEP)
+    steps = visibility.veiled((step for row in rows for step in row.steps.all()), *_STEP)
     told = list(Directive.objects.filter(run__in=[row.pk for row in rows]))
-    given = sight.veiled(
-        [each for each in told if not sight.hides(each.scope_kind, each.scope_name)], *_DIRECTIVE
+    given = visibility.veiled(
+        [each for each in told if not visibility.hides(each.scope_kind, each.scope_name)],
+        *_DIRECTIVE,
     )
     for row in rows:
         cache: dict[str, list[Any]] = {

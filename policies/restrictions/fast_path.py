@@ -1,4 +1,4 @@
-"""The short way for agents that ask for their limits.
+"""The fast path for agents that ask for their limits.
 
 A fleet of 12,500 agents asks 1,250 times a second.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 
 from policies.restrictions import limits
-from telemetry.ways_in.requests import agent_of
-from telemetry.ways_in.short_way import Environ, ShortWay
+from telemetry.ingest.fast_path import Environ, FastPath
+from telemetry.ingest.requests import agent_of
 
 __all__ = ["LimitsGate"]
 
 
-class LimitsGate(ShortWay):
+class LimitsGate(FastPath):
     """Answers agents with their limits."""
 
     path = "/api/v1/limits"

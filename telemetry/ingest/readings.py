@@ -17,12 +17,12 @@ from headroom.contracts import BatchError, GpuColumns, Timestamp
 from headroom.dcgm import GpuReading, Told, is_told
 from telemetry import checks
 from telemetry.directory import AgentScope, KnownNode, Names
-from telemetry.ways_in.columns import element_types
-from telemetry.ways_in.gpus import gpus_by_uuid
-from telemetry.ways_in.refusals import Refusals, TimeLimits
-from telemetry.ways_in.rows import Place, Rows
-from telemetry.ways_in.semconv import gpu_id_of
-from telemetry.ways_in.series import Series
+from telemetry.ingest.columns import element_types
+from telemetry.ingest.gpus import gpus_by_uuid
+from telemetry.ingest.refusals import Refusals, TimeLimits
+from telemetry.ingest.rows import Place, Rows
+from telemetry.ingest.semconv import gpu_id_of
+from telemetry.ingest.series import Series
 
 __all__ = ["Places", "Readings"]
 

@@ -22,9 +22,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from accounts.edge.bodies import read_json
 from headroom.contracts import BatchError
-from telemetry.ways_in.errors import JSON, UnsupportedType, malformed
-from telemetry.ways_in.messages import Status
-from telemetry.ways_in.series import Series, as_exported, may_tell, told_by
+from telemetry.ingest.errors import JSON, UnsupportedType, malformed
+from telemetry.ingest.messages import Status
+from telemetry.ingest.series import Series, as_exported, may_tell, told_by
 
 __all__ = [
     "JSON",

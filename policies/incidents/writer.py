@@ -17,7 +17,7 @@ from policies.incidents.metrics import TURNS
 from policies.incidents.models import RANK, Incident, IncidentMember, TimelineEntry
 from policies.incidents.plan import Arrival, Plan
 from policies.incidents.rows import by_incident, firing_of
-from policies.incidents.settling import group_interval, group_wait, reopen_time, sooner
+from policies.incidents.timing import group_interval, group_wait, reopen_time, sooner
 
 __all__ = ["Recorder", "entry", "mark_quiet", "note_members"]
 

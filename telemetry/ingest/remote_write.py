@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from headroom.contracts import MAX_BATCH_BYTES, BatchError
 from headroom.dcgm import Told
-from telemetry.ways_in.errors import UnsupportedType, malformed, too_large
-from telemetry.ways_in.messages import Label, Request, WriteRequest
-from telemetry.ways_in.series import Series, as_exported, told_by
+from telemetry.ingest.errors import UnsupportedType, malformed, too_large
+from telemetry.ingest.messages import Label, Request, WriteRequest
+from telemetry.ingest.series import Series, as_exported, told_by
 
 __all__ = ["Decoded", "decode", "uncompress", "unreadable_labels", "version_of"]
 

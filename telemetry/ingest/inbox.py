@@ -5,7 +5,7 @@ it is answered, and send it again, byte for byte, when no answer came. So here t
 the answer comes after the commit, and the digest of a request tells when it comes a second time.
 
 One forwarder takes what lies here to the stream, as batches of an agent with a boot_id of its own
-and a seq, and again for as long as they are not durable. To the drain they are like any other's.
+and a seq, and again for as long as they are not durable. To the writer they are like any other's.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from headroom.contracts import NodeReport, TelemetryBatch
 from telemetry import metrics, stream
 from telemetry.checks import SERVER_BOOT_ID
 from telemetry.directory import AgentScope, Names, names_of
+from telemetry.ingest.rows import Place, Rows, merged, reports_of, rows_of
 from telemetry.rows import pack
-from telemetry.ways_in.rows import Place, Rows, merged, reports_of, rows_of
 
 __all__ = ["BOOT_ID", "Forwarded", "forget", "forward", "is_full", "only_one", "put"]
 
@@ -146,7 +146,7 @@ class Forwarded:
     """What one round of the forwarder did."""
 
     batches: int
-    #: streams that a drain is to be started for
+    #: streams that a writer is to be started for
     shards_to_drain: frozenset[int]
 
 
@@ -216,7 +216,7 @@ def _send(now: datetime) -> Forwarded:
         except stream.Full:  # later
             break
         sent.append(each)
-        if appended.wants_drain:
+        if appended.wants_writer:
             shards.add(shard)
     with connection.cursor() as cursor:
         cursor.execute(_SENT, [now, [each.agent_id for each in sent], [each.seq for each in sent]])

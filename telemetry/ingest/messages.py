@@ -44,7 +44,7 @@ _MESSAGES: dict[str, list[tuple[str, int, FieldDescriptorProto.Type.ValueType | 
     "Request": [("symbols", 4, _BYTES, True), ("timeseries", 5, "TimeSeries2", True)],
     "Status": [("code", 1, _INT32, False), ("message", 2, _STRING, False)],
 }
-_PACKAGE = "headroom.ways_in"
+_PACKAGE = "headroom.ingest"
 
 
 def _file() -> FileDescriptorProto:

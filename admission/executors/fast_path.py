@@ -1,4 +1,4 @@
-"""The short way for machines that ask for work while there is none.
+"""The fast path for machines that ask for work while there is none.
 
 A fleet of 12,500 machines asks some thousand times a second, and nearly always there is nothing for
 them. Each process keeps which nodes have open orders, and looks once a second.
@@ -15,8 +15,8 @@ from django.conf import settings
 from admission.executors.exchange import nodes_of
 from admission.executors.models import NodeOrder
 from admission.executors.runners import fence_s
-from telemetry.ways_in.requests import agent_of
-from telemetry.ways_in.short_way import Environ, ShortWay
+from telemetry.ingest.fast_path import Environ, FastPath
+from telemetry.ingest.requests import agent_of
 
 __all__ = ["WorkGate", "expire"]
 
@@ -55,7 +55,7 @@ _busy = _Busy()
 expire = _busy.forget
 
 
-class WorkGate(ShortWay):
+class WorkGate(FastPath):
     """Answers machines that there is no work for them."""
 
     path = "/api/v1/work"

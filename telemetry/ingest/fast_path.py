@@ -1,4 +1,4 @@
-"""The short way for what machines ask all the time: before Django.
+"""The fast path for what machines ask all the time: before Django.
 
 What Django does for a request costs more than such an answer. Whatever is not a plain good request
 is handed on to the view of the same address.
@@ -13,9 +13,9 @@ from typing import Any, ClassVar, TypeAlias
 
 from django.conf import settings
 
-from telemetry.ways_in.errors import JSON
+from telemetry.ingest.errors import JSON
 
-__all__ = ["Application", "Environ", "ShortWay"]
+__all__ = ["Application", "Environ", "FastPath"]
 
 Environ: TypeAlias = dict[str, Any]
 Application: TypeAlias = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -30,7 +30,7 @@ _HEADERS = [
 ]
 
 
-class ShortWay(ABC):
+class FastPath(ABC):
     """A WSGI application that answers GETs of ``path`` and hands all else to ``behind``.
 
     ``answered`` is called with the seconds that each answer took, for the metrics of HTTP.

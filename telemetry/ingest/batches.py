@@ -1,4 +1,4 @@
-"""The short way for good batches: before Django, and several at a time.
+"""The fast path for good batches: before Django, and several at a time.
 
 What Django does for a request, with its middleware, costs as much as the batch itself, and a good
 batch needs none of it. Batches that come at the same moment share one thread and one round trip to
@@ -18,10 +18,10 @@ import msgspec
 
 from headroom.contracts import MAX_BATCH_BYTES, BatchError, TelemetryAck, decode_batch
 from telemetry import intake, metrics
+from telemetry.ingest.errors import JSON
+from telemetry.ingest.requests import agent_of, decompress
 from telemetry.intake import Checked, Looked
 from telemetry.views import is_json
-from telemetry.ways_in.errors import JSON
-from telemetry.ways_in.requests import agent_of, decompress
 
 __all__ = ["HEADERS", "MAX_BATCH_BYTES", "PATH", "Post", "Untaken", "take_all", "take_new"]
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
-from policies import present
+from policies import current
 from policies.headroom.evaluate import Headroom
 from policies.incidents.models import Delivery, Incident
 from policies.playbooks.document import PlannedStep
@@ -31,18 +31,18 @@ class Conditions(OneMoment):
 
     @cached_property
     def headroom(self) -> Headroom:
-        return present.headroom(self.now.timestamp())
+        return current.headroom(self.now.timestamp())
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What one run can see at one moment: what ``machine.Look`` asks for."""
+class StoredContext:
+    """What one run can see at one moment: what ``machine.RunContext`` asks for."""
 
     row: PlaybookRun
     view: View
 
     @classmethod
-    def of(cls, row: PlaybookRun, conditions: Conditions) -> Sight:
+    def of(cls, row: PlaybookRun, conditions: Conditions) -> StoredContext:
         return cls(row, View(row.version.program, row.scope, row.inputs, conditions))
 
     def cause(self) -> bool:

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from accounts import tokens
 from headroom.contracts import MAX_BATCH_BYTES
 from telemetry.directory import AgentScope, scope_of
-from telemetry.ways_in.errors import Unauthorized, UnsupportedType, malformed, too_large
+from telemetry.ingest.errors import Unauthorized, UnsupportedType, malformed, too_large
 
 __all__ = ["agent_of", "authenticate", "decompress", "read"]
 

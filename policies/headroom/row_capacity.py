@@ -36,7 +36,7 @@ class Limit:
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class RowCapacity:
     """What a row of racks takes beside today's load.
 
     ``most_w`` is what its racks could draw more by their own budgets and GPUs; a job of
@@ -126,7 +126,7 @@ def limits_w(headroom: Headroom, gpus: Ints) -> Floats:
     )
 
 
-def rooms(headroom: Headroom, site: str) -> list[Room]:
+def row_capacities(headroom: Headroom, site: str) -> list[RowCapacity]:
     """Return the room of each row of racks at ``site``, in order. Raises KeyError."""
     fleet = headroom.fleet
     here = fleet.sites.index_by_name[site]
@@ -139,7 +139,7 @@ def rooms(headroom: Headroom, site: str) -> list[Room]:
     ]
 
 
-def _room(headroom: Headroom, site: str, row: str, racks: Ints) -> Room:
+def _room(headroom: Headroom, site: str, row: str, racks: Ints) -> RowCapacity:
     fleet, power = headroom.fleet, headroom.powers
     gpus = _gpus_of(headroom, racks)
     node = fleet.gpus.node[gpus]
@@ -152,7 +152,7 @@ def _room(headroom: Headroom, site: str, row: str, racks: Ints) -> Room:
     used = np.divide(rack_w, whole_w, out=np.zeros(len(rack_w)), where=whole_w > 0)
     more_w = used[by_rack] * spare_w
     share, limit = _power_share(headroom, rack_w, racks, whole_w)
-    return Room(
+    return RowCapacity(
         headroom=headroom,
         site=site,
         row=row,
