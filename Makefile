@@ -37,11 +37,13 @@ test-all: $(VENV)/dev.stamp
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/djangofmt --check templates
 	$(LINT_ENV) $(BIN)/mypy .
 
 fix: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/djangofmt templates
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench all

@@ -179,7 +179,7 @@ def total(shown: list[SiteTile]) -> Total:
 
 @dataclass(frozen=True)
 class Branch:
-    """One power domain as a line of the nested list."""
+    """One power domain with those that it feeds."""
 
     name: str
     kind: str
@@ -189,9 +189,7 @@ class Branch:
     #: what it would carry if the other half of its pair failed, W; NaN where it has none
     alone_w: float
     other: str
-    #: how the nested list goes on after this line
-    opens: bool
-    closes: range
+    children: tuple[Branch, ...]
 
     @property
     def is_over(self) -> bool:
@@ -218,38 +216,29 @@ class Branch:
         )
 
 
-def power_tree(view: View, site: int) -> list[Branch]:
-    """Return the power domains of a site, parents before children, each level by name."""
+def power_tree(view: View, site: int) -> tuple[Branch, ...]:
+    """Return the topmost power domains of a site, by name, with those below them."""
+    domains = view.fleet.domains
+    below: dict[int, list[int]] = {}
+    for row in np.flatnonzero(domains.site == site).tolist():
+        below.setdefault(int(domains.parent[row]), []).append(row)
+    return _branches(view, below, -1)
+
+
+def _branches(view: View, below: Mapping[int, list[int]], parent: int) -> tuple[Branch, ...]:
+    return tuple(_branch(view, row, _branches(view, below, row)) for row in below.get(parent, []))
+
+
+def _branch(view: View, row: int, children: tuple[Branch, ...]) -> Branch:
     domains, now = view.fleet.domains, view.summary.domains
-    here = np.flatnonzero(domains.site == site).tolist()
-    children: dict[int, list[int]] = {}
-    for row in here:
-        children.setdefault(int(domains.parent[row]), []).append(row)
-    lines: list[tuple[int, int]] = []
-    _walk(children, -1, 0, lines)
-    branches = []
-    for place, (row, depth) in enumerate(lines):
-        after = lines[place + 1][1] if place + 1 < len(lines) else 0
-        mate = int(domains.pair[row])
-        branches.append(
-            Branch(
-                name=str(domains.names[row]),
-                kind=DOMAIN_KINDS[domains.kind[row]],
-                load_w=float(now.load_w[row]),
-                usable_w=float(now.usable_w[row]),
-                left_w=float(now.headroom_w[row]),
-                alone_w=float(now.load_w[row] + now.load_w[mate]) if mate >= 0 else math.nan,
-                other=str(domains.names[mate]) if mate >= 0 else "",
-                opens=after > depth,
-                closes=range(max(0, depth - after)),
-            )
-        )
-    return branches
-
-
-def _walk(
-    children: Mapping[int, list[int]], parent: int, depth: int, lines: list[tuple[int, int]]
-) -> None:
-    for row in children.get(parent, []):
-        lines.append((row, depth))
-        _walk(children, row, depth + 1, lines)
+    mate = int(domains.pair[row])
+    return Branch(
+        name=str(domains.names[row]),
+        kind=DOMAIN_KINDS[domains.kind[row]],
+        load_w=float(now.load_w[row]),
+        usable_w=float(now.usable_w[row]),
+        left_w=float(now.headroom_w[row]),
+        alone_w=float(now.load_w[row] + now.load_w[mate]) if mate >= 0 else math.nan,
+        other=str(domains.names[mate]) if mate >= 0 else "",
+        children=children,
+    )

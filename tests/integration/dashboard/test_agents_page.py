@@ -16,6 +16,7 @@ from telemetry.models import Agent
 from tests.builders.accounts import client_of
 from tests.builders.agents import make_agent
 from tests.builders.readings import make_node
+from tests.html import html_of
 
 URL = "/agents/"
 
@@ -27,7 +28,7 @@ def text_of(html: str) -> str:
 def opened(client: Client, query: str = "") -> str:
     response = client.get(URL + query)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def names_of(html: str) -> list[str]:
@@ -107,7 +108,7 @@ def test_without_agents_it_says_how_to_enroll_the_first(viewer: Client) -> None:
 
 def test_a_poll_brings_the_answer_along_and_then_nothing(viewer: Client, agents: None) -> None:
     Agent.objects.filter(name="live").update(last_seen_at=timezone.now() - timedelta(hours=1))
-    html = viewer.get("/live/agents?search=live").content.decode()
+    html = html_of(viewer.get("/live/agents?search=live"))
     assert 'id="agents-answer" hx-swap-oob="true"' in html
     (path,) = re.findall(r'hx-get="(/live/agents[^"]+)"', html)
     assert "search=live" in path
@@ -141,11 +142,11 @@ class TestTokens:
         agent = Agent.objects.get(name="live")
         before = bytes(agent.digest)
         path = f"{URL}{agent.pk}/rotate/"
-        assert "Give live a new token?" in text_of(operator.get(path).content.decode())
+        assert "Give live a new token?" in text_of(html_of(operator.get(path)))
         agent.refresh_from_db()
         assert bytes(agent.digest) == before
         answer = operator.post(path)
-        (token,) = re.findall(r"hra_[\w-]{43}", answer.content.decode())
+        (token,) = re.findall(r"hra_[\w-]{43}", html_of(answer))
         agent.refresh_from_db()
         assert bytes(agent.digest) == tokens.digest(token)
         assert "no-store" in answer["Cache-Control"]
@@ -173,7 +174,7 @@ class TestTokens:
         operator = client_of(Role.OPERATOR)
         agent = Agent.objects.get(name="live")
         path = f"{URL}{agent.pk}/revoke/"
-        assert "Revoke the token of live ?" in text_of(operator.get(path).content.decode())
+        assert "Revoke the token of live ?" in text_of(html_of(operator.get(path)))
         assert operator.post(path).url == URL  # type: ignore[attr-defined]
         agent.refresh_from_db()
         assert agent.revoked_at is not None

@@ -18,6 +18,7 @@ from tests.builders.accounts import make_user
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_attempt, make_job, make_project
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/classes/"
@@ -32,7 +33,7 @@ def fleet(small: SmallFleet) -> None:
 def opened(client: Client, path: str = URL) -> str:
     response = client.get(path)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def card_of(html: str, name: str) -> str:

@@ -19,6 +19,7 @@ from policies.headroom.models import ForecastScore
 from policies.headroom.scores import BINS
 from tests.builders.accounts import client_of
 from tests.builders.fleet import SmallFleet, small_fleet
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/conditions/"
@@ -30,7 +31,7 @@ def opened(viewer: Client, path: str = OSLO) -> str:
     moments.forget()
     response = viewer.get(path)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def this_hour() -> datetime:
@@ -100,7 +101,7 @@ def test_a_way_out_leads_to_the_form_for_those_who_may(viewer: Client, busy: Sma
     html = opened(client_of(Role.OPERATOR))
     link = re.search(r'href="(/restrictions/new/\?kind=power_cap_w[^"]+)"', html)
     assert link is not None
-    form = client_of(Role.OPERATOR).get(link[1].replace("&amp;", "&")).content.decode()
+    form = html_of(client_of(Role.OPERATOR).get(link[1].replace("&amp;", "&")))
     assert 'value="oslo/A01"' in form
     assert '<option value="power_cap_w" selected>' in form
 
@@ -224,7 +225,7 @@ def test_a_poll_answers_with_nothing_while_nothing_changed(
 ) -> None:
     monkeypatch.setattr(moments, "_SERVES_S", 1e10)
     moments.forget()
-    html = viewer.get(path).content.decode()
+    html = html_of(viewer.get(path))
     (poll,) = re.findall(r'hx-get="([^"]+)"', html)
     assert viewer.get(poll.replace("&amp;", "&")).status_code == 204
     assert viewer.get(path + "?v=1-2").status_code == 200

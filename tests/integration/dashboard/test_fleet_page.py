@@ -23,6 +23,7 @@ from tests.builders.accounts import make_user
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_attempt, make_job
+from tests.html import html_of
 
 PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
 
@@ -31,7 +32,7 @@ def page(client: Client, url: str = "/") -> str:
     state.forget()
     response = client.get(url)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def racks(client: Client, url: str = "/live/fleet") -> dict[str, list[Any]]:

@@ -14,6 +14,7 @@ from fleet.models import Gpu
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def text_of(html: str) -> str:
 def opened(viewer: Client, gpu: Gpu, query: str = "") -> str:
     response = viewer.get(f"/gpus/{gpu.pk}/{query}")
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def test_nobody_sees_it_without_logging_in(client: Client, gpu: Gpu) -> None:
@@ -110,7 +111,7 @@ def test_a_range_of_the_past_does_not_poll(viewer: Client, gpu: Gpu) -> None:
 def test_a_wrong_range_is_told(viewer: Client, gpu: Gpu, query: str) -> None:
     response = viewer.get(f"/gpus/{gpu.pk}/{query}")
     assert response.status_code == 400
-    assert 'role="alert"' in response.content.decode()
+    assert 'role="alert"' in html_of(response)
 
 
 def test_the_table_says_what_the_chart_shows(viewer: Client, small: SmallFleet, gpu: Gpu) -> None:
@@ -129,7 +130,7 @@ def test_a_poll_of_what_is_shown_already_swaps_nothing(
     small.report(power_w=123.0)
     answer = viewer.get(re.findall(r'hx-get="(/live/gpus/\d+\?[^"]+)"', html)[0])
     assert answer.status_code == 200
-    assert "123" in text_of(answer.content.decode())
+    assert "123" in text_of(html_of(answer))
     assert answer["Cache-Control"] == "private, no-store"
 
 

@@ -16,6 +16,7 @@ from telemetry.faults.models import EccEvent
 from telemetry.models import XidEvent
 from telemetry.throttle.rules import Severity
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import make_event, text_of
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +50,7 @@ def history(small: SmallFleet, node: Node) -> None:
 
 
 def rows_of(viewer: Client, path: str) -> list[str]:
-    html = viewer.get(path).content.decode()
+    html = html_of(viewer.get(path))
     if "<tbody>" not in html[html.index('id="happenings"') :]:
         return []
     part = html[html.index('id="happenings"') :]
@@ -90,24 +91,24 @@ def test_where_nothing_happened_it_says_so(viewer: Client, small: SmallFleet) ->
     path = f"/nodes/{small.nodes['oslo-b03-n1'].pk}/"
     assert rows_of(viewer, path) == []
     assert "Nothing: no throttling, no Xid error, no memory error." in text_of(
-        viewer.get(path).content.decode()
+        html_of(viewer.get(path))
     )
 
 
 def test_a_line_of_a_log_is_text_and_no_markup(viewer: Client, node: Node) -> None:
     make_xid(node, None, 5, 13, "<img src=x> " + "n" * 400)
-    html = viewer.get(f"/nodes/{node.pk}/").content.decode()
+    html = html_of(viewer.get(f"/nodes/{node.pk}/"))
     assert "<img" not in html
     assert "&lt;img src=x&gt;" in html
 
 
 def test_it_is_polled_while_the_range_is_live(viewer: Client, node: Node, history: None) -> None:
-    html = viewer.get(f"/nodes/{node.pk}/?range=6h").content.decode()
+    html = html_of(viewer.get(f"/nodes/{node.pk}/?range=6h"))
     (path,) = re.findall(rf'hx-get="(/live/nodes/{node.pk}/events[^"]+)"', html)
     assert viewer.get(path.replace("&amp;", "&")).status_code == 204
     make_xid(node, None, 1, 119)
-    assert "Xid 119" in viewer.get(path.replace("&amp;", "&")).content.decode()
-    past = viewer.get(f"/nodes/{node.pk}/?from=2026-01-01&to=2026-01-02").content.decode()
+    assert "Xid 119" in html_of(viewer.get(path.replace("&amp;", "&")))
+    past = html_of(viewer.get(f"/nodes/{node.pk}/?from=2026-01-01&to=2026-01-02"))
     assert 'id="happenings" aria-labelledby="happenings-title">' in past
 
 

@@ -21,6 +21,7 @@ from tests.builders.accounts import client_of, make_user
 from tests.builders.firings import make_firing
 from tests.builders.fleet import SmallFleet
 from tests.builders.policies import make_playbook, make_rule, make_run, open_incident
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/incidents/"
@@ -41,7 +42,7 @@ def responder() -> Client:
 def opened(client: Client, path: str = URL, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
-    return response.content.decode()
+    return html_of(response)
 
 
 def page_of(incident: Incident) -> str:
@@ -51,7 +52,7 @@ def page_of(incident: Incident) -> str:
 def do(client: Client, incident: Incident, verb: str, **given: Any) -> str:
     """Do something with an incident, and return the text of the page that follows."""
     response = client.post(f"{page_of(incident)}{verb}", given, follow=True)
-    return text_of(response.content.decode())
+    return text_of(html_of(response))
 
 
 def numbers_of(html: str) -> list[str]:
@@ -150,7 +151,7 @@ class TestOne:
         assert incident.number in opened(viewer, f"{URL}{incident.number}/")
         # As notifications have it.
         answer = viewer.get(f"{URL}{incident.number}", follow=True)
-        assert incident.number in answer.content.decode()
+        assert incident.number in html_of(answer)
 
     def test_the_answer_says_all_of_the_first_line(self, viewer: Client) -> None:
         make_rule()
@@ -217,7 +218,7 @@ class TestOne:
         (path,) = re.findall(r'hx-get="(/live/incidents/[^"]+)"', opened(viewer, page_of(incident)))
         assert viewer.get(path).status_code == 204
         actions.comment(make_user(Role.OPERATOR), incident, "again?", now=timezone.now())
-        assert "again?" in viewer.get(path).content.decode()
+        assert "again?" in html_of(viewer.get(path))
 
     def test_a_resolved_one_says_how_it_ended(self, responder: Client) -> None:
         incident = open_incident()
@@ -289,9 +290,8 @@ class TestDoing:
 
     def test_a_silence_by_matchers_begins_and_is_ended(self, responder: Client) -> None:
         incident = open_incident()
-        assert "rule=&quot;rack-hot&quot;\nsite=&quot;oslo&quot;" in opened(
-            responder, page_of(incident)
-        )
+        page = responder.get(page_of(incident)).content.decode()
+        assert "rule=&quot;rack-hot&quot;\nsite=&quot;oslo&quot;" in page
         given = {"matchers": 'rule="rack-hot"\r\n\r\nsite="oslo"', "hours": "2", "reason": "work"}
         assert "keeps what matches quiet until" in do(responder, incident, "silence", **given)
         silence = Silence.objects.get()
@@ -305,7 +305,7 @@ class TestDoing:
         given = {"matchers": "colour=red", "hours": "3", "reason": "work"}
         response = responder.post(f"{page_of(incident)}silence", given)
         assert response.status_code == 400
-        html = response.content.decode()
+        html = html_of(response)
         assert "is no field of a firing" in html
         assert "colour=red</textarea>" in html
 
@@ -329,7 +329,7 @@ class TestRuns:
     def answer(self, client: Client, run: PlaybookRun, verb: str, **given: Any) -> str:
         response = client.post(f"/runs/{run.pk}/{verb}", given, follow=True)
         assert response.status_code == 200
-        return text_of(response.content.decode())
+        return text_of(html_of(response))
 
     def test_its_steps_say_where_it_is_and_until_when(
         self, viewer: Client, run: PlaybookRun

@@ -20,6 +20,7 @@ from policies import current
 from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_project
+from tests.html import html_of
 from tests.integration.admission.cycle.scenes import cycle, idle, phase_of
 from tests.integration.dashboard.test_throttle_page import text_of
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
@@ -55,20 +56,20 @@ def test_each_fix_that_is_offered_starts_the_job_once_it_is_applied(fleet: Small
     cycle()
     operator = Client()
     operator.force_login(user)
-    page = operator.get("/jobs/large/").content.decode()
+    page = html_of(operator.get("/jobs/large/"))
     assert "Starts now with " in text_of(page)
     (change, *_) = changes_of(page)
     assert json.loads(change)["gpus"] < 64
     listed = fixes_in_the_queue(operator)
     assert "of its 64 GPUs" in listed
     answer = operator.post("/jobs/large/apply", {"change": change}, follow=True)
-    assert "large/train is amended" in text_of(answer.content.decode())
+    assert "large/train is amended" in text_of(html_of(answer))
     assert cycle().admitted == 1
     assert phase_of("large").state == Phase.State.STARTING
-    text = text_of(operator.get("/jobs/large/").content.decode())
+    text = text_of(html_of(operator.get("/jobs/large/")))
     assert f"large is about to begin on {json.loads(change)['gpus']} GPUs in oslo" in text
 
 
 def fixes_in_the_queue(client: Client) -> str:
     client.get("/live/queue/fixes")
-    return text_of(client.get("/queue/").content.decode())
+    return text_of(html_of(client.get("/queue/")))

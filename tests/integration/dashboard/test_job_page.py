@@ -34,6 +34,7 @@ from tests.builders.jobs import (
     note,
     put_up,
 )
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/jobs/llama-ft-12/"
@@ -64,12 +65,12 @@ def operator() -> Client:
 def opened(client: Client, path: str = URL, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
-    return response.content.decode()
+    return html_of(response)
 
 
 def do(client: Client, verb: str, query: str = "", **given: Any) -> str:
     """Ask for something, and return the text of the page that follows."""
-    return text_of(client.post(f"{URL}{verb}{query}", given, follow=True).content.decode())
+    return text_of(html_of(client.post(f"{URL}{verb}{query}", given, follow=True)))
 
 
 class TestWhoSees:
@@ -151,7 +152,7 @@ class TestWaiting:
         job = make_job()
         response = operator.post(f"{URL}apply", {"change": change})
         assert response.status_code == 400
-        assert "Nothing has been done." in response.content.decode()
+        assert "Nothing has been done." in html_of(response)
         job.refresh_from_db()
         assert job.revision == 1
 

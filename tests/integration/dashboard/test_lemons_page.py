@@ -13,6 +13,7 @@ from django.utils import timezone
 from fleet.models import Gpu
 from telemetry.lemons.models import LemonFinding, LemonWatch
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/lemons/"
@@ -39,7 +40,7 @@ def findings(small: SmallFleet) -> None:
 def opened(viewer: Client, path: str = URL) -> str:
     response = viewer.get(path)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def gpus_of(html: str) -> list[str]:
@@ -88,7 +89,7 @@ def test_a_poll_brings_the_answer_along_and_then_nothing(viewer: Client, finding
     LemonFinding.objects.filter(metric="hot_core").delete()
     answer = viewer.get(path.replace("&amp;", "&"))
     assert answer.status_code == 200
-    assert 'id="lemons-answer" hx-swap-oob="true"' in answer.content.decode()
+    assert 'id="lemons-answer" hx-swap-oob="true"' in html_of(answer)
 
 
 def test_the_gpus_page_says_what_is_wrong_with_it(

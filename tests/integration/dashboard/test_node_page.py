@@ -12,6 +12,7 @@ from dashboard import units
 from fleet.models import Meter, Node
 from headroom.contracts import HostColumns, MeterColumns, NodeReport, TelemetryBatch
 from tests.builders.fleet import SmallFleet, push
+from tests.html import html_of
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def text_of(html: str) -> str:
 def opened(viewer: Client, node: Node, query: str = "") -> str:
     response = viewer.get(f"/nodes/{node.pk}/{query}")
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def batch(small: SmallFleet, **blocks: object) -> None:

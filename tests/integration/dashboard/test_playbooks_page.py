@@ -18,6 +18,7 @@ from policies.restrictions.models import Restriction
 from tests.builders.accounts import client_of, make_user
 from tests.builders.fleet import SmallFleet
 from tests.builders.policies import ASKS, make_playbook, make_run, open_incident
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/playbooks/"
@@ -35,13 +36,13 @@ def fleet(small: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> SmallFleet:
 def opened(client: Client, path: str = URL, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
-    return text_of(response.content.decode())
+    return text_of(html_of(response))
 
 
 def followed(client: Client, path: str, **given: Any) -> str:
     response = client.post(path, given, follow=True)
     assert response.status_code == 200
-    return text_of(response.content.decode())
+    return text_of(html_of(response))
 
 
 class TestList:
@@ -130,7 +131,7 @@ class TestOne:
     def test_a_viewer_has_no_buttons_and_no_way_around_them(self, viewer: Client) -> None:
         make_playbook()
         make_playbook(to="draft")
-        html = viewer.get(f"{URL}cool-down/?kind=rack&scope=oslo/A01").content.decode()
+        html = html_of(viewer.get(f"{URL}cool-down/?kind=rack&scope=oslo/A01"))
         assert 'method="post"' not in html[html.index("<main") : html.index("</main>")]
         scope = {"kind": "rack", "scope": "oslo/A01"}
         assert viewer.post(f"{URL}cool-down/start", scope).status_code == 403
@@ -165,5 +166,5 @@ class TestOne:
 
     def test_names_that_are_long_do_no_harm(self, viewer: Client) -> None:
         make_playbook(ASKS.replace("Drain {name}?", "Drain <b>" + "n" * 180 + "?"))
-        html = viewer.get(f"{URL}cool-down/").content.decode()
+        html = html_of(viewer.get(f"{URL}cool-down/"))
         assert "<b>nnn" not in html

@@ -27,6 +27,7 @@ from tests.builders.jobs import (
     make_reason,
     put_up,
 )
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/queue/"
@@ -55,7 +56,7 @@ def waiting(small: SmallFleet) -> None:
 def opened(client: Client, path: str = URL, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
-    return response.content.decode()
+    return html_of(response)
 
 
 def names_of(html: str) -> list[str]:

@@ -12,6 +12,7 @@ from django.test import Client
 from dashboard import state
 from fleet.models import Node, Rack
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 
 Opened = Callable[..., str]
 
@@ -24,7 +25,7 @@ def opened(viewer: Client, small: SmallFleet) -> Opened:
         state.forget()
         response = viewer.get(f"/racks/{small.racks[path].pk}/{query}")
         assert response.status_code == 200
-        return response.content.decode()
+        return html_of(response)
 
     return open_page
 

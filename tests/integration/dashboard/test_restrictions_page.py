@@ -20,6 +20,7 @@ from policies.restrictions.models import FleetBreaker, Restriction
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import client_of, make_user
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/restrictions/"
@@ -59,7 +60,7 @@ def operator(db: None) -> Client:
 def opened(client: Client, path: str = URL, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
-    return response.content.decode()
+    return html_of(response)
 
 
 def section(html: str, title: str) -> str:
@@ -302,7 +303,7 @@ def test_what_is_wrong_is_told_beside_its_field(
 ) -> None:
     response = operator.post("/restrictions/new/", {**GIVEN, **wrong})
     assert response.status_code == 400
-    html = response.content.decode()
+    html = html_of(response)
     assert words in text_of(html)
     assert 'class="errorlist"' in html
     assert not Restriction.objects.exists()
@@ -312,7 +313,7 @@ def test_the_same_twice_is_a_conflict(operator: Client, small: SmallFleet) -> No
     operator.post("/restrictions/new/", GIVEN)
     response = operator.post("/restrictions/new/", GIVEN)
     assert response.status_code == 409
-    assert "You have this very restriction in force: extend it." in response.content.decode()
+    assert "You have this very restriction in force: extend it." in html_of(response)
 
 
 def test_while_the_breaker_is_open_the_form_says_so(operator: Client, small: SmallFleet) -> None:
@@ -323,7 +324,7 @@ def test_while_the_breaker_is_open_the_form_says_so(operator: Client, small: Sma
     )
     response = operator.post("/restrictions/new/", GIVEN)
     assert response.status_code == 409
-    assert "close it first" in response.content.decode()
+    assert "close it first" in html_of(response)
 
 
 # --- Decide --------------------------------------------------------------------------------------
@@ -366,7 +367,7 @@ def test_one_that_changed_meanwhile_is_looked_at_again(
     path = f"/restrictions/{row.pk}/refuse/"
     response = responder.post(path, {"version": row.version + 1, "reason": "no"})
     assert response.status_code == 409
-    html = response.content.decode()
+    html = html_of(response)
     assert "It has changed since you looked: look again." in text_of(html)
     assert f'name="version" value="{row.version}"' in html
 
@@ -390,7 +391,7 @@ def test_a_lifted_one_says_by_whom_and_why(responder: Client, small: SmallFleet)
     assert "the sensor is wrong" in text_of(section(opened(responder), "over"))
     response = responder.post(path, given)
     assert response.status_code == 409
-    assert "already." in response.content.decode()
+    assert "already." in html_of(response)
 
 
 def test_a_lease_is_made_longer_and_not_shorter(operator: Client, small: SmallFleet) -> None:
@@ -398,7 +399,7 @@ def test_a_lease_is_made_longer_and_not_shorter(operator: Client, small: SmallFl
     path = f"/restrictions/{row.pk}/extend/"
     response = operator.post(path, {"lasts": "900"})
     assert response.status_code == 400
-    assert "give a later time" in response.content.decode()
+    assert "give a later time" in html_of(response)
     assert operator.post(path, {"lasts": "86400"}).status_code == 302
     row.refresh_from_db()
     assert row.expires_at > datetime.now(UTC) + timedelta(hours=23)

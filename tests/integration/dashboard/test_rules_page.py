@@ -27,6 +27,7 @@ from tests.builders.policies import (
     rule_text,
     set_phases,
 )
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/rules/"
@@ -46,13 +47,13 @@ def operator() -> Client:
 def opened(client: Client, path: str = URL, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
-    return response.content.decode()
+    return html_of(response)
 
 
 def followed(client: Client, path: str, **given: Any) -> str:
     response = client.post(path, given, follow=True)
     assert response.status_code == 200
-    return text_of(response.content.decode())
+    return text_of(html_of(response))
 
 
 def names_of(html: str) -> list[str]:
@@ -196,7 +197,7 @@ class TestOne:
         (path,) = re.findall(r'hx-get="(/live/rules/[^"]+)"', opened(viewer, f"{URL}rack-hot/"))
         assert viewer.get(path).status_code == 204
         set_phases(version, {"oslo/A01": Phase.FIRING})
-        assert "fires on 1 scope" in text_of(viewer.get(path).content.decode())
+        assert "fires on 1 scope" in text_of(html_of(viewer.get(path)))
 
 
 class TestVersions:
@@ -349,7 +350,7 @@ class TestEditor:
         text = rule_text().replace("hottest_c > 80.0", "hottest_x > 80.0")
         response = operator.post(f"{URL}_new/", {"text": text})
         assert response.status_code == 400
-        html = response.content.decode()
+        html = html_of(response)
         assert 'data-line="6" data-column="7"' in html
         assert "line 6, column 7" in text_of(html)
         assert "6when: hottest_x &gt; 80.0" in re.sub(r"<[^>]+>", "", html)
@@ -362,12 +363,12 @@ class TestEditor:
     def test_what_is_no_rule_is_told(self, operator: Client, text: str) -> None:
         response = operator.post(f"{URL}_new/", {"text": text})
         assert response.status_code == 400
-        assert "<b>: {" not in response.content.decode()
+        assert "<b>: {" not in html_of(response)
         assert operator.post(f"{URL}_check", {"text": text}).status_code == 200
 
     def test_a_check_keeps_nothing(self, operator: Client) -> None:
-        good = operator.post(f"{URL}_check", {"text": rule_text()}).content.decode()
+        good = html_of(operator.post(f"{URL}_check", {"text": rule_text()}))
         assert "It can be used" in good
-        bad = operator.post(f"{URL}_check", {"text": "name: X"}).content.decode()
+        bad = html_of(operator.post(f"{URL}_check", {"text": "name: X"}))
         assert 'data-line="' in bad
         assert not RuleVersion.objects.exists()

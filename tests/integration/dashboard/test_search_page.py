@@ -7,12 +7,13 @@ from django.test import Client
 
 from fleet.models import Gpu, Node
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 
 
 def find(client: Client, query: str) -> str:
     response = client.get("/search", {"q": query})
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def test_nobody_searches_without_logging_in(client: Client) -> None:

@@ -16,6 +16,7 @@ from policies.documents import life
 from tests.builders.accounts import client_of, make_user
 from tests.builders.jobs import make_job, make_project
 from tests.builders.slos import make_judged, make_sampled, make_slo
+from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 
@@ -33,7 +34,7 @@ def judge(slo: Slo, *, good: int = 0, bad: int = 0, project: str = "vision") -> 
 def opened(client: Client, path: str = "/slos/") -> str:
     response = client.get(path)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def test_nobody_sees_it_without_logging_in(client: Client, slo: Slo) -> None:

@@ -15,6 +15,7 @@ from headroom.contracts import ThrottleCause
 from telemetry.models import ReportedJob, ThrottleEvent, XidEvent
 from telemetry.throttle.rules import Severity
 from tests.builders.fleet import SmallFleet
+from tests.html import html_of
 
 URL = "/throttle/"
 
@@ -49,7 +50,7 @@ def events(small: SmallFleet) -> None:
 def opened(viewer: Client, query: str = "") -> str:
     response = viewer.get(URL + query)
     assert response.status_code == 200
-    return response.content.decode()
+    return html_of(response)
 
 
 def rows_of(html: str) -> list[str]:
@@ -167,7 +168,7 @@ def test_what_matches_nothing_is_said(viewer: Client, events: None, query: str) 
 def test_a_wrong_filter_is_told(viewer: Client, events: None, query: str) -> None:
     response = viewer.get(URL + query)
     assert response.status_code == 400
-    assert 'role="alert"' in response.content.decode()
+    assert 'role="alert"' in html_of(response)
 
 
 def test_the_timeline_has_racks_and_inside_of_one_its_gpus(viewer: Client, events: None) -> None:
@@ -201,7 +202,7 @@ def test_a_poll_brings_the_answer_along_and_then_nothing(viewer: Client, small: 
     make_event(small.gpu("oslo-a01-n1"), ThrottleCause.SW_POWER_CAP, 5, 3)
     now = timezone.now().replace(microsecond=0)  # as the panel's own path has it
     ends = {"from": (now - timedelta(hours=1)).isoformat(), "to": now.isoformat()}
-    html = viewer.get("/live/throttle", ends).content.decode()
+    html = html_of(viewer.get("/live/throttle", ends))
     assert 'id="throttle-answer" hx-swap-oob="true"' in html
     (path,) = re.findall(r'hx-get="(/live/throttle[^"]+)"', html)
     assert viewer.get(path.replace("&amp;", "&")).status_code == 204
