@@ -21,7 +21,7 @@ __all__ = [
     "CAUSES",
     "EVENT_KINDS",
     "LEVERS",
-    "SEED_BUDGET",
+    "TEXTBOOK_BUDGET",
     "BudgetComparison",
     "BudgetedGoodput",
     "LossShares",
@@ -109,7 +109,7 @@ class LossShares:
 
 
 #: The overhead budget of the fleet numbers (Table 8), which leaves 77 %.
-SEED_BUDGET = LossShares(
+TEXTBOOK_BUDGET = LossShares(
     pipeline_bubble_share=0.05,
     checkpoint_share=0.03,
     recovery_share=0.10,
@@ -191,8 +191,8 @@ def budgeted_goodput(
 
     Additive is right for losses that are all shares of the wall time, which is how a budget is
     written and how :func:`measure_goodput` measures; multiplicative for shares that were each
-    measured on the time that the others left. The seed's 5, 3, 10 and 5 % give 77 % and 78.79 %.
-    Losses that are together above 1 are refused. Shapes broadcast.
+    measured on the time that the others left. 5, 3, 10 and 5 % give 77 % and 78.79 %. Losses that
+    are together above 1 are refused. Shapes broadcast.
     """
     others = pipeline_bubble_share + checkpoint_share + recovery_share
     lost = others + maintenance_share
@@ -252,7 +252,7 @@ def measure_goodput(
 
 @law
 def compare_with_budget(
-    *, measured: LossShares, budget: LossShares = SEED_BUDGET
+    *, measured: LossShares, budget: LossShares = TEXTBOOK_BUDGET
 ) -> BudgetComparison:
     """Return which measured losses are over their budget, and by how much: measured - budgeted.
 

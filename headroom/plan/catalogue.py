@@ -8,7 +8,7 @@ from headroom.plan.answers import Line, as_json, as_table, as_text
 from headroom.plan.groups import ListingGroup, WrongUse
 from physics.errors import UnknownKeyError
 from physics.hardware import PROFILES, Entry, Figure
-from physics.hardware.profile import SECTIONS
+from physics.hardware.reading import SECTIONS
 
 __all__ = ["hardware_command"]
 

@@ -81,7 +81,7 @@ class NotInUnitError(UnreadableError):
 def read_list(text: str, symbol: str | None, *, difference: bool = False) -> list[float]:
     """Return the numbers of a list with commas, or of ``@file`` or ``@file.csv:column``.
 
-    ``H100.tdp_w`` and ``seed:H100.tdp_w`` are figures of the catalogue, by default the current one.
+    ``H100.tdp_w`` is a figure of the current profile, ``textbook:H100.tdp_w`` of another one.
     """
     parts = read_words(text)
     if any(_THOUSANDS.match(part) for part in parts[1:]):

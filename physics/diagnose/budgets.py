@@ -13,7 +13,7 @@ from physics.diagnose.answer import (
 from physics.goodput import (
     BUDGET_CAUSES,
     LEVERS,
-    SEED_BUDGET,
+    TEXTBOOK_BUDGET,
     BudgetComparison,
     LossShares,
     compare_with_budget,
@@ -32,7 +32,7 @@ def overheads(
     pause_share: OneShare = 0.0,
     queue_wait_share: OneShare = 0.0,
     unattributed_share: OneShare = 0.0,
-    budget: LossShares = SEED_BUDGET,
+    budget: LossShares = TEXTBOOK_BUDGET,
 ) -> Diagnosis:
     """Diagnose measured losses against a budget: ``excess = measured - budgeted`` of each cause.
 

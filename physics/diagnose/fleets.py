@@ -14,7 +14,7 @@ from physics.diagnose.answer import (
     require_kind,
 )
 from physics.errors import ImpossibleArgumentError
-from physics.scaling import SEED_TABLE_5, CompoundLoss, EfficiencyTable
+from physics.scaling import TEXTBOOK_TABLE_5, CompoundLoss, EfficiencyTable
 
 __all__ = ["gpus_needed"]
 
@@ -28,7 +28,7 @@ def gpus_needed(
     peak_flops: OnePositive,
     mfu: OnePositiveShare,
     goodput: OnePositiveShare,
-    table: EfficiencyTable = SEED_TABLE_5,
+    table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: OneShare | None = None,
 ) -> Diagnosis:
     """Answer "how many GPUs do I need?" to train P parameters on D tokens in a time.

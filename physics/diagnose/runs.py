@@ -17,7 +17,7 @@ from physics.diagnose.answer import (
     require_kind,
 )
 from physics.errors import ImpossibleArgumentError
-from physics.scaling import SEED_TABLE_5, EfficiencyTable
+from physics.scaling import TEXTBOOK_TABLE_5, EfficiencyTable
 
 __all__ = ["scaling"]
 
@@ -32,7 +32,7 @@ def scaling(
     reference_gpus: OneCount,
     gpus: OneCount,
     reference_efficiency: OnePositiveShare | None = None,
-    table: EfficiencyTable = SEED_TABLE_5,
+    table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: OneShare | None = None,
     communication_s: OneNonNegative | None = None,
     compute_s: OnePositive | None = None,

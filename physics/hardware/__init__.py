@@ -1,13 +1,14 @@
 """A dated, sourced catalogue of accelerators, links, racks, cooling and reference values.
 
-Two profiles stand side by side: :data:`SEED`, what the seed document states, and :data:`CURRENT`,
-what vendors and other primary sources state. A profile is a value. Laws take numbers, never a
-profile: the catalogue is kept apart from the formulas.
+Two profiles stand side by side: :data:`TEXTBOOK`, what the appendix Fleet Foundations of a textbook
+states, and :data:`CURRENT`, what vendors and other primary sources state. Their figures are data:
+``textbook.toml`` and ``current.toml``. A profile is a value. Laws take numbers, never a profile:
+the catalogue is kept apart from the formulas.
 """
 
 from __future__ import annotations
 
-from physics.hardware.current import CURRENT
+from physics.hardware.catalog import CURRENT, TEXTBOOK
 from physics.hardware.entries import (
     Accelerator,
     BudgetReference,
@@ -25,12 +26,11 @@ from physics.hardware.entries import (
     Workload,
 )
 from physics.hardware.profile import Difference, Profile
-from physics.hardware.seed import SEED
 
 __all__ = [
     "CURRENT",
     "PROFILES",
-    "SEED",
+    "TEXTBOOK",
     "Accelerator",
     "BudgetReference",
     "Cluster",
@@ -49,4 +49,4 @@ __all__ = [
     "Workload",
 ]
 
-PROFILES: dict[str, Profile] = {each.name: each for each in (SEED, CURRENT)}
+PROFILES: dict[str, Profile] = {each.name: each for each in (TEXTBOOK, CURRENT)}

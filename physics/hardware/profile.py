@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-from physics.errors import ImpossibleArgumentError, PhysicsError, UnknownKeyError
+from physics.errors import UnknownKeyError
+from physics.hardware import reading
 from physics.hardware.entries import (
     Accelerator,
     BudgetReference,
@@ -20,30 +21,13 @@ from physics.hardware.entries import (
     PueReference,
     RackKind,
     References,
-    Source,
     Workload,
 )
+from physics.hardware.reading import SECTIONS
 
 __all__ = ["Difference", "Profile"]
 
 E = TypeVar("E", bound=Entry)
-
-#: Section of a profile → what its entries are.
-SECTIONS: dict[str, type[Entry]] = {
-    "accelerators": Accelerator,
-    "links": Link,
-    "racks": RackKind,
-    "cooling_kinds": CoolingKind,
-    "pue_references": PueReference,
-    "components": Component,
-    "clusters": Cluster,
-    "workloads": Workload,
-    "references": References,
-    "efficiency_tables": EfficiencyReference,
-    "overhead_budgets": BudgetReference,
-}
-#: Whose figures they are where a user gives none.
-OVERRIDE = Source(document="override", publisher="the user", as_of="")
 
 
 @dataclass(frozen=True)
@@ -172,7 +156,7 @@ class Profile:
         """
         changed: dict[str, Any] = {
             section: dict(self.section(section)) | self._overridden(section, entries)
-            for section, entries in _table("overrides", overrides).items()
+            for section, entries in reading.as_table("overrides", overrides).items()
         }
         return dataclasses.replace(self, name=name or self.name, **changed)
 
@@ -181,23 +165,17 @@ class Profile:
 
         Tables are named as the sections are: ``[accelerators.H100]`` and under it ``tdp_w = 650``.
         """
-        import tomllib  # takes longer than all other imports of this module together
-
-        try:
-            overrides = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as exc:
-            raise PhysicsError(f"not a profile in TOML: {exc}") from exc
-        return self.with_overrides(overrides, name=name)
+        return self.with_overrides(reading.document_of(text), name=name)
 
     def _overridden(self, section: str, entries: object) -> dict[str, Entry]:
         held = self.section(section)
         found: dict[str, Entry] = {}
-        for key, value in _table(section, entries).items():
-            table = _table(f"{section}.{key}", value)
+        for key, value in reading.as_table(section, entries).items():
+            table = reading.as_table(f"{section}.{key}", value)
             entry = (
-                _added(section, key, table)
+                reading.new_entry(section, key, table)
                 if "source" in table and _key_of(held, key) is None
-                else _changed(section, _look_up(section, held, key), table)
+                else reading.changed_entry(section, _look_up(section, held, key), table)
             )
             found[entry.name] = entry
         return found
@@ -224,94 +202,3 @@ def _names(entries: Mapping[str, Entry]) -> list[str]:
 
 def _bare(name: str) -> str:
     return "".join(each for each in name.casefold() if each.isalnum())
-
-
-def _table(address: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ImpossibleArgumentError(address, "a table")
-    return value
-
-
-def _changed(section: str, entry: Entry, table: Mapping[str, Any]) -> Entry:
-    source = _source(f"{section}.{entry.name}", table)
-    values = _values(section, entry.name, table)
-    sources = {**entry.sources, **dict.fromkeys(values, source)}
-    return dataclasses.replace(entry, **values, sources=sources)
-
-
-def _added(section: str, name: str, table: Mapping[str, Any]) -> Entry:
-    source = _source(f"{section}.{name}", table)
-    values = _values(section, name, table)
-    _require_all(f"{section}.{name}", SECTIONS[section], values)
-    return SECTIONS[section](name=name, source=source, **values)
-
-
-def _require_all(address: str, kind: type[Entry], values: Iterable[str]) -> None:
-    given = {"name", "source", *values}
-    for each in dataclasses.fields(kind):
-        optional = (
-            each.default is not dataclasses.MISSING
-            or each.default_factory is not dataclasses.MISSING
-        )
-        if not optional and each.name not in given:
-            raise ImpossibleArgumentError(f"{address}.{each.name}", "given for a new entry")
-
-
-def _source(address: str, table: Mapping[str, Any]) -> Source:
-    if "source" not in table:
-        return OVERRIDE
-    given = _table(f"{address}.source", table["source"])
-    known = [each.name for each in dataclasses.fields(Source)]
-    for key in given:
-        if key not in known:
-            raise UnknownKeyError(f"{address}.source", key, known)
-    for key in ("document", "publisher", "as_of"):
-        if not isinstance(given.get(key), str):
-            raise ImpossibleArgumentError(f"{address}.source.{key}", "a text")
-    return Source(**given)
-
-
-def _values(section: str, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that ``table`` sets, checked."""
-    hints = get_type_hints(SECTIONS[section])
-    known = {key: hint for key, hint in hints.items() if key not in Entry.__annotations__}
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == "source":
-            continue
-        if key not in known:
-            raise UnknownKeyError(f"{section}.{name}", key, known)
-        values[key] = _checked(f"{section}.{name}.{key}", known[key], value)
-    return values
-
-
-def _checked(address: str, hint: Any, value: object) -> object:
-    kinds = get_args(hint) or (hint,)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple):
-            raise ImpossibleArgumentError(address, "a list of numbers")
-        return tuple(_checked_number(address, kinds, each) for each in value)
-    if int in kinds or float in kinds:
-        return _checked_number(address, kinds, value)
-    return _checked_text(address, kinds, value)
-
-
-def _checked_number(address: str, kinds: tuple[Any, ...], value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ImpossibleArgumentError(address, "a number")
-    # A share of nothing is a figure; a link or a rack of nothing is not.
-    if not (0.0 < value < float("inf") or (value == 0.0 and address.endswith("_share"))):
-        raise ImpossibleArgumentError(address, "finite and above 0")
-    if float in kinds:
-        return float(value)
-    if value != int(value):
-        raise ImpossibleArgumentError(address, "a whole number")
-    return int(value)
-
-
-def _checked_text(address: str, kinds: tuple[Any, ...], value: object) -> str:
-    if not isinstance(value, str):
-        raise ImpossibleArgumentError(address, "a text")
-    if str not in kinds and value not in kinds:
-        raise ImpossibleArgumentError(address, f"one of {', '.join(map(repr, kinds))}")
-    return value

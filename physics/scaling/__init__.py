@@ -29,7 +29,7 @@ from physics.scaling.loss import (
     useful_share,
 )
 from physics.scaling.table import (
-    SEED_TABLE_5,
+    TEXTBOOK_TABLE_5,
     EfficiencyTable,
     efficiency_at,
     gpus_for_rate,
@@ -44,7 +44,7 @@ from physics.scaling.usl import (
 )
 
 __all__ = [
-    "SEED_TABLE_5",
+    "TEXTBOOK_TABLE_5",
     "CompoundLoss",
     "EfficiencyTable",
     "MeasuredEfficiency",

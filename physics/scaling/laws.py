@@ -114,7 +114,7 @@ def measured_efficiency(
 
     ``relative = r N₀ / N`` says what was kept since N₀; it is what two runs measure.
     ``absolute = relative · η₀`` counts from one GPU on, and is as good as ``reference_efficiency``
-    (η₀, the efficiency at N₀: from a run on one node, or from :data:`SEED_TABLE_5`). The two
+    (η₀, the efficiency at N₀: from a run on one node, or from :data:`TEXTBOOK_TABLE_5`). The two
     differ by the factor η₀: 2.5 times from 1,024 to 4,096 GPUs is 62.5 % relative and, with
     η₀ = 0.5, 31.25 % absolute. Over 1 where growth is more than linear.
     """

@@ -13,7 +13,7 @@ from physics.errors import ImpossibleArgumentError
 from physics.law import Array, Count, Flags, Positive, Share, Values, law, require
 
 __all__ = [
-    "SEED_TABLE_5",
+    "TEXTBOOK_TABLE_5",
     "EfficiencyTable",
     "efficiency_at",
     "gpus_for_rate",
@@ -61,7 +61,7 @@ class EfficiencyTable:
 
 
 #: Data, not a law: no curve of Amdahl or Gunther goes through these four points.
-SEED_TABLE_5 = EfficiencyTable(
+TEXTBOOK_TABLE_5 = EfficiencyTable(
     sizes=(32, 256, 1024, 8192),
     efficiencies=(0.90, 0.70, 0.50, 0.35),
     source="Fleet Foundations, Table 5: empirical, well-optimized distributed training",
@@ -72,7 +72,7 @@ SEED_TABLE_5 = EfficiencyTable(
 def efficiency_at(
     *,
     gpus: Count,
-    table: EfficiencyTable = SEED_TABLE_5,
+    table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: Share | None = None,
 ) -> Values:
     """Return the scaling efficiency at N GPUs by a table, linear in log2 N between its rows.
@@ -80,7 +80,7 @@ def efficiency_at(
     Under the first row: linear to 1 at N = 1. Over the last row the table says nothing, so that
     ``gpus`` is refused there unless ``loss_per_doubling`` states what is assumed: the efficiency
     lost by each doubling from there on, ``max(0, η_last - loss · log2(N / N_last))``. The last two
-    rows of :data:`SEED_TABLE_5` lose 0.05 a doubling; 0 holds the last value.
+    rows of :data:`TEXTBOOK_TABLE_5` lose 0.05 a doubling; 0 holds the last value.
     """
     within = loss_per_doubling is not None or np.less_equal(gpus, table.sizes[-1])
     require(within, "gpus", f"at most {table.sizes[-1]}, the last size of the table, {_BEYOND}")
@@ -94,7 +94,7 @@ def gpus_for_rate(
     peak_flops: Positive,
     mfu: PositiveShare,
     goodput: PositiveShare,
-    table: EfficiencyTable = SEED_TABLE_5,
+    table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: Share | None = None,
 ) -> Values:
     """Return the fewest GPUs whose effective rate reaches a target, FLOP/s.
@@ -111,7 +111,7 @@ def gpus_worth(
     *,
     gpus: Count,
     speedup: AtLeastOne,
-    table: EfficiencyTable = SEED_TABLE_5,
+    table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: Share | None = None,
 ) -> Values:
     """Return how many added GPUs do what making the software ``speedup`` times faster does.
@@ -129,7 +129,7 @@ def marginal_share(
     *,
     gpus: Count,
     added_gpus: Count = 1.0,
-    table: EfficiencyTable = SEED_TABLE_5,
+    table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: Share | None = None,
 ) -> Values:
     """Return the share of an added GPU that does work: ``((N+Δ) η(N+Δ) - N η(N)) / Δ``.

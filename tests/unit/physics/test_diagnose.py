@@ -15,13 +15,13 @@ from physics import scaling as scale
 from physics.diagnose import Diagnosis
 from physics.diagnose.answer import quantity
 from physics.errors import ImpossibleArgumentError
-from physics.goodput import SEED_BUDGET, LossShares
-from physics.hardware import SEED
+from physics.goodput import TEXTBOOK_BUDGET, LossShares
+from physics.hardware import TEXTBOOK
 from physics.law import arguments_of
-from physics.scaling import SEED_TABLE_5
+from physics.scaling import TEXTBOOK_TABLE_5
 
 RUN: dict[str, Any] = {"throughput_ratio": 2.5, "reference_gpus": 1024, "gpus": 4096}
-#: "350M, data parallel" of the seed on the network that it names.
+#: "350M, data parallel" of the textbook on the network that it names.
 STEP: dict[str, Any] = {
     "ranks": 256,
     "ranks_per_node": 8,
@@ -43,7 +43,7 @@ TRAINING: dict[str, Any] = {
 }
 JOB: dict[str, Any] = {
     "gpus": 8192,
-    "component_mtbf_s": SEED.component("GPU").mtbf_s,
+    "component_mtbf_s": TEXTBOOK.component("GPU").mtbf_s,
     "work_s": 30 * 86_400.0,
     "checkpoint_s": 24.5,
     "restart_s": 600.0,
@@ -487,7 +487,7 @@ def test_the_worst_excess_over_the_budget_is_the_constraint() -> None:
     assert answer.figures["checkpoint_excess_share"] == pytest.approx(0.03)
     assert answer.figures["maintenance_excess_share"] == pytest.approx(-0.05)
     assert answer.figures["goodput"] == pytest.approx(0.82)
-    assert answer.figures["budgeted_goodput"] == pytest.approx(SEED_BUDGET.goodput())
+    assert answer.figures["budgeted_goodput"] == pytest.approx(TEXTBOOK_BUDGET.goodput())
 
 
 def test_within_the_budget_the_largest_loss_is_next() -> None:
@@ -589,4 +589,4 @@ def test_the_table_taken_is_the_seeds_unless_another_is_given() -> None:
     ours = scale.EfficiencyTable(sizes=(1024, 4096), efficiencies=(0.9, 0.8), source="ours")
     answer = diagnose.scaling(**RUN, table=ours)
     assert answer.figures["table_efficiency"] == 0.8
-    assert diagnose.scaling(**RUN, table=SEED_TABLE_5) == diagnose.scaling(**RUN)
+    assert diagnose.scaling(**RUN, table=TEXTBOOK_TABLE_5) == diagnose.scaling(**RUN)

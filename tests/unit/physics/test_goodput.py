@@ -15,7 +15,7 @@ from physics.goodput import (
     CAUSES,
     EVENT_KINDS,
     LEVERS,
-    SEED_BUDGET,
+    TEXTBOOK_BUDGET,
     LossShares,
     MeasuredGoodput,
     budgeted_goodput,
@@ -57,7 +57,7 @@ def test_the_seeds_budget_leaves_77_percent_by_sum_and_79_by_product() -> None:
     assert math.isclose(goodput.additive, 0.77)
     assert math.isclose(goodput.multiplicative, 0.95 * 0.97 * 0.90 * 0.95)
     assert f"{goodput.multiplicative:.2%}" == "78.79%"
-    assert math.isclose(SEED_BUDGET.goodput(), goodput.additive)
+    assert math.isclose(TEXTBOOK_BUDGET.goodput(), goodput.additive)
 
 
 @given(st.lists(st.floats(0.0, 0.25), min_size=4, max_size=4))

@@ -5,14 +5,14 @@ import re
 import pytest
 
 from physics.errors import ImpossibleArgumentError, PhysicsError, UnknownKeyError
-from physics.goodput import SEED_BUDGET
-from physics.hardware import CURRENT, PROFILES, SEED, Entry, Profile
-from physics.hardware.profile import SECTIONS
-from physics.scaling import SEED_TABLE_5
+from physics.goodput import TEXTBOOK_BUDGET
+from physics.hardware import CURRENT, PROFILES, TEXTBOOK, Entry, Profile
+from physics.hardware.reading import SECTIONS
+from physics.scaling import TEXTBOOK_TABLE_5
 from physics.units import unit_of
 from tests.data_sets import REPOSITORY
 
-#: Every figure that the seed states and a newer source states otherwise: (seed, current).
+#: Every figure that the textbook states and a newer source states otherwise: (textbook, current).
 KNOWN_DIFFERENCES = {
     "accelerators.H100.peak_bf16_flops": (989e12, 989.4e12),
     "accelerators.B200.memory_bytes": (192e9, 180e9),
@@ -35,7 +35,7 @@ def entries_of(profile: Profile) -> list[Entry]:
     return [entry for section in SECTIONS for entry in profile.section(section).values()]
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_every_figure_has_a_dated_source(name: str) -> None:
     for entry in entries_of(PROFILES[name]):
         assert entry.source.document
@@ -45,19 +45,22 @@ def test_every_figure_has_a_dated_source(name: str) -> None:
             assert re.fullmatch(r"20\d\d(-[01]\d)?", figure.source.as_of)
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_a_source_names_a_figure_that_the_entry_holds(name: str) -> None:
     for entry in entries_of(PROFILES[name]):
         held = {figure.name for figure in entry.figures()}
         assert set(entry.sources) <= held, entry.name
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_reference_tables_are_those_that_the_laws_take(name: str) -> None:
     profile = PROFILES[name]
     table = profile.efficiency_table("training").table()
-    assert (table.sizes, table.efficiencies) == (SEED_TABLE_5.sizes, SEED_TABLE_5.efficiencies)
-    assert profile.overhead_budget("training").budget() == SEED_BUDGET
+    assert (table.sizes, table.efficiencies) == (
+        TEXTBOOK_TABLE_5.sizes,
+        TEXTBOOK_TABLE_5.efficiencies,
+    )
+    assert profile.overhead_budget("training").budget() == TEXTBOOK_BUDGET
     assert profile.figure("efficiency_tables.training.efficiency_1024") == 0.5
 
 
@@ -73,10 +76,10 @@ def test_tables_are_overridden_like_everything_else() -> None:
     assert ours.efficiency_table("training").table().sizes == (8, 4096)
     budget = ours.overhead_budget("training").budget()
     assert (budget.recovery_share, budget.maintenance_share) == (0.04, 0.0)
-    assert budget.checkpoint_share == SEED_BUDGET.checkpoint_share
+    assert budget.checkpoint_share == TEXTBOOK_BUDGET.checkpoint_share
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_every_figure_says_its_unit_in_its_name(name: str) -> None:
     for address in PROFILES[name].addresses():
         figure = address.rpartition(".")[2]
@@ -84,14 +87,14 @@ def test_every_figure_says_its_unit_in_its_name(name: str) -> None:
         assert unit_of(figure) or bare or figure in DIMENSIONLESS, address
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_every_bandwidth_of_a_link_says_whether_it_is_per_direction(name: str) -> None:
     for link in PROFILES[name].links.values():
         rates = {each.name for each in link.figures() if each.name.endswith("bytes_per_s")}
         assert rates in (set(), {"per_direction_bytes_per_s", "total_bytes_per_s"})
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_accelerators_name_links_of_their_profile(name: str) -> None:
     profile = PROFILES[name]
     for accelerator in profile.accelerators.values():
@@ -99,7 +102,7 @@ def test_accelerators_name_links_of_their_profile(name: str) -> None:
             assert link is None or link in profile.links
 
 
-@pytest.mark.parametrize("name", ["seed", "current"])
+@pytest.mark.parametrize("name", ["textbook", "current"])
 def test_no_two_entries_of_a_section_answer_to_one_name(name: str) -> None:
     for section in SECTIONS:
         for entry in PROFILES[name].section(section).values():
@@ -117,22 +120,22 @@ def test_the_catalogue_holds_what_fleets_are_made_of() -> None:
 
 
 def test_what_no_source_states_is_absent() -> None:
-    assert SEED.accelerator("H100").memory_bytes is None
+    assert TEXTBOOK.accelerator("H100").memory_bytes is None
     assert CURRENT.accelerator("TPU v6").tdp_w is None
     assert CURRENT.accelerator("V100").peak_bf16_flops is None
     assert CURRENT.accelerator("V100").peak_flops == 125e12
 
 
-def test_the_seed_marks_its_estimates() -> None:
-    v6 = SEED.accelerator("TPU v6")
+def test_the_textbook_marks_its_estimates() -> None:
+    v6 = TEXTBOOK.accelerator("TPU v6")
     assert v6.tdp_w == 600.0
     assert v6.source_of("tdp_w").estimated
     assert not v6.source_of("memory_bytes").estimated
-    assert SEED.link("TPU v6 ICI").source_of("per_direction_bytes_per_s").estimated
+    assert TEXTBOOK.link("TPU v6 ICI").source_of("per_direction_bytes_per_s").estimated
 
 
-def test_seed_and_current_differ_only_where_a_newer_source_does() -> None:
-    found = {each.address: (each.mine, each.theirs) for each in SEED.differences(CURRENT)}
+def test_textbook_and_current_differ_only_where_a_newer_source_does() -> None:
+    found = {each.address: (each.mine, each.theirs) for each in TEXTBOOK.differences(CURRENT)}
     assert set(found) == set(KNOWN_DIFFERENCES)
     for address, figures in KNOWN_DIFFERENCES.items():
         assert found[address] == pytest.approx(figures, rel=1e-6), address
@@ -141,11 +144,11 @@ def test_seed_and_current_differ_only_where_a_newer_source_does() -> None:
 def test_the_page_shows_every_difference_side_by_side() -> None:
     page = (REPOSITORY / "docs" / "reference" / "physics" / "hardware.md").read_text()
     shown = re.findall(r"^\| `([^`]+)` \| ([\d.,]+)[^|]*\| ([\d.,]+)", page, re.M)
-    found = {address: (figure(seed), figure(current)) for address, seed, current in shown}
+    found = {address: (figure(textbook), figure(current)) for address, textbook, current in shown}
     assert set(found) == set(KNOWN_DIFFERENCES)
-    for address, (seed, current) in KNOWN_DIFFERENCES.items():
+    for address, (textbook, current) in KNOWN_DIFFERENCES.items():
         # The page has readable units, so the ratio tells whether the figures are right.
-        assert found[address][1] / found[address][0] == pytest.approx(current / seed, rel=1e-4)
+        assert found[address][1] / found[address][0] == pytest.approx(current / textbook, rel=1e-4)
 
 
 def figure(text: str) -> float:
@@ -198,7 +201,7 @@ def test_an_unknown_name_is_refused_with_the_closest(wrong: str, closest: str) -
 
 def test_a_name_like_no_other_is_refused_with_all_there_are() -> None:
     with pytest.raises(UnknownKeyError, match="traditional, AI") as refused:
-        SEED.rack("zzzzzz")
+        TEXTBOOK.rack("zzzzzz")
     assert refused.value.closest is None
 
 

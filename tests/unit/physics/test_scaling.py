@@ -12,7 +12,7 @@ from physics import scaling
 from physics.errors import ImpossibleArgumentError, UnfittableError
 from physics.law import Array
 from physics.scaling import (
-    SEED_TABLE_5,
+    TEXTBOOK_TABLE_5,
     EfficiencyTable,
     amdahl_limit,
     amdahl_serial_share,
@@ -313,8 +313,8 @@ def test_an_impossible_table_is_refused(sizes: Any, efficiencies: Any, argument:
 
 
 def test_no_amdahl_curve_goes_through_the_table() -> None:
-    gpus = row(*SEED_TABLE_5.sizes)
-    speedup = gpus * row(*SEED_TABLE_5.efficiencies)
+    gpus = row(*TEXTBOOK_TABLE_5.sizes)
+    speedup = gpus * row(*TEXTBOOK_TABLE_5.efficiencies)
     implied = amdahl_serial_share(gpus=gpus, speedup=speedup)
     assert 100.0 * implied == pytest.approx([0.36, 0.17, 0.098, 0.023], abs=0.005)
     # The serial share of the first row leaves 3.3 % at the last, where the table has 35 %.
@@ -323,8 +323,8 @@ def test_no_amdahl_curve_goes_through_the_table() -> None:
 
 
 def test_no_universal_law_goes_through_the_table_either() -> None:
-    gpus = row(*SEED_TABLE_5.sizes)
-    fit = fit_usl(gpus=gpus, throughput=gpus * row(*SEED_TABLE_5.efficiencies))
+    gpus = row(*TEXTBOOK_TABLE_5.sizes)
+    fit = fit_usl(gpus=gpus, throughput=gpus * row(*TEXTBOOK_TABLE_5.efficiencies))
     # Even with the throughput of one GPU free, which the table says is 1.
     assert fit.single_throughput == pytest.approx(0.775, abs=5e-4)
     assert np.abs(fit.residuals).max() == pytest.approx(0.249, abs=5e-4)
@@ -377,7 +377,9 @@ def rate_of(gpus: int, loss: float | None = None) -> float:
     return float(rate)
 
 
-def gpus_of(rate: float, loss: float | None = None, table: EfficiencyTable = SEED_TABLE_5) -> int:
+def gpus_of(
+    rate: float, loss: float | None = None, table: EfficiencyTable = TEXTBOOK_TABLE_5
+) -> int:
     gpus = gpus_for_rate(
         target_rate_flops=rate,
         peak_flops=H100_FLOPS,

@@ -99,19 +99,19 @@ def test_the_catalogue_lists_what_it_holds() -> None:
 
 def test_an_entry_is_shown_with_its_profiles_side_by_side() -> None:
     lines = run("hardware", "show", "h100").output.splitlines()
-    assert lines[0].split() == ["figure", "seed", "current"]
+    assert lines[0].split() == ["figure", "textbook", "current"]
     assert lines[1].split() == ["peak_bf16_flops", "989", "TFLOP/s", "989.4", "TFLOP/s"]
 
 
 def test_an_entry_of_one_profile_is_shown_with_its_sources() -> None:
-    lines = run("hardware", "show", "h100", "--profile", "seed").output.splitlines()
+    lines = run("hardware", "show", "h100", "--profile", "textbook").output.splitlines()
     assert lines[0].split() == ["figure", "value", "as", "of", "source"]
     assert all("Fleet Foundations" in line for line in lines[1:])
 
 
 def test_an_entry_as_json_is_in_si_units() -> None:
     document = json.loads(run("hardware", "show", "h100", "--json").output)
-    assert document["seed"]["tdp_w"] == document["current"]["tdp_w"] == 700.0
+    assert document["textbook"]["tdp_w"] == document["current"]["tdp_w"] == 700.0
     assert document["current"]["source"]["publisher"] == "NVIDIA"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headroom.plan.options import EXAMPLES
 from headroom.plan.quantities import UnreadableError, read_list, read_number, read_words
-from physics.hardware import CURRENT, SEED
+from physics.hardware import CURRENT, TEXTBOOK
 from physics.units import SYMBOLS
 
 
@@ -157,9 +157,9 @@ def test_a_file_without_numbers_is_refused(
 def test_a_figure_of_the_catalogue_is_read_by_its_address() -> None:
     assert read_list("H100.tdp", "kW") == [0.7]
     assert read_list("h100.memory_bytes_per_s,700GB/s", "B/s") == [3.35e12, 7e11]
-    current, seed = CURRENT.pue_reference("typical").pue, SEED.pue_reference("typical").pue
-    assert current != seed
-    assert read_list("typical.pue,seed:typical.pue", None) == [current, seed]
+    current, textbook = CURRENT.pue_reference("typical").pue, TEXTBOOK.pue_reference("typical").pue
+    assert current != textbook
+    assert read_list("typical.pue,textbook:typical.pue", None) == [current, textbook]
     assert read_list("NVLink 4.0.per_direction", "B/s") == [450e9]
 
 
@@ -170,7 +170,7 @@ def test_a_figure_of_the_catalogue_is_read_by_its_address() -> None:
         ("H100.weight", "'weight' is not one of the figures of H100"),
         ("H10.tdp", "did you mean H100?"),
         ("abacus9000xyz.tdp", "see headroom plan hardware list"),
-        ("past:H100.tdp", "past is not a profile: there are seed, current"),
+        ("past:H100.tdp", "past is not a profile: there are textbook, current"),
         ("H100.tdp", "W is not a unit of this; B/s is"),
     ],
 )

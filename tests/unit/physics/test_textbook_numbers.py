@@ -1,19 +1,30 @@
-"""The numbers of the seed document: what it derives, by calls; what it states, in the catalogue.
+"""The numbers of the textbook: what it derives, by calls; what it states, in the catalogue.
 
-No arithmetic here: an answer's inputs are those of its row, and its unit is changed to that of the
-row. The notes of the file say which inputs the seed really used.
+No arithmetic here: an answer's inputs are those of its row, and its unit is changed to that of
+the row.
 """
 
 from __future__ import annotations
 
+import csv
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from physics import checkpoint, comm, goodput, power, reliability, roofline, scaling
-from physics.hardware import SEED
-from tests.data_sets import seed_numbers
+from physics.hardware import TEXTBOOK
+from tests.data_sets import REPOSITORY
+
+NUMBERS = REPOSITORY / "tests" / "data" / "textbook" / "numbers.csv"
+
+
+@functools.cache
+def textbook_numbers() -> dict[str, dict[str, str]]:
+    """Return the rows of the textbook's numbers by their id."""
+    with NUMBERS.open(newline="", encoding="utf-8") as lines:
+        return {row["id"]: row for row in csv.DictReader(lines)}
 
 
 class Inputs:
@@ -194,7 +205,7 @@ BY_CALL: dict[str, Answer] = {
     "EH-03": lambda row: power.pue_saving_w(it_w=row["q"], pue=row["a"], better_pue=row["b"]),
 }
 
-#: Ids of rows of kind "input" → where the seed profile holds them.
+#: Ids of rows of kind "input" → where the textbook profile holds them.
 BY_ADDRESS: dict[str, str] = {
     "T2-03 T4-01": "links.InfiniBand NDR.latency_s",
     "T4-02": "links.InfiniBand HDR.latency_s",
@@ -242,7 +253,7 @@ BY_ADDRESS: dict[str, str] = {
     "T11-3b": "workloads.tensor parallel layer.compute_s",
 }
 
-#: Links whose bandwidth the seed derives: the catalogue holds the printed figure.
+#: Links whose bandwidth the textbook derives: the catalogue holds the printed figure.
 DERIVED_LINKS: dict[str, str] = {
     "T3-01": "links.NVLink 4.0.total_bytes_per_s",
     "T3-02": "links.ICI v5p.total_bytes_per_s",
@@ -289,15 +300,15 @@ def ids_of(grouped: dict[str, Any]) -> list[str]:
 
 
 def within(row: dict[str, str], value: float) -> bool:
-    """Return whether a value, in the unit of the row, is what the seed prints."""
+    """Return whether a value, in the unit of the row, is what the textbook prints."""
     # 31.25 printed as 31.2 is exactly the tolerance away: floats are a little over it.
     allowed = float(row["tolerance_abs"]) * (1.0 + 1e-9)
     return abs(value - float(row["expected_value"])) <= allowed
 
 
 @pytest.mark.parametrize(("row_id", "answer"), one_by_one(BY_CALL))
-def test_what_the_seed_derives_is_the_answer_of_a_law(row_id: str, answer: Answer) -> None:
-    row = seed_numbers()[row_id]
+def test_what_the_textbook_derives_is_the_answer_of_a_law(row_id: str, answer: Answer) -> None:
+    row = textbook_numbers()[row_id]
     inputs = Inputs(row["inputs_si"])
     value = answer(inputs) * float(row["si_to_unit"])
     assert not inputs.unused
@@ -305,9 +316,9 @@ def test_what_the_seed_derives_is_the_answer_of_a_law(row_id: str, answer: Answe
 
 
 @pytest.mark.parametrize(("row_id", "address"), one_by_one(BY_ADDRESS | DERIVED_LINKS))
-def test_what_the_seed_states_stands_in_its_profile(row_id: str, address: str) -> None:
-    row = seed_numbers()[row_id]
-    value = SEED.figure(address) / UNITS[row["unit"]]
+def test_what_the_textbook_states_stands_in_its_profile(row_id: str, address: str) -> None:
+    row = textbook_numbers()[row_id]
+    value = TEXTBOOK.figure(address) / UNITS[row["unit"]]
     assert within(row, value), f"{value} {row['unit']}, printed {row['expected_value']}"
 
 
@@ -315,7 +326,7 @@ def test_what_the_seed_states_stands_in_its_profile(row_id: str, address: str) -
     ("kind", "grouped", "count"), [("derived", BY_CALL, 97), ("input", BY_ADDRESS, 65)]
 )
 def test_no_row_is_left_out(kind: str, grouped: dict[str, Any], count: int) -> None:
-    rows = {row_id for row_id, row in seed_numbers().items() if row["kind"] == kind}
+    rows = {row_id for row_id, row in textbook_numbers().items() if row["kind"] == kind}
     covered = ids_of(grouped)
     assert len(rows) == count
     assert sorted(covered) == sorted(rows)
