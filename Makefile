@@ -82,10 +82,11 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "No venv module: install your system's python3-venv package" >&2; rm -rf $(VENV); exit 1; }
 
-$(VENV)/server.stamp: requirements.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/server.stamp: requirements.txt pyproject.toml lab/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the pinned requirements into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		-e . -e ./lab
 	@touch $@
 
 $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/server.stamp

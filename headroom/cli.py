@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,7 +12,6 @@ from headroom import __version__
 from headroom.errors import HeadroomError
 from headroom.jobs.commands import COMMANDS
 from headroom.options import FILE, machine_options, server_option, token_file_option
-from headroom.plan.groups import WrongUse
 
 __all__ = ["main"]
 
@@ -25,23 +21,19 @@ _SHARED_USER = click.option(
     is_flag=True,
     help="Run all jobs as this command's own user: they can read and end each other.",
 )
-#: What `headroom plan` needs, and the agent does not have.
-_PLAN_EXTRA = {"numpy", "pint", "scipy"}
-
-
-#: Commands of other packages, by their modules: an agent is installed without them.
-_ELSEWHERE = {"matrix": "lab.matrix.command"}
+#: Commands of the distribution headroom-lab, by their modules: an agent is installed without it.
+_OF_LAB = {"matrix": "lab.matrix.command", "plan": "lab.plan.command"}
 
 
 class _Group(click.Group):
     """Ends the command with one line, not a traceback, for every error of ours."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+        return sorted([*super().list_commands(ctx), *_OF_LAB])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _ELSEWHERE:
-            return _command_of(_ELSEWHERE[cmd_name], cmd_name)
+        if cmd_name in _OF_LAB:
+            return _command_of_lab(cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -51,44 +43,31 @@ class _Group(click.Group):
             raise click.ClickException(str(exc)) from exc
 
 
-def _command_of(module: str, name: str) -> click.Command:
-    found: click.Command = getattr(import_module(module), name)
+def _command_of_lab(name: str) -> click.Command:
+    try:
+        found: click.Command = getattr(import_module(_OF_LAB[name]), name)
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] != "lab":
+            raise
+        return _missing(name)
     return found
 
 
-class _Plan(click.Group):
-    """Its commands are made from the laws. They need NumPy, and nobody else is to load that."""
+def _missing(name: str) -> click.Command:
+    """Return a command that says what has to be installed for it."""
+    install = f"pip install 'headroom[{name}]'"
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        from headroom.plan import commands
+    @click.command(
+        name,
+        short_help=f"Not installed here: {install}",
+        context_settings={"ignore_unknown_options": True},
+        add_help_option=False,
+    )
+    @click.argument("given", nargs=-1, type=click.UNPROCESSED)
+    def missing(**_: object) -> None:
+        raise click.ClickException(f"headroom {name} needs: {install}")
 
-        return list(commands.NAMES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from headroom.plan import commands
-
-        return commands.command_of(cmd_name)
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _in_one_line():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: click.Context) -> object:
-        with _in_one_line():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    """Say what was wrong with the use of a command in one line, without how it is used."""
-    try:
-        yield
-    except click.UsageError as exc:
-        raise WrongUse(exc.format_message()) from exc
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] not in _PLAN_EXTRA:
-            raise
-        raise click.ClickException("headroom plan needs: pip install 'headroom[plan]'") from exc
+    return missing
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -277,18 +256,6 @@ def replay(
     )
     if not command.run_replay(options, sys.stdout):
         sys.exit(130)
-
-
-@main.group(cls=_Plan, invoke_without_command=True)
-@click.pass_context
-def plan(ctx: click.Context) -> None:
-    """Calculate with the laws of a fleet: communication, scaling, failures, power, heat.
-
-    Values are written with their units: --link 400Gbit/s --power 700W. Commas list several, and
-    each gets a row of the answer.
-    """
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 for _command in COMMANDS:

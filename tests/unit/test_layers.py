@@ -19,7 +19,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MAY_IMPORT: dict[str, set[str]] = {
     "physics": set(),
     "headroom": set(),
-    "headroom/plan": {"physics"},
     "accounts": {"headroom.contracts", "headroom.numbers"},
     "fleet": {"physics", "headroom.contracts", "accounts"},
     "telemetry": {"physics", "headroom.contracts", "headroom.dcgm", "accounts", "fleet"},
@@ -196,15 +195,6 @@ def test_what_runs_outside_the_server_needs_nothing_of_it(room: str) -> None:
         if room_of(name) in SERVER_ONLY
     ]
     assert not wrong
-
-
-def test_only_the_command_line_imports_the_planning() -> None:
-    importing = {
-        str(path.relative_to(REPOSITORY))
-        for path in files_of("headroom")
-        if any(name.startswith("headroom.plan") for name in imports_of(path))
-    }
-    assert importing == {"headroom/cli.py"}
 
 
 @pytest.mark.parametrize("library", ["numpy", "scipy", "pint"])

@@ -29,9 +29,9 @@ def test_the_agent_installs_and_reads_without_the_server(tmp_path: Path) -> None
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    for room in ("headroom", "physics"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / room, source / room, ignore=ignored)
+    shutil.copytree(
+        REPOSITORY / "headroom", source / "headroom", ignore=shutil.ignore_patterns("__pycache__")
+    )
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", f"{source}[agent]", cwd=tmp_path)

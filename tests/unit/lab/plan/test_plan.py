@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 import physics
 from headroom.cli import main
-from headroom.plan.commands import NAMES, command_of
-from headroom.plan.laws import LawCommand, laws_of
-from headroom.plan.options import Option, options_of
+from lab.plan.commands import NAMES, command_of
+from lab.plan.laws import LawCommand, laws_of
+from lab.plan.options import Option, options_of
 
 LAWS = [(module, name) for module in physics.__all__ for name in laws_of(getattr(physics, module))]
 
@@ -157,6 +157,15 @@ def test_a_missing_extra_is_told_in_one_line(missing: str) -> None:
         "from headroom.cli import main; main(['plan', 'comm'])"
     )
     assert output == "Error: headroom plan needs: pip install 'headroom[plan]'\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "matrix"])
+def test_a_distribution_that_is_missing_is_told_in_one_line(command: str) -> None:
+    bare = "import sys; sys.modules['lab'] = None\nfrom headroom.cli import main; "
+    needs = f"pip install 'headroom[{command}]'"
+    output = in_a_new_interpreter(f"{bare}main(['{command}', 'run', '--standard'])")
+    assert output == f"Error: headroom {command} needs: {needs}\n"
+    assert needs in in_a_new_interpreter(f"{bare}main(['--help'])")
 
 
 def test_a_law_whose_library_is_missing_tells_so_in_one_line() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headroom.plan.options import EXAMPLES
-from headroom.plan.quantities import UnreadableError, read_list, read_number, read_words
+from lab.plan.options import EXAMPLES
+from lab.plan.quantities import UnreadableError, read_list, read_number, read_words
 from physics.hardware import CURRENT, TEXTBOOK
 from physics.units import SYMBOLS
 

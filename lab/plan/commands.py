@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 import physics
-from headroom.plan.catalogue import hardware_command
-from headroom.plan.groups import ListingGroup
-from headroom.plan.laws import module_command, summary
+from lab.plan.catalogue import hardware_command
+from lab.plan.groups import ListingGroup
+from lab.plan.laws import module_command, summary
 
 __all__ = ["NAMES", "command_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from headroom.plan.answers import Line, as_json, as_table, as_text
-from headroom.plan.groups import ListingGroup, WrongUse
+from lab.plan.answers import Line, as_json, as_table, as_text
+from lab.plan.groups import ListingGroup, WrongUse
 from physics.errors import UnknownKeyError
 from physics.hardware import PROFILES, Entry, Figure
 from physics.hardware.reading import SECTIONS

@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from headroom.plan.answers import as_json, as_text, lines_of
-from headroom.plan.groups import ListingGroup, WrongUse
-from headroom.plan.names import as_command, symbol_of
-from headroom.plan.options import Given, MissingError, arguments_from, options_of
+from lab.plan.answers import as_json, as_text, lines_of
+from lab.plan.groups import ListingGroup, WrongUse
+from lab.plan.names import as_command, symbol_of
+from lab.plan.options import Given, MissingError, arguments_from, options_of
 from physics.errors import ImpossibleArgumentError, PhysicsError, ShapeMismatchError
 
 __all__ = ["LawCommand", "laws_of", "module_command", "summary"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from headroom.plan import readable
-from headroom.plan.names import as_words, symbol_of
+from lab.plan import readable
+from lab.plan.names import as_words, symbol_of
 
 __all__ = ["Line", "as_json", "as_table", "as_text", "lines_of"]
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from headroom.plan.names import as_command, symbol_of
-from headroom.plan.quantities import NotInUnitError, UnreadableError, read_list, read_words
+from lab.plan.names import as_command, symbol_of
+from lab.plan.quantities import NotInUnitError, UnreadableError, read_list, read_words
 from physics.law import Argument, Bound, arguments_of
 
 __all__ = ["EXAMPLES", "Given", "MissingError", "Option", "arguments_from", "options_of"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from headroom.plan.laws import module_command
-from tests.unit.headroom.plan import toys
+from lab.plan.laws import module_command
+from tests.unit.lab.plan import toys
 
 WALK = ["walk-s", "--distance", "3km"]
 

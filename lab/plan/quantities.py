@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import pint
 
-from headroom.plan.names import symbol_of
+from lab.plan.names import symbol_of
 from physics.errors import UnknownKeyError
 from physics.hardware import PROFILES
 from physics.units import without_unit

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headroom.plan.quantities import read_number
-from headroom.plan.readable import number, quantity
+from lab.plan.quantities import read_number
+from lab.plan.readable import number, quantity
 
 
 @pytest.mark.parametrize(
