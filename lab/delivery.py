@@ -53,7 +53,7 @@ class Gate:
 
 
 class Pusher(Protocol):
-    """What pushes the batches of one agent, such as :class:`headroom.client.Client`."""
+    """A client that pushes the batches of one agent, such as :class:`headroom.client.Client`."""
 
     def push_compressed(self, body: bytes) -> TelemetryAck: ...
 
@@ -70,7 +70,7 @@ class Sender:
         self.paused_until = 0.0
 
     def deliver(self, now: Callable[[], float] = time.monotonic) -> bool:
-        """Push what is due, a turn at most. Return whether more is left.
+        """Push the batches that are due, a turn at most. Return whether more are left.
 
         Raises :class:`Unavailable`.
         """

@@ -53,7 +53,7 @@ ODD_CLOCK_S = -1.6
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line sets. ``speed``: seconds of the twin in each second.
+    """The options of the demo. ``speed``: seconds of the twin in each second.
 
     ``teams``: whether some nodes run what is queued, and ML teams queue jobs for them.
     """
@@ -82,7 +82,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Stage:
-    """What is played: a twin, the inventory that describes its fleet, and the fleet's agents."""
+    """The setting of a demo: a twin, the inventory of its fleet, and the fleet's agents."""
 
     twin: Twin
     inventory: str
@@ -150,7 +150,7 @@ class Demo:
                 each.join(timeout_s=2.0)
 
     def _work_polls(self) -> WorkPolls:
-        """Have the collector of each site speak for its machines that run what is queued."""
+        """Have the collector of each site poll for work for its machines that run queued jobs."""
         agents = [(each.client, each.machines) for each in self.sources if each.machines]
         return WorkPolls(agents, stop=self._stop)
 
@@ -223,7 +223,7 @@ class Demo:
         ]
 
     def _machines(self, site: int) -> Machines | None:
-        """Return the machines of a site that run what is queued; None: there are none."""
+        """Return the machines of a site that run queued jobs; None: there are none."""
         here = self.fleet.site_of_rack[self.fleet.rack_of_node] == site
         numbers = np.flatnonzero(self.twin.queued & here).tolist()
         return Machines({self.fleet.nodes[i]: i for i in numbers}) if numbers else None
@@ -249,7 +249,7 @@ class Demo:
             self._add(source, frames, [now + source.clock_off_s - age for age in ages])
 
     def _add(self, source: Source, frames: list[Frame], at: list[float]) -> None:
-        """Put what ``source`` read at the moments of ``frames`` into its outbox, as one batch."""
+        """Put readings of ``source`` at the times of ``frames`` into its outbox, as one batch."""
         moments = list(zip(frames, at, strict=True))
         if source.site is not None:
             source.sender.outbox.add(
@@ -282,7 +282,7 @@ class Demo:
         return bool(self.twin.conditions.site_isolated[site])
 
     def _add_xids(self, source: Source, reports: list[NodeReport], ts: float) -> None:
-        """Have each report tell what its node's kernel has logged since the last one."""
+        """Add to each report the XID lines that its node's kernel logged since the last one."""
         log = self.twin.xid_log
         told = self._xids_told.get(source.name, self._xids_before)
         self._xids_told[source.name] = len(log)

@@ -46,7 +46,7 @@ class Server:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """An agent to enrol and what it may speak for, by name."""
+    """An agent to enrol, and the nodes and sites that it may report for, by name."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class AgentSpec:
 
 
 def persist(call: Callable[[], Answer], *, stop: threading.Event) -> Answer:
-    """Return what ``call`` returns; while the server is unavailable, try again.
+    """Return the result of ``call``; while the server is unavailable, try again.
 
     Raises :class:`Stopped` once ``stop`` is set, and whatever else ``call`` raises.
     """

@@ -68,7 +68,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RowKind:
-    """What the racks of one row have in common."""
+    """The properties that the racks of one row share."""
 
     name: str
     gpu: GpuModel
@@ -193,7 +193,7 @@ class Rack:
 
     @property
     def budget_w(self) -> float:
-        """What the rack may draw."""
+        """The power budget of the rack, W."""
         return self.kind.budgets_w[self.position % len(self.kind.budgets_w)]
 
     @property
@@ -516,7 +516,7 @@ def _node_entry(rack: Rack, index: int, name: str) -> Document:
 
 
 def uplink_bits_per_s(rack: Rack) -> float:
-    """Capacity of a rack's leaf uplinks, for each direction: half of what its NICs could send."""
+    """Capacity of a rack's leaf uplinks, for each direction: half of its NICs' bandwidth."""
     return rack.nodes * GPUS_PER_NODE * rack.kind.gpu.nic_bytes_per_s * 8 / 2
 
 

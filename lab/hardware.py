@@ -1,4 +1,4 @@
-"""The parts that the twin is made of: what the inventory says of them, and how they behave.
+"""The hardware models of the twin: the figures that the inventory gives, and their behavior.
 
 Ratings are the vendors'. Where there are measurements of real machines, the rest is fitted to them:
 ``python -m lab calibrate`` prints the errors, which ``docs/explanation/calibration.md`` explains.
@@ -43,7 +43,7 @@ class GpuModel:
 
 @dataclass(frozen=True, kw_only=True)
 class HostModel:
-    """A node less its GPUs. Its power is at the wall, with what its supplies lose at no load."""
+    """A node less its GPUs. Its power is at the wall, with the supplies' loss at no load."""
 
     name: str
     rated_w: float

@@ -35,7 +35,7 @@ POLL_S = 5.0
 
 
 class LimitServer(Protocol):
-    """What is asked, such as :class:`headroom.client.Client`."""
+    """The server that limits are asked of, such as :class:`headroom.client.Client`."""
 
     def limits(self) -> LimitSet | None: ...
 
@@ -52,7 +52,7 @@ class _Held:
 
 @dataclass
 class _Node:
-    """The leases of one node, and what they have done to its GPUs, by limit and GPU."""
+    """The leases of one node, and the limits that they hold on its GPUs, by limit and GPU."""
 
     number: int
     book: LeaseBook
@@ -81,7 +81,7 @@ class Limits:
                     node.book.take(answer, sent_at=sent_at, got_at=got_at)
 
     def step(self, twin: Twin, now: float) -> None:
-        """Bring the caps of the agent's GPUs to what is in force at ``now`` (monotonic s)."""
+        """Bring the caps of the agent's GPUs to the limits in force at ``now`` (monotonic s)."""
         with self._lock:
             for name, node in list(self._nodes.items()):
                 self._settle(twin, node, node.book.in_force(now), now)
@@ -89,7 +89,7 @@ class Limits:
                     del self._nodes[name]
 
     def take_reports(self) -> list[LimitReport]:
-        """Return what is to be told, each thing once."""
+        """Return the reports to send, each once."""
         return self._reports.take()
 
     def _settle(self, twin: Twin, node: _Node, limits: Sequence[Limit], now: float) -> None:
@@ -179,7 +179,7 @@ class LimitPolls:
         self._thread.join(timeout_s)
 
     def ask(self, place: int) -> None:
-        """Have one agent ask."""
+        """Have one agent ask for its limits."""
         server, limits = self._agents[place]
         sent_at = time.monotonic()
         try:

@@ -50,7 +50,7 @@ _SENT_AT, _TS, _ENERGY_J = 1.234567890123e9, 1.234567890125e9, 1.234567890127e9
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line sets. ``rate`` is in rows/s; 0 is as fast as possible."""
+    """The options of the load generator. ``rate`` is in rows/s; 0 is as fast as possible."""
 
     gpus: int
     batch_gpus: int
@@ -64,7 +64,7 @@ class Settings:
 
 
 class Template:
-    """The batch of one agent, encoded but for what changes."""
+    """The batch of one agent, encoded once, with the places of the fields that change."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """An agent of the load fleet, and what its nodes say."""
+    """An agent of the load fleet, and the reports of its nodes."""
 
     name: str
     token: str
@@ -179,7 +179,7 @@ class Load:
         self.streams: list[Stream] = []
 
     def run(self) -> dict[str, Any]:
-        """Push for the set time, wait until all is stored, and return what was done.
+        """Push for the set time, wait until all is stored, and return the figures of the run.
 
         ``stop`` ends the pushing early; what was pushed is still waited for.
         """

@@ -1,4 +1,4 @@
-"""What an agent of the twin has sent and has yet to see stored.
+"""The batches that an agent of the twin keeps until the server has stored them.
 
 The agent that runs on real machines keeps this on disk; the twin's readings are worth no more than
 the process that makes them, so here it is memory, and bounded.
@@ -37,7 +37,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the batches of one outbox. ``stored_*`` are durable at the server."""
+    """Counts of the batches and rows of one outbox. ``stored_*`` are durable at the server."""
 
     batches: int = 0
     rows: int = 0

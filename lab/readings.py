@@ -1,4 +1,4 @@
-"""What the twin's agents read: the state of the twin as blocks of the telemetry contract.
+"""The readings of the twin's agents: the state of the twin as blocks of the telemetry contract.
 
 Values have the grain of the real sensors: whole degrees, 15 MHz steps, hundredths of a watt. What a
 part does not have (NVLink on an L40S) is left out, as the contract asks.
@@ -32,7 +32,7 @@ CLOCK_STEP_MHZ = 15.0
 
 
 class Sensors:
-    """What is wrong with the sensors of nodes: what they read, given what is true.
+    """The sensors of nodes with their faults: the values read, given the true ones.
 
     Keeps what was read last, which stuck sensors go on to read. So one of it belongs to each series
     of frames.
@@ -73,7 +73,7 @@ def unheard(twin: Twin) -> NDArray[np.bool_]:
 
 
 class Frame:
-    """A copy of what all sensors show at one moment of the twin."""
+    """A copy of all sensors' values at one moment of the twin."""
 
     def __init__(self, twin: Twin, network: Network, sensors: Sensors | None = None) -> None:
         sensors = sensors or Sensors()
@@ -102,7 +102,7 @@ class Frame:
         self._inlet_c = twin.inlet_c.round(1)
 
     def node(self, node: int, ts: float) -> NodeReport:
-        """Return what the agent of node number ``node`` reads, at ``ts`` if its clock is right."""
+        """Return the report of node number ``node``, at ``ts`` by a clock that is right."""
         ts = self.node_time(node, ts)
         first = node * GPUS_PER_NODE
         part = slice(first, first + GPUS_PER_NODE)
@@ -119,11 +119,11 @@ class Frame:
         return NodeReport(node=self.fleet.nodes[node], gpus=gpus, host=host)
 
     def node_time(self, node: int, ts: float) -> float:
-        """Return what the clock of a node shows at ``ts``."""
+        """Return the time on the clock of a node at ``ts``."""
         return ts + float(self._skew_s[node])
 
     def links(self, site: int, ts: float) -> LinkColumns:
-        """Return what the collector of site number ``site`` reads of the links that start there."""
+        """Return the readings by the collector of site ``site`` of the links that start there."""
         here = np.flatnonzero(self._site_of_link == site)
         columns = LinkColumns(ts=[ts] * len(here), link=[self._link_names[i] for i in here])
         for name, values in self._links.items():
@@ -131,7 +131,7 @@ class Frame:
         return columns
 
     def meters(self, site: int, ts: float) -> MeterColumns:
-        """Return what the collector of site number ``site`` reads of the meters there."""
+        """Return the readings by the collector of site ``site`` of the meters there."""
         powers = [*self._power_meters(site)]
         zones = [*self._zone_meters(site)]
         return MeterColumns(
@@ -225,7 +225,7 @@ def _gpu_arrays(twin: Twin, network: Network) -> Mapping[str, NDArray[Any]]:
 
 
 def _host_arrays(twin: Twin, network: Network) -> Mapping[str, NDArray[Any]]:
-    """Return the columns of all nodes. ``power_w`` is what the node draws beside its GPUs."""
+    """Return the columns of all nodes. ``power_w`` is the draw of the node without its GPUs."""
     by_node = (-1, GPUS_PER_NODE)
     work = twin.activity.reshape(by_node).mean(axis=1).clip(0.0, 1.0)
     writes = twin.load.checkpointing[twin.job_of_node]

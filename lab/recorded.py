@@ -29,7 +29,7 @@ _NEVER, _NOTHING = np.zeros(1), np.zeros(1)
 
 
 class Demand:
-    """What each node of a recording wants at any time, W: linear between its readings.
+    """The power that each node of a recording wants at any time, W: linear between its readings.
 
     Readings at or below zero are a meter's fault, and say nothing. Before the first reading and
     after the last one a node wants nothing but to idle.
@@ -74,7 +74,7 @@ class RecordedTwin(Twin):
         super()._set_busy(np.ones_like(busy))
 
     def _work(self, load: Load) -> None:
-        """Set the activity at which each GPU, at full clocks, draws its share of what is wanted."""
+        """Set the activity at which each GPU, at full clocks, draws its share of the demand."""
         self.load = load
         parts = self.parts
         wanted_w = np.zeros(len(self.fleet.nodes))
@@ -111,7 +111,7 @@ def make_recorded_fleet(nodes: int) -> Fleet:
 
 
 def recorded_inventory(fleet: Fleet, demand: Demand, *, feed_shares: tuple[float, float]) -> str:
-    """Return the inventory as YAML: each feed may carry its share of what its row wants at most.
+    """Return the inventory as YAML: each feed may carry its share of the highest demand of its row.
 
     No feed has another to stand in for it, and there are no meters: the GPUs are what is known.
     """

@@ -19,7 +19,7 @@ _WARM_UP_S = 60.0
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a recording came to on the twin. Energies and powers are those of all nodes."""
+    """The result of a recording on the twin. Energies and powers are those of all nodes."""
 
     nodes: int
     played_s: float
@@ -31,7 +31,7 @@ class Replayed:
     rms_w: float
 
     def lines(self) -> list[str]:
-        """Return it in lines."""
+        """Return the result in lines."""
         return [
             f"{words.count(self.nodes, 'node')}, {words.length(self.played_s)} played",
             f"  energy       {_pair(self.recorded_j, self.twin_j, 'J')}",

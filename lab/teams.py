@@ -41,7 +41,7 @@ MOST_REFUSED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Habit:
-    """What one team queues again and again."""
+    """The jobs that one team queues again and again."""
 
     project: str
     job_class: str
@@ -172,7 +172,7 @@ def _artifacts(habit: Habit) -> Document:
 
 
 class JobServer(Protocol):
-    """What teams ask, such as :class:`headroom.client.Client`."""
+    """The server that teams queue jobs at, such as :class:`headroom.client.Client`."""
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
 
@@ -259,7 +259,7 @@ class Teams:
             self._asked(partial(self._server.post, f"/api/v1/jobs/{name}/release", {}))
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return what the server answers; None where it does not, or refuses."""
+        """Return the server's answer; None where it does not answer, or refuses."""
         try:
             answer = ask()
         except Refused as exc:

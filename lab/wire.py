@@ -1,4 +1,4 @@
-"""HTTP as thin as it can be, for the load generator: what it spends, the server under it lacks.
+"""HTTP as thin as it can be, for the load generator: CPU that it uses, the server under it lacks.
 
 It speaks what the ingest answers and no more: HTTP/1.1 in the clear, kept alive, answers with a
 Content-Length.

@@ -78,7 +78,7 @@ class _Part:
         return self.state in (WorkState.RUNNING, WorkState.PAUSED)
 
     def tell(self, **changes: Any) -> None:
-        """Have its report say something else."""
+        """Change its report."""
         self.report = msgspec.structs.replace(self.report, **changes)
 
 
@@ -127,7 +127,7 @@ class Machines:
     # --- What the server says --------------------------------------------------------------------
 
     def hear(self, orders: Iterable[Order]) -> None:
-        """Take orders; what they ask is done at the next step."""
+        """Take orders; they are carried out at the next step."""
         with self._lock:
             for order in orders:
                 if order.node in self._numbers:
@@ -165,7 +165,7 @@ class Machines:
     # --- What they say ---------------------------------------------------------------------------
 
     def reports(self) -> WorkReports | None:
-        """Return all that those hold whose agents are not silent; None: all of them are."""
+        """Return the reports of all machines whose agents are not silent; None: all of them are."""
         with self._lock:
             nodes = [name for name in self._numbers if name not in self._silent]
             if not nodes:
@@ -183,7 +183,7 @@ class Machines:
     # --- What they do ----------------------------------------------------------------------------
 
     def step(self, twin: Twin, dt_s: float) -> None:
-        """Do what was ordered, and go on with what runs, ``dt_s`` after the last step."""
+        """Carry out orders, and advance running attempts, ``dt_s`` after the last step."""
         with self._lock:
             silent = unheard(twin)
             self._silent = {name for name, number in self._numbers.items() if silent[number]}
@@ -241,7 +241,7 @@ class Machines:
             attempt.stopping_since_s = twin.now_s
 
     def _follow(self, twin: Twin, attempt: _Attempt, part: _Part) -> None:
-        """Do what a part has been told since. All parts of a gang are told the same."""
+        """Carry out the signals that a part has received. All parts of a gang get the same."""
         for signal in part.heard:
             if signal.seq <= part.report.signals_seen or attempt.slot is None:
                 continue
@@ -300,7 +300,7 @@ class Machines:
         exit_code: int,
         text: str,
     ) -> None:
-        """End what runs of an attempt."""
+        """End the running part of an attempt."""
         twin.let_go(slot)
         twin.workload.end_task(slot)
         attempt.slot = None
@@ -324,7 +324,7 @@ def _nothing(order: Order) -> Task:
 
 
 def _number(task: Task, name: str, default: float) -> float:
-    """Return a number from a task's environment; what is none counts as not given."""
+    """Return a number from a task's environment; text that is none counts as not given."""
     try:
         return float(task.env[name])
     except (KeyError, ValueError):
@@ -332,13 +332,13 @@ def _number(task: Task, name: str, default: float) -> float:
 
 
 class WorkServer(Protocol):
-    """What is told and asked, such as :class:`headroom.client.Client`."""
+    """The server that gives work, such as :class:`headroom.client.Client`."""
 
     def report_work(self, reports: WorkReports) -> WorkOrders: ...
 
 
 class WorkPolls:
-    """A thread in which agents tell what their machines hold and hear what is wanted, in turn."""
+    """A thread in which agents report the work of their machines and take orders, in turn."""
 
     def __init__(
         self, agents: Sequence[tuple[WorkServer, Machines]], *, stop: threading.Event
@@ -357,7 +357,7 @@ class WorkPolls:
         self._thread.join(timeout_s)
 
     def exchange(self, place: int) -> None:
-        """Have one agent tell and ask. While the server is away, what runs goes on."""
+        """Have one agent report and take orders. While the server is away, running work goes on."""
         server, machines = self._agents[place]
         reports = machines.reports()
         if reports is None:

@@ -1,4 +1,4 @@
-"""Published results, and what comes out here where the set-up allows a comparison.
+"""Published results, and the twin's own figures where its set-up allows a comparison.
 
 None of them is this twin, this fleet or these jobs: each says what differs.
 """
@@ -28,12 +28,12 @@ _BASE, _ALL, _TUNED = "single-queue", "all-together", "tuned"
 
 
 def anchors_of(runs: Sequence[Figures], setup: Setup) -> list[Anchor]:
-    """Return all of them. Those of POLCA and Emerald take two more runs each."""
+    """Return all anchors. Those of POLCA and Emerald take two more runs each."""
     return [tapas(runs), polca(setup), emerald()]
 
 
 def tapas(runs: Sequence[Figures]) -> Anchor:
-    """Return what of the single queue's throttling does not occur with all together."""
+    """Return the share of the single queue's throttling that all mechanisms together avoid."""
     found = by_approach(runs)
     heat = _avoided(found, lambda each: each.thermal_gpu_h)
     power = _avoided(found, lambda each: each.brake_gpu_h)
@@ -58,7 +58,7 @@ def _avoided(found: dict[str, list[Figures]], value: Callable[[Figures], float])
 
 
 def polca(setup: Setup, *, seed: int = 1, more: float = 0.3) -> Anchor:
-    """Return what so many more servers do with the power of a fleet.
+    """Return the work that a fleet with more servers does on the same power budget.
 
     The fleet of ``setup`` has power for fewer GPUs at most; the other one has only those.
     """
@@ -125,7 +125,7 @@ _GANGS = (64, 32, 32, 32, 16, 16, 16, 16, 8, 8, 8, 8)
 def cut_load(
     *, seed: int = 1, gpus: int = 256, warm_s: float = 2 * 3600.0, cut_s: float = 3 * 3600.0
 ) -> Held:
-    """Run a full fleet with and without a cut of its budget to three quarters of what it draws.
+    """Run a full fleet with and without a cut of its power budget to three quarters of its draw.
 
     Both runs are the same up to the cut, ``warm_s`` after the start.
     """

@@ -20,7 +20,7 @@ __all__ = ["APPROACHES", "NAMES", "Approach", "approach"]
 
 @dataclass(frozen=True, kw_only=True)
 class Approach:
-    """How starts are decided, and what is done about jobs that run."""
+    """One approach: how it decides on starts, and how it controls jobs that run."""
 
     name: str
     title: str

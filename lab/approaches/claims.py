@@ -1,4 +1,4 @@
-"""What is commonly said of the approaches, in our words, and whether the runs bear it out.
+"""Claims commonly made about the approaches, in our words, and whether the runs bear them out.
 
 Each claim has a measure that it is judged by, chosen before any run. "Less" and "more" are beside
 the single global queue on the same jobs, means over seeds.
@@ -111,7 +111,7 @@ CLAIMS = (
 
 
 def as_markdown(runs: Sequence[Figures]) -> str:
-    """Return a table of the claims with what was measured, and whether that bears them out."""
+    """Return a table of the claims, each with its measured values and a verdict."""
     found = by_approach(runs)
     titles = {each.name: each.title for each in APPROACHES}
     lines = [

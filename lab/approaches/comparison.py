@@ -24,7 +24,7 @@ __all__ = ["Run", "Setup", "compare", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What all approaches are run on.
+    """The jobs and the fleet that all approaches are run on.
 
     The default is three hours of the Philly trace, from the evening of 2017-10-04 on: of the spans
     that begin on a whole or half day of the trace the one whose jobs take most GPU hours within it.
@@ -52,7 +52,7 @@ class Setup:
         )
 
     def fleet(self) -> Fleet:
-        """Return the fleet that they come to."""
+        """Return the fleet that the jobs are submitted to."""
         return make_even_fleet(
             gpus=self.gpus,
             sites=self.sites,
@@ -61,7 +61,7 @@ class Setup:
         )
 
     def jobs_said(self) -> str:
-        """Return what comes, as sentences."""
+        """Return a description of the jobs, as sentences."""
         jobs = self.jobs()
         within_s = np.minimum(jobs.runs_s, self.hours * 3600.0 - jobs.submit_s)
         wanted = float(within_s @ jobs.gpus) / (self.hours * 3600.0)
@@ -73,7 +73,7 @@ class Setup:
         )
 
     def fleet_said(self) -> str:
-        """Return what they come to, as sentences."""
+        """Return a description of the fleet, as sentences."""
         return (
             f"Fleet: {self.gpus} H100s at {self.sites} sites. Racks, feeds and sites may draw"
             f" {100 * self.power_share:g} % of what is written on their parts, and cooling zones"
@@ -81,7 +81,7 @@ class Setup:
         )
 
     def again(self, seeds: Sequence[int]) -> list[str]:
-        """Return the command line that runs it again, but for where the trace lies."""
+        """Return the command line that repeats the comparison, but for the path of the trace."""
         words = ["python", "-m", "lab", "approaches", "--trace", self.trace.name]
         for option in ("from_h", "hours", "gpus", "sites", "power_share", "cooling_share"):
             value = getattr(self, option)
@@ -94,7 +94,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run."""
+    """The result of a run: its figures, and its series for plots."""
 
     figures: Figures
     seen: Seen

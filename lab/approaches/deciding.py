@@ -1,4 +1,4 @@
-"""How each approach decides who starts: the cycle of admission, on less of what there is to know.
+"""How each approach decides on starts: the cycle of admission, given less of the fleet's state.
 
 All approaches order, place and backfill by the same code (``admission.core.cycle``), so that what
 sets them apart is what they look at, and not how well they pack.
@@ -30,12 +30,12 @@ _NO_STAGGER = 1e9
 
 
 def by_free_gpus(snapshot: Snapshot) -> Decisions:
-    """Start whatever finds free GPUs; watts, heat, links and restrictions are not known."""
+    """Start jobs wherever GPUs are free; power, heat, links and restrictions are unknown."""
     return decide(_blind(snapshot, _nowhere(snapshot)))
 
 
 def by_margin(snapshot: Snapshot) -> Decisions:
-    """Start whatever finds free GPUs, first in the racks that have the most power left by now.
+    """Start jobs wherever GPUs are free, first in the racks with the most power left now.
 
     It chooses, and holds nobody back: where all racks are full of watts it takes any.
     """
@@ -43,12 +43,12 @@ def by_margin(snapshot: Snapshot) -> Decisions:
 
 
 def by_site(snapshot: Snapshot) -> Decisions:
-    """Start whatever finds free GPUs, first at the site that has the most power left by now."""
+    """Start jobs wherever GPUs are free, first at the site with the most power left now."""
     return decide(_blind(snapshot, _other_sites(snapshot.cluster)))
 
 
 def under_caps(snapshot: Snapshot) -> Decisions:
-    """Start what fits within all budgets, capped from the start.
+    """Start the jobs that fit within all budgets, power-capped from the start.
 
     A job is capped as low as it accepts, but not below half of what its GPUs are rated for.
     """
@@ -61,12 +61,12 @@ def under_caps(snapshot: Snapshot) -> Decisions:
 
 
 def with_everything(snapshot: Snapshot) -> Decisions:
-    """Start what fits within all budgets, capped or on fewer GPUs as each job accepts."""
+    """Start the jobs that fit within all budgets, capped or on fewer GPUs as each accepts."""
     return decide(snapshot)
 
 
 def _draw(cluster: Cluster, request: Request) -> Draw:
-    """Return what a job draws on the GPUs that the fleet has most of."""
+    """Return the power that a job draws on the fleet's most common GPU model."""
     topology = cluster.topology
     kind = int(topology.node_gpus_by_kind.sum(axis=1).argmax())
     key = ("draw", kind, request.gpu_peak_w, request.lowest_cap_w, request.max_slowdown)
@@ -94,7 +94,7 @@ def _at_cap(caps_w: Mapping[str, float], request: Request) -> Request:
 
 
 def _capped(decisions: Decisions, caps_w: Mapping[str, float]) -> Decisions:
-    """Have what starts at its cap be held to it."""
+    """Set the power cap on the placements of jobs that start capped."""
     admitted = tuple(
         replace(each, placement=replace(each.placement, power_cap_w=caps_w[each.request.key]))
         if each.request.key in caps_w

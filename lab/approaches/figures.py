@@ -1,4 +1,4 @@
-"""What a run came to, as the numbers that approaches are compared by."""
+"""The figures of a run: the numbers that approaches are compared by."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Anchor", "Figures", "Seen"]
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one approach. What was not done by the end of the run counts as it stood then."""
+    """The figures of one run of one approach. Unfinished jobs count as they stood at its end."""
 
     approach: str
     seed: int
@@ -51,7 +51,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run went, for plots: a value for each time. Shares of budgets, by what they are of."""
+    """Series of a run, for plots: a value for each time. Shares of budgets, by kind of budget."""
 
     t_s: list[float]
     shares: dict[str, list[float]]
@@ -60,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
-    """A published result, and what came out here."""
+    """A published result, and the comparable figure of the twin."""
 
     name: str
     source: str

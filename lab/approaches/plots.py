@@ -101,7 +101,7 @@ def _panel(
 def _thinned(
     t_s: Sequence[float], values: Sequence[float], width: float
 ) -> list[tuple[float, float]]:
-    """Return the largest value of each pixel: what exceeded a budget is seen."""
+    """Return the largest value of each pixel, so that no peak over a budget is lost."""
     step = max(1, len(t_s) // int(width))
     return [
         (t_s[at], max(values[at : at + step])) for at in range(0, min(len(t_s), len(values)), step)

@@ -14,7 +14,7 @@ __all__ = ["Comparison", "dumps", "loads", "page", "write"]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run, and what came of it."""
+    """A comparison: jobs, fleet, command line, and the figures of all runs."""
 
     #: sentences on jobs and fleet
     jobs: str
@@ -29,12 +29,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dumps(comparison: Comparison) -> bytes:
-    """Return it as JSON. The same comparison gives the same bytes."""
+    """Return the comparison as JSON. The same comparison gives the same bytes."""
     return msgspec.json.format(msgspec.json.encode(comparison), indent=1) + b"\n"
 
 
 def loads(text: bytes) -> Comparison:
-    """Return what :func:`dumps` wrote. Raises ``msgspec.ValidationError``."""
+    """Return the comparison that :func:`dumps` wrote. Raises ``msgspec.ValidationError``."""
     return msgspec.json.decode(text, type=Comparison)
 
 

@@ -14,7 +14,7 @@ __all__ = ["as_markdown", "by_approach", "mean_of"]
 
 
 class _Row(NamedTuple):
-    """What a row of the table shows: a value of each run, and how it is written."""
+    """One row of the table: its title, its value for each run, and how that is formatted."""
 
     title: str
     value: Callable[[Figures], float]

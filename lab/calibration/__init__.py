@@ -1,4 +1,4 @@
-"""The twin beside real machines: what was measured, what the twin has, and the error.
+"""The twin beside real machines: each quantity as measured, as simulated, and the error.
 
 Constants of the twin (:mod:`lab.hardware`, :mod:`lab.training.measured`) are fitted to published
 measurements; what is compared here is, wherever there is enough of it, data that no constant was

@@ -60,7 +60,7 @@ class Law:
 
 
 def compare(data: Path) -> Iterator[Comparison]:
-    """Compare the twin, and three laws, with the workloads that were not fitted to."""
+    """Compare the twin, and three laws, with the workloads that were held out of the fit."""
     for gpu in GPUS:
         runs = capped_runs(data, gpu)
         fitted, held = _taken(runs, slice(0, None, 2)), _taken(runs, slice(1, None, 2))
@@ -80,7 +80,7 @@ def compare(data: Path) -> Iterator[Comparison]:
 
 
 def fit_laws(runs: CappedRuns) -> dict[str, Law]:
-    """Fit the laws by what makes their speeds at the measured powers come out best."""
+    """Fit the laws by least squares of the speeds at the measured powers."""
     full_w = runs.power_w[:, -1:]
     highest = float(full_w.min()) - 5.0
 

@@ -47,7 +47,7 @@ BARS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What ran on the cluster, and how it is cooled.
+    """The mix of work on the cluster, and its cooling.
 
     Shares of GPUs: free; held, but waiting, at activities up to ``waiting_activity``; working a
     little. The rest trains, and draws little for ``exchange_share`` of each step of about
@@ -133,7 +133,7 @@ def sampled(cluster: Cluster, *, seed: int) -> tuple[Array, Array]:
 
 
 def _fill(twin: Twin, cluster: Cluster, rng: np.random.Generator) -> None:
-    """Give gangs of GPUs, side by side, to what runs on the cluster, in its shares."""
+    """Assign gangs of GPUs, side by side, to the kinds of work on the cluster, in its shares."""
     kinds = (
         None,
         _kind("waiting", (0.02, cluster.waiting_activity)),

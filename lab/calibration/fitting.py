@@ -44,7 +44,7 @@ SEED = 5
 
 @dataclass(frozen=True)
 class Target:
-    """What a run says: its readings, their changes, and the readings during evaluations."""
+    """The target of a fit: a run's readings, their changes, and the readings in evaluations."""
 
     power_w: Array
     change_w: Array
@@ -84,7 +84,7 @@ def fit(data: Path, name: str, first: Shape) -> tuple[Shape, float]:
 
 
 def fit_all(data: Path) -> Iterator[tuple[str, Shape, float]]:
-    """Fit every kind, beginning from what it has now."""
+    """Fit every kind, beginning from its present shape."""
     for name, shape in SHAPES.items():
         yield name, *fit(data, name, shape)
 

@@ -137,7 +137,7 @@ def _rms(quantity: str, off_c: Array, bar: float, *, held: bool) -> Comparison:
 
 
 def _lagged(target: Array, t_s: Array, time_s: float) -> Array:
-    """Return what follows ``target`` with a time constant, settled at its first value."""
+    """Return ``target`` through a first-order lag, settled at its first value."""
     keep = np.exp(-np.diff(t_s) / time_s)
     found = np.empty(len(target))
     at = found[0] = target[0]

@@ -68,7 +68,7 @@ def row_kind() -> RowKind:
 
 
 def simulate(name: str, shape: Shape, duration_s: float, *, seed: int) -> rig.Metered:
-    """Return what meters read while the twin does a run of ``shape``."""
+    """Return the meters' readings while the twin does a run of ``shape``."""
     nodes = shape.nodes if name == LARGEST else min(shape.nodes, SOME_NODES)
     made = rig.rig_of(row_kind(), nodes, seed=seed)
     rig.begin(made.twin, measured_kind(name, shape), made.gpus)
@@ -77,12 +77,12 @@ def simulate(name: str, shape: Shape, duration_s: float, *, seed: int) -> rig.Me
 
 @lru_cache(maxsize=len(MEASURED_KINDS))
 def measured_run(name: str, duration_s: float) -> rig.Metered:
-    """Return what meters read while the twin does a run of a measured kind."""
+    """Return the meters' readings while the twin does a run of a measured kind."""
     return simulate(name, SHAPES[name], duration_s, seed=SEED)
 
 
 def length_s(name: str, runs: Sequence[NodeReadings]) -> float:
-    """Return how much of these runs the twin is to do."""
+    """Return how long the twin simulates of each of these runs, s."""
     if name == LARGEST:
         return LARGEST_S
     whole_s = float(np.median([run.t_s.max() for run in runs]))

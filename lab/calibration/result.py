@@ -1,4 +1,4 @@
-"""What a calibration says: a quantity as it was measured, as the twin has it, and the error."""
+"""The result of a calibration: each quantity as measured, as simulated, and the error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One quantity beside real machines.
+    """One quantity as measured on real machines and as simulated.
 
     ``error`` is in ``error_unit``, and at least 0; ``bar`` is the most that it may be: what was
     measured when the twin was calibrated, and a little. ``real`` and ``twin`` are None where a

@@ -153,7 +153,7 @@ def begin(twin: Twin, kind: JobKind, gpus: NDArray[np.intp]) -> int:
 
 
 def metered(rig: Rig, duration_s: float, *, seed: int) -> Metered:
-    """Let the twin go on for ``duration_s`` and return what a meter on each node says meanwhile."""
+    """Advance the twin by ``duration_s`` and return the readings of each node's meter meanwhile."""
     steps = round(duration_s / STEP_S)
     drawn_w = np.empty((steps, len(rig.nodes)))
     for step in range(steps):

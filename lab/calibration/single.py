@@ -1,4 +1,4 @@
-"""Single GPUs and a server, idle and under load; and what a power cap leaves of speed and clock."""
+"""Single GPUs and a server, idle and under load; and speed and clock under a power cap."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def compare_capped(_data: Path) -> Iterator[Comparison]:
 
 
 def _compare_training(series: H200Readings, span_s: tuple[float, float]) -> Iterator[Comparison]:
-    """Compare training: what its GPU would draw without the cap is where its power peaks."""
+    """Compare training, whose uncapped GPU draw is taken from the peaks of the power."""
     taken_s = h200_step_times()
     inside = (series.t_s >= span_s[0]) & (series.t_s < span_s[1])
     working = inside & (series.power_w > 600.0)

@@ -219,7 +219,7 @@ def h200_series() -> H200Readings:
 
 
 def h200_phases() -> dict[str, tuple[float, float]]:
-    """Return begin and end of each phase of that recording, s; of ``idle``, the last."""
+    """Return start and end of each phase of that recording, s; of ``idle``, the last one."""
     rows = pl.read_csv(_found(H200_FOLDER / "phases.csv"))
     return {
         str(phase): (float(begin_s), float(end_s))
@@ -228,7 +228,7 @@ def h200_phases() -> dict[str, tuple[float, float]]:
 
 
 def h200_rates() -> dict[str, float]:
-    """Return what was computed in each phase of matrix products, in TFLOP/s."""
+    """Return the compute rate in each phase of matrix products, TFLOP/s."""
     rows = pl.read_csv(_found(H200_FOLDER / "phases.csv"))
     return {
         str(phase): float(rate.split(" ")[0])
@@ -244,8 +244,7 @@ def h200_step_times() -> Array:
 
 
 def wall_power(data: Path) -> dict[tuple[str, str, str], Array]:
-    """Return the power of an H200 server by model, scenario and phase, W; what is no reading left
-    out."""
+    """Return the power of an H200 server by model, scenario and phase, W, of valid readings."""
     rows = pl.read_csv(_found(data / WALL_POWER / "wall_power.csv.gz")).filter(
         pl.col("power_w") > 0
     )

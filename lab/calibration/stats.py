@@ -1,4 +1,4 @@
-"""How far two samples lie apart, and what period a series has."""
+"""Distances between two samples, and the period of a series."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def real_grid(data: Path, run: int) -> Array:
 
 
 def twin_grid() -> Array:
-    """Return the same of the twin."""
+    """Return the power of the twin's nodes on the same grid, nodes in columns."""
     read = measured_run(LARGEST, LARGEST_S)
     return _on_grid(list(zip(read.t_s.T, read.power_w.T, strict=True)))
 
@@ -105,7 +105,7 @@ def dips_of(total_w: Array) -> Dips:
 
 
 def compare_swings(data: Path) -> Iterator[Comparison]:
-    """Compare the swings with those of the run that nothing was fitted to."""
+    """Compare the swings with those of the run that was held out of the fit."""
     real, twin = swings_of(real_grid(data, -1)), swings_of(twin_grid())
     yield Comparison(
         calibration=SWINGS,
@@ -145,7 +145,7 @@ def compare_swings(data: Path) -> Iterator[Comparison]:
 
 
 def compare_dips(data: Path) -> Iterator[Comparison]:
-    """Compare the evaluations, found in both by autocorrelation; and with what the log says."""
+    """Compare the evaluations, found in both by autocorrelation; and with the run's log."""
     real, twin = dips_of(real_grid(data, -1).sum(axis=1)), dips_of(twin_grid().sum(axis=1))
     starts_s, _ = evaluations(data, node_power(data, LARGEST)[-1].run)
     yield by_difference(

@@ -167,7 +167,7 @@ def power(
 
 @dataclass(frozen=True)
 class _TwinFleet:
-    """What a trace is played on in process."""
+    """Options of the twin's fleet that a trace is played on in process."""
 
     gpus: int
     tightness: float

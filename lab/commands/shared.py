@@ -1,4 +1,4 @@
-"""What several commands need: the server, the end, and how far one is."""
+"""Parts that several commands share: the server's options, signals, and a progress bar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARTS = 1000
 
 
 def server_options(default: str | None = DEFAULT_SERVER) -> Callable[[Command], Command]:
-    """Add what a command needs to find the server. None: without --server it needs none."""
+    """Add the options that locate the server. None: without --server none is needed."""
 
     def added(command: Command) -> Command:
         command = click.option(
@@ -69,7 +69,7 @@ def in_one_line() -> Iterator[None]:
 
 @contextmanager
 def progress(length: float, out: TextIO) -> Iterator[Show]:
-    """Yield what shows how far one is of ``length``: a bar, or lines where there is no terminal."""
+    """Yield a display of the progress up to ``length``: a bar, or lines without a terminal."""
     if not out.isatty():
         yield _lines(length, out)
         return

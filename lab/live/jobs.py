@@ -30,7 +30,7 @@ _TOLD = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """What jobs are submitted as."""
+    """The settings of submission that all jobs of a run share."""
 
     #: in the names of all of them: names are unique on a server
     run: str
@@ -112,7 +112,7 @@ def _given(**values: float | None) -> Document:
 
 
 class JobServer(Protocol):
-    """What is asked, such as :class:`headroom.client.Client`."""
+    """The server that jobs are submitted to, such as :class:`headroom.client.Client`."""
 
     def get(self, path: str, params: Any = None) -> Any: ...
 
@@ -162,7 +162,7 @@ class Submitter:
         return self.place == len(self.documents)
 
     def step(self, now_s: float, *, most: int = 50) -> None:
-        """Submit what is due at ``now_s``, ``most`` jobs at most."""
+        """Submit the jobs that are due at ``now_s``, ``most`` jobs at most."""
         for _ in range(most):
             if self.done or self.due_s[self.place] > now_s or self._gate.wait_s() > 0.0:
                 return
@@ -171,7 +171,7 @@ class Submitter:
             self.place += 1
 
     def _submit(self, document: Document) -> bool:
-        """Return whether the server has decided on it."""
+        """Submit one job. Return whether the server has accepted or refused it."""
         # A request that was cut off may have been taken: the key tells that it is the same.
         key = {"Idempotency-Key": document["name"]}
         body = msgspec.json.encode(document)
@@ -190,7 +190,7 @@ class Submitter:
         return True
 
     def cancel(self, why: str) -> None:
-        """Cancel what was accepted and has not ended, as far as the server can be reached."""
+        """Cancel accepted jobs that have not ended, as far as the server can be reached."""
         for name in self.accepted:
             try:
                 self.server.post(f"/api/v1/jobs/{name}/cancel", {"why": why})

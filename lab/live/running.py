@@ -134,7 +134,7 @@ class _Run:
             return False  # nobody is there who could be told
 
     def said(self) -> str:
-        """Say what is to be seen now."""
+        """Return a line of status: the time, the use of budgets, jobs, and the faults that act."""
         acting = [str(fault.kind) for fault in self.scenario.faults if fault.acts(self.reached_s)]
         row = self.watch.rows[-1] if self.watch.rows else {}
         parts = [
@@ -149,7 +149,7 @@ class _Run:
         return "  ".join(parts)
 
     def judged(self) -> tuple[list[Check], dict[str, object]]:
-        """Return the checks of what was told, and the parts of the cell that hold it."""
+        """Return the checks of the expectations, and the cell's series and measures behind them."""
         series = self.watch.series()
         measures = self.watch.measures(self.scenario.warm_up_s, self.scenario.duration_s)
         told = Told({each.name: each for each in series}, {each.name: each for each in measures})

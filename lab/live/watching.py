@@ -1,4 +1,4 @@
-"""What a server tells of some of its sites, as series and measures of a run.
+"""Series and measures of a run, from a server's public API, of some of its sites.
 
 All is asked through the public API and is what the server believes: readings may lie, and what is
 silent is assumed. What the server does not tell (breakers, true watts) is missing, and checks of it
@@ -54,7 +54,7 @@ _MOST_PAGES = 50
 
 
 class Reader(Protocol):
-    """What is asked, such as :class:`headroom.client.Client`."""
+    """The server that is watched, such as :class:`headroom.client.Client`."""
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
 
@@ -73,7 +73,7 @@ class Watch:
     obstacle: str = ""
 
     def look(self, at_s: float) -> None:
-        """Add what is to be seen now, at ``at_s`` of the run; a gap where the server is away."""
+        """Add a row of values now, at ``at_s`` of the run; a gap where the server is away."""
         row: Row = {}
         try:
             for kind in _HIGHEST:
@@ -90,7 +90,7 @@ class Watch:
         self.rows.append(row)
 
     def series(self) -> list[Series]:
-        """Return what was seen."""
+        """Return the rows as series."""
         return [
             Series(
                 name=name,
@@ -161,7 +161,7 @@ class Watch:
         return [job for job in jobs if job["name"].startswith(f"{self.run}-")]
 
     def _restrictions(self) -> int:
-        """Return how many restrictions are in force on the sites and on what is at them."""
+        """Return how many restrictions are in force on the sites and on things at them."""
         found = self._pages("/api/v1/restrictions", {"in_force": "1", "page_size": "1000"})
         names = [str(each["scope"].get("name", "")) for each in found]
         return sum(_is_at(name, self.sites) for name in names)
@@ -208,7 +208,7 @@ def _lost_gpu_s(phases: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _is_at(name: str, sites: Iterable[str]) -> bool:
-    """Say whether a scope is one of the sites, or named as what is at one of them is."""
+    """Say whether a scope is one of the sites, or by its name at one of them."""
     return any(name == site or name.startswith((f"{site}/", f"{site}-")) for site in sites)
 
 

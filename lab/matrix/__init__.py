@@ -1,1 +1,1 @@
-"""The constraint matrix: scenarios, what is expected of a run, and results."""
+"""The constraint matrix: scenarios, their expectations of a run, and results."""

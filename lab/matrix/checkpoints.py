@@ -1,4 +1,4 @@
-"""The checkpoint files of a command: their digests, and whether they are what they were to be."""
+"""The checkpoint files of a command: their digests, and whether these match their sidecars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRAFTS = (".tmp", ".draft", ".partial")
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The whole files of a folder. ``corrupt``: those whose digest is not what it was to be."""
+    """The whole files of a folder. ``corrupt``: those whose digest differs from their sidecar."""
 
     digests: dict[str, str]
     told: int
@@ -36,7 +36,7 @@ class Checkpoints:
 
 
 def look(folder: Path) -> Checkpoints:
-    """Return what is in a folder and below it. Drafts (``.tmp`` and the like) do not count."""
+    """Return the checkpoints in and below a folder. Drafts (``.tmp`` and the like) do not count."""
     digests, corrupt, told = {}, [], 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name.endswith((SIDECAR, *_DRAFTS)):

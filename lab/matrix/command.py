@@ -1,4 +1,4 @@
-"""The commands of ``headroom matrix``. What they need is imported when they run."""
+"""The commands of ``headroom matrix``. Their dependencies are imported when they run."""
 
 from __future__ import annotations
 

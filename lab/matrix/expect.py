@@ -1,4 +1,4 @@
-"""Whether what a scenario expects held in a run. Pure.
+"""Whether the expectations of a scenario held in a run. Pure.
 
 A series holds each value until its next one. What a run does not tell is never passed: a check
 whose series or measure is missing, or whose time the run did not reach, was *not run*.
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Told:
-    """What a run tells of itself, by name."""
+    """The series and measures of a run, by name."""
 
     series: Mapping[str, Series]
     measures: Mapping[str, Measure]
@@ -251,7 +251,7 @@ def _back(what: Recovers, series: Series, scenario: Scenario) -> Condition | Non
 
 
 def mean_between(series: Series, from_s: float, until_s: float) -> float | None:
-    """Return the mean of what was read in a time; None: nothing was."""
+    """Return the mean of the values read in a time; None: there were none."""
     known = [v for _, v in _values_between(series, from_s, until_s) if not math.isnan(v)]
     return math.fsum(known) / len(known) if known else None
 

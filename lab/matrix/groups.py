@@ -44,7 +44,7 @@ class Group:
         return [f"{path}/cgroup.procs" for path in self.paths]
 
     def cpu_limit(self, cores: float) -> tuple[Path, str, str]:
-        """Return the file of the quota, what to write for so many cores, and for none at all."""
+        """Return the file of the quota, its value for so many cores, and its value for no limit."""
         quota_us = max(_LEAST_QUOTA_US, round(cores * _PERIOD_US))
         if self.is_unified:
             return self.cpu / "cpu.max", f"{quota_us} {_PERIOD_US}", f"max {_PERIOD_US}"
@@ -55,7 +55,7 @@ class Group:
         return int(_facts(self.cpu / "cpu.stat").get("nr_throttled", "0"))
 
     def disk_limits(self, device: str, bytes_per_s: float) -> list[tuple[Path, str, str]]:
-        """Return files, what to write for so many bytes a second, and for any number."""
+        """Return files, each with its value for so many bytes a second, and for no limit."""
         disk = self._its_disk()
         rate = max(1, round(bytes_per_s))
         if self.is_unified:
@@ -65,7 +65,7 @@ class Group:
         return [(disk / name, f"{device} {rate}", f"{device} 0") for name in files]
 
     def disk_bytes(self) -> int:
-        """Return how much of what the command reads and writes the kernel has counted as its."""
+        """Return how many bytes of reads and writes the kernel has counted for the command."""
         disk = self._its_disk()
         if self.is_unified:
             words = (disk / "io.stat").read_text().split()

@@ -1,4 +1,4 @@
-"""Undoes what a run did to this machine, once the run is dead or a lease is over.
+"""Undoes the changes of a run to this machine, once the run is dead or a lease is over.
 
 Each run starts one, in a session of its own, and holds the other end of its standard input: the
 kernel closes that however the run ends. ``headroom matrix undo`` does the same by hand.
@@ -45,7 +45,7 @@ class Guardian:
         return self._process.pid
 
     def dismiss(self) -> None:
-        """End it: it undoes what is left first."""
+        """End the guardian: it first undoes all leases that are left."""
         self._process.communicate()
 
 

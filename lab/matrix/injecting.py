@@ -1,4 +1,4 @@
-"""From a fault of a scenario to what is done to a command, or the reason why nothing can be."""
+"""From a fault of a scenario to its act on a command, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNMEASURED = "how fast it is without was not measured: give bytes_per_s"
 
 @dataclass(frozen=True)
 class Normal:
-    """What the command takes when nothing is wrong. None: not measured."""
+    """The use of CPU, links and disk by the command without faults. None: not measured."""
 
     cores: float | None = None
     bits_per_s: dict[str, float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def links_of(fault: Fault, names: Sequence[str]) -> list[str]:
 
 
 def needs_room(faults: Sequence[Fault], names: Sequence[str]) -> bool:
-    """Say whether any of the faults is on what the command's processes tell each other."""
+    """Say whether any of the faults is on the traffic between the command's processes."""
     return any(each.kind in _LINKS and SYNC in links_of(each, names) for each in faults)
 
 
@@ -107,7 +107,7 @@ def _why_no_slow_storage(fault: Fault, machine: Machine, normal: Normal) -> str:
 def make_act(
     fault: Fault, number: int, around: Surroundings, normal: Normal, *, for_s: float
 ) -> Act:
-    """Return what a fault does to the command, which :func:`why_not` has nothing against."""
+    """Return the act of a fault on the command, once :func:`why_not` found nothing against it."""
     if fault.kind in _LINKS:
         links = [around.links[name] for name in links_of(fault, list(around.links))]
         return Several([_link_act(fault, number, each, normal) for each in links])

@@ -1,4 +1,4 @@
-"""What runs of a command under a scenario come to: measures, series, checks, one cell. Pure.
+"""The judgement of a command's runs under a scenario: measures, series, checks, one cell. Pure.
 
 A cell is as good as the worst of its runs. The names of measures and series are those that
 expectations of scenarios name: docs/reference/matrix.md lists them.
@@ -200,7 +200,7 @@ def _apart(loss: float, other: float) -> float:
 
 
 def _resume_difference(run: Run, normal: Run) -> float | None:
-    """Return the same of the steps after a start that was not the first; 0.0: there was none."""
+    """Return how far the losses after restarts are from another run's; 0.0: no restart."""
     if run.starts == 1:
         return 0.0
     return _loss_difference([each for each in run.steps if each.start > 0], normal)
@@ -289,7 +289,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _recovery_s(scenario: Scenario, run: Run) -> float | None:
-    """Return how long after the last fault throughput was half of what it was before."""
+    """Return how long after the last fault throughput was back at half of its normal value."""
     if not scenario.faults:
         return 0.0
     series = _pace(run)
@@ -355,7 +355,7 @@ def _quantity(fault: Fault) -> str:
 
 
 def _log(runs: Sequence[Run]) -> str:
-    """Return what the worst run wrote last, and how its starts ended."""
+    """Return the end of the worst run's log, and how its starts ended."""
     run = max(runs, key=_failed_exits)
     codes = ", ".join(map(str, run.exits)) or "none"
     late = "; it was ended as its time was over" if run.timed_out else ""
@@ -363,6 +363,6 @@ def _log(runs: Sequence[Run]) -> str:
 
 
 def _digest(run: Run) -> str:
-    """Return what tells runs apart: the loss of each step, and the checkpoints."""
+    """Return a digest that tells runs apart: of the loss of each step, and the checkpoints."""
     told = [sorted(_losses(run.steps).items()), sorted(run.checkpoints.digests.items())]
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()

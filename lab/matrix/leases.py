@@ -1,4 +1,4 @@
-"""What was done to this machine for a time, on disk before it is done, and how it is undone.
+"""Leases on changes to this machine: on disk before the change is made, with how it is undone.
 
 Each lease is a file in the folder of its run, written before the act and removed after its undoing,
 so whoever comes after a crash finds all that may be in force: the guardian of the run
@@ -52,7 +52,7 @@ class LeaseError(HeadroomError):
 
 
 class EndProcesses(Struct, frozen=True, tag="end-processes"):
-    """End what carries the mark in its environment; what is stopped is resumed first."""
+    """End the processes with the mark in their environment; stopped ones are resumed first."""
 
     mark: str
 
@@ -61,7 +61,7 @@ class EndProcesses(Struct, frozen=True, tag="end-processes"):
 
 
 class ResumeProcesses(Struct, frozen=True, tag="resume-processes"):
-    """Let what carries the mark go on."""
+    """Resume the processes with the mark in their environment."""
 
     mark: str
 
@@ -70,7 +70,7 @@ class ResumeProcesses(Struct, frozen=True, tag="resume-processes"):
 
 
 class ResetFile(Struct, frozen=True, tag="reset-file"):
-    """Write into a file of the kernel what stood there before."""
+    """Write the previous value back into a file of the kernel."""
 
     path: str
     value: str
@@ -86,7 +86,7 @@ class ResetFile(Struct, frozen=True, tag="reset-file"):
 
 
 class RemoveGroups(Struct, frozen=True, tag="remove-groups"):
-    """Remove control groups. What still runs in them goes to the group above."""
+    """Remove control groups. Processes left in them move to the group above."""
 
     paths: tuple[str, ...]
 
@@ -97,7 +97,7 @@ class RemoveGroups(Struct, frozen=True, tag="remove-groups"):
 
 
 class RestoreGpu(Struct, frozen=True, tag="restore-gpu"):
-    """Give a GPU its limit of before back; None: the driver's."""
+    """Give a GPU its previous limit back; None: the driver's default."""
 
     uuid: str
     kind: str
@@ -178,7 +178,7 @@ class Journal:
         return self.folder.name
 
     def leases(self) -> list[Lease]:
-        """Return what may be in force, the newest first: the order of undoing."""
+        """Return the leases that may be in force, the newest first: the order of undoing."""
         found = []
         for path in self.folder.glob(f"*{_SUFFIX}"):
             # Undone by somebody else since it was listed.
@@ -187,7 +187,7 @@ class Journal:
         return sorted(found, key=lambda lease: -lease.number)
 
     def take(self, undo: Undo, said: str, *, for_s: float) -> Lease:
-        """Write down what is about to be done. It is on disk when this returns: now do it."""
+        """Record a lease before its change. It is on disk when this returns: now make it."""
         self._number += 1
         lease = Lease(number=self._number, said=said, until=time.time() + for_s, undo=undo)
         path = self._path(lease)
@@ -213,7 +213,7 @@ class Journal:
         self.forget(lease)
 
     def undo_all(self) -> Iterator[Lease]:
-        """Undo what is in force, and yield each that was. Raises :class:`LeaseError` at the end."""
+        """Undo all leases, and yield each that is undone. Raises :class:`LeaseError` at its end."""
         errors = []
         for lease in self.leases():
             try:
@@ -268,7 +268,7 @@ def abandoned(parent: Path | None = None) -> list[Journal]:
 
 
 def undo_all(journals: list[Journal]) -> list[Lease]:
-    """Undo what dead runs left, and remove their journals. Raises :class:`LeaseError`."""
+    """Undo the leases of dead runs, and remove their journals. Raises :class:`LeaseError`."""
     undone: list[Lease] = []
     for journal in journals:
         undone.extend(journal.undo_all())

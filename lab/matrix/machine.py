@@ -1,4 +1,4 @@
-"""What can be done to a command on this machine. Nothing is assumed: each way is tried."""
+"""The faults that this machine allows on a command. Nothing is assumed: each way is tried."""
 
 from __future__ import annotations
 

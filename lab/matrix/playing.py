@@ -1,4 +1,4 @@
-"""One run of a command under the faults of a scenario, and what was seen of it.
+"""One run of a command under the faults of a scenario, and its record.
 
 The clock of a run begins with its first step, so that faults meet training and not its imports.
 Of a scenario of the standard matrix it goes by the steps: whatever else the machine has to do, the
@@ -39,7 +39,7 @@ _SLOWEST = 5.0
 
 @dataclass(frozen=True)
 class Subject:
-    """The command under test, and what it reaches."""
+    """The command under test, and the addresses that it connects to."""
 
     command: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
@@ -87,7 +87,7 @@ class FaultSeen:
 
 @dataclass(frozen=True)
 class Run:
-    """What was seen of one run."""
+    """The record of one run."""
 
     steps: list[StepSeen]
     faults: list[FaultSeen]
@@ -157,7 +157,7 @@ class _Faults:
         self.seen: list[FaultSeen] = []
 
     def follow(self, clock_s: float, now_s: float) -> Fault | None:
-        """Begin and end what is due by the clock; ``now_s`` is the time in the run.
+        """Begin and end the faults that are due by the clock; ``now_s`` is the time in the run.
 
         Return a fault that is to end the command now, or None.
         """
@@ -191,7 +191,7 @@ class _Faults:
         self.seen.append(FaultSeen(fault, from_s, now_s, act.end()))
 
     def finish(self, now_s: float) -> None:
-        """End what acts, and say of the rest that it never did."""
+        """End the faults that act, and record of the rest that they never did."""
         for each in list(self._acting):
             self._end(each, now_s)
         for _, fault in self._waiting:

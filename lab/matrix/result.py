@@ -1,4 +1,4 @@
-"""What came of a matrix: cells with verdicts, checks, measures and series, and the grade. Pure.
+"""The result of a matrix: cells with verdicts, checks, measures and series, and the grade. Pure.
 
 The same document for runs of the twin and of real commands. It is written as JSON
 (:func:`dumps`, :func:`loads`) and shown by :mod:`lab.matrix.report`.
@@ -57,7 +57,7 @@ class Verdict(enum.StrEnum):
 
 
 class SubjectKind(enum.StrEnum):
-    """What was put under test."""
+    """The kind of subject under test."""
 
     POLICY = "policy"
     COMMAND = "command"
@@ -82,7 +82,7 @@ class Measure(Struct, frozen=True, kw_only=True):
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One expectation: ``text`` is what had to hold, ``said`` what was seen, in numbers."""
+    """One expectation: ``text`` is the condition, ``said`` the value seen, in numbers."""
 
     text: str
     verdict: Verdict
@@ -106,7 +106,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """When something was wrong on purpose, in seconds of the run, and what."""
+    """The time in which a fault acted, in seconds of the run, and its description."""
 
     name: str
     from_s: float
@@ -152,7 +152,7 @@ class Grade(Struct, frozen=True, kw_only=True):
 
 
 class MatrixResult(Struct, frozen=True, kw_only=True):
-    """What a matrix came to."""
+    """The result of a matrix: its cells, their grade, and the circumstances of the run."""
 
     subject: str
     kind: SubjectKind
@@ -289,7 +289,7 @@ def _plain(value: object) -> float:
 
 
 def loads(text: bytes | str) -> MatrixResult:
-    """Read a result. Raises :class:`ResultError` with what is wrong and where."""
+    """Read a result. Raises :class:`ResultError` with the error and its place."""
     try:
         result = msgspec.json.decode(text, type=MatrixResult)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:

@@ -56,7 +56,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run, and how to judge it."""
+    """The plan of a matrix: its scenarios, and how runs are judged."""
 
     #: of the standard matrix: times are in hundredths of the run without faults
     standard: Sequence[Scenario] = ()
@@ -78,7 +78,7 @@ def standard() -> list[Scenario]:
 
 @contextlib.contextmanager
 def holding(parent: Path | None = None) -> Iterator[Journal]:
-    """Undo what dead runs left; then hold a journal, watched by a guardian, for one run."""
+    """Undo the leases of dead runs; then hold a journal, watched by a guardian, for one run."""
     leases.undo_all(leases.abandoned(parent))
     journal = Journal.create(parent)
     guardian = Guardian(journal)
@@ -267,7 +267,7 @@ def exit_code(result: MatrixResult) -> int:
 
 
 def ways(machine: Machine) -> dict[str, str]:
-    """Return what can be done to a command on this machine, or why not, by what it is."""
+    """Return whether each way to act on a command works on this machine: "yes", or why not."""
     reasons = {
         "links between the command's processes": machine.why_no_room,
         "CPU quota by control group": machine.why_no_group,
@@ -286,7 +286,7 @@ def _facts() -> dict[str, str]:
 
 
 def check_own(scenarios: Mapping[Path, Scenario]) -> None:
-    """Raise HeadroomError where one is not for commands, or has the name of another one."""
+    """Raise HeadroomError where a scenario is not for commands, or has the name of another one."""
     names = {each.name for each in standard()}
     for path, scenario in scenarios.items():
         if Runner.COMMAND not in scenario.runs_on:

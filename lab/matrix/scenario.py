@@ -1,4 +1,4 @@
-"""The scenario document: a fleet and its load, faults in time, and what must hold.
+"""The scenario document: a fleet and its load, faults in time, and expectations.
 
 One language for the twin and for real runs. :mod:`lab.matrix.reading` reads it,
 :mod:`lab.matrix.expect` judges a run by it. A fault is a lease: it acts from ``at`` for so
@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
 
 
 class FaultKind(enum.StrEnum):
-    """What can be wrong. Each takes the quantities that :data:`QUANTITIES` names."""
+    """The kind of a fault. Each takes the quantities that :data:`QUANTITIES` names."""
 
     #: GPUs may draw only a share of their power limit
     POWER_LIMIT = "power_limit"
@@ -109,7 +109,7 @@ class FaultKind(enum.StrEnum):
 
 
 class Level(enum.StrEnum):
-    """What a fault is on."""
+    """The kind of thing that a fault acts on."""
 
     SITE = "site"
     ZONE = "zone"
@@ -133,7 +133,7 @@ class Period(enum.StrEnum):
 
 
 class Runner(enum.StrEnum):
-    """What plays a scenario."""
+    """Who plays a scenario: the twin, or a real command."""
 
     #: the twin of a fleet
     TWIN = "twin"
@@ -233,7 +233,7 @@ class Load(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a fault is on: all of a level, or those whose names match, or some drawn by the seed."""
+    """The target of a fault: all of a level, those whose names match, or some drawn by the seed."""
 
     level: Annotated[
         Level | None, Meta(description="what it is on; without it, what the kind is about")
@@ -248,7 +248,7 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that is wrong for a time. What is off is given by the kind's quantity."""
+    """A fault that acts for a time. Its severity is given by the kind's quantity."""
 
     kind: Annotated[FaultKind, Meta(description="what is wrong")]
     at: Annotated[_Duration, Meta(description="when it begins, from the start of the run")]

@@ -1,4 +1,4 @@
-"""What a command tells of its steps: lines of JSON, or lines that a pattern takes apart."""
+"""The steps that a command reports: lines of JSON, or lines that a pattern parses."""
 
 from __future__ import annotations
 

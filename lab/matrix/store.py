@@ -36,7 +36,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = "storage", self.server_address[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that breaks is what faults are about."""
+        """Ignore a connection that breaks: faults are there to break them."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.NO_CONTENT, b"")
 
     def log_message(self, *args: object) -> None:
-        """Say nothing: the report tells what passed."""
+        """Log nothing: the report counts the requests."""
 
     def _file(self) -> Path:
         name = unquote(urlsplit(self.path).path).strip("/")

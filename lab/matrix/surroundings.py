@@ -1,4 +1,4 @@
-"""What is around one run of a command: its groups, its links, its storage, its folder.
+"""The surroundings of one run of a command: its groups, its links, its storage, its folder.
 
 Everything here ends with :meth:`Surroundings.close`; what would outlive this process has a lease.
 """
@@ -55,7 +55,7 @@ class Started:
 
 
 class Surroundings:
-    """What is around one run of a command, over all its starts."""
+    """The surroundings of one run of a command, over all its starts."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Surroundings:
         return self._start_in_room(command) if self._has_room else self._start_here(command)
 
     def close(self) -> None:
-        """End what is left of the command, and what was around it."""
+        """End the processes that are left of the command, and its surroundings."""
         for lease in reversed(self._leases):
             self.journal.undo(lease)
         self._leases = []

@@ -1,4 +1,4 @@
-"""Scenarios on the twin: faults as leases, loads, policies in folders, and what a run measures."""
+"""Scenarios on the twin: faults as leases, loads, policies in folders, and measures of a run."""
 
 from lab.scenarios.catalog import UnknownScenario, by_name, standard
 

@@ -24,7 +24,7 @@ __all__ = ["Broken", "Outcome", "cell_of", "not_run"]
 
 @dataclass(frozen=True)
 class Broken:
-    """A run that raised: what, where, and after how long."""
+    """A run that raised: its error, its traceback, and how long it took."""
 
     said: str
     told: str
@@ -85,7 +85,7 @@ def cell_of(scenario: Scenario, seed: int, runs: Sequence[Outcome], baseline: Ou
 
 
 def _deterministic(runs: Sequence[Played]) -> Check:
-    """Say whether repeats with one seed decided the same and came to the same."""
+    """Say whether repeats with one seed made the same decisions and ended in the same state."""
     text = "repeats with the same seed come to the same decisions and the same end"
     if len(runs) < 2:
         return Check(text=text, verdict=Verdict.NOT_RUN, said="it was run once")

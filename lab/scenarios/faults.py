@@ -76,7 +76,7 @@ class Faults:
         ]
 
     def __call__(self, now_s: float, conditions: Conditions) -> None:
-        """Make ``conditions`` what they are at ``now_s`` seconds of the run."""
+        """Set ``conditions`` to those at ``now_s`` seconds of the run."""
         conditions.reset()
         for at_s, until_s, act in self._leases:
             if at_s <= now_s < until_s:
@@ -91,7 +91,7 @@ _Act = Callable[[Conditions], None]
 
 
 class _Names:
-    """Names and places of what faults can be on."""
+    """Names and places of the possible targets of faults."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -113,7 +113,7 @@ class _Names:
         }
 
     def chosen(self, fault: Fault, place: int, seed: int) -> Bools:
-        """Return which of its level the fault at ``place`` of the list is on."""
+        """Return the members of its level that the fault at ``place`` of the list is on."""
         target, names = fault.target, self.of[fault.level]
         patterns = target.names or ("*",)
         found = np.array([any(fnmatchcase(name, each) for each in patterns) for name in names])
@@ -180,14 +180,14 @@ class _On:
         return float(value)
 
     def share_of(self, name: str, full: Array) -> Array:
-        """Return what is left as shares: as given, or as ``name`` of what there is in full."""
+        """Return the shares that are left: as given, or ``name`` over the full values."""
         if self.fault.share is not None:
             return np.full(len(full), self.fault.share)
         return np.minimum(self.given(name) / full, 1.0)
 
 
 def _act_of(on: _On) -> _Act:
-    """Return what a fault does to neutral conditions. Of two on one thing the worse counts."""
+    """Return the act of a fault on neutral conditions. Of two on one thing the worse counts."""
     kind, at_storage = on.fault.kind, on.fault.level is Level.STORAGE
     if kind in _SWITCHES:
         return _switch(_SWITCHES[kind], on.nodes)

@@ -67,7 +67,7 @@ def run_matrix(
     progress: Progress | None = None,
     player: Player = play,
 ) -> MatrixResult:
-    """Play ``scenarios`` under a policy and return what came of it.
+    """Play ``scenarios`` under a policy and return the result.
 
     With one worker all runs in this process. A run that breaks makes its cell an error, and the
     others go on. Raises :class:`NothingToRun`, and what loading the policy raises.
@@ -109,7 +109,7 @@ def _task(scenario: Scenario, seed: int, place: int) -> _Task:
 
 
 def _baseline(scenario: Scenario) -> Scenario:
-    """Return the same without faults, and without what tells scenarios apart beside them."""
+    """Return the scenario without faults, under a name that all scenarios of its fleet share."""
     return Scenario(
         name="normal",
         title="Without faults",

@@ -1,4 +1,4 @@
-"""What a run of the twin tells: series, measures, and what it lost against a run without faults.
+"""Series and measures of a run of the twin, and its losses against a run without faults.
 
 All is by what the twin knows, not by what its sensors say.
 """
@@ -233,7 +233,7 @@ def losses_of(record: Record) -> dict[str, float]:
 
 
 def against(run: Played, baseline: Played, scenario: Scenario) -> list[Measure]:
-    """Return what a run lost against the same one without faults."""
+    """Return the losses of a run against the same one without faults."""
     return [
         _measure(
             "throughput_loss_share",

@@ -1,4 +1,4 @@
-"""What one run of a scenario tells."""
+"""The result of one run of a scenario."""
 
 from __future__ import annotations
 

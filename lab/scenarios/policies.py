@@ -39,7 +39,7 @@ class PolicyError(HeadroomError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class FilledTo(Headroom):
-    """Admission that fills limits to a share of what they have: 1.1 oversells them by a tenth."""
+    """Admission that fills limits to a share of their capacity: 1.1 oversells them by a tenth."""
 
     fill_share: float = 1.0
 

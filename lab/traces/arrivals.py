@@ -1,4 +1,4 @@
-"""Jobs of a trace as they come to a twin: what the trace says, and the rest drawn.
+"""Jobs of a trace as they come to a twin: the values in the trace, and the rest drawn.
 
 Traces say when jobs came, how long they ran and on how many GPUs. They say nothing of what they
 drew, how close together they stood, or what they would have put up with. That is drawn for each job
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Flexibility:
-    """A tier of jobs: ``share`` of all, and what of its speed each of them gives up at most."""
+    """A tier of jobs: ``share`` of all, and how much of its speed each of them gives up at most."""
 
     share: float
     max_slowdown: float
@@ -49,7 +49,7 @@ TIERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """What traces do not say of jobs. Shares are of jobs, or of a GPU's rating."""
+    """The properties of jobs that traces lack. Shares are of jobs, or of a GPU's rating."""
 
     gpu: GpuModel = H100
     #: what a GPU draws at full clock, evenly between: the upper half of the busy GPUs of Acme's
@@ -156,7 +156,7 @@ def _tier(tiers: Sequence[Flexibility], drawn: float) -> Flexibility:
 
 
 def _throttling(manner: Manner, flex: Flexibility) -> Throttling:
-    """Return what a job agrees to: those that give up a quarter of their speed and more pause."""
+    """Return the throttling that a job agrees to: pauses, if it gives up a quarter or more."""
     if not flex.max_slowdown:
         return Throttling()
     pauses = flex.max_slowdown >= _PAUSES_FROM

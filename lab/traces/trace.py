@@ -1,4 +1,4 @@
-"""What every trace of jobs says, whatever its format: when jobs came, how long and on how much."""
+"""The form that every trace of jobs is read into: when jobs came, how long and on how many GPUs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _BAD_ROWS_KEPT = 20
 
 
 class TraceError(ValueError):
-    """A file is no trace of this format. The message names file, what is wrong and a way out."""
+    """A file is no trace of this format. The message names file, error and a way out."""
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that says nothing usable: its line in the file, from 1, its field and what is wrong."""
+    """A row that cannot be used: its line in the file, from 1, its field and its error."""
 
     line: int
     field: str
@@ -77,7 +77,7 @@ class JobTrace:
 
     @property
     def gpu_s(self) -> Floats:
-        """What each job took, GPU seconds."""
+        """GPU seconds that each job took."""
         return self.runs_s * self.gpus * self.gpu_share
 
     def between(self, from_s: float, to_s: float) -> JobTrace:
@@ -146,11 +146,11 @@ class Builder:
             self._bad.append(BadRow(line, field, said))
 
     def leave_out(self, what: str) -> None:
-        """Count a row that is well, but is ``what`` and no job for GPUs."""
+        """Count a row that is well-formed, but is ``what`` and no job for GPUs."""
         self._left_out[what] += 1
 
     def trace(self) -> JobTrace:
-        """Return what was taken. Raises :class:`TraceError` where that is nothing."""
+        """Return the trace of the rows taken. Raises :class:`TraceError` where there are none."""
         if not self._jobs:
             first = f"; the first bad row is {self._bad[0]}" if self._bad else ""
             raise TraceError(f"{self._path}: no job in it{first}; is it a trace of this format?")

@@ -1,4 +1,4 @@
-"""What runs in the twin: jobs by slot, and how far their training has come."""
+"""The jobs that run in the twin, by slot, and the progress of their training."""
 
 from lab.training.kinds import JOB_KINDS, NEVER_S, JobKind
 from lab.training.making import make_spec

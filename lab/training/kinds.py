@@ -12,7 +12,7 @@ NEVER_S = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class JobKind:
-    """What jobs of one kind look like. ``activity`` is load; 1 is what a GPU is rated for.
+    """A kind of job by its load. ``activity`` is load; 1 is a GPU at its rating.
 
     Evaluations begin ``eval_every_s`` after each other; each ends such a span.
     """

@@ -1,4 +1,4 @@
-"""Training jobs made up from what a trace says of a job: its GPUs and how long it ran."""
+"""Training jobs made up from a trace's facts about a job: its GPUs and how long it ran."""
 
 from __future__ import annotations
 

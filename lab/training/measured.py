@@ -1,4 +1,4 @@
-"""Training runs that were measured, as kinds of job: what MLPerf's runs on H100s made nodes draw.
+"""Training runs that were measured, as kinds of job: the node power of MLPerf's runs on H100s.
 
 The numbers are fitted to the power of nodes at the wall by ``python -m lab calibrate --fit``, which
 prints this table anew; the errors on runs that they were not fitted to are in

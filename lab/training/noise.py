@@ -18,7 +18,7 @@ _MIX = (
 
 
 def seed_of(seed: int, key: str) -> int:
-    """Return a seed of 63 bits for what ``key`` names in a run with ``seed``."""
+    """Return a seed of 63 bits for the thing that ``key`` names in a run with ``seed``."""
     digest = hashlib.blake2b(f"{seed}\0{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 

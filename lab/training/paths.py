@@ -1,4 +1,4 @@
-"""What lies between the GPUs of a gang, and what an all-reduce over it takes."""
+"""The network between the GPUs of a gang, and the time of an all-reduce over it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Paths:
-    """Where gangs stand and what they get, by slot; slots without GPUs have 0 nodes.
+    """Places of gangs and the rates that they get, by slot; slots without GPUs have 0 nodes.
 
     ``alone`` is what a gang would get in the same place on a healthy network without others.
     """

@@ -1,4 +1,4 @@
-"""What a training job is to do: its steps, what they exchange, what it saves, and when."""
+"""The specification of a training job: its steps, their exchanges, checkpoints and evaluations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OVERLAP = 0.5
 
 
 class SpecError(ValueError):
-    """What a training job is to do cannot be done."""
+    """The specification of a training job cannot be carried out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class LossCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """What a training job is to do.
+    """The specification of a training job.
 
     A step computes for ``base_step_s`` at full clocks with the whole batch, but never faster than
     its memory traffic, ``memory_step_s``, which no core clock changes; then it exchanges
@@ -134,7 +134,7 @@ class TrainingSpec:
 
     @property
     def least_step_s(self) -> float:
-        """What a step takes at full clocks beside what it waits for others."""
+        """Time of a step at full clocks without its waits for others."""
         return max(self.base_step_s, self.memory_step_s)
 
     @classmethod

@@ -41,14 +41,14 @@ _SPOILT_LOSS, _STRAY_LOSS = 0.35, 0.02
 
 
 class Network(Protocol):
-    """What gangs have between them, such as :class:`lab.twin.network.Network`."""
+    """The network between gangs, such as :class:`lab.twin.network.Network`."""
 
     @property
     def paths(self) -> Paths: ...
 
 
 class Storage(Protocol):
-    """What they save to, such as :class:`lab.twin.storage.Storage`."""
+    """The storage that gangs save to, such as :class:`lab.twin.storage.Storage`."""
 
     def rates(self, *, wanted_bytes_per_s: Array, nodes: Array, site: Indexes) -> Array: ...
     def retries(self, *, stored_bytes: Array, site: Indexes) -> Array: ...
@@ -73,7 +73,7 @@ class Checkpoint:
         return self.marks[-1][2] if self.marks else ""
 
     def is_whole(self) -> bool:
-        """Say whether the chain of checksums holds and what was loaded was what had been saved."""
+        """Say whether the chain of checksums holds and each state was loaded as it was saved."""
         before = ""
         for steps, content, link in self.marks:
             if link != _checksum(before, f"{steps:.6f}", content):
@@ -113,7 +113,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Doing:
-    """What jobs do now, by slot: anything at all, and what other than computing."""
+    """The present activity of jobs, by slot: any at all, exchanging, saving, evaluating."""
 
     anything: Bools
     exchanging: Bools
@@ -123,7 +123,7 @@ class Doing:
 
 @dataclass
 class _Job:
-    """What a table keeps of a job beside its arrays."""
+    """The record of a job in a table, beside its arrays."""
 
     key: str
     spec: TrainingSpec
@@ -254,7 +254,7 @@ class JobTable:
     # --- Looking ---------------------------------------------------------------------------------
 
     def finished(self) -> list[int]:
-        """Return the slots of jobs that have done all that they were to do."""
+        """Return the slots of jobs that have completed."""
         return [int(slot) for slot in np.flatnonzero(self.phase[: self._top] == DONE)]
 
     def durable(self, slot: int) -> Checkpoint | None:
@@ -297,7 +297,7 @@ class JobTable:
         return float(loss[0])
 
     def doing(self, used: int) -> Doing:
-        """Return what the jobs in the slots below ``used`` do now."""
+        """Return the present activity of the jobs in the slots below ``used``."""
         phase = self.phase[:used]
         saving = self._saving(used)
         evaluating = self._evaluating(used)
@@ -307,7 +307,7 @@ class JobTable:
         return Doing((phase > NOTHING) & (phase < DONE), exchanging, saving, evaluating)
 
     def activity(self, doing: Doing, computing: Array, exchanging: Array, saving: float) -> Array:
-        """Return the load of each slot, from what computing, exchanging and saving come with."""
+        """Return the load of each slot, from the loads of computing, exchanging and saving."""
         used = len(computing)
         activity = np.where(doing.exchanging, exchanging, computing)
         activity = np.where(doing.evaluating, self._eval_activity[:used], activity)
@@ -353,7 +353,7 @@ class JobTable:
         self._begin_what_is_due(training)
 
     def _follow(self, paths: Paths) -> None:
-        """Take in where gangs stand and what they get: after somebody came, went, or lost share."""
+        """Take in the places and rates of gangs: after one came, went, or lost share."""
         used = min(self._top, len(paths.nodes))
         self._seen = paths
         self._placed[:] = False
@@ -368,14 +368,14 @@ class JobTable:
         self._retries_per_step[:used] = again[:used]
 
     def _full_step_s(self, slot: int) -> float:
-        """Return what a step of a job takes at full clocks, alone on a healthy network."""
+        """Return the time of a job's step at full clocks, alone on a healthy network."""
         one = slice(slot, slot + 1)
         compute_s = np.maximum(self._base_s[one], self._memory_s[one])
         exposed_s = _exposed(self._alone_s[one], compute_s, self._overlap[one])
         return float((compute_s + exposed_s)[0])
 
     def _write(self, left_s: Array, paths: Paths, storage: Storage) -> Array:
-        """Move what is under way to and from storage; return the time that is left to each."""
+        """Move bytes under way to and from storage; return the time that is left to each."""
         known = min(len(left_s), len(paths.nodes))
         under_way = self._write_left[:known] + self._stage_left_bytes[:known]
         moving = np.flatnonzero((under_way > 0.0) & (left_s[:known] > 0.0))
@@ -402,7 +402,7 @@ class JobTable:
         return left_s
 
     def _go_through_stages(self, left_s: Array, pace: Array) -> Array:
-        """Pass the time of what stands before and after the training; return what is left of it."""
+        """Pass time in the stages before and after the training; return the time that is left."""
         used = len(left_s)
         phase = self.phase[:used]
         inside = (phase == BEFORE) | ((phase == AFTER) & ~self._saving(used))
@@ -448,7 +448,7 @@ class JobTable:
         self._compute_share[:used] = compute_s / step_s
 
     def _begin_what_is_due(self, training: Bools) -> None:
-        """Begin saves and evaluations whose time has come, and what follows the last step."""
+        """Begin saves and evaluations that are due, and the stages after the last step."""
         used = len(training)
         for slot in np.flatnonzero(training & (self.steps[:used] >= self._enough[:used])):
             training[slot] = False
@@ -464,7 +464,7 @@ class JobTable:
             self._eval_left_s[slot] = self._jobs[int(slot)].spec.eval_s
 
     def _finish_training(self, slot: int) -> None:
-        """Save the result, then go through what stands after the training."""
+        """Save the result, then go through the stages after the training."""
         self._eval_left_s[slot] = 0.0
         self.phase[slot] = AFTER
         self._jobs[slot].stages = self._jobs[slot].after
@@ -497,7 +497,7 @@ class JobTable:
             self._saved(slot)
 
     def _saved(self, slot: int) -> None:
-        """A checkpoint has been written in full: what it holds is safe, and its chain grows."""
+        """Record a checkpoint that has been written in full, and extend its chain."""
         job = self._jobs[slot]
         steps = job.saving_from
         state = job.checkpoint
@@ -522,7 +522,7 @@ class JobTable:
 
 
 def _moved(left_bytes: Array, bytes_per_s: Array, spare_s: Array) -> tuple[Array, Array]:
-    """Return the time that moving bytes takes of what there is, and the bytes that are left."""
+    """Return the time that moving bytes takes of the time there is, and the bytes left."""
     needed_s = np.where(left_bytes > 0.0, np.inf, 0.0)
     np.divide(left_bytes, bytes_per_s, out=needed_s, where=bytes_per_s >= LEAST_BYTES_PER_S)
     taken_s = np.minimum(spare_s, needed_s)
@@ -530,7 +530,7 @@ def _moved(left_bytes: Array, bytes_per_s: Array, spare_s: Array) -> tuple[Array
 
 
 def _exposed(collective_s: Array, compute_s: Array, overlap: Array) -> Array:
-    """Return what a step waits for its exchange (physics.comm.exposed_communication_s)."""
+    """Return the exposed wait of a step for its exchange (physics.comm.exposed_communication_s)."""
     exposed: Array = collective_s - np.minimum(overlap * collective_s, compute_s)
     return exposed
 

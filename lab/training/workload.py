@@ -41,7 +41,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Load:
-    """What each job does now, by slot; slot 0 is no job."""
+    """The present load of each job, by slot; slot 0 is no job."""
 
     activity: Array
     communicating: NDArray[np.bool_]
@@ -110,7 +110,7 @@ class Workload:
         self._next_launch_s = now_s + self._rng.exponential(_MEAN_GAP_S, len(self._pools))
 
     def advance(self, now_s: float) -> bool:
-        """End and start what is due. Return whether the placement changed."""
+        """End and start jobs that are due. Return whether the placement changed."""
         ended = np.flatnonzero(self._end_s[: self.top] <= now_s)
         for slot in ended:
             self._stop(int(slot))
@@ -195,7 +195,7 @@ class Workload:
         self._saves_until_s[slot] = now_s + self._checkpoint_s[slot]
 
     def load(self, now_s: float) -> Load:
-        """Return what each job does at ``now_s``."""
+        """Return the load of each job at ``now_s``."""
         top, slots = self.top, len(self.names)
         load = Load(np.zeros(slots), np.zeros(slots, np.bool_), np.zeros(slots, np.bool_))
         # Slot 0, and those that are free, are not in use.
@@ -207,7 +207,7 @@ class Workload:
         return load
 
     def _by_pattern(self, load: Load, now_s: float) -> None:
-        """Put down what jobs do by the pattern of their kind."""
+        """Set the load of jobs that follow the pattern of their kind."""
         used = slice(0, self.top)
         age_s = now_s - self._start_s[used]
         warm = age_s >= self._warmup_s[used]
@@ -229,7 +229,7 @@ class Workload:
         load.checkpointing[used] = checkpointing
 
     def _by_progress(self, load: Load) -> None:
-        """Put down what those do whose training has come so far."""
+        """Set the load of jobs that train by steps, from their progress."""
         top = self.top
         doing = self.jobs.doing(top)
         here = self.jobs.phase[:top] > 0

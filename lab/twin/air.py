@@ -1,4 +1,4 @@
-"""What enters the racks: air or coolant, from their zone's supply, and what racks add to it.
+"""The inlets of racks: air or coolant, from their zone's supply and the racks' own heat.
 
 A zone that takes more heat than its share of strain supplies warmer, and a zone that has lost its
 chillers warms no faster than the heat that its room or loop can hold allows.
@@ -48,7 +48,7 @@ class Air:
         self.inlet_c: Array = parts.zone_supply_c[self._zone_of_rack] + parts.rack_offset_c
 
     def step(self, rack_w: Array, heat_w: Array, conditions: Conditions, dt_s: float) -> None:
-        """Warm what enters each rack by its zone's strain and by what is recirculated.
+        """Warm the inlet of each rack by its zone's strain and by recirculation.
 
         ``heat_w``: what each zone has to carry away.
         """
@@ -86,7 +86,7 @@ class Air:
 
 
 class _Constants:
-    """What depends on the length of a step alone."""
+    """Constants that depend on the length of a step alone."""
 
     def __init__(self, dt_s: float, settles_s: Array) -> None:
         self.dt_s = dt_s

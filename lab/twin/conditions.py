@@ -1,4 +1,4 @@
-"""What is wrong with a fleet now: faults of the plant, of the network, and of the sensors.
+"""The faults of a fleet that act now: of the plant, of the network, and of the sensors.
 
 Whoever plays a scenario writes these arrays; the twin, its network and its storage act on them, and
 those who read the twin bend what they read by them. All are neutral to begin with and after
@@ -76,6 +76,6 @@ class Conditions:
         self._neutral = {name: values.copy() for name, values in vars(self).items()}
 
     def reset(self) -> None:
-        """Make all well again."""
+        """Make all neutral again."""
         for name, values in self._neutral.items():
             getattr(self, name)[:] = values

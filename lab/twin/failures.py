@@ -23,7 +23,7 @@ YEAR_S = 365.25 * 86_400.0
 
 @dataclass(frozen=True)
 class XidKind:
-    """What an Xid error does. ``weight``: how often it comes beside the others."""
+    """The effects of an Xid error. ``weight``: how often it comes beside the others."""
 
     code: int
     weight: float
@@ -47,7 +47,7 @@ XIDS = tuple(kind.code for kind in XID_KINDS)
 
 @dataclass(frozen=True, kw_only=True)
 class FailureModel:
-    """How often what fails. Rates are means over the fleet as it stands, per part and second."""
+    """Rates of failures: means over the fleet as it stands, per part and second."""
 
     xid_per_gpu_s: float = 4e-8
     #: Weibull shape of Xids over a GPU's age; 1: age does not matter, less: the young fail more.
@@ -149,7 +149,7 @@ class Failures:
         return self._due[0][0] if self._due else np.inf
 
     def until(self, now_s: float) -> Iterator[Failure]:
-        """Yield what has failed by ``now_s``, in order of time, each once."""
+        """Yield the failures up to ``now_s``, in order of time, each once."""
         while self.next_s <= now_s:
             at_s, _, what, where = heapq.heappop(self._due)
             if what == "xid":

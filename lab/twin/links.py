@@ -1,4 +1,4 @@
-"""The links of the inventory, and what a link still carries that loses packets."""
+"""The links of the inventory, and the throughput of a link that loses packets."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def link_table(fleet: Fleet) -> Links:
 
 
 def lossy_fabric_share(*, loss: Array, bytes_per_s: Array, round_trip_s: Array) -> Array:
-    """Return what is left of a fabric's rate when packets are lost: ``(1-p) / (1 - p + p·W)``.
+    """Return the share of a fabric's rate under packet loss: ``(1-p) / (1 - p + p·W)``.
 
     RDMA adapters go back to the packet that was lost, and send all W that were under way after it
     once more. Valid for go-back-N with errors that come one by one. Source: Bertsekas and
@@ -101,7 +101,7 @@ def lossy_fabric_share(*, loss: Array, bytes_per_s: Array, round_trip_s: Array) 
 
 
 def lossy_tcp_bytes_per_s(*, loss: Array, round_trip_s: Array, streams: int = WAN_STREAMS) -> Array:
-    """Return what TCP reaches at most over a path that loses packets, of all streams together.
+    """Return the highest TCP throughput over a path that loses packets, of all streams together.
 
     ``MSS/RTT · √(3/2) / √p`` for each; without loss, no limit. Valid for losses up to some percent,
     where recovery goes without timeouts. Source: Mathis, Semke, Mahdavi and Ott 1997.

@@ -1,4 +1,4 @@
-"""Traffic on the twin's links, and what each gang gets of them.
+"""Traffic on the twin's links, and the share of each gang in them.
 
 Within a node GPUs talk over NVLink; a gang over several nodes talks through its racks' uplinks and
 the spine; one over several sites, and copies of checkpoints, over the WAN. Who shares a link shares
@@ -50,7 +50,7 @@ ERRORS_PER_LINK_S = 1e-5
 
 
 class PlacedTwin(Protocol):
-    """What of a twin its network looks at."""
+    """The parts of a twin that its network reads."""
 
     @property
     def fleet(self) -> Fleet: ...
@@ -114,12 +114,12 @@ class Network:
 
     @property
     def paths(self) -> Paths:
-        """What each gang has of the network now. The same object until something changes."""
+        """The present network of each gang. The same object until something changes."""
         self._refresh()
         return self._paths
 
     def flow_share(self, slot: int) -> float:
-        """Return what a gang gets of the rate that it would have alone on a healthy network."""
+        """Return the rate of a gang as a share of its rate alone on a healthy network."""
         paths = self.paths
         if slot >= len(paths.nodes) or paths.nodes[slot] == 0:
             return 1.0
@@ -130,7 +130,7 @@ class Network:
         return share
 
     def copy_bytes_per_s(self, origin: int, target: int) -> float:
-        """Return what a copy from one site (by number) to another would get beside the rest."""
+        """Return the rate of a copy from one site (by number) to another beside present traffic."""
         if origin == target:
             return np.inf
         self._refresh()
@@ -171,7 +171,7 @@ class Network:
         return latency
 
     def gpu_bytes_per_s(self) -> Array:
-        """What each GPU sends to other nodes."""
+        """Rate at which each GPU sends to other nodes."""
         twin = self._twin
         wanted = self._wanted_share()[twin.job_of_gpu] * twin.activity.clip(0.0, 1.0)
         held = np.full(len(twin.load.activity), np.inf)
@@ -224,7 +224,7 @@ class Network:
         return wanted
 
     def _offered(self) -> Array:
-        """What each link would carry outwards, of what gangs get to send."""
+        """Outward traffic offered to each link, from the rates that gangs get."""
         twin, gangs, paths = self._twin, self._gangs, self._paths
         top = gangs.top
         work = np.minimum(twin.load.activity[:top], 1.0)
@@ -252,7 +252,7 @@ class Network:
         return np.concatenate([uplink, spine, wan])
 
     def _received(self, sent: Array) -> Array:
-        """Collectives send as much as they receive; a WAN link receives what its peer sends."""
+        """Inward traffic: of collectives as much as outward, of WAN links that of their peer."""
         received = sent.copy()
         wan = slice(self.links.wan_from, None)
         back = np.bincount(
@@ -332,7 +332,7 @@ class Network:
         )
 
     def _rails(self, gangs: _Gangs, healthy: Array) -> tuple[Array, Array]:
-        """Return what each GPU of a gang sends to other nodes: now, and alone."""
+        """Return the rate at which each GPU of a gang sends to other nodes: now, and alone."""
         wanted = NIC_SHARE * self._slot_nic
         across = gangs.racks > 1
         here = across[gangs.pair_slot]
@@ -348,7 +348,7 @@ class Network:
         return max_min_rates(routes, capacity=self._capacity, demand=wanted), alone
 
     def _wans(self, gangs: _Gangs, healthy: Array) -> tuple[Array, Array]:
-        """Return what each gang sends between its sites, now and alone; +inf: it has one site."""
+        """Return the rate of each gang between its sites, now and alone; +inf: it has one site."""
         self._legs = self._find_legs(gangs)
         demand, now = np.zeros(gangs.top), np.full(gangs.top, np.inf)
         alone = now.copy()
@@ -394,7 +394,7 @@ class Network:
         return float(base_s + extra_s.sum())
 
     def _tcp_reach(self, route: Sequence[int]) -> float:
-        """Return what TCP gets through the losses of a route at most."""
+        """Return the highest TCP throughput under the losses of a route."""
         got = lossy_tcp_bytes_per_s(
             loss=np.array(_joint_loss(self._twin.conditions.link_loss[route])),
             round_trip_s=np.array(2.0 * self._delay_s(route)),
@@ -421,7 +421,7 @@ class Network:
         return loss
 
     def _to_storage(self, gangs: _Gangs) -> Array:
-        """Return what each gang gets to its storage: all of its nodes at the pace of the slowest.
+        """Return the rate of each gang to its storage: all of its nodes at the pace of the slowest.
 
         A rack's uplink is shared among all of its nodes, as if all of them wrote.
         """
@@ -431,7 +431,7 @@ class Network:
 
 @dataclass(frozen=True)
 class _Worst:
-    """What the worst way between two GPUs of a gang does to packets, by slot."""
+    """Latency, jitter and loss of the worst way between two GPUs of a gang, by slot."""
 
     healthy_s: Array
     latency_s: Array
@@ -440,7 +440,7 @@ class _Worst:
 
 
 def _worst(gangs: _Gangs, links: Links, conditions: Conditions) -> _Worst:
-    """Up from the worst rack, over the worst spine, and down to a rack as bad."""
+    """Return the way up from the worst rack, over the worst spine, and down to a rack as bad."""
     across = gangs.racks > 1
 
     def most(values: Array) -> Array:
@@ -459,7 +459,7 @@ def _worst(gangs: _Gangs, links: Links, conditions: Conditions) -> _Worst:
 
 
 def _latest_of(count: Array) -> Array:
-    """Return how late the latest of ``count`` is, over the mean delay: what is above 1 of H(n).
+    """Return how late the latest of ``count`` is, over the mean delay: the part of H(n) above 1.
 
     The mean of the largest of n exponential delays is H(n) times the mean of one.
     """

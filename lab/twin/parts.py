@@ -1,4 +1,4 @@
-"""What a twin is made of: the constants of every GPU, node, rack and cooling zone, as arrays."""
+"""The parts of a twin: the constants of every GPU, node, rack and cooling zone, as arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEMON_TOP_CLOCK = 0.93
 
 @dataclass(frozen=True)
 class Parts:
-    """What does not change: one value for each GPU, unless the name says node, rack or zone."""
+    """The constants of parts: one value for each GPU, unless the name says node, rack or zone."""
 
     idle_w: Array
     static_w: Array

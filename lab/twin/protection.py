@@ -1,4 +1,4 @@
-"""What guards power: brakes that slow GPUs down within seconds, and breakers behind them.
+"""The protection of power: brakes that slow GPUs within seconds, and breakers behind them.
 
 A brake is pulled when a rack or a power domain has drawn more than its budget for some seconds. It
 halves the clocks of all GPUs below it; when it lets go, their caps stay lowered for a while, or it
@@ -48,7 +48,7 @@ class Brakes:
 
     @property
     def cap_share(self) -> Array:
-        """What the power caps of the GPUs below are lowered to, as a share."""
+        """The share to which the power caps of the GPUs below are lowered."""
         share: Array = np.power(BRAKE_CAP_SHARE, self._cap_steps, dtype=np.float64)
         return share
 

@@ -273,7 +273,7 @@ class Twin:
 
     @property
     def own_limit_w(self) -> Array:
-        """The power limit of each GPU without what :meth:`set_caps` has set."""
+        """The power limit of each GPU without the caps of :meth:`set_caps`."""
         return self._own_limit_w
 
     @property
@@ -288,17 +288,17 @@ class Twin:
 
     @property
     def feed_w(self) -> Array:
-        """What each feed carries, in the order of the domains."""
+        """The load of each feed, in the order of the domains."""
         return self.domain_w[self._feeds]
 
     @property
     def site_w(self) -> Array:
-        """What each site draws from its utility."""
+        """The draw of each site from its utility."""
         return self.domain_w[self._utilities]
 
     @property
     def trips(self) -> Ints:
-        """How often the breaker of each domain has tripped: what protects it has failed."""
+        """How often the breaker of each domain has tripped: brakes and caps did not prevent it."""
         return self._breakers.trips
 
     def set_caps(self, gpus: Ints, *, cap_w: Array, cap_mhz: Array) -> None:
@@ -336,7 +336,7 @@ class Twin:
         self._apply_limits()
 
     def pace(self, slot: int) -> float:
-        """Return the clock of the slowest GPU of a job, as a share: what it makes of its time."""
+        """Return the clock of the slowest GPU of a job, as a share: the pace of the whole job."""
         return float(self._pace[slot])
 
     def advance(self, dt_s: float) -> None:
@@ -427,7 +427,7 @@ class Twin:
         self.activity *= self._stray
 
     def _want_power(self) -> None:
-        """Set what each GPU would draw at its full clock, for the activity that it has."""
+        """Set the power that each GPU would draw at its full clock, at its activity."""
         parts = self.parts
         np.multiply(self._wake_w, self._awake, out=self._static_w)
         self._static_w += parts.idle_w
@@ -439,7 +439,7 @@ class Twin:
     # What holds them back.
 
     def _apply_limits(self) -> None:
-        """Bring the limits of power and clock to what is set on each GPU now."""
+        """Apply the limits of power and clock that are set on each GPU now."""
         parts, conditions = self.parts, self.conditions
         rated_w = parts.power_limit_w
         share = self._cap_share[self._rack_of_gpu] * conditions.power_limit_share
@@ -477,7 +477,7 @@ class Twin:
             self.clock[gpus] = np.minimum(self.clock[gpus], HW_SLOWDOWN_CLOCK)
 
     def _slow_the_hot(self) -> None:
-        """Lower the thermal clocks of hot GPUs to what keeps them just under their limit."""
+        """Lower the thermal clocks of hot GPUs until they stay just under their limit."""
         hot = _where(self._hot & self.busy)
         cool_c = self.parts.slowdown_c[hot] - THERMAL_MARGIN_C - self.ambient_c[hot]
         cool_w = np.maximum(cool_c, 0.0) / self._heat.resistance_c_per_w[hot]
@@ -553,7 +553,7 @@ class Twin:
     # What becomes of the power.
 
     def _heat_gpus(self) -> None:
-        """Move each GPU towards the temperature at which it gives off what it draws."""
+        """Move each GPU towards the steady temperature of its draw."""
         heat, scratch = self._heat, self._scratch
         np.multiply(self.power_w, heat.slow_c_per_w, out=scratch)
         scratch += self.ambient_c
@@ -603,7 +603,7 @@ class Twin:
         self._base_load = HOST_BASE_LOAD + HOST_FAN_LOAD * fans**2
 
     def _sum_nodes(self) -> None:
-        """Add up each node: its GPUs, its host, and what its supplies lose."""
+        """Add up each node: its GPUs, its host, and the losses of its power supplies."""
         gpus_w = self.power_w.reshape(-1, GPUS_PER_NODE) @ _ONES
         load = self.activity.reshape(-1, GPUS_PER_NODE) @ _EIGHTHS
         np.minimum(load, 1.0, out=load)
@@ -656,7 +656,7 @@ class Twin:
     # What goes wrong.
 
     def _see_conditions(self, dt_s: float) -> None:
-        """Take in what is wrong now. Whoever states it need not say that it has changed."""
+        """Take in the present conditions. Whoever states them need not announce a change."""
         stated = self.conditions
         lost = stated.domain_lost | self._breakers.is_open(self.now_s)
         lost |= self._lost_until_s > self.now_s
@@ -684,7 +684,7 @@ class Twin:
             self._heat = _HeatConstants(self.parts, stated.gpu_resistance_factor, self._noise, dt_s)
 
     def _take_down(self, down: Bools) -> None:
-        """Let these nodes, and no others, be without power. What runs on them is lost."""
+        """Let these nodes, and no others, be without power. Their jobs fail."""
         fresh = down & ~self.down
         self.down = down
         self._off_gpus = _where(np.repeat(down, GPUS_PER_NODE))
@@ -698,7 +698,7 @@ class Twin:
         self._out_until_s[nodes] = np.maximum(self._out_until_s[nodes], self.now_s + lasts_s)
 
     def _fail(self) -> None:
-        """Let happen what has been due, and let old Xids go."""
+        """Carry out the failures that are due, and let old Xids go."""
         while self._xid_kept and self._xid_kept[0][0] <= self.now_s - XID_KEPT_S:
             at_s, gpu = self._xid_kept.popleft()
             if self._xid_at_s[gpu] == at_s:
@@ -733,7 +733,7 @@ class Twin:
 
 
 class _HeatConstants:
-    """What depends on the length of a step, and on how well the GPUs are seated now."""
+    """Constants that depend on the length of a step, and on how well the GPUs are seated now."""
 
     def __init__(self, parts: Parts, factor: Array, noise: Noise, dt_s: float) -> None:
         self.dt_s, self.factor = dt_s, factor.copy()
@@ -751,7 +751,7 @@ class _HeatConstants:
 
 
 def _where(flags: Bools) -> Indexes:
-    """As ``np.flatnonzero``, without its detour for what is not flat."""
+    """As ``np.flatnonzero``, without its detour for arrays that are not flat."""
     return flags.nonzero()[0]
 
 

@@ -32,7 +32,7 @@ class Storage:
 
     @property
     def capacity_bytes_per_s(self) -> Array:
-        """What each endpoint takes now."""
+        """The present rate of each endpoint."""
         return self._endpoint_bytes_per_s * self._conditions.storage_share
 
     @property

@@ -1,4 +1,4 @@
-"""The power tree: what each power domain carries, what it may carry, and what its loss does.
+"""The power tree: the load of each power domain, its capacity, and the effects of its loss.
 
 Racks have a cord in a PDU of each side. While both live, they share the load; when one is lost, its
 load moves to the other; a rack without either is dark. PDUs hang on feeds, feeds on the utility,
@@ -108,7 +108,7 @@ class PowerTree:
         return ~lit
 
     def flow(self, rack_w: Array) -> Array:
-        """Return what each domain carries when its racks draw ``rack_w``."""
+        """Return the load of each domain when its racks draw ``rack_w``."""
         parts_w = rack_w[self._from_rack]
         parts_w *= self._share
         carried = total(self._to_domain, parts_w, len(self.alive))
@@ -160,7 +160,7 @@ class PowerTree:
         return below_w
 
     def _shares(self) -> tuple[Array, Array]:
-        """Return what each rack draws by either cord, as a share."""
+        """Return the share of each rack's draw on either cord."""
         a, b = self.domains.rack_a, self.domains.rack_b
         lives_a = np.where(a >= 0, self.alive[a], False)
         lives_b = np.where(b >= 0, self.alive[b], False)

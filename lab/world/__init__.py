@@ -1,4 +1,4 @@
-"""The closed loop in process: a twin, and what the server does around it, on one clock."""
+"""The closed loop in process: a twin, and the server's decisions around it, on one clock."""
 
 from lab.world.arrival import Arrival
 from lab.world.bench import bench_case

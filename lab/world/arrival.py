@@ -13,7 +13,7 @@ __all__ = ["Arrival"]
 
 @dataclass(frozen=True, kw_only=True)
 class Arrival:
-    """One phase of a job: when it is submitted, what it asks for, and what it really does."""
+    """One phase of a job: its submission, its request, and its true behavior."""
 
     #: seconds of the twin
     at_s: float

@@ -1,4 +1,4 @@
-"""What running jobs are told: the step of :mod:`admission.core.directives`, over memory.
+"""Directives to running jobs: the step of :mod:`admission.core.directives`, over memory.
 
 What the server writes into its tables and has agents hear is done to the gangs, a little later.
 """
@@ -46,7 +46,7 @@ Array = NDArray[np.float64]
 
 
 class _Placed(Placed):
-    """All gangs, and what a world remembers of them."""
+    """All gangs, and a world's memory of them."""
 
     def __init__(self, held: Allocations, told: Directing) -> None:
         super().__init__(held)
@@ -88,7 +88,7 @@ def _below(gang: Gang) -> float:
 
 @dataclass(frozen=True)
 class _Falling:
-    """A job, as its fallback is about it."""
+    """A job, as the rules of fallback see it."""
 
     job: Job
     status: FallbackStatus
@@ -143,7 +143,7 @@ class _Jobs:
 
 
 class _Step(Step):
-    """One step over what a world remembers."""
+    """One step over a world's memory."""
 
     def __init__(
         self,
@@ -177,17 +177,17 @@ class _Step(Step):
         return self._in_force
 
     def take_up(self) -> None:
-        """Nothing waits: what playbooks ask for is done when they ask."""
+        """Take up no requests: those of playbooks are carried out when they are made."""
 
     def deliver(self) -> None:
         self._told.deliver(self.at)
 
     def report(self) -> None:
-        """Nothing is reported: playbooks had their answer at once."""
+        """Report nothing: playbooks had their answer at once."""
 
 
 class Directing:
-    """What is remembered of telling running jobs."""
+    """The memory of directives to running jobs."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Directing:
         jobs: Sequence[Job],
         now: datetime,
     ) -> None:
-        """Do one step, but for what the approach does not have."""
+        """Do one step, without the mechanisms that the approach lacks."""
         work = _Step(self, held, headroom, in_force, jobs, now)
         for name, part in work.parts():
             if name not in self._left_out:
@@ -259,7 +259,7 @@ class Directing:
     # --- Telling ---------------------------------------------------------------------------------
 
     def deliver(self, now: datetime) -> None:
-        """Have gangs do what differs from what they were told last, once they have heard of it."""
+        """Deliver to gangs the directives that have changed, after the delay of their agents."""
         told: dict[int, list[Any]] = {}
         for row in self.leases:
             if row.expires_at > now:
@@ -309,13 +309,13 @@ class Directing:
             self._later(partial(self.gangs.save, gang), gang)
 
     def forget(self, gang: Gang, now: datetime) -> None:
-        """End what a gang was told that is over."""
+        """End the directives to a gang that is over."""
         self.book.end(self.leases.of(gang.id), now=now, by=SYSTEM, why="the job has ended")
 
     # --- Fallback, and what playbooks ask for ----------------------------------------------------
 
     def go(self, job: Job, state: Fallback, why: str, now: datetime) -> None:
-        """Have a job go on as ``state`` says; what runs where it may not be any more ends."""
+        """Put a job's fallback into ``state``; attempts where it may not be any more end."""
         self.fallback[job.key] = FallbackStatus(state, now.timestamp())
         self._note(FALLBACK, job.key, f"{state}: {why}")
         gang = self.gangs.by_key.get(job.key)
@@ -332,7 +332,7 @@ class Directing:
                 self.go(gang.job, state, why, now)
 
     def resume(self, there: Sequence[Gang], by: str, why: str, now: datetime) -> None:
-        """Have what others wanted paused go on: their pauses are over."""
+        """End the pauses of gangs by others, so that these go on."""
         for gang in there:
             pauses = [row for row in self.leases.of(gang.id) if row.kind == Kind.PAUSE]
             self.book.end(pauses, now=now, by=by, why=why)

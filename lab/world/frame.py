@@ -1,4 +1,4 @@
-"""What is read of a twin, as the live frame that policies and admission look at.
+"""The readings of a twin, as the live frame that policies and admission look at.
 
 Readings are bent by what is wrong with the sensors: silent nodes keep their last one, stuck ones
 repeat it as if it were new, biased ones are off, and clocks that are ahead or behind stamp it with
@@ -36,7 +36,7 @@ _ON_DOMAIN = METER_TARGETS.index("power_domain")
 
 
 class Sensors:
-    """All that is read of a twin. One reading of everything at each :meth:`read`."""
+    """All readings of a twin. One reading of everything at each :meth:`read`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Sensors:
         self._version = 0
 
     def read(self, now: float) -> LiveFrame:
-        """Return what is known at ``now`` (Unix s) after everything that speaks was read."""
+        """Return the live frame at ``now`` (Unix s) after everything that speaks was read."""
         self._version += 1
         self._read_nodes(now)
         self._read_sites(now)

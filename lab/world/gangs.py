@@ -1,4 +1,4 @@
-"""What runs in the twin: gangs that begin, make progress, save, are told things, and end.
+"""Gangs that run in the twin: they begin, make progress, save, follow directives, and end.
 
 A gang stands in rows of the inventory; the twin has its own. Work is counted in seconds at full
 speed on all GPUs that were asked for. A job with a training specification goes by its steps
@@ -41,7 +41,7 @@ _NEVER_S = float("inf")
 
 @dataclass(frozen=True)
 class Saved:
-    """What of a job's work is safe: seconds of it, and the checkpoint of one that trains."""
+    """The durable part of a job's work: seconds of it, and the checkpoint of one that trains."""
 
     work_s: float = 0.0
     checkpoint: Checkpoint | None = None
@@ -80,7 +80,7 @@ class Job:
 
     @property
     def home(self) -> str:
-        """Where it is at home: where it ran first, or what it asks for; "": nowhere."""
+        """Its home site: where it ran first, or the site that it asks for; "": nowhere."""
         asked = self.request.sites[0] if self.request.sites else ""
         return self.first_site or self.request.data_site or asked
 
@@ -121,7 +121,7 @@ class Gang:
 
     @property
     def key(self) -> str:
-        """What tells it from other attempts of its job."""
+        """Key that tells it from other attempts of its job."""
         return f"{self.job.key}/{self.id}"
 
     @property
@@ -166,12 +166,12 @@ class Gang:
 
     @property
     def is_at_ease(self) -> bool:
-        """Whether it has not given way, and is not about to end."""
+        """Whether it is neither throttled nor about to end."""
         return self.leaves_s is None and self.status == ResponseStatus()
 
     @property
     def speed(self) -> float:
-        """What it does with the GPUs that it has, as a share of what it asked for."""
+        """Its speed on the GPUs that it has, as a share of that on all it asked for."""
         return len(self.gpus) / self.job.request.gpus
 
 
@@ -212,7 +212,7 @@ class Gangs:
     def begin(
         self, job: Job, request: Request, placement: Placement, *, expected_s: float
     ) -> Gang | None:
-        """Begin an attempt of ``job``, from what it has saved. None: the twin has no slot left."""
+        """Begin an attempt of ``job``, from its last checkpoint. None: the twin is out of slots."""
         twin, nodes = self._twin, len(placement.nodes)
         slot = self._take_slot(job, nodes, len(placement.gpus))
         if slot is None:
@@ -266,7 +266,7 @@ class Gangs:
         self._next_save_s[slot] = self._twin.now_s + self._save_every_s[slot]
 
     def end(self, gang: Gang, *, keeps: Saved) -> None:
-        """End an attempt, of which ``keeps`` is safe; what was done beyond that is lost."""
+        """End an attempt, of which ``keeps`` is safe; work done beyond that is lost."""
         job, twin = gang.job, self._twin
         done_s = self.done_s(gang)
         job.gpu_s += (twin.now_s - gang.started_s) * len(gang.gpus)
@@ -304,7 +304,7 @@ class Gangs:
         return [self.by_slot[slot] for slot in done if slot not in workload.lost], lost
 
     def _note_saves(self, used: slice) -> None:
-        """Note when what trains has written a checkpoint in full."""
+        """Note when training gangs have written a checkpoint in full."""
         durable = self._twin.workload.jobs.durable_steps[used]
         for slot in np.flatnonzero(durable > self._durable[used]).tolist():
             if slot in self.by_slot:
@@ -333,7 +333,7 @@ class Gangs:
         return progress.done_share * gang.job.arrival.runs_s
 
     def safe(self, gang: Gang) -> Saved:
-        """Return what would be left if the gang were lost now."""
+        """Return the work that would be left if the gang were lost now."""
         if gang.job.arrival.training is None:
             return gang.job.saved
         jobs = self._twin.workload.jobs

@@ -1,4 +1,4 @@
-"""People who answer what playbooks ask of them, each question after a while of its own."""
+"""People who answer the questions of playbooks, each after a while of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Operators:
             raise ValueError(f"approves: must be a share from 0 to 1, not {self.approves}")
 
     def answer(self, step: str, now_s: float) -> Answer | None:
-        """Return what is said to ``step`` at ``now_s``; None: nobody has answered yet.
+        """Return the answer to ``step`` at ``now_s``; None: nobody has answered yet.
 
         ``step`` names one question: a run and its step. It counts as asked when it is first seen.
         """

@@ -1,4 +1,4 @@
-"""The loop of policies in process: headroom, then rules, then what they restrict and start.
+"""The loop of policies in process: headroom, then rules, then their restrictions and playbooks.
 
 The same as ``policies.loop`` does on the server, round by round, with the same functions: what
 fires holds its restrictions as leases, opens an episode, and starts the playbook of its rule; what
@@ -65,7 +65,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Directive:
-    """What a playbook asks of the jobs in a place: ``checkpoint``, ``migrate`` or ``resume``."""
+    """A playbook's request to the jobs in a place: ``checkpoint``, ``migrate`` or ``resume``."""
 
     key: str
     kind: str
@@ -107,7 +107,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Look:
-    """What a run can see."""
+    """The view of a playbook run on the world."""
 
     run: _Run
     view: View
@@ -156,7 +156,7 @@ class Policing:
         issue: Callable[[Directive], Outcome],
         note: Callable[[str, str, str], None],
     ) -> None:
-        """``fleet`` returns the inventory; ``issue`` does what a playbook asks of jobs.
+        """``fleet`` returns the inventory; ``issue`` carries out a playbook's request to jobs.
 
         ``note`` is told what, whom and how.
         """
@@ -203,7 +203,7 @@ class Policing:
     def _follow_episodes(
         self, evaluated: Mapping[int, Evaluated], fleet: FleetArrays
     ) -> list[tuple[Firing, str]]:
-        """Begin and end episodes; return what has begun, with the playbook of its rule."""
+        """Begin and end episodes; return those that have begun, with the playbook of their rule."""
         firing = {(number, name): one for number, one in evaluated.items() for name in one.fires_on}
         for key in [key for key in self.episodes if key not in firing]:
             over = self.episodes.pop(key)
@@ -260,7 +260,7 @@ class Policing:
         self.runs = [run for run in self.runs if not run.state.state.is_over]
 
     def _next_move(self, at: Machine, run: _Run) -> Move | None:
-        """Return what happens next, by itself or because a person has answered."""
+        """Return the next move of a run, by itself or because a person has answered."""
         return at.move(run.state) or self._answered(at, run)
 
     def _answered(self, at: Machine, run: _Run) -> Move | None:
@@ -296,7 +296,7 @@ class Policing:
     # --- People ----------------------------------------------------------------------------------
 
     def _ask_people(self, now: datetime) -> None:
-        """Ask whether what takes too much of a site may be in force."""
+        """Ask for approval of restrictions that would take too much of a site."""
         for row in self.leases.waiting():
             # Who was asked of one value has not been asked of another.
             value = "" if row.pending_value is None else f" {row.pending_value:g}"

@@ -1,4 +1,4 @@
-"""What a world is run by: rules, playbooks, tuning, and the approach to admission."""
+"""The policy of a world: rules, playbooks, tuning, and the approach to admission."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Approach(Protocol):
 
     @property
     def reads_live(self) -> bool:
-        """Whether only what is drawn now counts, and not what jobs have reserved beside it."""
+        """Whether only the present draw counts, without the reservations of jobs beside it."""
 
     @property
     def follows_rules(self) -> bool:
@@ -66,7 +66,7 @@ class Approach(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """What the server does: all mechanisms, and its own cycle."""
+    """The approach of the server: all mechanisms, and its own cycle."""
 
     name: str = "headroom"
     enforces_budgets: bool = True
@@ -117,7 +117,7 @@ class Policy:
 
     @property
     def manner(self) -> Manner:
-        """How running jobs are told."""
+        """How directives reach running jobs."""
         return Manner(
             response=self.response, fallback=self.fallback, shed_after_s=self.shed_after_s
         )

@@ -1,4 +1,4 @@
-"""What a run of a world comes to: series, jobs, decisions, and a digest of them all.
+"""The record of a run of a world: series, jobs, decisions, and a digest of them all.
 
 Budgets are counted against true watts, never against readings.
 """
@@ -44,7 +44,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """What became of a job. Times are seconds of the twin; None: it has not come to that."""
+    """The outcome of a job. Times are seconds of the twin; None: it has not come to that."""
 
     key: str
     project: str
@@ -76,7 +76,7 @@ class JobOutcome:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """What was sampled: one row for each of ``Record.times_s``."""
+    """The samples of a run: one row for each of ``Record.times_s``."""
 
     #: true watts by site, feed and rack, in the order of the twin's
     site_w: Array
@@ -102,7 +102,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """What a run came to."""
+    """The record of a run."""
 
     seed: int
     policy: str
@@ -134,7 +134,7 @@ class Record:
 
 @dataclass(eq=False)
 class Ledger:
-    """What is counted while a world goes on."""
+    """The counts of a world while it goes on."""
 
     twin: Twin
     decisions: list[Decision] = field(default_factory=list)
@@ -203,7 +203,7 @@ class Ledger:
 
 
 def unexpected(twin: Twin, capped: Bools) -> Bools:
-    """Say which GPUs throttle for no limit that anybody has set, by heat, brakes or what follows.
+    """Say which GPUs throttle for no limit that anybody has set, by heat, brakes, or after them.
 
     ``capped``: GPUs under a cap that policies have set. At the limit that a GPU is sold with, or
     that somebody has lowered, it throttles as is meant; not at one that a brake has left behind.

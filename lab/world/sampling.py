@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 class Sampling:
-    """What has been sampled of ``twin``."""
+    """The samples of ``twin`` so far."""
 
     def __init__(self, twin: Twin) -> None:
         self._twin = twin
@@ -65,7 +65,7 @@ class Sampling:
         return np.array(self._times)
 
     def series(self) -> Series:
-        """Return all that was sampled."""
+        """Return all samples as series."""
         found = {name: np.array(rows, dtype=np.float64) for name, rows in self._rows.items()}
         throttled = {name: found.pop(name, np.zeros(0)) for name in CAUSES}
         names = [name for name in Series.__dataclass_fields__ if name != "throttled"]

@@ -1,4 +1,4 @@
-"""What a world sees of itself: readings as headroom, with what is promised and what was before."""
+"""A world's view of itself: readings as headroom, with reservations and trends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Seeing:
         self._limits: tuple[object, FleetArrays, Limits] | None = None
 
     def look(self, now: float, in_force: InForce) -> tuple[Headroom, Allocations, Reserved]:
-        """Return headroom at ``now`` (Unix s), what gangs hold, and what they reserve."""
+        """Return headroom at ``now`` (Unix s), the allocations of gangs, and their reservations."""
         measured = self.measured(now, in_force)
         self._learn(measured, now)
         held = self.held()
@@ -76,7 +76,7 @@ class Seeing:
         )
 
     def _limits_of(self, in_force: InForce) -> Limits:
-        """Return what restrictions take; the same object while nothing changes."""
+        """Return the limits that restrictions set; the same object while nothing changes."""
         known = self._limits
         if known is None or known[0] is not in_force or known[1] is not self.arrays:
             known = self._limits = in_force, self.arrays, limits_in(in_force, self.arrays)
@@ -85,7 +85,7 @@ class Seeing:
     # --- What is held ----------------------------------------------------------------------------
 
     def held(self) -> Allocations:
-        """Return what gangs hold now."""
+        """Return the present allocations of gangs."""
         return allocations_of(self.arrays, [(self._open(gang), gang.place) for gang in self._gangs])
 
     def _open(self, gang: Gang) -> OpenAttempt:
@@ -110,7 +110,7 @@ class Seeing:
         )
 
     def _learn(self, measured: Headroom, now: float) -> None:
-        """Note what gangs draw: reservations come down to it."""
+        """Note the draw of gangs: reservations come down to it."""
         if now - self._learned_at < _LEARN_EVERY_S - 1e-6:
             return
         self._learned_at = now
@@ -135,7 +135,7 @@ class Seeing:
     # --- What was --------------------------------------------------------------------------------
 
     def _note(self, headroom: Headroom, now: float) -> None:
-        """Keep what loads are now, and what they come to over the last minutes."""
+        """Keep present loads, and update their trends over the last minutes."""
         if self._loads.is_due(now):
             self._loads.note(now, loads_of(headroom))
             slopes, still_s = load_trends(self.arrays, *self._loads.stacked())

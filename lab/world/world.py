@@ -91,7 +91,7 @@ class World:
         sample_s: float = 10.0,
         cycle_s: float = 10.0,
     ) -> None:
-        """``conditions_at`` states what is wrong at a second of the twin, anew at each step."""
+        """``conditions_at`` states the faults at a second of the twin, anew at each step."""
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {value}")
@@ -163,7 +163,7 @@ class World:
     # --- Going on --------------------------------------------------------------------------------
 
     def run(self, until_s: float, progress: Callable[[float], None] | None = None) -> Record:
-        """Go on until ``until_s`` seconds of the twin; return what all of it has come to.
+        """Go on until ``until_s`` seconds of the twin; return the record so far.
 
         ``progress`` is told the twin's clock at each sample.
         """
@@ -201,7 +201,7 @@ class World:
         self.ledger.count(dt_s, self._budgets, self._capped)
 
     def _mind_what_is_wrong(self) -> None:
-        """Hurry where something has gone wrong, or is well again."""
+        """Run cycles at each step for a while after a fault begins or ends."""
         wrong = b"".join(
             values.tobytes()
             for values in vars(self.twin.conditions).values()
@@ -300,7 +300,7 @@ class World:
     # --- Deciding --------------------------------------------------------------------------------
 
     def _is_calm(self) -> bool:
-        """Say whether a cycle can be left out: one that would find what the last one found.
+        """Say whether a cycle can be left out, since it would find the same as the last one.
 
         No job has come, gone or waits, none gives way, no rule is about to fire, and nothing is
         restricted. Loads and heat alone move on, which the next cycle within :data:`_CALM_S` sees.
@@ -381,7 +381,7 @@ class World:
         return status is not None and status.state is Fallback.HELD
 
     def _as_asked(self, job: Job, sites: tuple[str, ...]) -> Request:
-        """Return what a job asks for as its fallback and the approach leave it."""
+        """Return a job's request as its fallback and the approach leave it."""
         request = job.request
         status = self._directing.fallback.get(job.key)
         if status is not None:
@@ -464,7 +464,7 @@ class World:
                 self._capped[self._rows.gpu[gang.gpus]] = True
 
     def _issue(self, directive: Directive) -> Outcome:
-        """Do what a playbook asks of the jobs in a place."""
+        """Carry out a playbook's request to the jobs in a place."""
         self.ledger.note(directive.kind, str(directive.scope), directive.to)
         there = self._directing.within(directive.scope, self._seeing.held(), self.in_force)
         now, why = _moment(self.now), f"a playbook asks for it in {directive.scope}"
@@ -498,7 +498,7 @@ class World:
         self._is_news = True
 
     def _make_budgets(self) -> dict[str, Array]:
-        """Return what racks, power domains, zones and sites may draw now, W, in the twin's rows."""
+        """Return budgets of racks, power domains, zones and sites now, W, in the twin's rows."""
         twin, conditions = self.twin, self.twin.conditions
         site_w = np.empty(len(self.fleet.sites))
         site_w[self._rows.site] = self._inventory.sites.budget_w
@@ -513,7 +513,7 @@ class World:
         }
 
     def _true_margins(self, reach: Reach) -> Array:
-        """Return for each rack what is left of the tightest budget above it by true watts."""
+        """Return for each rack the margin of the tightest budget above it, by true watts."""
         twin, drawn = self.twin, drawn_w(self.twin)
         by_rack = 1.0 - drawn["rack"] / self._budgets["rack"]
         site = 1.0 - drawn["site"] / self._budgets["site"]

@@ -1,1 +1,1 @@
-"""What can be done to a command on a real machine."""
+"""Faults that can act on a command on a real machine."""

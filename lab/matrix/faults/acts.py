@@ -68,7 +68,7 @@ class LinkAct:
 
 @dataclass(frozen=True)
 class Setting:
-    """A file of the kernel, what a fault writes into it, and what stands there without."""
+    """A file of the kernel, the value that a fault writes into it, and its normal value."""
 
     path: Path
     value: str

@@ -34,7 +34,7 @@ def _translated() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU and one of its limits. ``normal`` is what a share is a share of."""
+    """One GPU and one of its limits. ``normal`` is the value that shares are taken of."""
 
     uuid: str
     kind: str

@@ -1,4 +1,4 @@
-"""The links of a command and what is wrong with them now.
+"""The links of a command and their present trouble.
 
 ``sync`` is what its own processes tell each other, ``storage`` the artifact storage at
 ``HEADROOM_STORAGE_URL``; others are those that ``--link`` names.
@@ -25,7 +25,7 @@ _BIN_S = 0.05
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with a link. Without anything given, nothing is."""
+    """Trouble on a link: latency, jitter, loss, bandwidth, a cut. The default is none."""
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
@@ -34,7 +34,7 @@ class Trouble:
     is_cut: bool = False
 
     def and_(self, other: Trouble) -> Trouble:
-        """Return both at once."""
+        """Return the trouble of both together."""
         rates = [each for each in (self.bits_per_s, other.bits_per_s) if each is not None]
         return Trouble(
             latency_s=self.latency_s + other.latency_s,
@@ -54,7 +54,7 @@ class Flow:
 
 
 class Link:
-    """One link: what is wrong with it, and what has passed it."""
+    """One link: its present trouble, and the bytes that have passed it."""
 
     def __init__(self, name: str, *, seed: int = 0) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class Link:
             self.trouble = _together(self._troubles.values())
 
     def count(self, size: int, now_s: float) -> None:
-        """Count what is sent."""
+        """Count the bytes sent."""
         self.bytes += size
         number = int(now_s / _BIN_S)
         if self._bins and self._bins[-1][0] == number:
@@ -87,7 +87,7 @@ class Link:
             self._bins.append((number, size))
 
     def busy_bits_per_s(self) -> float | None:
-        """Return how fast it was in the times when it was used; None: it never was."""
+        """Return the link's rate over the times when it was used; None: it never was."""
         if not self._bins:
             return None
         return 8 * sum(size for _, size in self._bins) / (len(self._bins) * _BIN_S)
@@ -108,7 +108,7 @@ class Link:
     def stream_due_s(
         self, flow: Flow, size: int, now_s: float, *, segment: int, timeout_s: float
     ) -> float:
-        """Return when a piece of a stream arrives: what is lost of it is sent again, and later."""
+        """Return when a piece of a stream arrives: lost packets are sent again, and later."""
         trouble = self.trouble
         sent_s = now_s
         if trouble.bits_per_s is not None:

@@ -1,4 +1,4 @@
-"""Relays TCP connections between a command and what it reaches, with the trouble of a link.
+"""Relays TCP connections between a command and its peers, with the trouble of a link.
 
 In a room of its own (:mod:`lab.matrix.sandbox`) the wire has the trouble, packet by packet, and
 the relay only leads out of the room. Elsewhere the relay has it, as a stream sees it: what is lost

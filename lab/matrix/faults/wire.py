@@ -58,7 +58,7 @@ class Wire:
         return min(_LOOK_S, max(0.0, self._due[0][0] - time.monotonic()))
 
     def _take(self) -> None:
-        """Read what was sent, until there is no more or something is due."""
+        """Read the packets sent, until there are no more or a delayed one is due."""
         while True:
             try:
                 packet = os.read(self._device, _MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Two results side by side: what is better in the second one, what is worse, and by how much. Pure.
+"""Two results side by side: which measures the second has better, which worse, by how much. Pure.
 
 Cells are matched by scenario and seed, so that every difference is between two runs of the same
 conditions.
@@ -58,7 +58,7 @@ class CellPair:
 
     @property
     def direction(self) -> Direction:
-        """Whether the verdict is better. What was not run on either side cannot be compared."""
+        """Whether the verdict is better. A cell not run on either side cannot be compared."""
         if self.before is None or self.after is None:
             return Direction.OTHER
         if self.before.verdict == self.after.verdict:
@@ -71,7 +71,7 @@ class CellPair:
 
     @property
     def why(self) -> str:
-        """What is failed after, or else was before; "" where neither says so."""
+        """The failure after, or else the one before; "" where neither has one."""
         cells = [cell for cell in (self.after, self.before) if cell is not None and cell.why]
         return cells[0].why if cells else ""
 
@@ -190,7 +190,7 @@ def _direction(diff: float, better: Better) -> Direction:
 
 
 def changed_measures(comparison: Comparison) -> list[Shift]:
-    """Return the measures that changed: what is worse first."""
+    """Return the measures that changed: worse ones first."""
     order = [Direction.WORSE, Direction.BETTER, Direction.OTHER]
     changed = [shift for shift in comparison.shifts if shift.direction in order]
     return sorted(changed, key=lambda shift: order.index(shift.direction))

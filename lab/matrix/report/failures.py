@@ -1,4 +1,4 @@
-"""What did not pass: an entry for each expectation, with the cells that missed it. Pure."""
+"""The failures of a matrix: an entry for each expectation, with the cells that missed it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Failure", "failures"]
 
 @dataclass(frozen=True)
 class Failure:
-    """An expectation of a scenario that was not met, and what each cell had instead."""
+    """An expectation of a scenario that was not met, and the value in each cell instead."""
 
     scenario: str
     title: str
@@ -22,7 +22,7 @@ class Failure:
 
 
 def failures(result: MatrixResult) -> list[Failure]:
-    """Return what did not pass, by scenario in the order of the run; what could not be run last."""
+    """Return the failures, by scenario in the order of the run; cells not run come last."""
     found: dict[tuple[str, Verdict, str], Failure] = {}
     for cell in result.cells:
         for verdict, text, seen in _misses(cell):

@@ -60,7 +60,7 @@ def _groups(result: MatrixResult) -> list[_Group]:
 
 
 def masthead(result: MatrixResult) -> Markup:
-    """Return the verdict and the grade, for one glance, and what the result is of."""
+    """Return the verdict and the grade, for one glance, and the subject of the result."""
     grade = result.grade
     is_letter = len(grade.letter) == 1
     return el(
@@ -158,7 +158,7 @@ def _whys(result: MatrixResult, groups: Sequence[_Group]) -> Markup | None:
 
 
 def _seen(failure: Failure, keys: dict[int, str]) -> Iterator[Markup]:
-    """Yield what the cells had instead; what several have is said once."""
+    """Yield the values that the cells had instead; a value that several share is given once."""
     by_text: dict[str, list[Cell]] = {}
     for cell, seen in failure.seen:
         by_text.setdefault(seen, []).append(cell)

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG as values. What is not markup is escaped."""
+"""Elements of HTML and SVG as values. Text that is not markup is escaped."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _KEYS = (
 
 
 def page(title: str, kind: str, *body: Child) -> str:
-    """Return a document. ``title`` is that of the window, ``kind`` says what the file is."""
+    """Return a document. ``title`` is that of the window, ``kind`` names the kind of report."""
     style, script = _file("page.css"), _file("page.js")
     # Not even a result that somebody has tampered with makes the page run or fetch anything.
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"

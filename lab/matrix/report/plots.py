@@ -1,4 +1,4 @@
-"""Series of a run as SVG: the fault's span shaded, budgets drawn, what is over them in red. Pure.
+"""Series of a run as SVG: the fault's span shaded, budgets drawn, values over them in red. Pure.
 
 A plot is as wide as its place. Lines stretch with it (``preserveAspectRatio="none"``) and texts do
 not: they stand in drawings of their own, at shares of the width. The lines' coordinates are the
@@ -33,7 +33,7 @@ _BETWEEN = 0.01
 
 @dataclass(frozen=True)
 class _Plot:
-    """What is drawn together, on the same axes."""
+    """One plot: series that are drawn on the same axes."""
 
     name: str
     series: list[Series]
@@ -65,7 +65,7 @@ def figures(cell: Cell, key: str) -> Markup:
 
 
 def _plot(name: str, series: list[Series], cell: Cell) -> _Plot | None:
-    """Return what to draw of series that go together; None: there is nothing."""
+    """Return the plot of series that go together; None: there is nothing to draw."""
     values = [value for each in series for value in each.values if value is not None]
     times = [each.t_s[-1] for each in series if each.t_s]
     end_s = max([*times, cell.simulated_s], default=0.0)
@@ -132,7 +132,7 @@ def _legend(plot: _Plot) -> Markup | None:
 
 
 def _in_words(plot: _Plot, title: str) -> str:
-    """Say what the plot shows to those who do not see it."""
+    """Return the plot in words, for screen readers."""
     return f"{title}. {' '.join(_series_in_words(each) for each in plot.series)}"
 
 

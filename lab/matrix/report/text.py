@@ -53,7 +53,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def cell_lines(cell: Cell) -> list[str]:
-    """Return one cell in lines: what had to hold, what was measured, and the verdict."""
+    """Return one cell in lines: its expectations, its measures, and the verdict."""
     checks = [
         f"  {words.SYMBOLS[check.verdict]} {check.text}: {check.said}".rstrip(": ")
         for check in cell.checks

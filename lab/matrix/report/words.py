@@ -64,7 +64,7 @@ def number(value: float | None, figures: int = 3) -> str:
 
 
 def scaled(peak: float, unit: str) -> tuple[float, str]:
-    """Return what to divide values by, and their unit then, so that ``peak`` is easy to read."""
+    """Return a divisor for values, and their unit then, so that ``peak`` is easy to read."""
     if unit == "share":
         return 0.01, "%"
     if unit in _INSTEAD:
