@@ -84,7 +84,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What the twin alone plays; a server is as this is by default."""
+    """Settings of the twin alone; a server has them as they are by default."""
 
     rules: Documents = field(default_factory=Documents)
     playbooks: Documents = field(default_factory=Documents)
@@ -212,7 +212,7 @@ def _tuned(
     path: str,
     problems: list[FieldError],
 ) -> Tuned:
-    """Return a dataclass with the numbers in ``given`` in place of its own; note what is wrong."""
+    """Return a dataclass with the numbers in ``given`` in place of its own; collect the faults."""
     known = {each.name: type(getattr(default, each.name)) for each in fields(default)}
     found = {}
     for name, value in given.items():
@@ -225,7 +225,7 @@ def _tuned(
 
 
 def _fault(name: str, value: float, known: Mapping[str, type]) -> tuple[str, str] | None:
-    """Return what is wrong with a number, and the way out; None: nothing is."""
+    """Return the fault of a number, and the way out; None: it has none."""
     if name not in known:
         close = closest(name, sorted(known))
         way_out = f"do you mean {close}?" if close else f"one of: {', '.join(sorted(known))}"

@@ -1,4 +1,4 @@
-"""Why a job does not run: stable tokens, in order of precedence, each with its numbers."""
+"""Reasons for which a job does not run: stable tokens, in order of precedence, with numbers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PRECEDENCE: dict[ReasonToken, int] = {token: rank for rank, token in enumerate(R
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason, with what is needed, what there is, and how much is short, in ``unit``.
+    """One reason, with the need, the supply, and the shortage between them, in ``unit``.
 
     ``scope`` is where; None where it is nowhere in particular. ``evidence`` says what the numbers
     rest on, such as the time of the reading or the ids of restrictions.

@@ -1,4 +1,4 @@
-"""What the solver is asked for, and what it answers: one phase of a job as values."""
+"""Requests to the solver, and its answers: one phase of a job as values."""
 
 from __future__ import annotations
 

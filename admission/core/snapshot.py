@@ -1,4 +1,4 @@
-"""What a cycle decides on: queue, running jobs, projects, classes and fleet at one moment."""
+"""The snapshot that a cycle decides on: queue, running jobs, projects, classes and fleet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policies.scopes import Scope
 
 @dataclass(frozen=True)
 class Pending:
-    """A phase that waits, and what keeps it from being placed at all."""
+    """A phase that waits, with the gates that keep it from being placed at all."""
 
     request: Request
     #: who or what holds it; empty: nobody
@@ -41,7 +41,7 @@ class Running:
 
 @dataclass(frozen=True)
 class ProjectShare:
-    """What a project may have and has had. None: no limit."""
+    """The quotas, weight and past use of a project. None: no limit."""
 
     name: str
     weight: float = 1.0
@@ -53,7 +53,7 @@ class ProjectShare:
 
 @dataclass(frozen=True)
 class ClassRules:
-    """What a scheduling class adds and allows. ``priority`` is in that of its requests already."""
+    """The rules of a scheduling class. ``priority`` is in that of its requests already."""
 
     name: str
     priority: int = 0
@@ -75,7 +75,7 @@ class ConcurrencyCap:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """How the cycle weighs and bounds. Points are those of priority."""
+    """Weights and bounds of the cycle. Points are those of priority."""
 
     #: so long a wait is worth as much as one point of priority: what waits is never passed for ever
     wait_s_per_point: float = 600.0

@@ -1,1 +1,1 @@
-"""What open attempts hold and reserve: GPUs, watts, traffic."""
+"""Resources that open attempts hold and reserve: GPUs, watts, traffic."""

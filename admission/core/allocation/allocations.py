@@ -110,7 +110,7 @@ class Allocations:
         return mine
 
     def reserved(self, headroom: Headroom, rules: Rules) -> Reserved:
-        """Return what attempts reserve. ``headroom`` is of the same inventory."""
+        """Return the reservations of the attempts. ``headroom`` is of the same inventory."""
         return reservation.reserve(
             self.arrays, self.fleet, headroom.summary, now=headroom.at, rules=rules
         )
@@ -154,7 +154,7 @@ def placement_rows_of(
 def wan_traffic(
     request: Request, placement: Placement, fleet: FleetArrays
 ) -> tuple[tuple[int, float], ...]:
-    """Return the traffic that it puts on each WAN link until readings show it, bit/s."""
+    """Return the traffic of a placement on each WAN link until readings show it, bit/s."""
     home = fleet.sites.index_by_name.get(request.data_site)
     if home is None or not request.cross_site_bits_per_s:
         return ()
@@ -246,7 +246,7 @@ def _as_running(each: OpenAttempt, watts: Sequence[float]) -> Running:
 
 
 def busy(headroom: Headroom) -> Bools:
-    """Say of each GPU whether it is read to be at work, for whomever."""
+    """Say of each GPU whether its readings show it at work, for whomever."""
     gpus = headroom.fleet.gpus
     read = headroom.frame.fields("gpu", gpus.ids, "util", "power_w", "job_id")
     idle_w = np.nan_to_num(gpus.idle_w)

@@ -1,4 +1,4 @@
-"""What admitted jobs reserve: their peak at first, later what they were measured to draw.
+"""Power reserved for admitted jobs: their peak at first, later their measured draw and a margin.
 
 An *allocation* is one node's part of one attempt; arrays have a row for each. It reserves
 its peak until it has been read for the warm-up. From there it comes down to the 99th percentile of
@@ -44,7 +44,7 @@ BIN_EDGES_W: Floats = np.append(np.arange(25.0, 2401.0, 25.0), np.inf)
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How fast reservations come down, and to what."""
+    """How fast reservations decay, and to which quantile of the measured draw."""
 
     #: read for so long, s, an attempt has shown what it draws
     warm_up_s: float = 300.0
@@ -75,7 +75,7 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AllocationArrays:
-    """Allocations as arrays with one row each, and what was learned of their draw.
+    """Allocations as arrays with one row each, and statistics of their measured draw.
 
     ``gpu`` and ``gpu_allocation`` have a place for each GPU that is held. Times are Unix
     seconds, NaN where it has not begun, or nobody knows when it ends.
@@ -136,13 +136,13 @@ def noted(seconds: Floats, watts: Floats, known: Bools, for_s: Floats, rules: Ru
 
 
 def read_for_s(seconds: Floats) -> Floats:
-    """Return for how long each row was read, what is long ago counting less."""
+    """Return for how long each row was read, with older readings counting less."""
     total: Floats = seconds.sum(axis=1)
     return total
 
 
 def quantile_w(seconds: Floats, share: float) -> Floats:
-    """Return what each row was at or under for ``share`` of the time, W for each GPU.
+    """Return the quantile ``share`` of the draw of each row over time, W for each GPU.
 
     The upper edge of its bin; NaN where nothing was read.
     """
@@ -168,7 +168,7 @@ def drawn(held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary) -> 
 
 
 def reserved_w(held: AllocationArrays, seen: Drawn, rules: Rules) -> Floats:
-    """Return what each allocation reserves, W."""
+    """Return the reservation of each allocation, W."""
     warm_for_s = held.read_s - rules.warm_up_s
     shown = seen.read & ~np.isnan(held.started_at) & ~np.isnan(held.p99_w) & (warm_for_s >= 0)
     aim_w = np.fmin((1.0 + rules.margin) * held.p99_w * held.gpus, held.peak_w)
@@ -180,7 +180,7 @@ def reserved_w(held: AllocationArrays, seen: Drawn, rules: Rules) -> Floats:
 def reserve(
     held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary, *, now: float, rules: Rules
 ) -> Reserved:
-    """Return what is reserved at ``now`` (Unix s).
+    """Return the reservations at ``now`` (Unix s).
 
     Of a node with allocations it is what these reserve and what else is drawn there. Of a rack
     there is nothing to add: its load, which a meter may show, has what its other nodes draw.
@@ -214,7 +214,7 @@ def _rates(traffic: Traffic, counts: Bools, places: int) -> Floats:
 def _steps(
     held: AllocationArrays, fleet: FleetArrays, seen: Drawn, watts: Floats, now: float, rules: Rules
 ) -> Steps:
-    """Return the changes that are known: what has yet to come up, and what will end."""
+    """Return the known changes of load: draws yet to ramp up, and jobs that will end."""
     rack = fleet.nodes.rack[held.node]
     up_at = np.where(np.isnan(held.started_at), now, held.started_at) + rules.ramp_s
     rising = (up_at > now) & (watts > seen.watts)

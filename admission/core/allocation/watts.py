@@ -1,4 +1,4 @@
-"""What gangs draw, could draw and were let go for, from the loads of nodes and GPUs. Pure."""
+"""Present, capped, idle and peak draw of gangs, from the loads of nodes and GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Gang(Protocol):
 
     @property
     def told_w(self) -> Floats:
-        """What it was let go for on each of its nodes, W; NaN where that is not told."""
+        """The power that it was admitted with on each of its nodes, W; NaN where unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Watts:
-    """Watts of gangs, from the loads of nodes and GPUs: what is read, or may be drawn unseen."""
+    """The draw of gangs, from the loads of nodes and GPUs: measured, or assumed while unread."""
 
     headroom: Headroom
 
@@ -49,7 +49,7 @@ class Watts:
         return load_w.astype(np.float64), gpus.astype(np.int64)
 
     def drawn_w(self, each: Gang) -> Floats:
-        """Return what a gang draws on each of its nodes, with its share of the host, W."""
+        """Return the draw of a gang on each of its nodes, with its share of the host, W."""
         fleet, summary = self.headroom.fleet, self.headroom.summary
         gang_w, gang_gpus = self._of_gang(each, summary.gpus.load_w)
         node_gpu_w, node_gpus = self._gpu_sums
@@ -59,7 +59,7 @@ class Watts:
         return np.asarray(np.minimum(drawn_w, self._rated_w(fleet, each)))
 
     def idle_w(self, each: Gang) -> Floats:
-        """Return what the same nodes and GPUs draw while nothing runs on them, W by node."""
+        """Return the draw of the same nodes and GPUs while nothing runs on them, W by node."""
         fleet = self.headroom.fleet
         gang_w, gang_gpus = self._of_gang(each, np.nan_to_num(fleet.gpus.idle_w))
         total = np.maximum(self._gpu_sums[1][each.nodes], 1)
@@ -67,7 +67,7 @@ class Watts:
         return np.asarray(gang_w + host_w * gang_gpus / total)
 
     def capped_w(self, each: Gang, cap_w: float) -> Floats:
-        """Return what it would draw on each node if no GPU drew more than ``cap_w``.
+        """Return its draw on each node if no GPU drew more than ``cap_w``.
 
         Hosts draw less along with their GPUs.
         """
@@ -78,7 +78,7 @@ class Watts:
         return np.asarray(share * self.drawn_w(each))
 
     def peak_w(self, each: Gang) -> Floats:
-        """Return what a gang was let go for on each node, W; rated power where that is not told."""
+        """Return the power that a gang was admitted with on each node, W; rated where unknown."""
         rated_w = self._rated_w(self.headroom.fleet, each)
         return np.where(np.isnan(each.told_w), rated_w, each.told_w)
 

@@ -1,4 +1,4 @@
-"""Room kept for jobs that are blocked: when enough will be free, where they will stand then.
+"""Reservations for blocked jobs: when enough will be free, and where they will stand then.
 
 Others may go ahead of them while that does not put them off: those that end before, and those that
 fit beside them on the fleet as it will be then.
@@ -84,7 +84,7 @@ def _hours(seconds: float) -> str:
 
 
 class Reservations:
-    """What is kept for the first jobs that are blocked.
+    """The reservations of the first jobs that are blocked.
 
     ``cluster`` is the fleet as it is now. Whoever is put on it is told of by :meth:`take`, too.
     ``endings`` are all that stand on it.
@@ -159,7 +159,7 @@ class Reservations:
         insort(self._endings, ending, lo=self._ended, key=_when)
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
-        """Somebody holds that now, until ``end_at``. It must be in nobody's way."""
+        """Note that a job holds ``placement`` now, until ``end_at``. It must be in nobody's way."""
         for each in self.kept:
             if end_at > each.at:
                 each.then.allocate(placement, request)
@@ -172,14 +172,14 @@ class Reservations:
     def in_the_way_of(
         self, request: Request, placement: Placement, end_at: float, rank: int
     ) -> Reservation | None:
-        """Return whom ``placement`` until ``end_at`` would put off, of those before ``rank``."""
+        """Return the reservation before ``rank`` that a placement until ``end_at`` puts off."""
         for each in self.kept:
             if each.rank < rank and each.is_put_off_by(request, placement, end_at):
                 return each
         return None
 
     def beside(self, request: Request) -> Placement | None:
-        """Return a place on what is free now and kept for nobody."""
+        """Return a placement on resources that are free now and reserved for nobody."""
         if self._beside is None:
             self._beside = self._cluster.copy()
             for each in self.kept:
@@ -187,14 +187,14 @@ class Reservations:
         return _placed(self._beside, request)
 
     def of_those_before(self, rank: int, cluster: Cluster) -> Reservations:
-        """Return what is kept for those before ``rank``, on ``cluster``, to ask and not to add."""
+        """Return the reservations of those before ``rank``, on ``cluster``: to be read only."""
         found = Reservations(cluster, (), most=0)
         found.kept = [each for each in self.kept if each.rank < rank]
         return found
 
 
 def held_by(endings: Iterable[Ending]) -> list[tuple[Placement, Request]]:
-    """Return who holds what, as clusters take it."""
+    """Return the placements with the requests that hold them, for a :class:`Cluster`."""
     return [(each.placement, each.request) for each in endings]
 
 

@@ -25,7 +25,7 @@ _MOST_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Step:
-    """One check of a job, whether it passed, and what there is to say of it."""
+    """One check of a job, whether it passed, and why, in a sentence."""
 
     check: str
     passed: bool
@@ -65,7 +65,7 @@ class Preemption:
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """What a cycle decided. ``after`` is the queue that it leaves, to ask "what if" of."""
+    """The decisions of a cycle. ``after`` is the queue that it leaves, for what-if questions."""
 
     snapshot: Snapshot
     admitted: tuple[Admission, ...]

@@ -112,7 +112,7 @@ class Calibration:
     )
 
     def as_json(self) -> dict[str, Any]:
-        """Return what was learned as plain values."""
+        """Return the calibration as plain values for JSON."""
         errors = {
             str(key): {
                 "last": [round(each, 4) for each in one.last],
@@ -125,7 +125,7 @@ class Calibration:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Calibration:
-        """Return what :meth:`as_json` gave."""
+        """Return the calibration that :meth:`as_json` wrote."""
         errors = {
             int(key): _Errors(tuple(one["last"]), one["stretch"], one["taken"])
             for key, one in document["errors"].items()
@@ -215,7 +215,7 @@ def _clipped(value: float, low: float, high: float) -> float:
 
 
 def _quantiles(known: Sequence[float], at_least: Sequence[float]) -> tuple[float, ...]:
-    """Return below what the shares of ``_SHARES`` of all errors are.
+    """Return the quantiles ``_SHARES`` of all errors.
 
     Of those that still wait it is known that theirs are ``at_least`` so much: the estimator is that
     of Kaplan and Meier (1958).
@@ -277,7 +277,7 @@ def _least_s(waiting: Waiting, now: float) -> float:
 
 
 def _pace(decisions: Decisions) -> float:
-    """Return what jobs run as a share of what they ask for: what is expected of running ones."""
+    """Return the median share of their walltime that running jobs are expected to use."""
     shares = [
         (each.expected_end_at - each.started_at) / each.request.walltime_s
         for each in decisions.snapshot.running
@@ -313,7 +313,7 @@ class _Pool:
 
 
 class _Pools:
-    """From what GPUs each job takes: what others have of its quota, or hold at its sites."""
+    """The pools of GPUs that jobs take from: those of a quota, or at a set of sites."""
 
     def __init__(self, decisions: Decisions) -> None:
         self._now = decisions.snapshot.now

@@ -1,4 +1,4 @@
-"""What keeps a job from being tried at all, whatever is free."""
+"""Gates: reasons for which a job is not tried at all, whatever is free."""
 
 from __future__ import annotations
 

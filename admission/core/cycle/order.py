@@ -105,7 +105,7 @@ def _share_points(
     by_need: tuple[Floats | Ints, ...],
     tuning: Tuning,
 ) -> Floats:
-    """Halve the points for each time that a project has had what its weight gives it.
+    """Halve the points each time that a project has used another whole fair share.
 
     ``by_need`` puts the jobs of a project in order, the last key first, as ``lexsort`` has it.
     """

@@ -13,7 +13,7 @@ __all__ = ["preempt_for"]
 
 
 def preempt_for(queue: Queue, request: Request, rank: int, *, most: int) -> list[Running]:
-    """Return the jobs to preempt for one that fits nowhere now; keep what they leave for it.
+    """Return the jobs to preempt for one that fits nowhere now, and reserve their places for it.
 
     Nobody is to where its class may not ask for that, where it will fit as soon without, or where
     all that may be asked, ``most`` of them, do not free enough.

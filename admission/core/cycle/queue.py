@@ -1,4 +1,4 @@
-"""The queue in the middle of a cycle: what is taken, what is kept, and whether a job may start."""
+"""The queue in the middle of a cycle: allocations, reservations, and whether a job may start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far a job came, and why no further.
+    """The last check that a job reached, and why it passed no further.
 
     ``placement`` is where it would stand as far as the fleet goes; None where it would not.
     ``kept_before`` is for whom what was kept before it, where that was in its way.
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def may_change(self) -> bool:
-        """Whether it may be another one in a later round, when it is kept for others anew.
+        """Whether a later round may change it, when reservations are made anew.
 
         Or where it was over what it is allowed in the place that it had, and that is taken.
         """
@@ -74,7 +74,7 @@ _NOBODY = Request(
 
 
 class Queue:
-    """Who waits in which order, and what is free, allowed and kept. Starts from a snapshot."""
+    """The waiting jobs in order, with free resources, quotas and reservations, from a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -97,7 +97,7 @@ class Queue:
         self.begin_round()
 
     def _quotas(self) -> Quotas:
-        """Return the quotas with what is taken by those that ran when the cycle began."""
+        """Return the quotas as used by the jobs that ran when the cycle began."""
         snapshot = self.snapshot
         found = Quotas(self.cluster.fleet, snapshot.projects, snapshot.classes, snapshot.caps)
         for key in self._before:
@@ -123,7 +123,7 @@ class Queue:
     # --- What happens -----------------------------------------------------------------------------
 
     def begin_round(self) -> None:
-        """Begin anew with the first in order: forget what is kept for those that wait.
+        """Begin anew with the first in order: drop the reservations of those that wait.
 
         The order is made anew, too: what has started counts against the share of its project.
         """
@@ -170,7 +170,7 @@ class Queue:
     def make_room(
         self, keys: Iterable[str], request: Request, rank: int, placement: Placement
     ) -> None:
-        """Keep ``placement`` for a job that running ones, ``keys``, end for within their time."""
+        """Keep ``placement`` for a job that running ones, ``keys``, give way to."""
         soon = self.now + self.snapshot.tuning.preemption_grace_s
         leaving = []
         for key in keys:
@@ -186,7 +186,7 @@ class Queue:
         self.quotas.keep(request, rank, last.at, last.placement)
 
     def keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
-        """Keep for a job that is refused what those behind it would otherwise take from it."""
+        """Reserve for a refused job, so that those behind it do not take its resources."""
         by_ends = verdict.is_cured_by_ends and not self.reservations.is_full
         by_quota = verdict.stage is Stage.QUOTAS and self.quotas.may_keep(request)
         if not (by_ends or by_quota):
@@ -201,7 +201,7 @@ class Queue:
             self._keep_quotas(request, rank)
 
     def _close_full_places(self) -> None:
-        """Take from the fleet what stands where restrictions let no further job run."""
+        """Take the free GPUs out of the fleet where restrictions let no further job run."""
         fleet = self.cluster.fleet
         nodes = np.array(sorted(self.quotas.full_nodes() - self._closed), dtype=np.int64)
         self._closed |= frozenset(nodes.tolist())
@@ -238,7 +238,7 @@ class Queue:
         return self._beside_others(request, fitted, found, rank)
 
     def again(self, pending: Pending, rank: int, before: Verdict) -> Verdict:
-        """Return the verdict of a later round: what did not fit fits no better now.
+        """Return the verdict of a later round: a job that did not fit fits no better now.
 
         But others may have taken what it is allowed since.
         """
@@ -259,7 +259,7 @@ class Queue:
         )
 
     def _refused(self, request: Request, refusal: Refusal) -> Verdict:
-        """Tell whether it is only the places where no further job may run that it would fit in."""
+        """Say whether it would fit but for the places where restrictions let no further job run."""
         if self._closing:
             without = self.cluster.copy()
             for each in self._closing:
@@ -362,7 +362,7 @@ class Queue:
         return found, at, 1 + max((kept[name] for name in before & kept.keys()), default=-1)
 
     def _started(self) -> list[Running]:
-        """Return what has started in this cycle."""
+        """Return the jobs that have started in this cycle."""
         return [
             Running(each.request, each.placement, self.now, each.at)
             for key, each in self.endings.items()

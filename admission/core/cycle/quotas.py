@@ -1,4 +1,4 @@
-"""How much projects, classes and restrictions let run at once, and for whom what is left is kept.
+"""Limits on how much projects, classes and restrictions let run at once, and who is next for them.
 
 What is in the way of a job because others have used it up is kept for it: those behind it take only
 what it does not need by then, or what they give back before.
@@ -24,7 +24,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept for a job that waits: from ``at`` on (Unix s) others may have ``spare``.
+    """A quota kept for a waiting job: from ``at`` on (Unix s) others may have ``spare``.
 
     ``rank`` is its place in the order: it is in the way of those behind it alone.
     """
@@ -37,7 +37,7 @@ class Kept:
 
 @dataclass(eq=False)
 class Quota:
-    """One limit on what may run at once, and what runs under it."""
+    """One limit on how much may run at once, and its use."""
 
     token: ReasonToken
     #: as in "its project vision may have 64 GPUs"
@@ -82,7 +82,7 @@ class Quota:
         return None if amount <= kept.spare + _ROUNDING else kept
 
     def spend_spare(self, amount: float, end_at: float) -> None:
-        """Take from what the job that it is kept for leaves over."""
+        """Take from the spare part, which the job that it is kept for leaves over."""
         if self.kept is not None and end_at > self.kept.at:
             self.kept = replace(self.kept, spare=self.kept.spare - amount)
 
@@ -192,7 +192,7 @@ class Quotas:
     # --- What a job draws on ----------------------------------------------------------------------
 
     def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
-        """Yield what it draws on wherever it stands, and how much."""
+        """Yield the quotas that a job uses wherever it stands, and how much of each."""
         for by_name, name in (
             (self._gpus_of_project, request.project),
             (self._gpus_of_class, request.job_class),
@@ -205,7 +205,7 @@ class Quotas:
             yield each, 1.0
 
     def _there(self, request: Request, placement: Placement) -> Iterator[tuple[Quota, float]]:
-        """Yield what it draws on with that placement, and how much."""
+        """Yield the quotas that a job uses with that placement, and how much of each."""
         yield from self._anywhere(request, len(placement.gpus))
         if request.project in self._watts_of_project:
             yield self._watts_of_project[request.project], placement.total_w
@@ -273,7 +273,7 @@ class Quotas:
     def keep(
         self, request: Request, rank: int, at: float, placement: Placement | None = None
     ) -> None:
-        """Keep for a job that waits what it draws on, from ``at`` on or as soon as it is free."""
+        """Reserve a waiting job's quotas, from ``at`` on or as soon as they are free."""
         draws = (
             self._anywhere(request, request.min_gpus)
             if placement is None
@@ -283,7 +283,7 @@ class Quotas:
             quota.keep(request.key, rank, amount, at)
 
     def may_keep(self, request: Request) -> bool:
-        """Whether it draws on something that is kept for nobody yet."""
+        """Whether it uses some quota that is kept for nobody yet."""
         return (
             any(quota.kept is None for quota, _ in self._anywhere(request, request.min_gpus))
             or request.project in self._watts_of_project
@@ -291,11 +291,11 @@ class Quotas:
         )
 
     def remember(self) -> None:
-        """Remember what is taken now, for :meth:`go_back`."""
+        """Remember the present use of all quotas, for :meth:`go_back`."""
         self._at_first = [(each.used, each.ends.copy()) for each in self._all()]
 
     def go_back(self) -> None:
-        """Forget what was taken since, and what is kept."""
+        """Go back to the remembered use of all quotas, and drop all reservations."""
         for each, (used, ends) in zip(self._all(), self._at_first, strict=True):
             each.used, each.ends, each.kept = used, ends.copy(), None
 
@@ -304,7 +304,7 @@ class Quotas:
         return {each.kept.key: each.kept.rank for each in self._all() if each.kept is not None}
 
     def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
-        """Whether ``request`` draws on an quota that is kept for the job ``key``."""
+        """Whether ``request`` uses a quota that is kept for the job ``key``."""
         return any(
             quota.kept is not None and quota.kept.key == key
             for quota, _ in self._anywhere(request, request.min_gpus)

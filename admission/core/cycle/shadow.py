@@ -18,7 +18,7 @@ __all__ = ["Difference", "Otherwise", "differences"]
 
 
 class Otherwise(enum.StrEnum):
-    """What another policy would have done."""
+    """How another policy would have decided otherwise."""
 
     #: have begun what was left waiting
     START = "start"

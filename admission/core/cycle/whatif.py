@@ -1,4 +1,4 @@
-"""Why a job waits, and under what change it would start with the next cycle.
+"""Reasons for which a job waits, and changes under which it would start with the next cycle.
 
 Every change that is told of was tried on the queue as the cycle left it, by the code that decides.
 """
@@ -28,7 +28,7 @@ _SLOWDOWN_STEP = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What is changed about a job that waits. None: as it is."""
+    """A change to a job that waits. None: as it is."""
 
     lowest_cap_w: float | None = None
     #: goes with a cap: how much slower it may become, as a share
@@ -66,7 +66,7 @@ class Change:
         return edits
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is changed, by name."""
+        """Return the changed fields, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         found = {name: value for name, value in values.items() if value is not None}
         if self.locality is not None:
@@ -91,7 +91,7 @@ class Counterfactual:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a job waits: the first reason and all of them, its place, and what would start it."""
+    """Why a job waits: its dominant reason and all reasons, its position, counterfactuals."""
 
     key: str
     dominant: Reason
@@ -102,7 +102,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What the next cycle would do with a job that were submitted now."""
+    """The outcome of the next cycle for a job that were submitted now."""
 
     outcome: Admission | Waiting
     counterfactuals: tuple[Counterfactual, ...] = ()
@@ -123,7 +123,7 @@ def explain(decisions: Decisions, key: str) -> Explanation:
 
 
 def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
-    """Say what the next cycle would do with ``pending``, which may but need not be queued."""
+    """Return the outcome of the next cycle for ``pending``, which may but need not be queued."""
     search = _Search.of_new(decisions, pending)
     verdict = search.verdict(pending.request)
     trace = trace_of(search.order, search.place_in_order, verdict)

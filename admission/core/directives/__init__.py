@@ -1,1 +1,1 @@
-"""What running jobs are told, decided over whatever store keeps it. Pure."""
+"""Directives to running jobs, decided over whatever store keeps them. Pure."""

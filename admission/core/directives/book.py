@@ -1,4 +1,4 @@
-"""The book of directives: what one attempt is to do, for whom, why and until when. Pure.
+"""The book of directives: leases on the behavior of attempts, with owner, cause and end. Pure.
 
 Some directives last: they hold until their cause ends or their lease runs out, and are undone then.
 The others are done once.
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Kind(TextChoices):
-    """What an attempt is to do."""
+    """The kinds of directives: actions and limits that an attempt is given."""
 
     #: work on this share of its batch
     SET_BATCH_SCALE = "set_batch_scale", "Set batch scale"
@@ -158,7 +158,7 @@ class MemoryDirectives(MemoryStore[Lease]):
         ]
 
     def of(self, attempt_id: int) -> list[Lease]:
-        """Return what one attempt is told."""
+        """Return the directives to one attempt."""
         return [row for row in self if row.attempt_id == attempt_id]
 
 
@@ -167,7 +167,7 @@ class MemoryDirectives(MemoryStore[Lease]):
 
 @dataclass(frozen=True)
 class Desired:
-    """What an attempt is to do."""
+    """The desired state of an attempt: its batch, its power cap, and whether it pauses."""
 
     batch_scale: float = 1.0
     #: per GPU; None: none beyond that of its placement
@@ -184,7 +184,7 @@ class _Directive(Protocol):
 
 
 def desired_of(directives: Iterable[_Directive]) -> Desired:
-    """Return what those in force come to: the strictest of each kind."""
+    """Return the desired state under the directives in force: the strictest of each kind."""
     scales, caps, is_paused = [1.0], [], False
     for each in directives:
         if each.kind == Kind.SET_BATCH_SCALE and each.value is not None:

@@ -1,4 +1,4 @@
-"""Fallback of jobs: from what is so at their sites to where they go on. Pure."""
+"""Fallback of jobs: from conditions at their sites to where they go on. Pure."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Jobs(Protocol[J]):
         """Return the jobs that are to be looked at."""
 
     def note(self, job: J, after: FallbackStatus) -> None:
-        """Keep how a job stands that goes on as it did."""
+        """Keep the fallback status of a job that stays in its state."""
 
     def take(self, job: J, transition: Transition) -> bool:
-        """Keep that a job goes on otherwise, and end what runs where it may not be any more.
+        """Keep the transition of a job, and end its attempts at sites that it may no longer use.
 
         False: somebody else was faster.
         """
@@ -78,7 +78,7 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
 
 
 def leaves(state: Fallback, home: str, sites: Collection[str]) -> bool:
-    """Say whether what runs at ``sites`` stands where its job may not be any more."""
+    """Say whether an attempt at ``sites`` is at a site that its job may no longer use."""
     if state is Fallback.REGIONAL:
         return home in sites
     return state is Fallback.LOCAL_ONLY and set(sites) != {home}

@@ -1,4 +1,4 @@
-"""Which of all that runs a decision is about, found over arrays: of 15,000 jobs few are.
+"""The attempts that a decision is about, found over arrays: of 15,000 jobs few are.
 
 What a store keeps of each attempt is read of those alone.
 """
@@ -33,7 +33,7 @@ _STOP_WITHIN = timedelta(hours=1)
 
 
 class Active(Gang, Protocol):
-    """An open attempt on the fleet, as it is now. What the inventory has not is left out."""
+    """An open attempt on the fleet, as it is now. Parts that the inventory lacks are left out."""
 
     @property
     def id(self) -> int: ...
@@ -49,7 +49,7 @@ class Active(Gang, Protocol):
 
     @property
     def placed_cap_w(self) -> float | None:
-        """The cap under which it was let go, W per GPU; None: none."""
+        """The cap with which it was admitted, W per GPU; None: none."""
 
     @property
     def has_begun(self) -> bool: ...
@@ -60,14 +60,14 @@ class Active(Gang, Protocol):
 
     @property
     def status(self) -> ResponseStatus:
-        """Where its graduated response is."""
+        """The status of its graduated response."""
 
     def lost_gpu_s(self, now: float) -> float:
         """Return the work that ending at ``now`` (Unix s) would throw away, GPU·s."""
 
 
 class Placed(ABC):
-    """All open attempts on the fleet. What is asked of each is an array in their order."""
+    """All open attempts on the fleet. Values by attempt are arrays in their order."""
 
     def __init__(self, held: Allocations) -> None:
         self.held, self.fleet = held, held.fleet
@@ -124,7 +124,7 @@ class Placed(ABC):
 
     @abstractmethod
     def remembered(self) -> Iterable[int]:
-        """Return the ids of those of whose response something is remembered."""
+        """Return the ids of attempts with a stored response status."""
 
     @abstractmethod
     def remember(self, statuses: Mapping[int, ResponseStatus]) -> None:
@@ -132,7 +132,7 @@ class Placed(ABC):
 
     @abstractmethod
     def agreed(self, concerned: Sequence[Active]) -> Mapping[int, Throttling]:
-        """Return what attempts agree to, by id. A batch scale of 1: to a cap in its place."""
+        """Return the throttling that attempts agree to, by id. A batch scale of 1: a cap instead."""
 
     @abstractmethod
     def overloads(self, over: Collection[Scope], now: datetime) -> Mapping[Scope, datetime]:

@@ -1,4 +1,4 @@
-"""Graduated response and shedding: from today's loads to what running jobs are told. Pure."""
+"""Graduated response and shedding: from today's loads to directives for running jobs. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def respond_now(
     tuning: Tuning,
     now: datetime,
 ) -> Responded:
-    """Have jobs give way or go back as their margins want it; return what was decided."""
+    """Have jobs give way or go back as their margins demand; return the decisions."""
     reach, room, watts = reach_of(headroom.fleet), Room.of(headroom), Watts(headroom)
     with directives.store.writing():
         concerned = _concerned(placed, margins_by_rack(room, reach))
@@ -90,7 +90,7 @@ def respond_now(
 
 
 def _concerned(placed: Placed, margins: Floats) -> list[tuple[Active, Throttling]]:
-    """Return jobs whose margin asks for something, or that something is remembered of.
+    """Return jobs whose margin calls for a change, or that have a response status.
 
     Of the rest nothing is wanted, and most of a fleet is that.
     """
@@ -114,7 +114,7 @@ def _does_something(terms: Throttling) -> bool:
 
 
 def _settled(each: Active, agreed: Throttling, fleet: FleetArrays) -> Throttling:
-    """Return what an attempt agrees to: a smaller batch, or else a cap, and then a pause."""
+    """Return the throttling of an attempt: a smaller batch, or else a cap, and then a pause."""
     if agreed.shrink_below is None or agreed.batch_scale < 1.0:
         return agreed
     draw = draw_of(fleet, int(fleet.gpus.model[each.gpus[0]]), 0, each.request)
@@ -187,7 +187,7 @@ def _wanted(
 
 
 def _told(throttling: Throttling, level: Level) -> Iterator[tuple[str, float | None]]:
-    """Yield what a job is told at a level: one that pauses is to go on as a smaller one."""
+    """Yield the directives of a level: one that pauses is to go on as a smaller one."""
     if level is not Level.FULL and throttling.shrink_below is not None:
         if throttling.cap_w is None:
             yield Kind.SET_BATCH_SCALE, throttling.batch_scale

@@ -1,4 +1,4 @@
-"""One step of what running jobs are told: its parts, in their order, and its constants. Pure.
+"""One step of directing running jobs: its parts, in their order, and its constants. Pure.
 
 Each part is a transaction of its own, or several, and looks at what is so *now*: loads,
 restrictions, leases, what executors and readings say. What it finds missing it makes good. So a
@@ -30,7 +30,7 @@ __all__ = ["Manner", "Step"]
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How jobs are told: what a policy of the twin may set otherwise than the server has it."""
+    """Settings of a step: a policy of the twin may set them otherwise than the server has them."""
 
     response: Tuning = field(default_factory=Tuning)
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
@@ -96,12 +96,12 @@ class Step(ABC):
     @property
     @abstractmethod
     def placed(self) -> Placed:
-        """What runs."""
+        """The open attempts on the fleet."""
 
     @property
     @abstractmethod
     def headroom(self) -> Headroom:
-        """What is left of each budget."""
+        """The headroom that is left of each budget."""
 
     @property
     @abstractmethod
@@ -110,12 +110,12 @@ class Step(ABC):
 
     @abstractmethod
     def take_up(self) -> None:
-        """Give what playbooks ask for to the jobs that it concerns."""
+        """Turn the requests of playbooks into directives to the jobs that they concern."""
 
     @abstractmethod
     def deliver(self) -> None:
-        """Tell jobs what has changed, and follow what they do."""
+        """Send changed directives to jobs, and follow their progress."""
 
     @abstractmethod
     def report(self) -> None:
-        """Tell playbooks how far what they asked for is."""
+        """Report the progress of their requests to playbooks."""

@@ -160,31 +160,31 @@ class CandidatePool:
         return _good_gpus(self.cluster, nodes, self.kind, self.gpu_w, self.margin_c)
 
     def unit_w_of(self, node: int) -> float:
-        """Return what a GPU more adds on a node at most, W."""
+        """Return the most that one more GPU adds on a node, W."""
         constants = self.cluster.constants
         more_w = max(self.gpu_w - constants.node_base_w.item(node), 0.0)
         return constants.factor.item(node) * more_w + _ROUNDING_W
 
     @cached_property
     def unit_w(self) -> Floats:
-        """What a GPU more adds at most on each of ``free_gpus.nodes``, W."""
+        """The most that one more GPU adds on each of ``free_gpus.nodes``, W."""
         constants, nodes = self.cluster.constants, self.free_gpus.nodes
         more_w = np.maximum(self.gpu_w - constants.node_base_w[nodes], 0.0)
         return constants.factor[nodes] * more_w + _ROUNDING_W
 
     @cached_property
     def first_w(self) -> Floats:
-        """What the first GPU on each of ``free_gpus.nodes`` adds besides, W."""
+        """The extra draw that the first GPU on each of ``free_gpus.nodes`` adds, W."""
         return self.cluster.first_w(self.free_gpus.nodes)
 
     @cached_property
     def least_unit_w(self) -> float:
-        """What a GPU adds on the node where it adds least, W."""
+        """The draw of one more GPU on the node where it adds least, W."""
         return float(self.unit_w.min(initial=np.inf))
 
     @cached_property
     def rack_fit(self) -> Ints:
-        """GPUs that each rack by itself can take, by what is free and by all of its limits."""
+        """GPUs that each rack by itself can take, by its free ones and by all of its limits."""
         constants, (racks, _) = self.cluster.constants, self.free_gpus.racks
         more_w = np.maximum(self.gpu_w - constants.rack_base_w[racks], 0.0)
         unit_w = constants.rack_factor[racks] * more_w + _ROUNDING_W
@@ -197,7 +197,7 @@ class CandidatePool:
 
     @cached_property
     def rack_most(self) -> Ints:
-        """GPUs that each rack can take at the most: what the first one on a node adds is counted.
+        """GPUs that each rack can take at the most, with the extra draw of the first one on a node.
 
         At least as many as a gang is given there, so that nobody has to try for more.
         """
@@ -271,7 +271,7 @@ class CandidatePool:
 
     @property
     def _node_room_w(self) -> Floats:
-        """What the racks of ``free_gpus.nodes`` may draw more, W."""
+        """The power that the racks of ``free_gpus.nodes`` may draw more, W."""
         return self.cluster.admit_w[self.cluster.fleet.nodes.rack[self.free_gpus.nodes]]
 
     def _at(self, level: Locality, gpus: int) -> Selection | None:
@@ -326,7 +326,7 @@ class CandidatePool:
         return found
 
     def _most_of_groups(self, level: Locality) -> Ints:
-        """Return how many GPUs each group can take, with what the first one on a node adds."""
+        """Return how many GPUs each group can take, by :attr:`rack_most`."""
         return self._by_group(self.rack_most, level)
 
     def _fit_of_groups(self, level: Locality) -> Ints:
@@ -389,7 +389,7 @@ def _good_gpus(cluster: Cluster, nodes: Ints, kind: int, gpu_w: float, margin_c:
 
 
 class _Filling:
-    """Fills nodes of one group with a gang, and counts what it has taken of limits so far."""
+    """Fills nodes of one group with a gang, and counts how much of the limits it has used."""
 
     def __init__(
         self, pool: CandidatePool, selection: Selection, only: frozenset[int] | None

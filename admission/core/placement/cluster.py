@@ -1,4 +1,4 @@
-"""The fleet during one cycle: free GPUs, what each limit has left, and what is closed.
+"""The fleet during one cycle: free GPUs, the room within each limit, and closed places.
 
 Watts are counted in steps of 2^-10 W, needs rounded up and room down. Sums of such numbers are
 exact, so whatever is allocated and freed again leaves a cluster exactly as it was.
@@ -39,17 +39,17 @@ _WAN = LINK_KINDS.index("wan")
 
 
 def up(watts: Floats) -> Floats:
-    """Return ``watts`` rounded up to what sums are exact in."""
+    """Return ``watts`` rounded up to the step in which sums are exact."""
     return np.ceil(watts * _STEPS_PER_W) / _STEPS_PER_W
 
 
 def down(watts: Floats) -> Floats:
-    """Return ``watts`` rounded down to what sums are exact in."""
+    """Return ``watts`` rounded down to the step in which sums are exact."""
     return np.floor(watts * _STEPS_PER_W) / _STEPS_PER_W
 
 
 def beside_w(headroom: Headroom, held: Bools) -> Floats:
-    """Return what each node draws beside the GPUs in ``held`` and their part of the host, W.
+    """Return the draw of each node beside the GPUs in ``held`` and their part of the host, W.
 
     By the same curves by which a placement's ``peak_w`` is made: what gangs have reserved on a node
     and this add up to all that the node may draw.
@@ -63,7 +63,7 @@ def beside_w(headroom: Headroom, held: Bools) -> Floats:
 
 
 def _host_w(headroom: Headroom) -> Floats:
-    """Return what each host draws while its GPUs draw nothing: fitted, else as rated."""
+    """Return the idle draw of each host, W: fitted, else as rated."""
     nodes = headroom.fleet.nodes
     unknown = np.isnan(nodes.host_rated_w)
     rated_w = np.where(unknown, UNRATED_HOST_W, np.nan_to_num(nodes.host_idle_w))
@@ -253,7 +253,7 @@ class Cluster:
         return self.constants.topology
 
     def copy(self) -> Cluster:
-        """Return another one that can be changed without this one."""
+        """Return a copy that can be changed without this one."""
         return replace(
             self,
             gpu_free=self.gpu_free.copy(),
@@ -269,14 +269,14 @@ class Cluster:
         )
 
     def kept(self, key: object, make: Callable[[], T]) -> T:
-        """Return what ``make`` makes of the cluster as it is, made once until it changes."""
+        """Return the result of ``make``, remembered by ``key`` until the cluster changes."""
         found: T | None = self.scratch.get(key)
         if found is None:
             found = self.scratch[key] = make()
         return found
 
     def endless(self) -> Cluster:
-        """Return the same with limits that are never short. To be asked, not changed."""
+        """Return the same cluster with unlimited room. To be asked, not changed."""
         return self.kept(
             "endless",
             lambda: replace(
@@ -287,7 +287,7 @@ class Cluster:
         )
 
     def allocate(self, placement: Placement, request: Request) -> None:
-        """Take what ``placement`` stands on. Raises ValueError where a GPU of it is not free."""
+        """Allocate the resources of ``placement``. Raises ValueError where a GPU is not free."""
         gpus, nodes = _rows(placement)
         usable = gpus[self.constants.readable[gpus]]
         if not self.gpu_free[usable].all():
@@ -297,7 +297,7 @@ class Cluster:
         self._change(nodes, watts, usable, placement, request, taken=True)
 
     def free(self, placement: Placement, request: Request) -> None:
-        """Give back what ``placement`` stands on: the exact inverse of :meth:`allocate`.
+        """Release the resources of ``placement``: the exact inverse of :meth:`allocate`.
 
         Also of one that was there from the start, whose ``peak_w`` is then what is reserved for it.
         Raises ValueError where a GPU of it is free.
@@ -313,7 +313,7 @@ class Cluster:
         self.hopeless.clear()
 
     def free_all(self, held: Sequence[tuple[Placement, Request]]) -> None:
-        """Give back what several stand on, as :meth:`free` of one after the other would."""
+        """Release several placements at once, as :meth:`free` of one after the other would."""
         placements = [placement for placement, _ in held]
         gpus, nodes, place = _rows_of_all(placements, self.fleet.gpus.node)
         usable = gpus[self.constants.readable[gpus]]
@@ -358,20 +358,20 @@ class Cluster:
         )  # fmt: skip
 
     def added_w(self, placement: Placement) -> Floats:
-        """Return what to allocate ``placement`` would add on each of its nodes, W."""
+        """Return the power that ``placement`` would add on each of its nodes, W."""
         nodes = np.asarray(placement.nodes, dtype=np.int64)
         return self._watts(placement) + self.first_w(nodes)
 
     def first_w(self, nodes: Ints) -> Floats:
-        """Return what the first gang on each of ``nodes`` adds besides its own, W."""
+        """Return the extra draw that the first gang on each of ``nodes`` adds, W."""
         return np.where(self.gangs[nodes] == 0, self.constants.gap_w[nodes], 0.0)
 
     def first_w_of(self, node: int) -> float:
-        """Return the same of one node."""
+        """Return the extra draw that the first gang on ``node`` adds, W."""
         return self.constants.gap_w.item(node) if self.gangs.item(node) == 0 else 0.0
 
     def short_of(self, nodes: Ints, watts: Floats) -> tuple[Ints, Floats]:
-        """Return the limits that ``watts`` more on ``nodes`` would break, and what they ask of it.
+        """Return the limits that ``watts`` more on ``nodes`` would break, with the need at each.
 
         Needs are in W, aligned with the limits.
         """
@@ -380,7 +380,7 @@ class Cluster:
         return broken, need_w[broken]
 
     def needs(self, nodes: Ints, watts: Floats) -> Floats:
-        """Return what ``watts`` more on ``nodes`` come to at each limit, W."""
+        """Return the need at each limit for ``watts`` more on ``nodes``, W."""
         topology = self.topology
         rack_w = sum_by(watts, self.fleet.nodes.rack[nodes], len(self.fleet.racks))
         racks = np.flatnonzero(rack_w)
@@ -389,7 +389,7 @@ class Cluster:
         return np.bincount(rows.ravel(), asked, topology.limits + 1)[:-1].astype(np.float64)
 
     def flows(self, sites: tuple[str, ...], request: Request) -> dict[int, float]:
-        """Return what a gang at ``sites`` carries over WAN links, bit/s by row of the link.
+        """Return the traffic of a gang at ``sites`` on WAN links, bit/s by row of the link.
 
         Raises KeyError where its data cannot reach one of them.
         """
@@ -424,13 +424,13 @@ class Cluster:
         return bool(self.storage_room_bytes_per_s[row] >= request.storage_bytes_per_s)
 
     def _watts(self, placement: Placement) -> Floats:
-        """Return what a gang adds on each of its nodes to what its GPUs draw without it, W."""
+        """Return the power that a gang adds on each of its nodes to their draw without it, W."""
         gpus, nodes = _rows(placement)
         place = np.searchsorted(placement.nodes, self.fleet.gpus.node[gpus])
         return self._added_w(gpus, nodes, place, np.asarray(placement.peak_w))
 
     def _added_w(self, gpus: Ints, nodes: Ints, place: Ints, peak_w: Floats) -> Floats:
-        """Return the same of gangs as arrays: ``place`` is that of each GPU's node in ``nodes``."""
+        """Return that for gangs as arrays: ``place`` is that of each GPU's node in ``nodes``."""
         constants = self.constants
         idle_w = np.bincount(place, constants.base_w[gpus], len(nodes))
         share = np.bincount(place, minlength=len(nodes)) / self.topology.node_gpus[nodes]
@@ -493,7 +493,7 @@ def _rows(placement: Placement) -> tuple[Ints, Ints]:
 
 
 def _admit_w(topology: Topology, room_w: Floats, first: int, last: int) -> Floats:
-    """Return what racks may draw more by all of their limits, each by itself, W."""
+    """Return the power that racks may draw more within all of their limits, each by itself, W."""
     if first == last:
         return np.zeros(0)
     room = room_w[topology.limit_rows[first:last]] / topology.limit_share[first:last]
@@ -561,7 +561,7 @@ def _idle_w(headroom: Headroom) -> Floats:
 
 
 def _empty_room_w(headroom: Headroom, topology: Topology, idle_w: Floats) -> Floats:
-    """Return what each limit would have left if all racks were idle, W."""
+    """Return the room within each limit if all racks were idle, W."""
     fleet = headroom.fleet
     gpus_w = sum_by(idle_w, fleet.gpus.node, len(fleet.nodes))
     node_w = (1.0 + headroom.host_share) * gpus_w + _host_w(headroom)

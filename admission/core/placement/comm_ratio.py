@@ -22,7 +22,7 @@ _NVLINK, _RAIL, _UPLINK, _SPINE, _WAN = (
 
 @dataclass(frozen=True)
 class CommRatio:
-    """Time of one all-reduce over that of the computing of a step, and what it rests on.
+    """Time of one all-reduce over that of the computing of a step, and the model that gave it.
 
     ``warning`` is empty unless the ratio is above 1.
     """

@@ -1,4 +1,4 @@
-"""What a gang does with less: fewer GPUs, or all of them under a power cap that it accepts.
+"""Elastic gangs: fewer GPUs, or all of them under a power cap that the request accepts.
 
 Work is counted in GPUs at full speed. A GPU's speed under a cap is that of its power curve
 (``physics.power``), whose top is what the job expects to draw; the choice is the one that does the
@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Draw:
-    """What a gang draws on GPUs of one model, W each.
+    """The draw of a gang on GPUs of one model, W each.
 
     ``peak_w`` is without a cap, ``lowest_w`` the least that it accepts and that a driver sets;
     the same where it accepts no cap. ``static_w`` is drawn at any speed.
@@ -68,12 +68,12 @@ class Choice:
 
     @property
     def work(self) -> float:
-        """What it does, in GPUs at full speed."""
+        """Its rate of work, in GPUs at full speed."""
         return self.selection.gpus * self.speed
 
 
 def draw_of(fleet: FleetArrays, model: int, kind: int, request: Request) -> Draw:
-    """Return what ``request`` draws on GPUs of a hardware model, given by its row."""
+    """Return the draw of ``request`` on GPUs of a hardware model, given by its row."""
     rated_w, idle_w = float(fleet.models.rated_w[model]), float(fleet.models.idle_w[model])
     rated_w = UNRATED_GPU_W if math.isnan(rated_w) else rated_w
     idle_w = _STATIC_SHARE * rated_w if math.isnan(idle_w) else idle_w

@@ -1,4 +1,4 @@
-"""Which nodes a request may use at all: by what it names, by restrictions, and by its data."""
+"""Which nodes a request may use at all: by its names, by restrictions, and by its data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Eligibility", "ScopedRestrictions", "scoped_restrictions_of"]
 
 @dataclass(frozen=True, eq=False)
 class ScopedRestrictions:
-    """Restrictions on classes, jobs and storage, by what they are on."""
+    """Restrictions on classes, jobs and storage, by their scope."""
 
     by_scope: dict[Scope, tuple[ActiveRestriction, ...]]
 

@@ -35,7 +35,7 @@ _shape = attrgetter(
 
 
 def shape_of(request: Request) -> object:
-    """Return what a request wants, without who wants it. To be compared and hashed."""
+    """Return the fields of a request that decide its placement, to be compared and hashed."""
     return _shape(request)
 
 
@@ -96,7 +96,7 @@ def _full(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | 
 
 
 def _less(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | None:
-    """Return what does the most work with fewer GPUs or under a cap."""
+    """Return the choice that does the most work with fewer GPUs or under a cap."""
     request, pool_at = eligibility.request, _pool_at(eligibility, nodes)
     if request.required is not widest:
         request = replace(request, required=widest)

@@ -1,4 +1,4 @@
-"""Why a request may not start: what it needs, what there is, and where, in numbers.
+"""Reasons why a request may not start: needs, supply and places, in numbers.
 
 What a gang lacks is told of its least demanding form: the fewest GPUs at the lowest cap that it
 accepts. Watts are those of a placement that would do but for watts, in the group that comes closest
@@ -48,7 +48,7 @@ _WITHIN = {
 
 
 def spec_reasons(cluster: Cluster, request: Request) -> list[Reason]:
-    """Return what makes a request impossible to read, such as names that nobody knows."""
+    """Return the errors that make a request impossible to read, such as unknown names."""
     fleet = cluster.fleet
     wrong = [
         f"there is no site {name!r}"
@@ -73,7 +73,7 @@ def spec_reasons(cluster: Cluster, request: Request) -> list[Reason]:
 
 
 def policy_reasons(cluster: Cluster, request: Request) -> list[Reason]:
-    """Return what restrictions on its class, on itself or on its storage keep it from starting."""
+    """Return the restrictions on its class, itself or its storage that keep it from starting."""
     scoped = scoped_restrictions_of(cluster.constants)
     if not scoped.by_scope:
         return []
@@ -126,7 +126,7 @@ def why_not(eligibility: Eligibility, wanting: list[Reason]) -> Choice | list[Re
 
 @dataclass(frozen=True)
 class _Inventory:
-    """What a fleet has for a request, free or not: depends on nothing that comes and goes."""
+    """The supply that a fleet has for a request, free or not: the same whoever comes and goes."""
 
     is_named: bool
     is_cooled: bool
@@ -137,7 +137,7 @@ class _Inventory:
 
 
 def _inventory(eligibility: Eligibility) -> _Inventory:
-    """Return what the fleet has for a request, made once for all that want it alike."""
+    """Return the supply of the fleet for a request, made once for all that want it alike."""
     request, draws = eligibility.request, eligibility.draws
     memo, key = eligibility.cluster.constants.memo, (
         "inventory", eligibility.key, draws, request.gpus_per_node, request.required,
@@ -214,7 +214,7 @@ def _best(eligibility: Eligibility, gpus: Ints) -> tuple[int, int]:
 
 
 class _Lack:
-    """What a request lacks on GPUs of one model."""
+    """The shortage of a request on GPUs of one model."""
 
     def __init__(self, eligibility: Eligibility, draw: Draw) -> None:
         self._eligibility, self._cluster = eligibility, eligibility.cluster
@@ -508,7 +508,7 @@ class _Lack:
 
 
 def _link_reason(eligibility: Eligibility, row: int, bits_per_s: float) -> Reason:
-    """Return why a WAN link does not carry what its data would take of it."""
+    """Return why a WAN link does not carry the traffic of its data."""
     cluster, constants = eligibility.cluster, eligibility.cluster.constants
     have = float(cluster.link_room_bits_per_s[row])
     scope = Scope(ScopeKind.LINK, str(cluster.fleet.links.names[row]))

@@ -1,4 +1,4 @@
-"""The topology of the inventory: the limits above each rack, and what stands close together.
+"""The topology of the inventory: the limits above each rack, and groups of nodes by locality.
 
 Everything here depends on the inventory alone, is made once for it, and is shared by all clusters.
 
@@ -57,7 +57,7 @@ class Part:
 
     @staticmethod
     def of(parts: tuple[Part, ...]) -> Part:
-        """Return what consists of ``parts``, none of which is empty."""
+        """Return the part that consists of ``parts``, none of which is empty."""
         return Part(np.concatenate([np.zeros(0, np.int64), *(each.racks for each in parts)]), parts)
 
     @cached_property
@@ -67,7 +67,7 @@ class Part:
         return np.cumsum([0, *sizes[:-1]])
 
     def sizes(self, by_rack: Ints) -> list[int]:
-        """Return what each part comes to, of what each rack of the fleet does."""
+        """Return the sum over the racks of each part, of a value by rack of the fleet."""
         found = by_rack[self.racks]
         if self.parts:
             found = np.add.reduceat(found, self._firsts)
@@ -77,7 +77,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """What the solver knows of an inventory. ``fleet`` is what it was made of."""
+    """The solver's view of the inventory ``fleet``: limits, groups, WAN paths."""
 
     fleet: FleetArrays
     #: the kinds of limits, by their rows

@@ -1,1 +1,1 @@
-"""What running jobs do when power, heat or their site falls short."""
+"""Responses of running jobs when power or heat runs short or their site fails."""

@@ -1,4 +1,4 @@
-"""Whether a running job would do more with more: out, up, a smaller batch, or nothing.
+"""Scaling advice for a running job: out to more GPUs, up, a smaller batch, or nothing.
 
 More nodes draw more, heat more and talk more, and a job that is let grow into the last watts is
 told to shrink a minute later. So each option is judged on power, heat and links by the solver that
@@ -46,7 +46,7 @@ class Direction(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Growing:
-    """What a job agrees to, and how it stands. Shares of a budget, of its batch, of its speed."""
+    """Terms and state of a job that may grow. Shares of a budget, of its batch, of its speed."""
 
     max_gpus: int
     #: of the tightest budget it wants so much left, or it would give way; None: it never does
@@ -65,7 +65,7 @@ class Growing:
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One way, what it would do, and why or why not.
+    """One way to scale, its effect, and why or why not.
 
     ``throughput`` is the work done in a second beside that of now: 1.0 is as now. ``margin`` is the
     share that is left of the tightest budget after it; None: not known, or it is not possible.
@@ -98,7 +98,7 @@ class Advice:
 def advise(
     cluster: Cluster, running: Running, growing: Growing, room: Room, reach: Reach
 ) -> Advice:
-    """Return what a running job is advised. ``cluster`` holds it, and is left as it is.
+    """Return the advice for a running job. ``cluster`` holds it, and is left as it is.
 
     ``room`` is what is left of each budget by what is drawn.
     """
@@ -149,7 +149,7 @@ class _Adviser:
         )
 
     def _out(self) -> Option:
-        """Return the size that does the most work, or the least why there is none."""
+        """Return the size that does the most work, or the smallest reason why there is none."""
         best, refused = None, None
         for gpus in self._sizes():
             asked = replace(self.request, gpus=gpus, min_gpus=gpus)
@@ -252,7 +252,7 @@ class _Adviser:
     # --- What they come to ------------------------------------------------------------------------
 
     def _judged(self, option: Option) -> Option:
-        """Say no to what leaves too little: it would be told to give way again."""
+        """Rule out an option that leaves too little: the job would be told to give way again."""
         keeps = self.growing.keeps
         if option.margin is not None and option.margin < keeps:
             text = (

@@ -74,7 +74,7 @@ class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_most: float | None = None
 
     def holds(self, facts: Mapping[str, float]) -> bool:
-        """Say whether it holds. Not over what is not known."""
+        """Say whether it holds. It does not over an unknown fact."""
         value = facts.get(self.fact, math.nan)
         return (self.at_least is None or value >= self.at_least) and (
             self.at_most is None or value <= self.at_most
@@ -90,7 +90,7 @@ class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """A way from one state to another, open while all of its guards hold for ``for_s``."""
+    """A transition from one state to another, open while all of its guards hold for ``for_s``."""
 
     from_: Fallback
     to: Fallback
@@ -128,7 +128,7 @@ def built_in() -> Policy:
 
 
 def faults(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Yield what the decoder cannot see: the path of a field, and what is wrong with it."""
+    """Yield faults that the decoder cannot see: the path of a field, and the way out."""
     if not policy.dwell_s >= 0:
         yield "dwell_s", "give seconds, 0 or more"
     for number, way in enumerate(policy.ways):

@@ -1,4 +1,4 @@
-"""What running jobs do when room gets small: under A they shrink their batch, under B they pause.
+"""Graduated response to small margins: under A jobs shrink their batch, under B they pause.
 
 Each job says what it agrees to and from which margin on (:class:`Throttling`); a margin is the
 share of a budget that is left, and that of the tightest budget above a job counts. The decision is
@@ -48,7 +48,7 @@ class Level(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Throttling:
-    """What a job agrees to. Margins are shares of a budget; None: it does not do that."""
+    """The throttling that a job agrees to. Margins are shares of a budget; None: it does not."""
 
     #: A
     shrink_below: float | None = None
@@ -81,7 +81,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class ResponseStatus:
-    """Where a job is, and what is remembered of it. Times are Unix seconds."""
+    """The state of a job's response, and its memory of past ones. Times are Unix seconds."""
 
     level: Level = Level.FULL
     since: float = 0.0
@@ -131,7 +131,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Responded:
-    """What is to be, and what is to be remembered, by key."""
+    """The changes to make, and the statuses to store, by key."""
 
     changes: tuple[Change, ...]
     statuses: Mapping[str, ResponseStatus]
@@ -140,7 +140,7 @@ class Responded:
 
 
 def is_over(status: ResponseStatus, now: float, tuning: Tuning) -> bool:
-    """Say whether nothing of it matters any more: the job runs in full, and has for long."""
+    """Say whether a status can be dropped: the job runs in full, and has for long."""
     rose_at = status.rose_at
     is_calm = rose_at is None or now - rose_at > 2.0 * tuning.dwell_s
     is_full = status.level is Level.FULL and status.low_since is None
@@ -155,7 +155,7 @@ def respond(
 
 
 class _Job:
-    """A subject with the budgets that it hangs on."""
+    """A subject with the budgets above it."""
 
     def __init__(self, subject: Subject, reach: Reach) -> None:
         self.subject = subject
@@ -166,7 +166,7 @@ class _Job:
         self.places, self._weights = reach.weights(subject.nodes)
 
     def assume(self, now: float, settle_s: float) -> None:
-        """Take it to draw in full what it drew before, where the readings do not show it now."""
+        """Assume the full draw that it had before, where the readings do not show it now."""
         status = self.status
         is_settled = now - status.since >= settle_s
         if status.full_w and not (status.level is Level.FULL and is_settled):
@@ -177,7 +177,7 @@ class _Job:
         return tuple(self._full_w.tolist())
 
     def expected_w(self, level: Level) -> Floats:
-        """Return what it will draw on each node at ``level``.
+        """Return its expected draw on each node at ``level``.
 
         By the batch in between: what of the power depends on it falls with it.
         """
@@ -191,13 +191,13 @@ class _Job:
         return expected_w
 
     def draws_w(self, now: float, settle_s: float) -> Floats:
-        """Return what it draws, or is about to."""
+        """Return its draw now, or the one that it is about to reach."""
         if now - self.status.since < settle_s:
             return self.expected_w(self.status.level)
         return self._draw_w
 
     def to_come(self, now: float, settle_s: float) -> Floats:
-        """Return by how much what it hangs on is still to change, W, aligned with ``places``."""
+        """Return the change still to come of each budget above it, W, aligned with ``places``."""
         return self.carried(self.draws_w(now, settle_s) - self._draw_w)
 
     def carried(self, watts: Floats) -> Floats:
@@ -217,7 +217,7 @@ class _Job:
 
 
 class _Round:
-    """One decision. What is left of each budget moves along with each change."""
+    """One decision. The power left of each budget moves along with each change."""
 
     def __init__(
         self, subjects: Sequence[Subject], room: Room, reach: Reach, now: float, tuning: Tuning
@@ -274,7 +274,7 @@ class _Round:
     # --- Giving way -------------------------------------------------------------------------------
 
     def _give_way(self, level: Level) -> None:
-        """Have jobs go to ``level`` until the margins of the others are what they want."""
+        """Have jobs go to ``level`` until the margins of the others are large enough."""
         found = []
         for job in self.jobs:
             if level <= job.status.level or job.subject.throttling.below(level) is None:
@@ -347,7 +347,7 @@ class _Round:
         return min(self.tuning.dwell_s * factor, self.tuning.longest_dwell_s)
 
     def _change_w(self, job: _Job, level: Level) -> Floats:
-        """Return by how much what a job draws changes with a level, W by node."""
+        """Return the change of a job's draw with a level, W by node."""
         return job.expected_w(level) - job.draws_w(self.now, self.tuning.settle_s)
 
     def _move(self, job: _Job, level: Level, margin: float, place: int, change_w: Floats) -> None:

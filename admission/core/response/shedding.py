@@ -78,7 +78,7 @@ def lost_gpu_s(
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A running job that could give way, what that would free on its nodes, and what it would cost.
+    """A running job that could give way, the power that frees on its nodes, and the work it loses.
 
     ``nodes`` are rows of the inventory, ``watts`` what would be free on each of them, W. ``tier``:
     those of a higher one go only if all of the lower ones together are not enough.
@@ -108,7 +108,7 @@ def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def rank_by_watts_per_lost_work(running: Iterable[Running], now: float) -> list[Running]:
-    """Return running jobs in the order in which they give way, by what they have reserved.
+    """Return running jobs in the order in which they give way, by their reserved power.
 
     Deterministic: of two that are alike the name decides.
     """
@@ -137,7 +137,7 @@ def _of(running: Running, now: float) -> Candidate:
 
 @dataclass(frozen=True)
 class Need:
-    """So many watts less are wanted at one scope: a rack, power domain, cooling zone or site.
+    """A reduction of power wanted at one scope: a rack, power domain, cooling zone or site.
 
     ``is_failover``: not of what the power domain carries now, but of what it would if the other
     half of its pair failed.
@@ -150,7 +150,7 @@ class Need:
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """What of each rack's load every budget above it carries.
+    """The share of each rack's load that each budget above it carries.
 
     The budgets of racks, power domains, power domains whose other half fails, cooling zones and
     sites stand one after another in one array. ``place`` and ``share`` have a row for each rack,
@@ -209,7 +209,7 @@ class Reach:
         return Scope(_KINDS[part], str(names[part][row])), part == _ALONE
 
     def weights(self, nodes: Sequence[int]) -> tuple[Ints, Floats]:
-        """Return which budgets carry what share of each node: places, and (nodes, places)."""
+        """Return the shares of each node that budgets carry: places, and (nodes, places)."""
         rack = self.fleet.nodes.rack[np.asarray(nodes, dtype=np.int64)]
         place, share = self.place[rack], self.share[rack]
         known = place >= 0
@@ -219,7 +219,7 @@ class Reach:
         return places, weights
 
     def carried(self, nodes: Sequence[int], watts: Sequence[float]) -> tuple[Ints, Floats]:
-        """Return which budgets carry what of a load of so many W on each node: places and W."""
+        """Return the load of budgets from a load of so many W on each node: places and W."""
         places, weights = self.weights(nodes)
         return places, np.asarray(watts, dtype=np.float64) @ weights
 
@@ -243,7 +243,7 @@ def _moves(fleet: FleetArrays, level: Ints, other_branch: Ints) -> npt.NDArray[n
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """What each budget of a :class:`Reach` is, and what is left of it, W. NaN: there is none.
+    """The power of each budget of a :class:`Reach`, and how much is left, W. NaN: there is none.
 
     By what is drawn, where it is read, and what silent things may draw, unless it is what is
     ``proven``. What is reserved and not drawn yet is in no wire: it keeps others out, and is no
@@ -255,14 +255,14 @@ class Room:
 
     @staticmethod
     def of(headroom: Headroom) -> Room:
-        """Return it in the order of the reach: racks, domains, domains alone, zones, sites."""
+        """Return the room in order of the reach: racks, domains, domains alone, zones, sites."""
         powers = headroom.powers
         racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
         return _room(headroom, racks.drawn_w, domains.drawn_w, powers[ScopeKind.SITE].drawn_w)
 
     @staticmethod
     def proven(headroom: Headroom) -> Room:
-        """Return it without what silent nodes may draw, unless a meter sees it.
+        """Return the room without the assumed draw of silent nodes, unless a meter sees it.
 
         They may draw what they are rated for, so that nothing new starts beside them. No job is
         ended for it: most go on as they did, and agents are started anew every day.
@@ -296,7 +296,7 @@ def _room(headroom: Headroom, rack_w: Floats, domain_w: Floats, site_w: Floats) 
 
 
 def needs_of(room: Room, reach: Reach, *, redundancy: bool = False) -> list[Need]:
-    """Return where more is drawn than may be, and by how much.
+    """Return the scopes that draw more than their budget, and by how much.
 
     ``redundancy``: also where a power domain would carry too much if its other half failed.
     """
@@ -323,7 +323,7 @@ def margins_by_rack(room: Room, reach: Reach) -> Floats:
 
 @dataclass(frozen=True)
 class Choice:
-    """Who gives way, in order of rank; what that loses, and what it leaves short.
+    """The jobs that give way, in order of rank; the work they lose, and the power still short.
 
     ``short_w`` is aligned with the needs: above 0 where all candidates together do not free enough.
     """
@@ -338,7 +338,7 @@ class Choice:
 
 
 def least_loss(candidates: Sequence[Candidate], needs: Sequence[Need], reach: Reach) -> Choice:
-    """Choose the candidates that free what each scope needs and lose the least work.
+    """Choose the candidates that meet each need and lose the least work.
 
     Of a need that they cannot meet as much as they can is met. Higher tiers come in only for what
     the lower ones leave. Optimal where the search ends within its steps, which it does with some
@@ -362,7 +362,7 @@ def least_loss(candidates: Sequence[Candidate], needs: Sequence[Need], reach: Re
 
 
 def _freed(candidates: Sequence[Candidate], needs: Sequence[Need], reach: Reach) -> Floats:
-    """Return what each candidate frees of each need, W: (candidates, needs)."""
+    """Return the power that each candidate frees for each need, W: (candidates, needs)."""
     column = {reach.place_of(need): at for at, need in enumerate(needs)}
     freed = np.zeros((len(candidates), len(needs)))
     for row, each in enumerate(candidates):
@@ -396,7 +396,7 @@ def _greedy(freed_w: Floats, need_w: Floats, cost: Floats) -> list[int]:
 def _without_the_needless(
     chosen: list[int], freed_w: Floats, need_w: Floats, cost: Floats
 ) -> list[int]:
-    """Leave out, the costliest first, whom the others make up for."""
+    """Leave out, the costliest first, those that are not needed beside the others."""
     kept = sorted(chosen, key=lambda row: cost[row])
     for row in sorted(chosen, key=lambda row: -cost[row]):
         others = [each for each in kept if each != row]

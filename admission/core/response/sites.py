@@ -1,4 +1,4 @@
-"""What is so at sites, and what that says to the fallback of a job. Pure."""
+"""Conditions at sites, and the facts that follow for the fallback of a job. Pure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Sites:
 def facts_of(
     sites: Sites, home: str, request: Request, failures: int, *, moves: bool
 ) -> dict[str, float]:
-    """Return the facts of one job. What is not known is left out.
+    """Return the facts of one job. Unknown ones are left out.
 
     ``moves``: its class lets it move. ``failures``: attempts that were lost within the last hour.
     """
