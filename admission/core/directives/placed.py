@@ -132,7 +132,7 @@ class Placed(ABC):
 
     @abstractmethod
     def agreed(self, concerned: Sequence[Active]) -> Mapping[int, Throttling]:
-        """Return the throttling that attempts agree to, by id. A batch scale of 1: a cap instead."""
+        """Return the throttling terms of attempts, by id. A batch scale of 1: a cap instead."""
 
     @abstractmethod
     def overloads(self, over: Collection[Scope], now: datetime) -> Mapping[Scope, datetime]:
