@@ -21,12 +21,12 @@ def cycle() -> bool:
 
 @shared_task
 def observe() -> None:
-    """Read what running attempts draw."""
+    """Measure the draw of running attempts."""
     draws.observe(time.time())
 
 
 @shared_task
 def forget() -> None:
-    """Drop estimates that were made long ago, and what shadows said more than a day ago."""
+    """Drop old estimates, and decisions of shadows more than a day old."""
     forecasts.forget(timezone.now())
     shadowing.forget(timezone.now())

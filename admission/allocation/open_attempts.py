@@ -66,7 +66,7 @@ def as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
 
 
 def from_json(document: dict[str, Any], fleet: FleetArrays) -> Placement:
-    """Return a placement as the solver has it. What is gone from the inventory is left out."""
+    """Return a stored placement as the solver has it, without parts gone from the inventory."""
     row_of, gpu_of = fleet.nodes.index_by_name, fleet.gpu_index_by_node
     nodes = sorted((row_of[name], name) for name in document["nodes"] if name in row_of)
     gpus = [
@@ -111,7 +111,7 @@ _FIELDS = (
 
 
 class _Store:
-    """What this process has read, shared by its threads."""
+    """The open attempts that this process has read, shared by its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -181,7 +181,7 @@ def current(fleet: FleetArrays) -> Allocations:
 
 
 def reserved_in(headroom: Headroom) -> Reservations:
-    """Return what admitted jobs have reserved, for everybody's headroom."""
+    """Return the reservations of admitted jobs, for everybody's headroom."""
     rules = policy_in_force().reserve
     return current(headroom.fleet).reserved(headroom, rules).fleet
 

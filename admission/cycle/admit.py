@@ -41,7 +41,7 @@ WHERE phase.id = new.id
 
 
 class Overtaken(Exception):
-    """Another cycle has admitted since this one looked: what it took for free may be taken."""
+    """Another cycle has admitted since this one looked: the same GPUs may be taken twice."""
 
 
 def admit(inputs: CycleInput, admitted: Sequence[Admission], at: datetime) -> list[Attempt]:

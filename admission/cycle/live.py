@@ -1,4 +1,4 @@
-"""The queue and the fleet as they are now: the shell that reads what cycles decide on."""
+"""The queue and the fleet as they are now: the shell that reads the input of cycles."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _requests = _Requests()
 
 
 def _waiting(fleet: FleetArrays) -> tuple[tuple[Pending, ...], dict[str, Row]]:
-    """Read what waits. Four queries at most."""
+    """Read the phases that wait. Four queries at most."""
     # What a row is at is told by the transaction that wrote it last: no column has to be kept up.
     version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
@@ -206,7 +206,7 @@ def read_input(now: float) -> CycleInput:
 
 
 def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
-    """Return what a cycle would decide on by another policy, all else as ``inputs`` has it.
+    """Return the snapshot that a cycle would decide on by another policy, all else as ``inputs``.
 
     ``held``: what is held, with the quantile of what it drew that the policy asks for.
     """
@@ -218,14 +218,14 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
 
 
 def snapshot(now: float) -> Snapshot:
-    """Return what a cycle at ``now`` (Unix s) decides on."""
+    """Return the snapshot that a cycle at ``now`` (Unix s) decides on."""
     return read_input(now).snapshot
 
 
 def _headroom(
     now: float, in_force: InForce, held: Allocations, policy: AdmissionPolicy
 ) -> tuple[Headroom, Reserved]:
-    """Return the headroom with what is held at this very moment, not up to two seconds ago."""
+    """Return the headroom with the allocations of this very moment, not up to two seconds old."""
     limits = current.limits_of(in_force, held.fleet)
     measured = headroom_live.measured(now, limits=limits)
     if measured.fleet is not held.fleet:
@@ -276,7 +276,7 @@ def _caps(in_force: InForce) -> tuple[ConcurrencyCap, ...]:
 
 
 class _Decisions:
-    """What a cycle would decide now, made when somebody asks and shared by those who do."""
+    """The decisions of a cycle now, made when somebody asks and shared by those who do."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -298,7 +298,7 @@ forget = _decisions.forget
 
 
 def decisions(now: float | None = None) -> Decisions:
-    """Return what a cycle would decide now, at most five seconds old.
+    """Return the decisions that a cycle would make now, at most five seconds old.
 
     ``now``: Unix s; left out: by the clock. With a large fleet and queue this takes a second.
     """
@@ -310,7 +310,7 @@ def decisions(now: float | None = None) -> Decisions:
 
 
 def explain(key: str, now: float | None = None) -> Explanation:
-    """Say why the phase ``key`` waits, and what would start it. Raises KeyError if it does not.
+    """Say why the phase ``key`` waits, and how it would start. Raises KeyError if it does not wait.
 
     Changes that the job could not be amended by are left out: who is shown one can have it.
     """
@@ -331,5 +331,5 @@ def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactua
 
 
 def dry_run(request: Request, now: float | None = None) -> DryRun:
-    """Say what the next cycle would do with ``request``, were it submitted now."""
+    """Return the outcome of the next cycle for ``request``, were it submitted now."""
     return whatif.dry_run(decisions(now), Pending(request))

@@ -40,7 +40,7 @@ _IN_FULL = 2_000
 
 @dataclass
 class Cycle:
-    """What one cycle has done."""
+    """The results of one cycle."""
 
     number: int = 0
     waiting: int = 0
@@ -88,7 +88,7 @@ class _Work:
         metrics.part_done(name, time.perf_counter() - started, failed=failed)
 
     def _decide(self) -> None:
-        """Decide on queue and fleet as they are, and do what follows, part by part."""
+        """Decide on queue and fleet as they are, and act on it, part by part."""
         started = time.perf_counter()
         inputs = live.read_input(self.now)
         decisions = decide(inputs.snapshot)

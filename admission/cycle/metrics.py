@@ -1,4 +1,4 @@
-"""What admission counts, for Prometheus. Gauges are of the last cycle, whichever process did it."""
+"""Prometheus metrics of admission. Gauges are of the last cycle, whichever process did it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Directives: what running jobs are to do, with a ledger of what came of it."""
+"""Directives to running jobs, with a ledger of their effects."""

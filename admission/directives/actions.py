@@ -1,4 +1,4 @@
-"""What others ask of running jobs: end and wait again, save, pause, go on; and who asked."""
+"""Requests of others to running jobs: end and wait again, save, pause, go on; and who asked."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def give(
     now: datetime,
     phase: str = "",
 ) -> list[Directive]:
-    """Give a directive to what runs of a job (or of one phase of it), as a person.
+    """Give a directive to the running phases of a job (or to one phase of it), as a person.
 
     Raises :class:`BadDirective`.
     """

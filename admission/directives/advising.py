@@ -1,4 +1,4 @@
-"""Advice for what runs now: the shell around ``core.advice``."""
+"""Advice for running jobs: the shell around ``core.advice``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _with_jobs(rows: Iterable[Phase]) -> list[Phase]:
 
 
 def _batch_scales(phases: Sequence[Phase]) -> dict[int, float]:
-    """Return on what share of its batch each phase works, where it was told one. One query."""
+    """Return the batch scale of each phase that has a directive for it. One query."""
     rows = Control.objects.filter(attempt__phase__in=phases, attempt__state="running")
     return dict(rows.values_list("attempt__phase", "batch_scale"))
 

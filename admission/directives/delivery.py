@@ -1,4 +1,4 @@
-"""Telling jobs what is in force, and undoing what is not any more.
+"""Delivery of directives: telling jobs of those in force, and undoing those that have ended.
 
 What an attempt is to do is made anew from all that is in force for it: the smallest batch, the
 lowest cap, paused if anybody wants it so. It is told what differs from what it was told last. So a
@@ -32,7 +32,7 @@ _PAUSES = {True: SignalKind.PAUSE, False: SignalKind.RESUME}
 
 
 def deliver(rows: Sequence[Directive], statuses: Mapping[str, WorkStatus], *, now: datetime) -> int:
-    """Tell attempts what has changed for them; return how many signals that took.
+    """Send attempts the changes of their directives; return how many signals that took.
 
     ``rows``: unfinished directives, with their attempts and the controls of these. One that cannot
     be told holds up no other.
@@ -54,7 +54,7 @@ def deliver(rows: Sequence[Directive], statuses: Mapping[str, WorkStatus], *, no
 
 
 class _Telling:
-    """What is told to one attempt."""
+    """The signals to one attempt."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _Telling:
     # --- What is done once ------------------------------------------------------------------------
 
     def _resume(self, in_force: Sequence[Directive]) -> None:
-        """Have what others wanted paused go on: their pauses are over."""
+        """End the pauses that others asked for, so that the job goes on."""
         for row in in_force:
             if row.kind != _Kind.RESUME or row.signal_seq is not None:
                 continue

@@ -1,4 +1,4 @@
-"""What came of a directive: from readings to numbers, and to a sentence. Pure.
+"""Effects of directives: from readings to numbers, and to a sentence. Pure.
 
 Nothing is taken on trust: that a job says it has done something is one line of the ledger, what its
 GPUs drew before and after is another, and the verdict rests on the second.
@@ -50,7 +50,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Effect:
-    """What changed within ``after_s``. None: not known."""
+    """The change within ``after_s``. None: not known."""
 
     gpus: int
     after_s: float
@@ -69,7 +69,7 @@ class Effect:
         return self.power_after_w - self.power_before_w
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as JSON keeps it."""
+        """Return the effect as JSON keeps it."""
         return {**asdict(self), "change_w": self.change_w}
 
 
@@ -116,7 +116,7 @@ def _within_s(trace: Trace, before_w: float, after_w: float) -> float | None:
 def outcome_of(
     kind: str, value: float | None, effect: Effect, *, expected_w: float | None = None
 ) -> str:
-    """Say what it came to. ``expected_w``: by how much power was thought to change."""
+    """Return the outcome of a directive. ``expected_w``: the expected change of power."""
     change_w = effect.change_w
     if change_w is None or effect.power_before_w is None or effect.power_after_w is None:
         return Directive.Outcome.UNMEASURED
@@ -133,7 +133,7 @@ def _holds(seen: bool) -> str:
 
 
 def words_of(effect: Effect) -> str:
-    """Return it in words: "-5.8 kW in 40 s, -3 °C, 76 % of its samples/s"."""
+    """Return the effect in words: "-5.8 kW in 40 s, -3 °C, 76 % of its samples/s"."""
     change_w = effect.change_w
     if change_w is None:
         return "too short, or not read: what it did is not known"

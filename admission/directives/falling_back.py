@@ -1,4 +1,4 @@
-"""Fallback of jobs: from what is so at their sites to where they go on, by policy or a person."""
+"""Fallback of jobs: from conditions at their sites to where they go on, by policy or a person."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class JobRows:
     now: datetime
 
     def concerned(self, sites: Sites) -> list[_Falling]:
-        """See ``core.directing.falling_back``. At most five queries, and one while all is well."""
+        """See ``core.directives.fallback``. At most five queries, and one while all is well."""
         concerned = _concerned(sites)
         if not concerned:
             return []
@@ -138,7 +138,7 @@ def _concerned(sites: Sites) -> list[tuple[Phase, str]]:
 
 
 def _homes(phases: Iterable[Phase]) -> dict[int, str]:
-    """Return the home of each job: what is written down, where it ran first, or what it asks for.
+    """Return the home of each job: as written down, where it ran first, or as it asks for.
 
     One query.
     """
@@ -162,7 +162,7 @@ def _home(phase: Phase, ran_at: Sequence[str]) -> str:
 
 @transaction.atomic
 def _take(job: Job, home: str, transition: Transition, *, by: str, now: datetime) -> bool:
-    """Write a transition down with its evidence, and do what it asks of what runs."""
+    """Write a transition down with its evidence, and move the running attempts that it concerns."""
     Job.objects.select_for_update().get(pk=job.pk)
     changed = Job.objects.filter(pk=job.pk, fallback_state=transition.was)
     if not changed.update(fallback_state=transition.state):

@@ -48,7 +48,7 @@ _Kind = Directive.Kind
 
 @dataclass
 class _Work:
-    """What one call knows and gathers."""
+    """The fleet, the time, and the lines and changes gathered in one call."""
 
     fleet: FleetArrays
     now: datetime
@@ -160,7 +160,7 @@ def _looks(work: _Work, row: Directive) -> None:
 
 
 def _over_at(row: Directive) -> datetime | None:
-    """Return when what a lasting directive did came to its end; None: it goes on."""
+    """Return when the effect of a lasting directive ended; None: it goes on."""
     if row.kind in Directive.ENDING:
         return None
     ends = [at for at in (row.ended_at, row.attempt.ended_at) if at is not None]
@@ -199,7 +199,7 @@ def _words(row: Directive, effect: Effect) -> str:
 
 
 def _finish(work: _Work, row: Directive, status: WorkStatus | None) -> None:
-    """Close what needs nothing more, and refuse what can never be done."""
+    """Close directives that need nothing more, and refuse those that can never be done."""
     if row.attempt.state == Attempt.State.ENDED and row.state in (
         _State.ISSUED,
         _State.ACKNOWLEDGED,

@@ -1,4 +1,4 @@
-"""What directives count, for Prometheus."""
+"""Prometheus metrics of directives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What running jobs are told, the ledger of what came of it, and what each was told last."""
+"""Directives to running jobs, the ledger of their effects, and the last signals of each job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DirectiveQuerySet(models.QuerySet["Directive"]):
 
 
 class Directive(models.Model):
-    """What one attempt is to do, for whom, why and until when; and how far that is.
+    """An action or limit for one attempt: for whom, why and until when; and its progress.
 
     Some last: they hold until their cause ends or their lease runs out, and are undone then. The
     others are done once.
@@ -118,7 +118,7 @@ class Directive(models.Model):
 
     @property
     def key(self) -> Key:
-        """What tells it from other live ones, as ``Wanted.key`` does."""
+        """The key that tells it from other live ones, as ``Wanted.key`` does."""
         return self.owner, self.cause, str(self.kind), self.attempt_id
 
 
@@ -154,7 +154,7 @@ class DirectiveEvent(models.Model):
 
 
 class Control(models.Model):
-    """What an attempt was told last, and where its graduated response stands.
+    """The last signals of an attempt, and the status of its graduated response.
 
     A row is made when there is something to say: without one a job runs in full.
     """

@@ -1,4 +1,4 @@
-"""Takes up what playbooks want of jobs, and reports to them what came of it.
+"""Takes up the directives that playbooks ask for, and reports their progress back.
 
 A playbook asks for a scope: save, go on elsewhere, go on. Here that becomes one directive for each
 job that runs there. The playbook's is applied once all of those are over, however they ended; how
@@ -38,12 +38,12 @@ _MOST = 200
 
 
 def owner_of(asked: Asked) -> str:
-    """Return the owner of the directives that come of one of a playbook: its key."""
+    """Return the owner of the directives that come of one that a playbook asks for: its key."""
     return asked.key
 
 
 def take_up(placed: PlacedRows, in_force: InForce, *, now: datetime) -> int:
-    """Give what playbooks ask for to the jobs that it concerns; return how many were taken up."""
+    """Turn the requests of playbooks into directives to jobs; return how many were taken up."""
     count = 0
     open_ = Asked.objects.open().filter(state=_State.ISSUED, expires_at__gt=now).order_by("id")
     for asked in open_[:_MOST]:

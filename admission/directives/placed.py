@@ -1,4 +1,4 @@
-"""What runs on the fleet, and what the database keeps of it for the steps of directives."""
+"""The open attempts on the fleet, with the rows that the database keeps of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WHERE attempt.id = ANY(%s)
 
 
 class PlacedRows(Placed):
-    """All open attempts, and what the database keeps of them."""
+    """All open attempts, with the rows that the database keeps of them."""
 
     def __init__(self, held: Allocations) -> None:
         super().__init__(held)
@@ -111,7 +111,7 @@ def _as_json(status: ResponseStatus) -> dict[str, Any]:
 
 
 def _agreed(terms: PhaseSpec) -> Throttling:
-    """Return what a phase agrees to: a smaller batch, or else a cap, and a pause."""
+    """Return the throttling terms of a phase: a smaller batch, or else a cap, and a pause."""
     asked, responses = terms.throttling, terms.throttling.responses or []
     scale = (asked.min_batch_scale or 1.0) if Response.SHRINK_BATCH in responses else 1.0
     shrinks = scale < 1.0 or Response.CONTINUE in responses
@@ -123,7 +123,7 @@ def _agreed(terms: PhaseSpec) -> Throttling:
 
 
 class _Margins:
-    """From which margin on attempts do something: what does not change while they run."""
+    """The margin at which each attempt responds, remembered: it stays as it is while they run."""
 
     def __init__(self) -> None:
         self._known: dict[int, float] = {}
@@ -131,7 +131,7 @@ class _Margins:
         self._by_terms: dict[tuple[int, str], tuple[SchedulingClass, float]] = {}
 
     def of(self, ids: Sequence[int]) -> Floats:
-        """Return it for each attempt. Two queries where some are new."""
+        """Return the margin of each attempt. Two queries where some are new."""
         new = [pk for pk in ids if pk not in self._known]
         found = {pk: self._known[pk] for pk in ids if pk in self._known}
         if new:
@@ -176,7 +176,7 @@ _last: list[PlacedRows] = []
 
 
 def placed_on(fleet: FleetArrays) -> PlacedRows:
-    """Return what runs, at most two seconds old; the same object while nothing changes."""
+    """Return the open attempts, at most two seconds old; the same object while nothing changes."""
     held = open_attempts.current(fleet)
     if not _last or _last[0].held is not held:
         _last[:] = [PlacedRows(held)]

@@ -1,4 +1,4 @@
-"""What the GPUs of a gang, and the job itself, reported around the time of a directive."""
+"""Readings of the GPUs of a gang, and of the job itself, around the time of a directive."""
 
 from __future__ import annotations
 

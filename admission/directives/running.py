@@ -1,4 +1,4 @@
-"""What runs now, as decisions about running jobs need it: rows of the inventory and terms."""
+"""Running attempts as decisions about them need them: rows of the inventory and terms."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Active:
 
     @property
     def status(self) -> ResponseStatus:
-        """Where its graduated response is."""
+        """The status of its graduated response."""
         control: Control | None = getattr(self.attempt, "control", None)
         if control is None or not control.response:
             return ResponseStatus()

@@ -1,4 +1,4 @@
-"""One step of what running jobs are told, done by the cycle of admission over the database.
+"""One step of directing running jobs, done by the cycle of admission over the database.
 
 What its parts are, and in which order, :mod:`admission.core.directives.step` says.
 """
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class Stepped:
-    """What one step has done."""
+    """The results of one step."""
 
     running: int = 0
     #: directives of which something is still to be done
@@ -89,7 +89,7 @@ class _Work(Step):
         outbox.take_up(self.placed, self.in_force, now=self.at)
 
     def deliver(self) -> None:
-        """Tell jobs what has changed, and follow what they do: first the news, then the answers."""
+        """Send jobs the changes of their directives, and follow their progress."""
         rows = _unfinished()
         self.stepped.unfinished = len(rows)
         if not rows:
@@ -120,7 +120,7 @@ def _unfinished() -> list[Directive]:
 
 
 def _statuses(rows: Sequence[Directive]) -> dict[str, WorkStatus]:
-    """Return what executors say of the attempts of ``rows``, by key."""
+    """Return the statuses that executors give of the attempts of ``rows``, by key."""
     keys: dict[str, set[str]] = {}
     for row in rows:
         keys.setdefault(row.attempt.executor, set()).add(row.attempt.key)

@@ -68,7 +68,7 @@ def book() -> DirectiveBook[Any]:
 
 
 def note(row: Directive, kind: str, *, at: datetime, text: str = "", **data: Any) -> DirectiveEvent:
-    """Return a line of the ledger, to be saved in the transaction of what it tells."""
+    """Return a line of the ledger, to be saved in the transaction that it tells of."""
     return DirectiveEvent(directive=row, at=at, kind=kind, text=text[:1000], data=data)
 
 
@@ -90,7 +90,7 @@ def _tell_jobs(rows: Sequence[Directive], now: datetime) -> None:
 
 
 def sentence(row: Directive) -> str:
-    """Say in words what is asked."""
+    """Return the directive in words."""
     number = "" if row.value is None else f"{row.value:g}"
     site = row.arguments.get("site", "")
     return {

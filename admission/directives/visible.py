@@ -1,4 +1,4 @@
-"""What jobs were told, as a reader may see it: some give way to a job of another project."""
+"""The directives of jobs as a reader may see them: some name a job of another project."""
 
 from __future__ import annotations
 

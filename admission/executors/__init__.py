@@ -1,1 +1,1 @@
-"""Executors: those who start, signal and watch what runs."""
+"""Executors: they start, signal and watch the work of attempts."""

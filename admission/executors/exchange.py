@@ -1,4 +1,4 @@
-"""What a machine that asks is told, and what it says is written down.
+"""The exchange with machines: they report the state of their work, and are told their orders.
 
 What a machine reports moves its orders forward, never back. What it is told follows from the
 orders alone, so it may ask as often as it likes.
@@ -50,7 +50,7 @@ _FIELDS = [
 
 
 def exchange(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
-    """Write down what a machine reports, and return what is wanted of it.
+    """Write down the reports of a machine, and return its orders.
 
     Three queries where nothing has changed. Raises BatchError, of which OutOfScope is a kind.
     """
@@ -74,7 +74,7 @@ def exchange(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
 
 
 def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> WorkOrders:
-    """Return what is wanted of a machine that says nothing. One query."""
+    """Return the orders of a machine that reports nothing. One query."""
     rows = _orders(nodes_of(scope, nodes), {})
     return _answer(list(told(rows, {}, store, _nodes_of_gangs(rows))), now)
 
@@ -204,7 +204,7 @@ def told(
     store: str,
     nodes_of_gang: Mapping[str, Sequence[str]],
 ) -> Iterator[Order]:
-    """Yield what is wanted of the machine with ``store``. Pure.
+    """Yield the orders for the machine with ``store``. Pure.
 
     ``rows`` are the orders of its nodes, ``reports`` what it holds, by attempt and node;
     ``nodes_of_gang`` has the nodes, by rank, of the gangs that are offered.
@@ -226,7 +226,7 @@ def told(
 def _wanted(
     row: NodeOrder, report: WorkReport | None, nodes_of_gang: Mapping[str, Sequence[str]]
 ) -> Order | None:
-    """Return what is wanted of one order; None: nothing but to wait."""
+    """Return the order to send for one row; None: nothing but to wait."""
     gang = row.gang
     if row.state == _Part.ENDED or gang.state == _State.ENDED:
         return _unwanted(report) if report else None
@@ -242,7 +242,7 @@ def _wanted(
 
 
 def _unwanted(report: WorkReport) -> Order:
-    """Return what is wanted of something that is over for us, or that we do not know."""
+    """Return the order for work that is over for us, or that we do not know."""
     is_over = report.state == WorkState.ENDED
     return Order(
         attempt=report.attempt,

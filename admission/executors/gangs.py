@@ -63,7 +63,7 @@ class PartView:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gang becomes. ``never_started``: all of its parts are over, without having begun."""
+    """The next state of a gang. ``never_started``: all of its parts ended without having begun."""
 
     state: str
     outcome: str
@@ -72,7 +72,7 @@ class Verdict:
 
 
 def settle(gang: GangView, parts: Sequence[PartView], now: float, gather_s: float) -> Verdict:
-    """Return what ``gang`` is after what its parts have come to, at ``now`` (Unix s).
+    """Return the state that follows for ``gang`` from its parts, at ``now`` (Unix s).
 
     Settling the result again changes nothing. ``gather_s`` is how long its nodes may take to claim
     it, s.

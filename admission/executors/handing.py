@@ -1,4 +1,4 @@
-"""Attempts are handed over to their executors: after the commit that made them, and again."""
+"""Handing attempts over to their executors: after the commit that made them, and again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS = (
 
 
 def hand_over(attempts: Sequence[Attempt], now: float) -> int:
-    """Submit and release what of ``attempts`` is still to be run; return how many.
+    """Submit and release those of ``attempts`` that are still to be run; return how many.
 
     Repeating it changes nothing. Whoever is about to end is left out. One query, and those of the
     executors.
@@ -52,7 +52,7 @@ def _hand_over(name: str, rows: Sequence[Attempt], fleet: FleetArrays, now: floa
 
 
 def work_of(attempt: Attempt) -> Work:
-    """Return what ``attempt`` runs; its phase and job are read, too."""
+    """Return the work of ``attempt`` for its executor; its phase and job are read, too."""
     phase = attempt.phase
     spec: dict[str, Any] = phase.job.spec["phases"][phase.index]
     return Work(

@@ -1,4 +1,4 @@
-"""The executor of machines that ask: what is wanted of each lies in Postgres until they come.
+"""The executor for machines that poll: their orders lie in Postgres until they ask.
 
 Machines with an agent that may run jobs ("local") and those of the twin ("twin") differ in who
 asks, and in nothing else. Whoever changes a gang holds the lock of its row, so that of "go" and
@@ -93,7 +93,7 @@ class Mailbox:
     def signal(
         self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
     ) -> int | None:
-        """Put a signal into the mailbox; a stop also ends what has not begun."""
+        """Put a signal into the mailbox; a stop also ends work that has not begun."""
         with transaction.atomic():
             gang = next(iter(locked([key])), None)
             if gang is None or gang.state == _State.ENDED:
@@ -125,21 +125,21 @@ class Mailbox:
         return list(missing.values_list("key", flat=True)[:_MOST])
 
     def changes(self) -> list[WorkStatus]:
-        """Return what has changed and was not noted, the oldest first, bounded. Two queries."""
+        """Return statuses that changed and were not noted, oldest first, bounded. Two queries."""
         moved = Gang.objects.filter(executor=self.name).exclude(version=F("noted"))
         return _statuses(moved.order_by("pk")[:_MOST])
 
     def note(self, statuses: Sequence[WorkStatus]) -> None:
-        """Write down what the caller knows: a version, so that what came since is told again."""
+        """Write down the versions that the caller knows, so that later changes are told again."""
         with connection.cursor() as cursor:
             cursor.execute(_NOTE, [[s.key for s in statuses], [s.version for s in statuses]])
 
     def adopt(self) -> list[WorkStatus]:
-        """Return all that is not over. Two queries."""
+        """Return the statuses of all work that is not over. Two queries."""
         return _statuses(Gang.objects.filter(executor=self.name, state__in=Gang.OPEN))
 
     def follow(self, now: float) -> None:
-        """Withdraw gangs that have not come together, give up silent machines, drop what is old."""
+        """Withdraw gangs that have not come together, give up silent machines, drop old work."""
         self._withdraw(now)
         self._give_up(now)
         self._forget(now)
@@ -201,7 +201,7 @@ def orders_of(gangs: Sequence[Gang]) -> dict[int, list[NodeOrder]]:
 
 
 def resettle(gangs: Sequence[Gang], orders: Mapping[int, list[NodeOrder]], now: float) -> None:
-    """Bring gangs that are locked, and have changed, to what their orders have come to."""
+    """Bring gangs that are locked, and have changed, to the states that their orders imply."""
     unstarted: list[NodeOrder] = []
     for gang in gangs:
         parts = [_part(order) for order in orders[gang.pk]]

@@ -1,4 +1,4 @@
-"""The mailbox: gangs, what is wanted of each of their nodes, and the machines that ask."""
+"""The mailbox: gangs, the orders of each of their nodes, and the machines that poll."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Gang(models.Model):
 
 
 class NodeOrder(models.Model):
-    """One node's part of a gang: what it was told and what it says.
+    """One node's part of a gang: its orders, and its last report.
 
     The node is no foreign key: one that leaves the inventory must not leave the gang.
     """

@@ -1,4 +1,4 @@
-"""What every executor can do. Slurm and Kueue fit behind it: docs/reference/executors.md says how.
+"""The interface of executors. Slurm and Kueue fit behind it: see docs/reference/executors.md.
 
 All calls may be repeated: work is known by the key of its attempt, "job/phase/number", and an
 attempt is run at most once, whatever is called how often. Many are given at once, since a cycle
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What an attempt runs. ``priority`` and ``comment`` are for executors that show a queue."""
+    """The work of an attempt. ``priority`` and ``comment`` are for executors that show a queue."""
 
     key: str
     job: str
@@ -131,10 +131,10 @@ class WorkStatus:
 
 
 class Executor(Protocol):
-    """Starts, signals and watches what runs."""
+    """Starts, signals and watches the work of attempts."""
 
     def submit(self, works: Sequence[Work], now: float) -> None:
-        """Hand work over, held: nothing runs yet. What is known already stays as it is."""
+        """Hand work over, held: nothing runs yet. Work that it knows already stays as it is."""
 
     def release(self, placements: Mapping[str, WorkPlacement], now: float) -> None:
         """Let held work run where it was placed, by its key. A gang starts whole or not at all."""
@@ -148,22 +148,22 @@ class Executor(Protocol):
         """
 
     def status(self, keys: Sequence[str]) -> list[WorkStatus]:
-        """Return how each of ``keys`` is, in their order."""
+        """Return the status of each of ``keys``, in their order."""
 
     def missing(self) -> list[str]:
-        """Return the keys of attempts that were let go, and that it does not have, or only holds.
+        """Return the keys of admitted attempts whose work the executor lacks, or only holds.
 
         What a crash has left between an admission and this executor.
         """
 
     def changes(self) -> list[WorkStatus]:
-        """Return what has changed since it was last noted, or more."""
+        """Return the statuses that have changed since they were last noted, or more."""
 
     def note(self, statuses: Sequence[WorkStatus]) -> None:
-        """Take these for known to the caller, who has written down what follows from them."""
+        """Note these as known to the caller, who has written their consequences down."""
 
     def adopt(self) -> list[WorkStatus]:
-        """Return all that is not over, also what the caller may not know."""
+        """Return the statuses of all work that is not over, even if the caller may not know it."""
 
     def follow(self, now: float) -> None:
-        """Do what is due by the clock: withdraw gangs, give up machines. Called every cycle."""
+        """Do the work that is due by the clock: withdraw gangs, give up machines. Once a cycle."""

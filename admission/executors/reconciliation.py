@@ -1,4 +1,4 @@
-"""What executors say, compared with what we think, all the time; and what follows from it.
+"""Reconciliation: the statuses of executors compared with our own state, again and again.
 
 Each cycle takes what has changed, and every half minute all there is: an attempt that its executor
 does not know is handed over, or was lost; work that no attempt asks for is stopped. What is found
@@ -47,7 +47,7 @@ STARTED, REQUEUED = "started", "requeued"
 
 @dataclass
 class Reconciled:
-    """What one reconciliation has done, in attempts."""
+    """The results of one reconciliation, in attempts."""
 
     handed_over: int = 0
     began: int = 0
@@ -65,7 +65,7 @@ class _LastLook:
 
 
 def reconcile(now: float) -> Reconciled:
-    """Bring attempts to what their executors say at ``now`` (Unix s).
+    """Bring attempts to the states that their executors report at ``now`` (Unix s).
 
     Only one process does so at a time: that of the cycle, under its lock.
     """
@@ -102,7 +102,7 @@ def _reconcile(
 
 
 def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
-    """Return the open attempts that there are statuses of, with their phases. One query."""
+    """Return the open attempts with the keys of ``statuses``, with their phases. One query."""
     found = Attempt.objects.open().filter(key__in=statuses).select_related("phase")
     found = found.defer("phase__request")
     return {row.key: row for row in found}
@@ -114,7 +114,7 @@ def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
 def _hand_over(
     statuses: Mapping[str, WorkStatus], rows: Mapping[str, Attempt], now: float, done: Reconciled
 ) -> None:
-    """Hand over what a crash has left between an admission and its executor."""
+    """Hand over attempts that a crash has left between their admission and their executor."""
     left = [
         row
         for key, row in rows.items()
@@ -225,7 +225,7 @@ def _close(
 
 
 def _is_over(row: Attempt, status: WorkStatus) -> bool:
-    """Say whether the work is over; unknown work is where it had begun, or is to end anyway."""
+    """Say whether the work is over; unknown work is if it had begun, or was to end anyway."""
     if status.state is _State.ENDED:
         return True
     return status.state is _State.UNKNOWN and (
@@ -340,7 +340,7 @@ def _withdrawn(row: Attempt) -> int:
 
 
 def _stop_orphans(executor: Executor, now: float, done: Reconciled) -> None:
-    """Stop work whose attempt is over, or is not there: nothing counts what it draws."""
+    """Stop work whose attempt is over, or does not exist: nothing counts its draw."""
     alive: Sequence[WorkStatus] = [
         status for status in executor.adopt() if status.state is not _State.STOPPING
     ]

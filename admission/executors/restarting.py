@@ -1,4 +1,4 @@
-"""What becomes of a phase whose attempt has ended. Pure."""
+"""The restart policy: the next state of a phase whose attempt has ended. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_DOUBLINGS = 20
 
 @dataclass(frozen=True)
 class Terms:
-    """After what a phase may be started again, how often, and how soon (s)."""
+    """After which failures a phase may be restarted, how often, and how soon (s)."""
 
     tolerance: Tolerance = Tolerance.NONE
     max_restarts: int = 0
@@ -31,7 +31,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class After:
-    """How an attempt is closed, and what its phase becomes.
+    """The outcome of an attempt, and the next state of its phase.
 
     ``wait_s`` is how long a phase that is queued again may not begin; ``is_restart``: it counts.
     """
@@ -45,7 +45,7 @@ class After:
 def after(
     ended: WorkOutcomeKind, wanted: str, terms: Terms, *, restarts: int, withdrawn: int
 ) -> After:
-    """Return what follows from work that ended as ``ended``.
+    """Return the consequences for an attempt whose work ended as ``ended``.
 
     ``wanted`` is the outcome that the attempt was to have: "" where nobody has told it to end.
     ``restarts`` counts those so far, ``withdrawn`` the attempts in a row that were withdrawn.

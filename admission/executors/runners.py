@@ -65,7 +65,7 @@ class Ears:
 
 
 def fence_s(lease_s: float) -> float:
-    """Return for how long a machine may run what it was told to, from when it asked, s. Pure."""
+    """Return for how long a machine may run its work from when it last asked, s. Pure."""
     return FENCE_SHARE * lease_s
 
 

@@ -31,7 +31,7 @@ _REFERENCE = "see docs/reference/executors.md"
 @csrf_exempt
 @require_http_methods(["GET", "POST"])
 def work(request: HttpRequest) -> HttpResponse:
-    """Tell a machine what is wanted of it; POST brings what it holds."""
+    """Tell a machine its orders; POST brings its reports."""
     return _answered(lambda: _look(request) if request.method == "GET" else _exchange(request))
 
 

@@ -1,1 +1,1 @@
-"""Jobs, phases, attempts and projects: what people ask for, and what has become of it."""
+"""Jobs, phases, attempts and projects: requests of people, and their progress."""

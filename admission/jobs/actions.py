@@ -1,4 +1,4 @@
-"""What people do with jobs: each one transaction, with its line in the history and the audit log.
+"""Actions of people on jobs: each one transaction, with a line in the history and the audit log.
 
 Those who call have looked up the job among what the user may change.
 """
@@ -57,7 +57,7 @@ _LETTERS = "bcdfghjkmnpqrstvwxz23456789"
 
 
 class Conflict(Exception):
-    """The job is not as whoever asks takes it to be. ``code`` says what is in the way."""
+    """The job is not as the caller takes it to be. ``code`` names the conflict."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -232,7 +232,7 @@ def _earlier(prepared: Prepared, user: User, idempotency_key: str) -> Job:
 
 @transaction.atomic
 def cancel(job: Job, user: User, *, why: str, now: datetime) -> Job:
-    """End a job: what waits ends at once, what runs is told to stop. Raises :class:`Conflict`."""
+    """End a job: phases that wait end at once, others are told to. Raises :class:`Conflict`."""
     job = _open(job)
     text = f"Cancelled by {user.get_username()}" + (f": {why}" if why else "")
     history.event(job.pk, history.CANCELLED, text, now).save()
@@ -248,13 +248,13 @@ def cancel(job: Job, user: User, *, why: str, now: datetime) -> Job:
 
 
 def _state_of(job: Job) -> audit.State:
-    """Return a job with the digest of its specification, which it keeps itself, and all before."""
+    """Return a job with a digest for its specification, whose texts the revisions keep."""
     digest = hashlib.sha256(msgspec.json.encode(job.spec, order="sorted")).hexdigest()
     return {**audit.state(job), "spec": f"sha256:{digest}"}
 
 
 def _phases(job: Job) -> audit.State:
-    """Return what people change of a job's phases: their states and holds. One query."""
+    """Return the fields of a job's phases that people change: states and holds. One query."""
     return {
         f"phase {each.name}": {
             "state": each.state, "held_by": each.held_by, "hold_reason": each.hold_reason
@@ -274,7 +274,7 @@ def _stop(attempt: Attempt, why: str, now: datetime) -> None:
 
 @transaction.atomic
 def hold(job: Job, user: User, *, why: str, now: datetime) -> Job:
-    """Let none of its phases begin until it is released. What runs goes on."""
+    """Let none of its phases begin until it is released. Running ones go on."""
     job = _open(job)
     by = user.get_username()
     before = _phases(job)
@@ -307,7 +307,7 @@ def set_priority(job: Job, user: User, priority: int, *, now: datetime) -> Job:
 
 
 def amend(job: Job, phase: str, change: Mapping[str, Any], user: User, *, now: datetime) -> Job:
-    """Change what a phase that waits asks for; ``change`` is what a counterfactual says.
+    """Change the request of a waiting phase; ``change`` is as in a counterfactual.
 
     The specification before it is kept as a revision. Raises :class:`SpecError` and
     :class:`Conflict`.
@@ -390,7 +390,7 @@ def _written_out(values: dict[str, Any], job_class: SchedulingClass | None) -> d
 
 
 def _rewrite(job: Job, job_class: SchedulingClass) -> None:
-    """Have phases that wait ask for what the specification now says."""
+    """Rewrite the requests of waiting phases from the specification as it is now."""
     rows: list[Phase] = []
     for row in job.phases.filter(state__in=Phase.PENDING):
         row.job = job

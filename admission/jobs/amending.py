@@ -1,4 +1,4 @@
-"""Changing a specification by what a counterfactual says. Pure."""
+"""Amending a specification by the change of a counterfactual. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHANGES: dict[str, tuple[str, str]] = {
 
 
 def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values, str]:
-    """Return ``spec`` with ``change`` made to one of its phases, and what was changed in words.
+    """Return ``spec`` with ``change`` made to one of its phases, and the change in words.
 
     ``phase`` is empty where only the whole job is changed. Raises :class:`SpecError` where there
     is nothing that may be changed so.

@@ -1,4 +1,4 @@
-"""The scheduling classes in force: the built-in ones, and what operators put in their place."""
+"""The scheduling classes in force: the built-in ones, replaced by those of operators."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _LIMITS = ("max_pending_jobs", "max_pending_phases", "max_phases_per_job", "subm
 
 @dataclass(frozen=True)
 class Admitted:
-    """What a submission is held to: its project, None where there is none, and who is limited."""
+    """The terms of a submission: its project, None where there is none, its classes and limits."""
 
     project: Project | None
     classes: dict[str, SchedulingClass]
@@ -134,7 +134,7 @@ CLASSES = Kind(
 
 
 def _rewrite_requests(job_class: SchedulingClass) -> None:
-    """Have phases that wait ask for what the class now says."""
+    """Rewrite the requests of waiting phases from the class as it is now."""
     waiting = Phase.objects.pending().filter(job__job_class=job_class.name)
     rows = list(waiting.select_related("job__project").select_for_update(of=("self",)))
     for row in rows:

@@ -1,4 +1,4 @@
-"""What only the server can say against a specification: its class, and names of the inventory."""
+"""Checks of a specification that only the server can do: its class, and inventory names."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _limits(phase: PhaseSpec, job_class: SchedulingClass, path: str) -> Iterator
 
 
 def _inputs(terms: PhaseSpec, job_class: SchedulingClass, path: str) -> Iterator[FieldError]:
-    """What may be started again has to come out the same: each of its inputs is pinned."""
+    """Yield a fault for each unpinned input, where a phase may restart or move and must repeat."""
     why = _why_pinned(terms, job_class)
     if not why:
         return

@@ -1,4 +1,4 @@
-"""Scheduling classes: what a job is run for, as data.
+"""Scheduling classes: the operational intent of a job, as data.
 
 A class gives its jobs a priority and limits, and each phase the values that it leaves out.
 """
@@ -36,7 +36,7 @@ _FILE = Path(__file__).with_name("classes.yaml")
 
 
 class Defaults(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a phase of the class has where it says nothing itself."""
+    """Defaults of the class for phases that leave a field out."""
 
     power: Power = Power()
     thermal: Thermal = Thermal()

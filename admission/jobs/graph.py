@@ -1,4 +1,4 @@
-"""What follows for the phases of a job, and for the job, when one of them has ended. Pure."""
+"""The graph of a job: next states of its phases, and of the job, when a phase has ended. Pure."""
 
 from __future__ import annotations
 

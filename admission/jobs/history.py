@@ -1,4 +1,4 @@
-"""What happened to a job: its events."""
+"""The history of a job: its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the queue one user and one project may take: what waits, and how fast it comes.
+"""Limits on the queue by user and by project: how much may wait, and how fast it may come.
 
 :func:`charge` counts a submission and :func:`check` looks at what waits, in the transaction that
 inserts the job. The row that ``charge`` writes is locked until that ends, so submissions of one
@@ -27,7 +27,7 @@ _TRY_AGAIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one user, or one project, may have waiting, and submit in a second."""
+    """How much one user, or one project, may have waiting, and submit in a second."""
 
     max_pending_jobs: int
     max_pending_phases: int
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A user or a project, and what it may do."""
+    """A user or a project, and its limits."""
 
     kind: str
     id: int
@@ -52,14 +52,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits of one holder."""
+    """The waiting jobs and phases of one holder."""
 
     jobs: int = 0
     phases: int = 0
 
 
 class OverLimit(Exception):
-    """A submission is beyond what a user or project may have.
+    """A submission is over a limit of its user or project.
 
     ``retry_after_s``: None where it will never be taken as it is.
     """
@@ -197,7 +197,7 @@ def check(holders: tuple[Holder, ...], user: str, project_id: int, phases: int) 
 
 
 def waiting_of(user: str, project_id: int) -> dict[str, Waiting]:
-    """Return what waits of a user and of a project. One query."""
+    """Return the waiting jobs and phases of a user and of a project. One query."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, {"user": user, "project": project_id})
         jobs, phases, of_project, its_phases = cursor.fetchone()

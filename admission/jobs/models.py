@@ -25,7 +25,7 @@ __all__ = [
 
 
 class SubmissionLimits(models.Model):
-    """What may wait, and how fast it may come. Null: as the settings have it for all."""
+    """How much may wait, and how fast it may come. Null: as the settings have it for all."""
 
     max_pending_jobs = models.PositiveIntegerField(
         null=True, blank=True, help_text="Jobs with phases that wait, at once; null: as is usual"
@@ -59,7 +59,7 @@ class ProjectQuerySet(models.QuerySet["Project"]):
 
 
 class Project(SubmissionLimits):
-    """Who jobs are run for: a share of the fleet, and at most so much of it."""
+    """A tenant that jobs are run for, with a share of the fleet and quotas."""
 
     name = models.CharField(max_length=60, unique=True)
     description = models.CharField(max_length=500, blank=True)
@@ -113,7 +113,7 @@ class UserLimits(SubmissionLimits):
 
 
 class SubmissionPace(models.Model):
-    """When a user, or a project, may submit as many jobs at once again as it ever may."""
+    """The time at which the submission bucket of a user or a project will be full again."""
 
     kind = models.CharField(max_length=10, help_text="user or project")
     holder = models.BigIntegerField(help_text="Its id")
@@ -265,13 +265,13 @@ class PhaseQuerySet(models.QuerySet["Phase"]):
         return self.filter(state__in=Phase.PENDING)
 
     def with_key(self, key: str) -> PhaseQuerySet:
-        """The one of "job/phase"."""
+        """The phase with the key "job/phase"."""
         job, _, name = key.rpartition("/")
         return self.filter(job__name=job, name=name)
 
 
 class Phase(models.Model):
-    """One step of a job, with constraints and a placement of its own: what is scheduled."""
+    """One step of a job, with constraints and a placement of its own: the unit of scheduling."""
 
     class State(models.TextChoices):
         #: a phase before it has not succeeded yet
@@ -337,7 +337,7 @@ class Phase(models.Model):
 
     @property
     def key(self) -> str:
-        """What the solver calls it."""
+        """Its key in the solver."""
         return f"{self.job.name}/{self.name}"
 
 
@@ -406,7 +406,7 @@ class Attempt(models.Model):
 
 
 class JobRevision(models.Model):
-    """What a job's specification was before it was amended."""
+    """A job's specification as it was before it was amended."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()

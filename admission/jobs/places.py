@@ -26,7 +26,7 @@ class Places:
     """The attempts that run, and those that ended less than ``TELEMETRY_JOB_GRACE_S`` ago."""
 
     def generation(self) -> Hashable:
-        """Return what differs after an attempt began or ended. One query."""
+        """Return a value that changes when an attempt begins or ends. One query."""
         with connection.cursor() as cursor:
             cursor.execute(_GENERATION.format(table=Attempt._meta.db_table))
             last, ended_at = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Phases begin and end: what that does to their jobs, and to the phases after them.
+"""Phases begin and end: the consequences for their jobs, and for the phases after them.
 
 Call these within the transaction that writes the attempt. Rows of jobs are locked first, then
 those of their phases: who does so too never waits in a circle.
@@ -28,7 +28,7 @@ def phases_began(phases: Iterable[Phase]) -> None:
 
 
 def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") -> None:
-    """Write down that a phase is over, and what follows from it. Its attempts are the caller's.
+    """Write down that a phase is over, with all consequences. Its attempts are the caller's.
 
     A phase that is over already stays as it ended.
     """
@@ -46,7 +46,7 @@ def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") 
 
 
 def settle(job: Job, now: datetime) -> None:
-    """Bring a locked job, and its phases that wait for others, to what follows from the rest."""
+    """Bring a locked job, and its waiting phases, to the states that follow from the others."""
     rows = {row.name: row for row in job.phases.all()}
     events = [
         _moved(job, rows[name], state, now) for name, state in following(_steps(rows)).items()

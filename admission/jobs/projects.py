@@ -1,4 +1,4 @@
-"""Projects: what they hold now, and what operators do with them."""
+"""Projects: their present use, and the actions of operators on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Use", "create", "limit_user", "update", "uses"]
 
 @dataclass(frozen=True)
 class Use:
-    """What a project holds, and how many of its phases wait and run."""
+    """The GPUs and watts that a project holds, and how many of its phases wait and run."""
 
     gpus_held: int = 0
     reserved_w: float = 0.0
@@ -41,7 +41,7 @@ GROUP BY job.project_id
 
 
 def uses(project_ids: Iterable[int]) -> dict[int, Use]:
-    """Return what each of these projects holds now, by id. One query."""
+    """Return the present use of each of these projects, by id. One query."""
     with connection.cursor() as cursor:
         cursor.execute(_USES, [list(project_ids)])
         return {row[0]: Use(int(row[1]), float(row[2]), row[3], row[4]) for row in cursor}
@@ -76,7 +76,7 @@ def update(
 
 @transaction.atomic
 def limit_user(user: User, row: UserLimits, **fields: Any) -> None:
-    """Change what a user may submit."""
+    """Change the submission limits of a user."""
     before = None if row.pk is None else audit.state(row)
     for name, value in fields.items():
         setattr(row, name, value)

@@ -1,4 +1,4 @@
-"""What the solver is asked for a phase: made once, when the phase is written, and kept with it."""
+"""Requests to the solver, one for a phase: made when the phase is written, and kept with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def from_json(document: dict[str, Any]) -> Request:
 
 
 def stored(request: Request) -> dict[str, Any]:
-    """Return ``request`` as JSON, without what is as by default."""
+    """Return ``request`` as JSON, without fields that have their default."""
     values = {name: getattr(request, name) for name in _names(request)}
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in values.items()

@@ -1,4 +1,4 @@
-"""What holds for a phase: what it says itself, else what its class says, else what is usual."""
+"""The terms of a phase: its own, else those of its class, else the usual ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _USUAL = Defaults(
 
 
 def terms_of(phase: PhaseSpec, job_class: SchedulingClass) -> PhaseSpec:
-    """Return ``phase`` with all that it leaves out filled in.
+    """Return ``phase`` with all fields filled in that it leaves out.
 
     What stays None is not known (expected peak, a step) or not wanted (a cap, checkpoints). Where
     what the phase says and what its class says do not go together, the phase is right.

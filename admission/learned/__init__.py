@@ -1,1 +1,1 @@
-"""What was learned of jobs that ran: their draw, and how long they take."""
+"""Statistics of jobs that ran: their draw, and how long they take."""

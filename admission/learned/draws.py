@@ -1,4 +1,4 @@
-"""What running attempts draw, read over and over; what a project's image drew, once they end."""
+"""The measured draw of running attempts, and of a project's image once they end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BINS = len(BIN_EDGES_W)
 
 @dataclass(frozen=True)
 class _Kept:
-    """What is known of an attempt. ``labels`` are project, image and model."""
+    """The draw of an attempt so far. ``labels`` are project, image and model."""
 
     labels: tuple[int, str, str]
     seconds: Floats
@@ -44,7 +44,7 @@ class _Kept:
 
 
 def observe(now: float) -> int:
-    """Note what attempts draw at ``now`` (Unix s), and learn from those that have ended.
+    """Note the draw of attempts at ``now`` (Unix s), and learn from those that have ended.
 
     Returns how many attempts were looked at. Of two calls at once one does nothing.
     """
@@ -59,7 +59,7 @@ def observe(now: float) -> int:
 
 
 def _note(held: Allocations, now: float) -> int:
-    """Three queries, and one for each two thousand attempts."""
+    """Add the present draw to each attempt. Three queries, and one for each 2,000 attempts."""
     measured = live.measured(now, limits=current.limits(now))
     # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
     rows_of = {each.id: rows for each, rows in held.each() if each.is_running}
@@ -91,7 +91,7 @@ def _note(held: Allocations, now: float) -> int:
 
 
 def _kept(attempts: Sequence[OpenAttempt], fleet: FleetArrays, now: float) -> dict[int, _Kept]:
-    """Return what is known of attempts: of new ones that they begin to be read."""
+    """Return the draw of attempts so far: blank for new ones, which are read from now on."""
     rows = Draw.objects.filter(attempt__in=[each.id for each in attempts]).values_list(
         "attempt", "project", "image", "model", "seconds", "seen_at"
     )

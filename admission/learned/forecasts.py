@@ -1,4 +1,4 @@
-"""Estimates of when phases begin: kept when they are first made, and compared with what came."""
+"""Estimates of when phases begin: kept when first made, and compared with the starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def calibration() -> Calibration:
 
 
 def calibration_at(now: float) -> Calibration:
-    """Return the same with those who still wait at ``now`` (Unix s). Two queries."""
+    """Return the calibration with those who still wait at ``now`` (Unix s). Two queries."""
     open_ = StartForecast.objects.filter(began_s=None, phase__state=Phase.State.QUEUED)
     newest = open_.order_by("-made_at").values_list("made_at", "forecast_s")[:_MOST_WAITING]
     told = [(made_at.timestamp(), forecast_s) for made_at, forecast_s in newest]
@@ -34,7 +34,7 @@ def calibration_at(now: float) -> Calibration:
 
 
 def note(made: Mapping[int, Estimate], at: datetime) -> None:
-    """Keep what phases, by id, were told at ``at``. Those that were told before keep that."""
+    """Keep the estimates of phases, by id, made at ``at``. Phases that have one keep it."""
     rows = [
         StartForecast(
             phase_id=phase,

@@ -1,4 +1,4 @@
-"""What cycles learned: what attempts draw, what images of projects drew, how estimates came out."""
+"""Statistics of cycles: draws of attempts, draw profiles of images, calibration of estimates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cycle(models.Model):
 
 
 class Draw(models.Model):
-    """What an attempt was read to draw on each of its nodes, in the order of its placement.
+    """The measured draw of an attempt on each of its nodes, in the order of its placement.
 
     ``seconds`` are float32, nodes by bins: how long it drew how much, as
     ``admission.core.allocation.reservation`` counts it. ``p99_w`` and ``read_s`` are made of them,
@@ -58,7 +58,7 @@ class DrawProfileQuerySet(models.QuerySet["DrawProfile"]):
 
 
 class DrawProfile(models.Model):
-    """What the ended attempts of a project with one image drew on one model of GPU.
+    """The draw of a project's ended attempts with one image on one model of GPU.
 
     ``seconds`` are as in :class:`Draw`, in one row; ``run_shares`` are the shares of their walltime
     that the last of them ran for.

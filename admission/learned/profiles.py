@@ -1,4 +1,4 @@
-"""What the images of projects drew, and for which share of their walltime they ran."""
+"""Draw profiles of the images of projects, and the share of their walltime that they run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packed(seconds: Floats) -> bytes:
 
 
 def unpacked(seconds: bytes | memoryview) -> Floats:
-    """Return what :func:`packed` has packed: rows by bins."""
+    """Return seconds by bin from :func:`packed`: rows by bins."""
     return np.frombuffer(seconds, dtype=np.float32).reshape(-1, _BINS).astype(np.float64)
 
 
@@ -80,7 +80,7 @@ def _run_share(attempt: Attempt) -> float | None:
 
 
 def quantile_w(profile: DrawProfile, share: float) -> float | None:
-    """Return what attempts drew at most for ``share`` of the time, W for each GPU.
+    """Return the quantile ``share`` of the draw of attempts over time, W for each GPU.
 
     None: nothing was read, or it is over all bounds.
     """

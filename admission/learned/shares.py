@@ -1,4 +1,4 @@
-"""What projects have used of the fleet, older use counting less, for their fair share."""
+"""The past use of the fleet by projects, older use counting less, for their fair share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decayed(project: Project, now: float) -> float:
 
 
 def note(gpus: Mapping[int, int], now: float) -> int:
-    """Add what projects, by id, hold now to what they have used; return how many were written.
+    """Add the present use of projects, by id, to their past use; return how many were written.
 
     One query, and one where it is due. What is held counts for the time since it was last noted, so
     it may be called as often as one likes.

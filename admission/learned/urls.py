@@ -1,4 +1,4 @@
-"""URLs of what was learned, under ``/api/v1/``."""
+"""URLs of draw profiles and start estimates, under ``/api/v1/``."""
 
 from django.urls import URLPattern, URLResolver, path
 from rest_framework.routers import SimpleRouter

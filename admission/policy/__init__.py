@@ -1,1 +1,1 @@
-"""The admission policy in force, as a versioned document, and what shadows of it would decide."""
+"""The admission policy in force, as a versioned document, and the decisions of its shadows."""

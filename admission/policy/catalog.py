@@ -21,6 +21,6 @@ POLICIES = Kind(
 
 
 def policy_in_force() -> AdmissionPolicy:
-    """Return the policy in force: the active version, else what comes with Headroom. One query."""
+    """Return the policy in force: the active version, else the built-in one. One query."""
     active = AdmissionPolicyVersion.objects.active().values_list("text", flat=True).first()
     return (None if active is None else compiled(active)) or AdmissionPolicy()

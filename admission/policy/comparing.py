@@ -1,4 +1,4 @@
-"""What a shadow would have decided over the last day, beside what was decided."""
+"""The decisions of a shadow over the last day, compared with the real ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Compared", "compared"]
 
 @dataclass(frozen=True)
 class Compared:
-    """A shadow beside what was decided. Numbers are of all jobs; decisions of those one may see."""
+    """A shadow compared. Numbers are of all jobs; decisions of those that one may see."""
 
     since: datetime | None
     asked_at: datetime | None
@@ -30,7 +30,7 @@ class Compared:
 
 
 def compared(version: AdmissionPolicyVersion, user: User, now: datetime, *, most: int) -> Compared:
-    """Return what ``version`` would have decided otherwise within the last day. Five queries."""
+    """Return the decisions of ``version`` that differ within the last day. Five queries."""
     progress = ShadowProgress.objects.filter(version=version).first()
     recent = ShadowDecision.objects.filter(version=version, last_at__gte=now - KEPT)
     mine = recent.visible_to(user).select_related("phase__job")[:most]

@@ -28,7 +28,7 @@ class AdmissionPolicyVersion(Version):
 
 
 class ShadowProgress(models.Model):
-    """How much of what was decided a shadow was asked about."""
+    """How many cycles a shadow was asked about, and since when."""
 
     version = models.OneToOneField(
         AdmissionPolicyVersion, on_delete=models.CASCADE, related_name="progress", primary_key=True
@@ -49,7 +49,7 @@ class ShadowDecisionQuerySet(models.QuerySet["ShadowDecision"]):
 
 
 class ShadowDecision(models.Model):
-    """What a shadow would have decided otherwise of one phase, from the first time to the last."""
+    """A decision of a shadow that differs for one phase, from the first time to the last."""
 
     KINDS: ClassVar = [(each.value, each.value) for each in Otherwise]
 

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 @lru_cache(maxsize=32)
 def compiled(text: str) -> AdmissionPolicy | None:
-    """Return what a version says; None where this release no longer takes its text."""
+    """Return the policy of a text; None where this release no longer takes it."""
     try:
         return policy.for_server(text)
     except DocumentError as error:

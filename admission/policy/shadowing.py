@@ -1,4 +1,4 @@
-"""Asking shadows of the admission policy what they would have decided, cycle by cycle.
+"""Shadows of the admission policy: their decisions on the same input, cycle by cycle.
 
 A shadow sees what the cycle saw, and decides by the same functions. What it would have decided
 otherwise is written down, and kept for as long as a day is of interest. It costs a decision for
@@ -42,7 +42,7 @@ _REST = 3.0
 
 
 def ask(inputs: CycleInput, decisions: Decisions, at: datetime) -> int:
-    """Have shadows decide on what a cycle has decided on; return how many were asked."""
+    """Have shadows decide on the input of a cycle; return how many were asked."""
     shadows = AdmissionPolicyVersion.objects.filter(state=States.SHADOW).order_by("-changed_at")
     asked = 0
     for version in shadows.select_related("progress")[:MOST_SHADOWS]:
@@ -80,7 +80,7 @@ def _ask(
 
 
 def _with_quantile(held: Allocations, quantile: float) -> Allocations:
-    """Return what is held with another quantile of what it drew. One query."""
+    """Return allocations with another quantile of their measured draw. One query."""
     rows = Draw.objects.filter(attempt__in=[each.id for each in held.attempts])
     seconds = dict(rows.values_list("attempt", "seconds"))
     drawn_w = held.arrays.p99_w.copy()
@@ -136,6 +136,6 @@ def _ids(found: Sequence[Difference], inputs: CycleInput) -> Mapping[str, int]:
 
 
 def forget(now: datetime) -> int:
-    """Drop what shadows would have decided longer ago than a day; return how much that was."""
+    """Drop decisions of shadows older than a day; return how many."""
     dropped, _ = ShadowDecision.objects.filter(last_at__lt=now - KEPT).delete()
     return dropped

@@ -1,1 +1,1 @@
-"""What the last cycle said of the jobs that wait, in Redis and in the database."""
+"""The status of the queue after the last cycle, in Redis and in the database."""

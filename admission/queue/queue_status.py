@@ -66,7 +66,7 @@ class TraceLine(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PendingStatus(msgspec.Struct, array_like=True, frozen=True):
-    """How one phase stands in the queue. ``position`` counts from 1.
+    """The status of one waiting phase. ``position`` counts from 1.
 
     The dominant reason comes first. Times are seconds from the cycle on, None where they are not
     known. Far back in the queue there is the dominant reason alone, and no trace.
@@ -162,7 +162,7 @@ def reason_lines(reasons: Iterable[Reason]) -> tuple[ReasonLine, ...]:
 
 
 def counts(waiting: Iterable[Waiting], now: float) -> tuple[Count, ...]:
-    """Count what waits at ``now`` (Unix s) by class and dominant reason."""
+    """Count the phases that wait at ``now`` (Unix s) by class and dominant reason."""
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for each in waiting:
         key = (each.request.job_class, each.dominant.token.value)
@@ -195,7 +195,7 @@ def positions() -> dict[str, int]:
 
 
 def pending_statuses(keys: Sequence[str]) -> dict[str, PendingStatus]:
-    """Return how each of ``keys`` stands; those that do not wait are left out. One round trip."""
+    """Return the status of each of ``keys`` that waits. One round trip."""
     if not keys:
         return {}
     found = cast(list[bytes | None], stream.connection().hmget(_LINES, list(keys)))

@@ -1,4 +1,4 @@
-"""Writes of many rows at once: locks on phases that wait, and what is new."""
+"""Writes of many rows at once: locks on phases that wait, and inserts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SeenPhase(Protocol):
 
 
 def lock(rows: Sequence[SeenPhase]) -> set[int]:
-    """Lock phases and their jobs until the transaction ends; return the ids of those it got.
+    """Lock phases and their jobs until the transaction ends; return the ids that it got.
 
     Left out are those that have changed since they were seen, or that somebody is at work on.
     """

@@ -1,4 +1,4 @@
-"""Service level objectives: what YAML may say, what it means, and what is wrong with it.
+"""Service level objectives: the YAML format, its meaning, and its faults.
 
 :func:`read` is the only way in. It finds every fault that it can, each with line, column and a way
 out.
@@ -37,7 +37,7 @@ LONGEST_WITHIN_S = 7 * 86_400.0
 
 
 class Measure(enum.StrEnum):
-    """What is timed."""
+    """The time span that an objective measures."""
 
     #: from the moment that a phase may begin until its first attempt runs
     START = "start"
@@ -100,7 +100,7 @@ class Objective:
 
     @property
     def sentence(self) -> str:
-        """What it promises, in words."""
+        """Its promise, in words."""
         whose = f"{_percent(self.target)} of {self._whose}"
         within = "one checkpoint interval" if self.within_s is None else spelled(self.within_s)
         when = f" while {' '.join(self.when.expression.split())}" if self.when else ""
@@ -143,7 +143,7 @@ def read(text: str) -> Objective:
 
 
 class _Reader:
-    """Turns a document into an objective, and gathers what is wrong on the way."""
+    """Turns a document into an objective, and gathers its faults on the way."""
 
     def __init__(self, document: Document, given: _Document) -> None:
         self._document = document

@@ -1,4 +1,4 @@
-"""What conditions of objectives may ask about a site, sampled each minute."""
+"""Facts about a site that conditions of objectives may ask for, sampled each minute."""
 
 from __future__ import annotations
 

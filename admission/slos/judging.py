@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Judgment:
-    """What became of an event."""
+    """The outcome of an event."""
 
     event: Event
     is_good: bool
@@ -107,13 +107,13 @@ class Clock:
         self._shows = np.stack([before, after], axis=1).ravel()
 
     def read(self, at: Floats) -> Floats:
-        """Return what it shows at each of the times."""
+        """Return the reading of the clock at each of the times."""
         if not len(self._at):
             return np.zeros(len(at))
         return np.asarray(np.interp(at, self._at, self._shows), dtype=np.float64)
 
     def reaches(self, shows: float) -> float:
-        """Return the first time at which it shows so much; it has to come to that."""
+        """Return the first time at which it reads ``shows``, which it has to reach."""
         after = int(np.searchsorted(self._shows, shows))
         return float(self._at[after] - (self._shows[after] - shows))
 

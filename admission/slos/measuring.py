@@ -1,4 +1,4 @@
-"""Service levels as they are measured: one step each minute, and how objectives stand.
+"""Service levels as they are measured: one step each minute, and the status of objectives.
 
 :func:`step` keeps the conditions of the minute and judges what has happened since the last one. It
 may die anywhere: an event is judged once, by its key, and a step that is missing is made good by
@@ -34,7 +34,7 @@ _CHUNK = 5_000
 
 @dataclass(frozen=True, eq=False)
 class SloStatus:
-    """An objective and how it stands."""
+    """An objective and its status."""
 
     slo: Slo
     objective: Objective
@@ -52,7 +52,7 @@ def step(now: float) -> int:
 
 
 def _follow(slo: Slo, at: datetime) -> int:
-    """Judge what is new by one objective; return how many events those were."""
+    """Judge the new events of one objective; return how many these were."""
     objective = document.read(slo.text)
     oldest = at - timedelta(seconds=objective.window_s)
     since = oldest if slo.judged_at is None else max(slo.judged_at - _OVERLAP, oldest)
@@ -100,7 +100,7 @@ def _row(slo: Slo, judgment: Judgment) -> SloJudgment:
 
 
 def statuses(at: datetime, slos: Iterable[Slo] | None = None) -> list[SloStatus]:
-    """Return how objectives stand at ``at``; those in use, unless told which. One query each."""
+    """Return the status of objectives at ``at``; of those in use, unless given. One query each."""
     rows = Slo.objects.active() if slos is None else slos
     return [_status_of(slo, at) for slo in rows]
 

@@ -1,4 +1,4 @@
-"""What service levels tell Prometheus."""
+"""Prometheus metrics of service levels."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ BURN_RATE = Gauge(
 
 
 def count(name: str, judgments: Iterable[Judgment]) -> None:
-    """Count what was judged by an objective."""
+    """Count the judgments of an objective."""
     for judgment in judgments:
         EVENTS.labels(name, "good" if judgment.is_good else "bad").inc()
 
 
 def show(name: str, objective: Objective, health: Health) -> None:
-    """Show how an objective stands. What no event tells is not shown."""
+    """Show the status of an objective. Values that no event tells are not shown."""
     TARGET.labels(name).set(objective.target)
     if health.tally.events:
         GOOD.labels(name).set(health.good_share)

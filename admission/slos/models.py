@@ -1,4 +1,4 @@
-"""Objectives, what was judged by them, and the conditions of each minute."""
+"""Objectives, their judgments, and the conditions of each minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objectives time, read from jobs, their phases and attempts."""
+"""The events that objectives time, read from jobs, their phases and attempts."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def keep(headroom: Headroom) -> None:
 
 
 def load(start: datetime, end: datetime) -> Samples:
-    """Return what was sampled from the minute of ``start`` until ``end``. One query."""
+    """Return the samples from the minute of ``start`` until ``end``. One query."""
     first = datetime.fromtimestamp(start.timestamp() // EVERY_S * EVERY_S, UTC)
     found = ConditionSample.objects.filter(at__gte=first, at__lte=end).order_by("at", "site")
     rows = list(found.values_list("at", "site", *FACTS))

@@ -18,5 +18,5 @@ def measure() -> None:
 
 @shared_task
 def forget() -> None:
-    """Drop what no objective can ask for any more."""
+    """Drop judgments and samples that no objective can ask for any more."""
     measuring.forget(timezone.now())

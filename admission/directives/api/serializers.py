@@ -25,7 +25,7 @@ class JobDirectiveEventSerializer(serializers.ModelSerializer[DirectiveEvent]):
 
 
 class JobDirectiveSerializer(serializers.ModelSerializer[Directive]):
-    """What a running job was told, and what came of it."""
+    """A directive to a running job, and its ledger."""
 
     job = serializers.CharField(source="attempt.phase.job.name")
     phase = serializers.CharField(source="attempt.phase.name")
@@ -78,7 +78,7 @@ class AdviceReasonSerializer(serializers.Serializer[Any]):
 
 
 class AdviceOptionSerializer(serializers.Serializer[Any]):
-    """One way to scale, what it would do, and why or why not."""
+    """One way to scale, its effect, and why or why not."""
 
     direction = serializers.ChoiceField(DIRECTIONS)
     is_possible = serializers.BooleanField()
@@ -97,7 +97,7 @@ class AdviceOptionSerializer(serializers.Serializer[Any]):
 
 
 class AdviceSerializer(serializers.Serializer[Any]):
-    """What one running phase is advised, and all that was weighed."""
+    """The advice for one running phase, and all options that were weighed."""
 
     key = serializers.CharField(help_text="job/phase")
     best = serializers.ChoiceField(DIRECTIONS)
@@ -106,7 +106,7 @@ class AdviceSerializer(serializers.Serializer[Any]):
 
 
 class ClassAdviceSerializer(serializers.Serializer[Any]):
-    """How many running phases of a class are advised what, and each of them."""
+    """How many running phases of a class get which advice, and each of them."""
 
     counts = serializers.DictField(child=serializers.IntegerField())
     advice = AdviceSerializer(many=True)

@@ -43,13 +43,13 @@ _MOST = 200
 
 
 class JobDirectivesView(APIView):
-    """What a job was told, and a way to tell it something."""
+    """The directives of a job: list them, or give one."""
 
     permission_classes = (ViewsFleetOrSubmitsJobs,)
 
     @extend_schema(responses=JobDirectiveSerializer(many=True), operation_id="job_directives_list")
     def get(self, request: Request, name: str) -> Response:
-        """List what a job was told, the newest first, each with its ledger. At most 200."""
+        """List the directives of a job, the newest first, each with its ledger. At most 200."""
         job = get_object_or_404(Job.objects.visible_to(actor_of(request)), name=name)
         return _told(_of(job)[:_MOST], request)
 
@@ -59,7 +59,7 @@ class JobDirectivesView(APIView):
         operation_id="job_directives_give",
     )
     def post(self, request: Request, name: str) -> Response:
-        """Tell what runs of a job to save, pause, go on, work on less, or end and wait again."""
+        """Tell a running job to save, pause, go on, work on less, or end and wait again."""
         job = _changeable(request, name)
         body, now = _checked(JobDirectiveGiveSerializer, request), timezone.now()
         until = now + timedelta(seconds=body.pop("for_s"))
@@ -82,7 +82,7 @@ def _of(job: Job) -> QuerySet[Directive]:
 
 
 class DirectiveWithdrawView(APIView):
-    """A way to take back what a person told a job."""
+    """The withdrawal of a directive that a person gave."""
 
     permission_classes = (ViewsFleetOrSubmitsJobs,)
 
@@ -92,7 +92,7 @@ class DirectiveWithdrawView(APIView):
         operation_id="job_directive_withdraw",
     )
     def post(self, request: Request, pk: int) -> Response:
-        """End what a person gave: the job is as before within seconds."""
+        """End a directive that a person gave: the job is as before within seconds."""
         # In one: whether it is there is not told to who may not change it.
         job = get_object_or_404(
             Job.objects.changeable_by(actor_of(request)), phases__attempts__directives=pk
@@ -135,19 +135,19 @@ class JobAdviceView(APIView):
 
     @extend_schema(responses=AdviceSerializer(many=True), operation_id="job_advice_list")
     def get(self, request: Request, name: str) -> Response:
-        """Say of each running phase which way to scale, what each would do, and why."""
+        """Say of each running phase which way to scale, with the effect of each way, and why."""
         job = get_object_or_404(Job.objects.visible_to(actor_of(request)), name=name)
         return Response(AdviceSerializer(advising.advice_for_job(job), many=True).data)
 
 
 class ClassAdviceView(APIView):
-    """The same for a scheduling class."""
+    """The advice for a scheduling class."""
 
     permission_classes = (ViewsFleet,)
 
     @extend_schema(responses=ClassAdviceSerializer, operation_id="class_advice_retrieve")
     def get(self, request: Request, name: str) -> Response:
-        """Count what the running phases of a class are advised. Of those that the user may see."""
+        """Count the running phases of a class by their advice. Of those that the user may see."""
         if name not in catalog.current():
             raise Http404
         visible = set(

@@ -1,4 +1,4 @@
-"""What the solver says, as the API answers it."""
+"""Answers of the solver in the shape of the API."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:
 
 
 def dry_run(job: Job, phase: PhaseSpec, found: DryRun, visibility: Visibility) -> dict[str, Any]:
-    """Return what would become of a phase of a job that is not saved."""
+    """Return the dry run of one phase of a job that is not saved."""
     outcome = found.outcome
     return {
         "phase": phase.name,

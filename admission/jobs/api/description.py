@@ -14,7 +14,7 @@ _PREFIX = "JobSpec"
 
 
 def describe(result: dict[str, Any], **_context: Any) -> dict[str, Any]:
-    """Add the parts of a specification to what drf-spectacular has made: a hook of it."""
+    """Add the parts of a specification to the schema of drf-spectacular: a hook of it."""
     _, parts = msgspec.json.schema_components(
         (JobSpec,), ref_template=f"#/components/schemas/{_PREFIX}{{name}}"
     )

@@ -1,4 +1,4 @@
-"""What may be wrong with a request about jobs, as answers in the shape of all errors."""
+"""Refusals of requests about jobs, as answers in the shape of all errors."""
 
 from __future__ import annotations
 

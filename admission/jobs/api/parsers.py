@@ -33,7 +33,7 @@ class RawYamlParser(_RawParser):
 
 
 class RawOldYamlParser(_RawParser):
-    """What YAML was sent as before it had a media type of its own."""
+    """The media type of YAML before it had one of its own."""
 
     media_type = "application/x-yaml"
 

@@ -132,7 +132,7 @@ class JobDetailSerializer(JobSerializer):
 
 
 def without_secrets(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a specification without what may hold secrets."""
+    """Return a specification without the fields that may hold secrets."""
     phases = [
         {name: value for name, value in phase.items() if name not in ("command", "env")}
         for phase in spec.get("phases", [])
@@ -148,7 +148,7 @@ class JobEventSerializer(serializers.ModelSerializer[JobEvent]):
 
 
 class LimitsSerializer(serializers.Serializer[Limits]):
-    """What may wait, and how many jobs may be submitted in a second."""
+    """How much may wait, and how many jobs may be submitted in a second."""
 
     max_pending_jobs = serializers.IntegerField()
     max_pending_phases = serializers.IntegerField()
@@ -306,7 +306,7 @@ class JobPrioritySerializer(serializers.Serializer[Any]):
 
 
 class JobAmendmentSerializer(serializers.Serializer[Any]):
-    """What a counterfactual says is to be changed; what is left out stays."""
+    """The change of a counterfactual; fields left out stay as they are."""
 
     phase = serializers.CharField(max_length=60)
     gpus = serializers.IntegerField(required=False, min_value=1)
@@ -406,7 +406,7 @@ class DryRunPhaseSerializer(serializers.Serializer[Any]):
 
 
 class DryRunAnswerSerializer(serializers.Serializer[Any]):
-    """What the next cycle would do. Nothing was submitted."""
+    """The outcome of the next cycle. Nothing was submitted."""
 
     dry_run = serializers.BooleanField()
     project = serializers.CharField()

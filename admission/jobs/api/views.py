@@ -1,4 +1,4 @@
-"""``/api/v1/jobs``, ``/queue``, ``/projects``, ``/classes``: what people and pipelines ask."""
+"""``/api/v1/jobs``, ``/queue``, ``/projects``, ``/classes``: for people and pipelines."""
 
 from __future__ import annotations
 
@@ -170,14 +170,14 @@ class JobViewSet(
     @extend_schema(request=CancelJobSerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, name: str) -> Response:
-        """End a job. What runs is told to stop."""
+        """End a job. Running phases are told to stop."""
         why = _checked(CancelJobSerializer, request)["why"]
         return self._done(actions.cancel, name, why=why)
 
     @extend_schema(request=HoldJobSerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
     def hold(self, request: Request, name: str) -> Response:
-        """Let none of its phases begin. What runs goes on."""
+        """Let none of its phases begin. Running ones go on."""
         return self._done(actions.hold, name, why=_checked(HoldJobSerializer, request)["why"])
 
     @extend_schema(request=None, responses=JobDetailSerializer)
@@ -196,7 +196,7 @@ class JobViewSet(
     @extend_schema(request=JobAmendmentSerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
     def amend(self, request: Request, name: str) -> Response:
-        """Change what a phase that waits asks for, such as a counterfactual says."""
+        """Change the request of a waiting phase, such as a counterfactual says."""
         change = _checked(JobAmendmentSerializer, request)
         phase = change.pop("phase")
         return self._done(actions.amend, name, phase=phase, change=change)
@@ -217,7 +217,7 @@ class JobViewSet(
     @action(detail=True)
     @dear("it to jobs with fewer phases that wait")
     def explain(self, request: Request, name: str) -> Response:
-        """Say why it does not run, and what would start it now."""
+        """Say why it does not run, and under which changes it would start now."""
         job = self.get_object()
         waiting = [phase for phase in job.phases.all() if phase.state in Phase.PENDING]
         keys = {f"{job.name}/{phase.name}": phase for phase in waiting}
@@ -239,7 +239,7 @@ class JobViewSet(
 
 
 class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
-    """What happened to a job, the newest first."""
+    """The events of a job, the newest first."""
 
     queryset = JobEvent.objects.all()
     serializer_class = JobEventSerializer
@@ -281,7 +281,7 @@ def _explained(key: str, phase: Phase, visibility: Visibility) -> dict[str, Any]
 
 
 class QueueView(APIView):
-    """What waits, in order."""
+    """The phases that wait, in order."""
 
     permission_classes = (ViewsFleet,)
 
@@ -338,7 +338,7 @@ def _lines(keys: list[str], first: int, visibility: Visibility) -> list[dict[str
 class ProjectViewSet(
     mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Project]
 ):
-    """Projects: who they are, their quota and share, and what they hold. Those that one may see."""
+    """Projects with members, quota, share and present use. Those that one may see."""
 
     queryset = Project.objects.prefetch_related("members")
     serializer_class = ProjectSerializer
@@ -355,7 +355,7 @@ class ProjectViewSet(
         return visible.prefetch_related("members")
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """With what each project holds: one query, when it is first asked for."""
+        """With the present use of each project: one query, when it is first asked for."""
         return {**super().get_serializer_context(), "uses": _Uses()}
 
     @extend_schema(responses={201: ProjectSerializer})
@@ -381,13 +381,13 @@ class ProjectViewSet(
 
 
 class UserLimitsView(APIView):
-    """What one user may have waiting and submit, over all projects."""
+    """The limits of one user on waiting and submitted jobs, over all projects."""
 
     permission_classes = (ViewsFleetOrEditsPolicies,)
 
     @extend_schema(responses=UserLimitsSerializer, operation_id="user_limits_retrieve")
     def get(self, request: Request, username: str) -> Response:
-        """Show a user's limits, and what of them is used. Operators see everybody's."""
+        """Show a user's limits, and their present use. Operators see everybody's."""
         asks = actor_of(request)
         if username != asks.get_username() and not asks.can(Capability.EDIT_POLICIES):
             raise Http404
@@ -457,7 +457,7 @@ class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):
 
 
 def says(text: str) -> dict[str, Any]:
-    """Return what a class's text says, for its check."""
+    """Return the name in a class's text, for its check."""
     return {"name": classes.parse(text).name}
 
 

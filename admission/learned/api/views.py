@@ -75,7 +75,7 @@ class DrawProfileFilter(FilterSet):  # type: ignore[misc]
 
 
 class DrawProfileViewSet(ListModelMixin, GenericViewSet[DrawProfile]):
-    """What the images of projects drew, by project, image and model of GPU."""
+    """The draw of the images of projects, by project, image and model of GPU."""
 
     permission_classes = (ViewsFleet,)
     serializer_class = DrawProfileSerializer

@@ -1,4 +1,4 @@
-"""Admission policies, and what shadows would have decided, in JSON."""
+"""Admission policies, and the decisions of shadows, in JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AdmissionPolicySerializer(serializers.Serializer[Any]):
 
 
 class ShadowDecisionSerializer(serializers.ModelSerializer[ShadowDecision]):
-    """What a shadow would have decided otherwise of one phase."""
+    """A shadow's decision on one phase that differs from the real one."""
 
     job = serializers.CharField(source="phase.job.name", read_only=True)
     phase = serializers.CharField(source="phase.name", read_only=True)
@@ -52,7 +52,7 @@ class ShadowDecisionSerializer(serializers.ModelSerializer[ShadowDecision]):
 
 
 class ShadowSerializer(serializers.Serializer[Any]):
-    """What a shadow was asked over the last day, and how much of it is otherwise."""
+    """The decisions of a shadow over the last day, and how many of them differ."""
 
     since = serializers.DateTimeField(allow_null=True, help_text="null: it was not asked yet")
     asked_at = serializers.DateTimeField(allow_null=True)

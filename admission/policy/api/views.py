@@ -1,4 +1,4 @@
-"""``/api/v1/admission-policies``: versions, the one in force, and what shadows would decide."""
+"""``/api/v1/admission-policies``: versions, the one in force, and the decisions of shadows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["AdmissionPoliciesView", "AdmissionPolicyInForceView", "ShadowView", 
 
 
 def says(text: str) -> dict[str, Any]:
-    """Return what a policy's text says, for its check."""
+    """Return the name in a policy's text, for its check."""
     return {"name": policy.for_server(text).name}
 
 

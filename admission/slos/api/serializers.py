@@ -1,4 +1,4 @@
-"""Objectives in JSON. What no event tells is null."""
+"""Objectives in JSON. Values that no event tells are null."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SloBurnRatesSerializer(serializers.Serializer[Any]):
 
 
 class SloSerializer(serializers.Serializer[Any]):
-    """An objective and how it stands."""
+    """An objective and its status."""
 
     name = serializers.CharField()
     sentence = serializers.CharField(help_text="What it promises")

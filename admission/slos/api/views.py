@@ -1,4 +1,4 @@
-"""``/api/v1/slos``: objectives, how they stand, and what was judged by them."""
+"""``/api/v1/slos``: objectives, their status, and their judgments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlosView(APIView):
 
     @extend_schema(operation_id="slos_list", responses=SloSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """List the objectives in use and how they stand."""
+        """List the objectives in use, with their status."""
         return Response([shown(each) for each in measuring.statuses(timezone.now())])
 
     @extend_schema(request=DraftSerializer, responses={201: SloVersionSerializer})
@@ -48,7 +48,7 @@ class SlosView(APIView):
 
 
 def says(text: str) -> dict[str, Any]:
-    """Return what an objective's text says, for its check."""
+    """Return the sentence of an objective's text, for its check."""
     return {"sentence": document.read(text).sentence}
 
 
@@ -57,7 +57,7 @@ class SloView(APIView):
 
     @extend_schema(responses=SloSerializer)
     def get(self, request: Request, name: str) -> Response:
-        """Show an objective and how it stands."""
+        """Show an objective, with its status."""
         return Response(_shown(_in_use(name)))
 
 
@@ -79,7 +79,7 @@ class SloJudgmentFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class SloJudgmentsView(generics.ListAPIView[SloJudgment]):
-    """What was judged by an objective, the newest first, of jobs that you may see."""
+    """The judgments of an objective, the newest first, of jobs that you may see."""
 
     queryset = SloJudgment.objects.none()
     serializer_class = SloJudgmentSerializer

@@ -13,7 +13,7 @@ def texts() -> dict[str, str]:
 
 
 def load() -> list[str]:
-    """Bring what is missing or older, and return the names of what was brought."""
+    """Load built-in objectives that are missing or older, and return their names."""
     # Imported here: the texts are read where there is no database.
     from admission.slos.models import Slo
     from policies.documents import builtin
