@@ -1,4 +1,4 @@
-"""What is left of the fleet now, under the restrictions in force: what rules, pages and API see."""
+"""The fleet's headroom now, under the restrictions in force, as rules, pages and API see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONDITIONS_SERVE_S = 5.0
 
 
 class _Present:
-    """What this process has made of restrictions last."""
+    """The limits and site conditions that this process computed last."""
 
     def __init__(self) -> None:
         self._limits: tuple[tuple[ActiveRestriction, ...], FleetArrays, Limits] | None = None
@@ -54,7 +54,7 @@ def headroom(now: float) -> Headroom:
 
 
 def limits(now: float) -> Limits:
-    """Return what the restrictions in force at ``now`` (Unix s) take. One query."""
+    """Return the limits that the restrictions in force at ``now`` (Unix s) set. One query."""
     return limits_of(store.in_force(datetime.fromtimestamp(now, UTC)), snapshot.current())
 
 

@@ -1,4 +1,4 @@
-"""What a rule says of a scope, as it is handed to restrictions, incidents and playbooks."""
+"""A firing of a rule on a scope, as it is handed to restrictions, incidents and playbooks."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class Firing:
 
     @property
     def key(self) -> str:
-        """One rule on one scope, whatever its version: what an incident is told by."""
+        """Rule and scope, without the version: it identifies the firing within incidents."""
         return f"{self.rule} {self.scope}"

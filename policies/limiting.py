@@ -1,4 +1,4 @@
-"""What restrictions take of power and of links, now or over time. Pure."""
+"""Limits on power and links from restrictions, now or over time. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITING = (RestrictionKind.POWER_CAP_W, RestrictionKind.LINK_SHARE)
 
 
 def limits_in(in_force: InForce, fleet: FleetArrays) -> Limits:
-    """Return what restrictions take of power and of links, as headroom wants it."""
+    """Return the limits on power and links that restrictions set, as headroom takes them."""
     share = np.ones(len(fleet.links))
     for each in in_force.of(RestrictionKind.LINK_SHARE):
         row = fleet.links.index_by_name.get(each.scope.name)

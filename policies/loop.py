@@ -1,4 +1,4 @@
-"""The loop of policies: headroom, then rules, then what they restrict, tell and start.
+"""The loop of policies: headroom, then rules, then their restrictions, incidents and playbooks.
 
 :func:`evaluate_once` is done every other second by whichever worker gets to it; of two at once, one
 does nothing. Each of its parts is a transaction of its own and brings about what is so *now*: what
@@ -43,7 +43,7 @@ _MOST_TOLD = 20_000
 
 @dataclass(frozen=True)
 class Round:
-    """What one round has found."""
+    """The outcome of one round."""
 
     rules: int
     firing: int
@@ -105,7 +105,7 @@ def follow_rules(headroom: Headroom, now: float) -> tuple[int, int]:
 
 
 def restrict(book: RestrictionBook[Any], now: datetime) -> None:
-    """Hold what open episodes restrict, renew what runs out, and end the rest."""
+    """Hold the restrictions of open episodes, renew those about to expire, and end the rest."""
     counting = RuleEpisode.objects.filter(cleared_at=None).exclude(mode="shadow")
     effects.keep(book, counting.exclude(restricts=[]), now)
 
@@ -114,7 +114,7 @@ def restrict(book: RestrictionBook[Any], now: datetime) -> None:
 
 
 def tell(now: datetime) -> None:
-    """Tell incidents and channels of what has fired and cleared, and start playbooks."""
+    """Hand fired and cleared episodes to incidents and channels, and start playbooks."""
     fired = _untold(told_fired=False)
     cleared = _untold(cleared_at__isnull=False, told_cleared=False)
     known = {row.pk for row in fired}

@@ -19,7 +19,7 @@ _END = (_Kind.LIFTED, _Kind.RELEASED, _Kind.EXPIRED)
 
 
 def terms(start: float, end: float) -> list[Term]:
-    """Return what limited power or links at some time of a span (Unix s). Two queries."""
+    """Return the restrictions on power or links in force within a span (Unix s). Two queries."""
     begun = datetime.fromtimestamp(end, UTC)
     rows = Restriction.objects.filter(kind__in=LIMITING, effect_at__isnull=False).filter(
         issued_at__lt=begun

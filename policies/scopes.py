@@ -1,4 +1,4 @@
-"""Scopes: what a rule is about, a restriction holds for, and headroom is counted of."""
+"""Scopes: the things that rules are about, restrictions hold for, and headroom is counted of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 class ScopeKind(enum.StrEnum):
-    """What a scope is one of. Its name is unique within the kind."""
+    """The kinds of scopes. A scope's name is unique within its kind."""
 
     SITE = "site"
     ZONE = "zone"

@@ -20,5 +20,5 @@ def evaluate() -> bool:
 
 @shared_task
 def forget() -> None:
-    """Drop what rules did long ago."""
+    """Delete old episodes and replays of rules."""
     store.forget(timezone.now())

@@ -62,7 +62,7 @@ VERSION_FIELDS = (
 
 
 class YamlParser(BaseParser):
-    """Takes ``application/yaml`` as it is: what is in it is read, and told wrong, with places."""
+    """Takes ``application/yaml`` as text: the kind's reader parses it, and locates its faults."""
 
     media_type = "application/yaml"
 
@@ -112,7 +112,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 class CheckedSerializer(serializers.Serializer[Any]):
-    """Whether a text is a document. Kinds add what it says."""
+    """Whether a text is a valid document. Kinds add fields of its content."""
 
     problems = ProblemSerializer(many=True, help_text="None where it is one")
 
@@ -197,7 +197,7 @@ class _CheckView(_KindView):
     nothing: ClassVar[Mapping[str, Any]]
 
     def post(self, request: Request) -> Response:
-        """Say whether a text is such a document, and if not, what is wrong where."""
+        """Check whether a text is such a document; if not, list its faults with their places."""
         text = checked(DraftSerializer, request)["text"]
         try:
             found = type(self).says(text)
@@ -225,7 +225,7 @@ class _VersionView(_KindView):
 
 class _DiffView(_KindView):
     def get(self, request: Request, name: str) -> Response:
-        """Compare two versions: their texts, and what they say."""
+        """Compare two versions: their texts, and their fields."""
         old, new = (self.version(name, _number(request, key)) for key in ("old", "new"))
         text = diff.text_diff(old.text, new.text, old_name=str(old), new_name=str(new))
         changes = [dataclasses.asdict(each) for each in diff.changes(old.text, new.text)]

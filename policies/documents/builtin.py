@@ -18,7 +18,7 @@ REVIEWER = "system"
 
 
 def load(model: type[Version], texts: Mapping[str, str], kind_at: str) -> list[str]:
-    """Bring what is missing or older, as active versions, and return the names of what was brought.
+    """Add missing or newer built-in documents, as active versions, and return their names.
 
     What people have touched is left alone: a document that has a version of theirs, or that they
     have retired. One query where nothing is missing, and then the kind is not imported: its reader
@@ -39,7 +39,7 @@ def load(model: type[Version], texts: Mapping[str, str], kind_at: str) -> list[s
 
 
 def _is_wanted(text: str, versions: list[Version]) -> bool:
-    """Say whether ``text`` is new, and nobody has changed what was there before it."""
+    """Say whether ``text`` is new, and the versions before it are Headroom's own, one active."""
     if any(row.text == text for row in versions):
         return False
     is_ours = all(row.author == AUTHOR for row in versions)

@@ -1,4 +1,4 @@
-"""What differs between two versions of a document: in their texts, and in what they say."""
+"""Differences between two versions of a document: in their texts, and in their fields."""
 
 from __future__ import annotations
 

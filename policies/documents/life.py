@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class BadStep(Refused):
-    """What was asked for is no step that there is, however the version stands."""
+    """There is no such step, whatever the state of the version."""
 
 
 def _nothing(*_: Any) -> None:
@@ -49,7 +49,7 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[V]):
-    """One kind of document: its table, its reader, and what follows from a step."""
+    """One kind of document: its table, its reader, and the hooks that follow a step."""
 
     #: in the audit log, in codes and in sentences, such as "rule"
     noun: str
@@ -165,7 +165,7 @@ def _share(given: float | None) -> float:
 
 
 def _make_room(kind: Kind[V], actor: User | str, version: V, to: str) -> list[V]:
-    """Retire what counts in the place that ``version`` is to take."""
+    """Retire the versions in force whose place ``version`` is to take."""
     if to == States.SHADOW:
         return []
     states = [States.CANARY] if to == States.CANARY else [States.CANARY, States.ACTIVE]

@@ -1,4 +1,4 @@
-"""What migrations of all kinds share: constraints, and the trigger that keeps texts as they are.
+"""Constraints shared by migrations of all kinds, and the trigger that keeps texts unchanged.
 
 Released migrations use these, so they are added to and never changed.
 """
@@ -41,7 +41,7 @@ def never_changes(table: str) -> migrations.RunSQL:
 
 
 def constraints(model: str) -> list[migrations.AddConstraint]:
-    """Return the operations that add what holds for the versions of every kind."""
+    """Return the operations that add the constraints common to versions of every kind."""
     counts = Q(state__in=["canary", "active"])
     share = Q(state="canary", share__gt=0, share__lt=1)
     found = [

@@ -1,4 +1,4 @@
-"""What every kind of document has in its table: one row for each version."""
+"""The base model of every kind of document: one row for each version."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is left of each budget, by scope and dimension."""
+"""Headroom: budget less load, by scope and dimension."""

@@ -156,7 +156,7 @@ class HeadroomView(APIView):
         responses=HeadroomSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Headroom of the scopes of one kind: budget, load, what is left, when it runs out."""
+        """Budget, load and headroom of the scopes of one kind, and when each runs out."""
         kind = _kind(request.query_params.get("kind", ""))
         headroom = current.headroom(time.time())
         table = headroom.table(kind)
@@ -184,7 +184,7 @@ class SiteConditionsView(APIView):
         responses=AllConditionsSerializer,
     )
     def get(self, request: Request) -> Response:
-        """What each site takes now, and what follows from how things are, in sentences."""
+        """How large a job each site takes now, and the consequences of its state, in sentences."""
         headroom = current.headroom(time.time())
         names = headroom.fleet.sites.names.tolist()
         wanted = request.query_params.get("site")

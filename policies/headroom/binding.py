@@ -43,7 +43,7 @@ class Constraint:
 
 @dataclass(frozen=True, eq=False)
 class Tightest:
-    """The tightest constraint of each scope of a kind: what it leaves as a share, and where.
+    """The tightest constraint of each scope of a kind: the share that it leaves, and where it lies.
 
     ``choice`` is a place in ``limits``, -1 where nothing is known; ``row`` is as in Constraint.
     """
@@ -54,7 +54,7 @@ class Tightest:
     row: Ints
 
     def of(self, wholes: Ints) -> Tightest:
-        """Return the same for parts of the scopes: ``wholes`` are their rows, -1 for none."""
+        """Return the constraints of parts of the scopes: ``wholes`` are their rows, -1 for none."""
         choice, row = (at(each, wholes, -1) for each in (self.choice, self.row))
         return Tightest(self.limits, choice, at(self.share, wholes), row)
 
@@ -80,7 +80,7 @@ class Tightest:
 
 @dataclass(frozen=True)
 class Binding:
-    """The constraint that binds a scope: where it lies, and what it leaves there.
+    """The constraint that binds a scope: where it lies, and the headroom that it leaves there.
 
     ``budget`` less ``load`` is ``left``, in ``unit``; below 0 it is short by so much.
     """
@@ -105,7 +105,7 @@ def tightest(constraints: Sequence[Constraint]) -> Tightest:
 
 
 def least_of(share: Floats, candidates: Ints) -> tuple[Floats, Ints]:
-    """Return for each column of ``candidates`` (rows of ``share``, -1: none) the least, and whose.
+    """Return the least ``share`` in each column of ``candidates`` (rows, -1: none), and its row.
 
     NaN and -1 where no share is known.
     """
@@ -124,7 +124,7 @@ def heat_share(margin_c: Floats) -> Floats:
 
 
 def quantity(value: float, unit: str) -> str:
-    """Return a quantity as people say it: ``41.2 kW``, ``12.5 Gbit/s``, ``3.1 °C``."""
+    """Return a quantity in words: ``41.2 kW``, ``12.5 Gbit/s``, ``3.1 °C``."""
     if unit == "°C":
         return f"{value:.1f} °C"
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -134,14 +134,14 @@ def quantity(value: float, unit: str) -> str:
 
 
 def _three(value: float) -> str:
-    """Return a number with three digits that count."""
+    """Return a number with three significant digits."""
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def sentence(
     token: Token, where: Scope, budget: float, load: float, unit: str, mate: str = ""
 ) -> str:
-    """Say what binds. ``mate``: the other half of a pair, where its failure is what it is about."""
+    """Describe the constraint that binds. ``mate``: the half of a pair whose failure is assumed."""
     left = budget - load
     rest = f"{quantity(left, unit)} left" if left >= 0 else f"short {quantity(-left, unit)}"
     kind = where.kind.replace("_", " ")

@@ -1,4 +1,4 @@
-"""The columns of headroom: what is known of every scope of a kind, as arrays.
+"""The columns of headroom: quantities of every scope of a kind, as arrays.
 
 Quantities are float64, and NaN is "unknown": a comparison with it is false. Times until something
 is reached are +inf where it never is.
@@ -29,7 +29,7 @@ HORIZONS: dict[str, float] = {"5m": 300.0, "15m": 900.0, "60m": 3600.0}
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its type as rules know it, its unit, and what it says."""
+    """A column: its type as rules know it, its unit, and its description."""
 
     type: Literal["double", "bool", "string"]
     unit: str

@@ -1,4 +1,4 @@
-"""Site conditions: what each row of racks takes, and what follows from how things are.
+"""Site conditions: how large a job each row of racks takes, and the consequences of its state.
 
 Every sentence is computed from a :class:`Headroom`, and each way out that it names was tried: the
 headroom was evaluated again as it would be then.
@@ -38,7 +38,7 @@ MOST_OF_A_KIND = 4
 
 @dataclass(frozen=True)
 class Consequence:
-    """Something that is so, will be so, or would be so with another job, and what to do about it.
+    """A shortage that exists, is coming, or would come with another job, and the ways out of it.
 
     ``when`` is ``now``, ``soon`` or ``if``; ``in_s`` the time until then. Of ``need`` there is
     ``have``: it is short by ``short``, in ``unit``.
@@ -87,7 +87,7 @@ class RowConditions:
 
 @dataclass(frozen=True)
 class SiteConditions:
-    """A site: the answer first, then its numbers, its rows, and what follows."""
+    """The conditions of a site: the answer first, then its numbers, rows and consequences."""
 
     site: str
     at: float
@@ -162,7 +162,7 @@ def _least(values: Floats) -> float | None:
 
 
 def _answer(site: str, found: Sequence[RowCapacity], told: Sequence[Consequence]) -> str:
-    """Say in one sentence what the site takes, or what is wrong with it."""
+    """Say in one sentence how large a job the site takes, and how many limits are exceeded."""
     wrong = [each for each in told if each.when == "now"]
     best = max(found, key=lambda room: room.job_w, default=None)
     takes = "takes no job"
@@ -182,7 +182,7 @@ def _answer(site: str, found: Sequence[RowCapacity], told: Sequence[Consequence]
 
 
 def _ranked(found: Iterator[Consequence]) -> tuple[Consequence, ...]:
-    """Return the most urgent: what is so, what will be, what would be; the worst of each first."""
+    """Return the most urgent: present, then coming, then hypothetical; the worst of each first."""
     order = {"now": 0, "soon": 1, "if": 2}
     ranked = sorted(
         found,
@@ -209,7 +209,7 @@ def _consequences(
 
 
 def _over(headroom: Headroom, site: str) -> Iterator[Consequence]:
-    """Tell what is over its budget now, and under which cap it would not be."""
+    """Yield the budgets exceeded now, and the cap under which each would not be."""
     fleet, power = headroom.fleet, headroom.powers
     here = fleet.sites.index_by_name[site]
     domains = power[ScopeKind.POWER_DOMAIN]
@@ -250,7 +250,7 @@ def _one_over(
 
 
 def _running_out(headroom: Headroom, site: str) -> Iterator[Consequence]:
-    """Tell what will be over its budget within the hour, and the cap that keeps it under."""
+    """Yield the budgets that will be exceeded within the hour, and the cap that prevents it."""
     for kind, prefix, token in (
         (ScopeKind.RACK, "power", Token.RACK_POWER),
         (ScopeKind.POWER_DOMAIN, "power", Token.FEED_POWER),

@@ -19,7 +19,7 @@ from policies.scopes import ScopeKind
 
 
 def of_all(now: Quantities) -> dict[ScopeKind, Tightest]:
-    """Return what binds the scopes of each kind."""
+    """Return the tightest constraint of the scopes of each kind."""
     fleet = now.fleet
     thermal = {kind: _thermal(now, kind) for kind in now.heat}
     domain_rows = np.arange(len(fleet.domains))
@@ -50,7 +50,7 @@ def _domain_shares(now: Quantities) -> dict[Token, Floats]:
 
 
 def _of_racks(now: Quantities) -> list[Constraint]:
-    """Return the power of racks, and the links that start in them."""
+    """Return the constraints of racks themselves: their power, and the links that start in them."""
     fleet, racks = now.fleet, now.powers[ScopeKind.RACK]
     power_share = ratio(racks.headroom_w, racks.budget_w)
     rows = np.arange(len(fleet.racks))
@@ -64,7 +64,7 @@ def _of_racks(now: Quantities) -> list[Constraint]:
 
 
 def _from_above(now: Quantities) -> list[Constraint]:
-    """Return what racks share with others: feeds, the site, and the cooling zone."""
+    """Return the constraints that racks share with others: feeds, site, and cooling zone."""
     fleet = now.fleet
     feeds = np.concatenate([above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)])
     found = []

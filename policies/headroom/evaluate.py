@@ -62,7 +62,7 @@ class Headroom(Quantities):
         return self._tables[kind]
 
     def binding(self, scope: Scope) -> Binding | None:
-        """Return what binds ``scope``, with its numbers; None where nothing is known.
+        """Return the constraint that binds ``scope``, with its numbers; None: nothing is known.
 
         Raises KeyError for a scope that is not in its table.
         """
@@ -75,7 +75,7 @@ class Headroom(Quantities):
 
     @property
     def tightest(self) -> dict[ScopeKind, Tightest]:
-        """What binds the scopes of each kind."""
+        """The tightest constraint of the scopes of each kind."""
         return self._tables.tightest
 
     @cached_property

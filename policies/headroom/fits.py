@@ -1,4 +1,4 @@
-"""Fits of GPUs and hosts from what they read, some at a time."""
+"""Fits of GPUs and hosts to their readings, some at a time."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _save(rows: Sequence[ThermalFit], fields: Sequence[str]) -> None:
 
 
 def host_pairs(headroom: Headroom) -> dict[int, Floats]:
-    """Return what nodes show now, by id of their model: (GPUs, node) in W, a row for each node.
+    """Return pairs of GPU power and node power now, by id of the model: W, a row for each node.
 
     Those count whose GPUs all read, and whose meter does or whose host reads itself.
     """
@@ -170,7 +170,7 @@ def host_pairs(headroom: Headroom) -> dict[int, Floats]:
 
 
 def refit_hosts(headroom: Headroom) -> int:
-    """Add what nodes show now to what they showed within the hour, and fit each model to it.
+    """Add the power of nodes now to that of the last hour, and fit each model to it.
 
     Return how many models were fitted.
     """

@@ -1,4 +1,4 @@
-"""Forecasts that are due are compared with what came, once a minute."""
+"""Scores of forecasts: each that is due is compared with the load that came, once a minute."""
 
 from __future__ import annotations
 

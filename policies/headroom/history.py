@@ -1,4 +1,4 @@
-"""What loads were over the last minutes, for all scopes at once, kept through restarts in Redis.
+"""Loads of the last minutes, for all scopes at once, kept through restarts in Redis.
 
 A slot is one array of float32 over all series at one moment. Slots are at least ``every_s`` apart,
 whoever writes them: any process that evaluates headroom may. Each process keeps the slots that it
@@ -78,7 +78,7 @@ class History:
             return True
 
     def forget(self) -> None:
-        """Forget what this process knows. What is in Redis stays."""
+        """Forget the slots kept in this process. Those in Redis stay."""
         with self._lock:
             self._fleet = None
             self._known.clear()
@@ -123,7 +123,7 @@ class History:
                 self._add(at, np.frombuffer(each, dtype=np.float32))
 
     def _follow(self, fleet: FleetArrays) -> None:
-        """Turn to the rows of ``fleet``, and carry over what is known of other ones."""
+        """Turn to the rows of ``fleet``, and carry over the slots of rows known before."""
         before = self._fleet
         if before is not None and before.generation == fleet.generation:
             return

@@ -1,4 +1,4 @@
-"""What headroom is made of besides inventory and live frame: promises, limits, and the past."""
+"""Inputs of headroom besides inventory and live frame: reservations, limits, and the past."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class Reservations:
-    """What admitted jobs may draw at their peak, aligned with the tables of the inventory.
+    """Reserved peaks of admitted jobs, aligned with the tables of the inventory.
 
     Of racks and nodes the larger of load and reservation counts; ``rack_w`` has those of its nodes
     in it. On links and storage, where no reading says whose the traffic is, reservations come on
@@ -99,7 +99,7 @@ class Mounts:
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """What was seen before this moment. NaN: unknown.
+    """Observations from before this moment. NaN: unknown.
 
     ``slopes`` has for each kind of scope how its load moves (W/s; links: bit/s²), aligned with the
     inventory. ``gpu_still_s`` is for how long each GPU's power has hardly moved.

@@ -1,4 +1,4 @@
-"""Headroom of the fleet as it is now: the shell that reads what ``evaluate`` is a function of."""
+"""Headroom of the fleet as it is now: the shell that reads the inputs of ``evaluate``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ReservedIn: TypeAlias = Callable[[Headroom], Reservations]
 
 
 class _Kept(Generic[T]):
-    """Something that is read of the database for one state of the inventory, for a while."""
+    """A value read from the database, kept for a while, for one state of the inventory."""
 
     def __init__(
         self, read: Callable[[FleetArrays, float], T], known_for_s: float = _KNOWN_FOR_S
@@ -77,7 +77,7 @@ class _Kept(Generic[T]):
 
 
 def _thermal_fits(fleet: FleetArrays, _now: float) -> ThermalFits:
-    """One query."""
+    """Return the thermal fits of GPUs. One query."""
     fits = ThermalFit.objects.filter(resistance_c_per_w__isnull=False).values_list(
         "gpu_id", "resistance_c_per_w", "capacitance_j_per_c", "ambient_c", "trust"
     )
@@ -92,7 +92,7 @@ def _thermal_fits(fleet: FleetArrays, _now: float) -> ThermalFits:
 
 
 def _rows_of(ids: Ints, wanted: Ints) -> tuple[Ints, Any]:
-    """Return the rows of those of ``wanted`` that are in ``ids``, and which those are."""
+    """Return the rows in ``ids`` of the ``wanted`` that are there, and a mask of these."""
     if not len(ids):
         return np.zeros(0, dtype=np.int64), np.zeros(len(wanted), dtype=bool)
     order = np.argsort(ids)
@@ -102,7 +102,7 @@ def _rows_of(ids: Ints, wanted: Ints) -> tuple[Ints, Any]:
 
 
 def _host_curves(fleet: FleetArrays, _now: float) -> HostCurves | None:
-    """One query."""
+    """Return the fitted power curves of hosts; None where there is none. One query."""
     fits = {model: (idle, share) for model, idle, share in HostFit.objects.values_list(
         "model_id", "idle_w", "share"
     )}  # fmt: skip
@@ -160,7 +160,7 @@ def _mounts(fleet: FleetArrays, _now: float) -> Mounts:
 
 
 class _Live:
-    """What this process knows, shared by its threads."""
+    """The headroom last computed in this process, and its inputs, shared by its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -249,7 +249,7 @@ class _Live:
         return self._trends[1:]
 
     def _links(self, fleet: FleetArrays) -> tuple[Floats, Floats]:
-        """Return slope and percentile of what links carry."""
+        """Return slope and percentile of the traffic of links."""
         times, values = LINKS.window(fleet)
         version = (fleet.generation, *times.tolist())
         if self._link_use is None or self._link_use[0] != version:
@@ -268,7 +268,7 @@ class _Live:
 
 
 def _note(headroom: Headroom) -> None:
-    """Keep what loads are now, where the last slot is old enough."""
+    """Add the present loads to the history, where its last slot is old enough."""
     LOADS.note(headroom.fleet, headroom.at, loads_of(headroom))
     LINKS.note(headroom.fleet, headroom.at, links_of(headroom))
 
@@ -299,5 +299,5 @@ def measured(now: float, *, limits: Limits | None = None) -> Headroom:
 
 
 def lasting(fleet: FleetArrays, now: float) -> Past:
-    """Return what changes slowly, as it is now: fits of heat and of hosts, and mounts."""
+    """Return the inputs that change slowly, as of now: fits of heat and of hosts, and mounts."""
     return _live.lasting(fleet, now)

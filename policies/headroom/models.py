@@ -1,4 +1,4 @@
-"""What is learnt of the fleet: fits of GPUs and hosts, and how well forecasts came true."""
+"""Fits of GPUs and hosts to their readings, and scores of forecasts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ThermalFit(models.Model):
 
 
 class HostFit(models.Model):
-    """What nodes of one model draw besides their GPUs: ``idle_w + share · GPUs``."""
+    """Power of nodes of one model besides their GPUs: ``idle_w + share · GPUs``."""
 
     model = models.OneToOneField(
         HardwareModel, on_delete=models.CASCADE, primary_key=True, related_name="host_fit"

@@ -1,4 +1,4 @@
-"""Links: what is left of each, for whom, and how well it does."""
+"""Links: the bandwidth left on each, in all and for bulk traffic; retransmits, and latency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAN = LINK_KINDS.index("wan")
 
 
 def busiest_bits_per_s(readings: Readings) -> tuple[Floats, Floats]:
-    """Return what the busier direction of each link carried when it was read last, and when.
+    """Return the last read traffic of the busier direction of each link, and when it was read.
 
     NaN and 0 where it was never read.
     """

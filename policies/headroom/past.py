@@ -1,4 +1,4 @@
-"""How loads have moved: what is kept of each moment, and what slots of the past come to. Pure."""
+"""How loads have moved: the history that is kept, and the trends within it. Pure. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Window:
 
 
 def loads_of(headroom: Headroom) -> Slot:
-    """Return what all scopes of :data:`LOAD_TABLES` draw, one after the other, W."""
+    """Return the loads of all scopes of :data:`LOAD_TABLES`, one after the other, W."""
     powers, zone_w = headroom.powers, headroom.zone_load_w
     by_table = [
         zone_w if _KINDS[name] is ScopeKind.ZONE else powers[_KINDS[name]].drawn_w
@@ -75,7 +75,7 @@ def loads_of(headroom: Headroom) -> Slot:
 
 
 def links_of(headroom: Headroom) -> Slot:
-    """Return what the busier direction of each link carries, bit/s; NaN where it is not fresh."""
+    """Return the traffic of the busier direction of each link, bit/s; NaN where it is not fresh."""
     bits_per_s, read_at = busiest_bits_per_s(headroom.readings)
     fresh = headroom.readings.is_fresh(read_at)
     return np.where(fresh, bits_per_s, np.nan).astype(np.float32)
@@ -104,7 +104,7 @@ def load_trends(
 
 
 def link_trends(times: Floats, values: Slots) -> tuple[Floats, Floats]:
-    """Return the slope of each link, bit/s², and what it is at or below most of the time, bit/s.
+    """Return the slope of each link, bit/s², and a high percentile of its traffic, bit/s.
 
     ``values`` are slots of :func:`links_of` at ``times``.
     """

@@ -1,4 +1,4 @@
-"""Power of every scope: what may be drawn, what is, and what a feed carries when its pair fails.
+"""Power of every scope: budget, load, and the load of a feed when the other of its pair fails.
 
 Arrays are (scopes,) at one moment and (times, scopes) at many; what stays the same may lack times.
 """
@@ -161,7 +161,7 @@ _TAKEN_OVER_SHARE = 0.9
 def failover(
     fleet: FleetArrays, racks: Power, domains: Power, idle: Bools | None = None
 ) -> Failover:
-    """Return what each half of an A/B pair carries alone.
+    """Return the load of each half of an A/B pair when the other half has failed.
 
     A rack on two feeds draws all of its load from the one that is left. Where the load of the half
     that fails is more than that of the racks known to hang on it, the rest is taken to move, too.
@@ -182,7 +182,7 @@ def failover(
 
 
 def _moved(fleet: FleetArrays, rack_w: Floats) -> Floats:
-    """Return what comes to each power domain when the other half of its pair fails, W."""
+    """Return the load that moves to each power domain when the other half of its pair fails, W."""
     pair = fleet.domains.pair
     moved_w = np.zeros((*rack_w.shape[:-1], len(pair)))
     up_a, up_b = above(fleet, fleet.racks.feed_a), above(fleet, fleet.racks.feed_b)

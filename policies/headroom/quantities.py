@@ -48,7 +48,7 @@ class Quantities:
 
     @property
     def at(self) -> float:
-        """The moment that it is of, Unix s. Raises TypeError where there are many."""
+        """The moment of the quantities, Unix s. Raises TypeError where there are many."""
         return float(self.readings.now)
 
     @property
@@ -58,12 +58,12 @@ class Quantities:
 
     @property
     def inlets(self) -> Inlets:
-        """What temperature meters read."""
+        """Inlet temperatures, as meters read them."""
         return self.sources.inlets
 
     @property
     def parts(self) -> Parts:
-        """What is known of each GPU as a source of heat."""
+        """The thermal parameters of each GPU."""
         return self.sources.parts
 
     def with_past(self, past: Past) -> Self:
@@ -80,7 +80,7 @@ class Quantities:
 
     @cached_property
     def host_share(self) -> Floats:
-        """By how many W each node draws more for each W more of its GPUs, besides that one."""
+        """Additional draw of each host for each W more of its GPUs, W."""
         fleet = self.fleet
         rated_w = sum_by(self.summary.gpus.rated_w, fleet.gpus.node, len(fleet.nodes))
         span_w = fleet.nodes.host_rated_w - np.nan_to_num(fleet.nodes.host_idle_w)
@@ -110,7 +110,7 @@ class Quantities:
 
     @cached_property
     def failover(self) -> Failover:
-        """What power domains carry when the other half of their pair fails."""
+        """The load of power domains when the other half of their pair fails."""
         powers = self.powers
         racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
         return power.failover(self.fleet, racks, domains, self.summary.domains.idle)

@@ -29,7 +29,7 @@ CAP_STEP_W = 5.0
 
 @dataclass(frozen=True)
 class Limit:
-    """What ends the growth of a job: the token, and where it lies. None: the GPUs' own rating."""
+    """The limit that ends the growth of a job: token and place. None: the GPUs' own rating."""
 
     token: Token | None
     where: Scope | None
@@ -37,7 +37,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class RowCapacity:
-    """What a row of racks takes beside today's load.
+    """The capacity of a row of racks for a job beside today's load.
 
     ``most_w`` is what its racks could draw more by their own budgets and GPUs; a job of
     ``share · most_w`` draws ``gpu_w(share)``. ``power_share`` is how much of that feeds, site and
@@ -184,7 +184,7 @@ def _heat_share(headroom: Headroom, gpus: Ints, load_w: Floats, more_w: Floats) 
 def _power_share(
     headroom: Headroom, rack_w: Floats, racks: Ints, whole_w: Floats
 ) -> tuple[float, Limit]:
-    """Return how much of ``rack_w``, what racks draw more, is within all that they share."""
+    """Return the share of ``rack_w``, additional draw, that shared limits admit, and the limit."""
     found = (1.0, _own_limit(headroom, rack_w, racks, whole_w))
     for token, where, left_w, more_w in _shared(headroom, rack_w):
         asked = np.flatnonzero(more_w > 0)
@@ -199,7 +199,7 @@ def _power_share(
 
 
 def _own_limit(headroom: Headroom, rack_w: Floats, racks: Ints, whole_w: Floats) -> Limit:
-    """Say what ends the growth of a row's own racks: a budget, or nothing but their GPUs."""
+    """Return the limit on the growth of a row's own racks: a budget, or only their GPUs."""
     short = racks[rack_w[racks] < whole_w[racks]]
     if not len(short):
         return Limit(None, None)
@@ -211,7 +211,7 @@ def _own_limit(headroom: Headroom, rack_w: Floats, racks: Ints, whole_w: Floats)
 def _shared(
     headroom: Headroom, rack_w: Floats
 ) -> Iterable[tuple[Token, ScopeKind, Floats, Floats]]:
-    """Yield what racks share: its token and kind, what is left of it, and what is asked of it."""
+    """Yield the limits that racks share: token, kind, the power left, and the power asked for."""
     fleet, power = headroom.fleet, headroom.powers
     domains = power[ScopeKind.POWER_DOMAIN]
     domain_w = carried_w(fleet, rack_w)

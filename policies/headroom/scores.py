@@ -17,7 +17,7 @@ BINS = len(_EDGES) + 1
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of many forecasts: forecast less what came, W."""
+    """Errors of many forecasts: forecast less the load that came, W."""
 
     count: int
     error_sum_w: float
@@ -31,11 +31,11 @@ class Errors:
 
     @property
     def mean_load_w(self) -> float | None:
-        """Mean of what came."""
+        """Mean of the loads that came."""
         return self.load_sum_w / self.count if self.count else None
 
     def percentile_w(self, share: float) -> float | None:
-        """Return what ``share`` (0 to 1) of the absolute errors are at or below, to 15 %."""
+        """Return the quantile ``share`` (0 to 1) of the absolute errors, to 15 %."""
         if not self.count:
             return None
         place = int(np.searchsorted(np.cumsum(self.histogram), share * self.count))
@@ -43,7 +43,7 @@ class Errors:
 
 
 def errors_of(forecast_w: Floats, came_w: Floats) -> Errors:
-    """Compare forecasts with what came; where either is unknown, nothing is."""
+    """Compare forecasts with the loads that came, wherever both are known."""
     off_w = forecast_w - came_w
     known = ~np.isnan(off_w)
     places = np.searchsorted(_EDGES, np.abs(off_w[known]))

@@ -1,4 +1,4 @@
-"""Storage endpoints: what is promised of them, and how long they take."""
+"""Storage endpoints: the bandwidth reserved on each, and its latencies."""
 
 from __future__ import annotations
 

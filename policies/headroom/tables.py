@@ -68,7 +68,7 @@ class Tables(dict[ScopeKind, Table]):
 
     @cached_property
     def tightest(self) -> dict[ScopeKind, Tightest]:
-        """What binds the scopes of each kind."""
+        """The tightest constraint of the scopes of each kind."""
         return constraints.of_all(self._now)
 
     @cached_property
@@ -82,7 +82,7 @@ class Tables(dict[ScopeKind, Table]):
     def _groups(
         self, kind: ScopeKind, names: Texts
     ) -> Iterator[tuple[Iterable[str], Callable[[], Columns]]]:
-        """Yield the columns of a kind by what they are made of."""
+        """Yield the columns of a kind in groups, each with the function that makes it."""
         now = self._now
         yield ("name", "site"), lambda: {"name": names, "site": _site_names(now.fleet, kind)}
         if kind is ScopeKind.LINK:

@@ -1,4 +1,4 @@
-"""Celery tasks: what is learnt of the fleet in the background."""
+"""Celery tasks: fits of GPUs and hosts, and scores of forecasts, in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 @shared_task
 def refit() -> None:
-    """Fit some GPUs, and the hosts, to what they have read within the hour."""
+    """Fit some GPUs, and the hosts, to their readings of the last hour."""
     now = time.time()
     gpus = fits.refit(now)
     hosts = fits.refit_hosts(live.current(now))
@@ -23,7 +23,7 @@ def refit() -> None:
 
 @shared_task
 def score_forecasts() -> None:
-    """Compare forecasts that are due with what came."""
+    """Compare forecasts that are due with the loads now, and drop old scores."""
     now = time.time()
     forecasts.score(live.current(now))
     forecasts.forget(now)

@@ -42,7 +42,7 @@ _ON_NODE = METER_TARGETS.index("node")
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What is known of each GPU as a source of heat: its fit, or defaults."""
+    """Thermal parameters of each GPU: its fit, or defaults."""
 
     resistance_c_per_w: Floats
     capacitance_j_per_c: Floats
@@ -84,7 +84,7 @@ class GpuTemperatures:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """GPUs as sources of heat: what they read, what cools them, and what each is, when asked for.
+    """GPUs as sources of heat: temperatures, inlets and parameters, each made when asked for.
 
     ``gpus`` draw what they do: a what-if of other loads has the same temperatures.
     """
@@ -108,7 +108,7 @@ class Sources:
 
 
 def temperatures(gpus: GpuSummary) -> GpuTemperatures:
-    """Return what the readings that ``gpus`` sum up say of heat."""
+    """Return the temperatures and slowdown limits in the readings that ``gpus`` sum up."""
     limit_c = np.where(np.isnan(gpus.slowdown_c), UNKNOWN_SLOWDOWN_C, gpus.slowdown_c)
     return GpuTemperatures(
         temp_c=np.maximum(gpus.temp_c.astype(np.float64), ABSOLUTE_ZERO_C),
@@ -123,7 +123,7 @@ def temperatures(gpus: GpuSummary) -> GpuTemperatures:
 def parts(
     fleet: FleetArrays, past: Past, seen: GpuTemperatures, rated_w: Floats, inlet_c: Floats
 ) -> Parts:
-    """Return what each GPU is as a source of heat. ``inlet_c`` is aligned with racks."""
+    """Return the thermal parameters of each GPU. ``inlet_c`` is aligned with racks."""
     fits, limit_c = past.thermal, seen.limit_c
     rise_c = np.maximum(limit_c - DESIGN_AMBIENT_C, 1.0)
     by_design = rise_c / np.maximum(rated_w, 1.0)
@@ -148,7 +148,7 @@ def parts(
 
 
 def as_settled(parts: Parts, seen: GpuTemperatures, load_w: Floats, still_s: Floats) -> Parts:
-    """Return ``parts`` with the ambient that explains what GPUs read whose heat has settled.
+    """Return ``parts`` with the ambient that readings imply for GPUs whose heat has settled.
 
     A fit may be an hour old, and the air has changed since. Where power has been still for long
     enough, the temperature that is read is the one at which the GPU settles.

@@ -1,4 +1,4 @@
-"""How loads move: slopes that an outlier does not sway, and what they say of the time to come."""
+"""How loads move: slopes that an outlier does not sway, and extrapolation by them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def exhausted_in_s(left: Floats, slope: Floats) -> Floats:
 
 
 def percentile(values: NDArray[np.floating[Any]], share: float) -> Floats:
-    """Return what ``share`` (0 to 1) of the known values of each column are at or below.
+    """Return the quantile ``share`` (0 to 1) of the known values of each column.
 
     Columns are along the first axis. NaN for those without a known value.
     """

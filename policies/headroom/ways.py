@@ -1,4 +1,4 @@
-"""Ways out, each of them tried: caps on what a scope carries, and other rows of racks."""
+"""Ways out, each of them tried: caps on the GPUs of a scope, and other rows of racks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB_STEP_W = 100.0
 
 
 def job_size(watts: float) -> str:
-    """Return a size of a job, rounded down: what is said to fit does."""
+    """Return a size of a job as text, rounded down, so that a job of that size fits."""
     return quantity(JOB_STEP_W * np.floor(watts / JOB_STEP_W), "W")
 
 
@@ -37,7 +37,7 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Under:
-    """The GPUs that a scope carries, and what a W less of each is worth to it."""
+    """The GPUs whose power a scope carries, and by how much a W less of each relieves it."""
 
     headroom: Headroom
     token: Token
@@ -48,7 +48,7 @@ class Under:
 
     @staticmethod
     def of(headroom: Headroom, token: Token, kind: ScopeKind, row: int) -> Under:
-        """Return what hangs on a scope. GPUs that are not read are not: nobody could cap them."""
+        """Return the GPUs that hang on a scope, but for unread ones: nobody could cap them."""
         fleet = headroom.fleet
         share = _rack_shares(headroom, token, kind, row)
         node = fleet.gpus.node
@@ -132,7 +132,7 @@ def cap_of_row(room: RowCapacity, wanted_w: Floats, cap_w: float) -> Way | None:
 
 
 def best_rows(found: Sequence[RowCapacity]) -> list[RowCapacity]:
-    """Return the two rows that take the largest jobs, and do: that was tried."""
+    """Return the two rows that take the largest jobs, each of them tried."""
     best: list[RowCapacity] = []
     for room in sorted(found, key=lambda each: -each.job_w):
         share = min(room.power_share, room.heat_share)

@@ -1,1 +1,1 @@
-"""What went wrong, who looks after it, and who hears of it."""
+"""Incidents: firings that belong together, their owners, and notifications of them."""

@@ -1,4 +1,4 @@
-"""What people do with incidents, silences and channels. The audit log has a line for each."""
+"""Actions of people on incidents, silences and channels. The audit log has a line for each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SILENCE = timedelta(days=30)
 
 
 class WrongState(Exception):
-    """The incident's state does not allow it. The message says why and what to do."""
+    """The incident's state does not allow it. The message says why, and the way out."""
 
 
 def _locked(incident: Incident) -> Incident:
@@ -100,7 +100,7 @@ def assign(actor: User, incident: Incident, assignee: str, *, now: datetime) -> 
 
 
 def comment(actor: User, incident: Incident, text: str, *, now: datetime) -> Incident:
-    """Add what somebody has to say; to a resolved one as well."""
+    """Add a comment to the timeline; to that of a resolved incident as well."""
     with writing():
         row = _locked(incident)
         follow.note(row, "comment", text, {}, actor.get_username(), now)
@@ -110,7 +110,7 @@ def comment(actor: User, incident: Incident, text: str, *, now: datetime) -> Inc
 
 
 def close(actor: User, incident: Incident, reason: str, *, now: datetime) -> Incident:
-    """Resolve it by hand. What still fires counts no more until it has cleared once."""
+    """Resolve it by hand. Members that still fire count no more until they have cleared once."""
     with writing():
         row = _unresolved(incident)
         was = audit.state(row)
@@ -139,7 +139,7 @@ def close(actor: User, incident: Incident, reason: str, *, now: datetime) -> Inc
 def mute_member(
     actor: User, member: IncidentMember, until: datetime | None, reason: str, *, now: datetime
 ) -> IncidentMember:
-    """Keep one member quiet until then, the rest of its incident not; None: let it be heard."""
+    """Silence one member of an incident up to a time, and not the others; None: end that."""
     if until is not None and not now < until <= now + MAX_SILENCE:
         raise ValidationError(
             {"until": f"give a time from now up to {MAX_SILENCE.days} days ahead"}
@@ -174,7 +174,7 @@ def create_silence(
     expires_at: datetime,
     now: datetime,
 ) -> Silence:
-    """Keep what matches quiet. Raises ValidationError."""
+    """Silence notifications of firings that match. Raises ValidationError."""
     if not matchers:
         raise ValidationError({"matchers": "give at least one: an empty list would match all"})
     if not max(starts_at, now) < expires_at <= max(starts_at, now) + MAX_SILENCE:
@@ -231,7 +231,7 @@ def record_channel(
     before: audit.State | None,
     after: audit.State | None,
 ) -> None:
-    """Note in the audit log what was done with a channel, with its target and secret masked.
+    """Record a change of a channel in the audit log, with its target and secret masked.
 
     The address that a channel sends to is often a secret itself.
     """

@@ -8,7 +8,7 @@ class IncidentsConfig(AppConfig):
     verbose_name = "Incidents"
 
     def ready(self) -> None:
-        """Have the start stop where what is declared cannot be read."""
+        """Register checks that stop the start where inhibitions or networks cannot be read."""
         from policies.incidents.checks import inhibitions_file, notify_networks
 
         checks.register(inhibitions_file, "headroom")

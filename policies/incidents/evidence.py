@@ -1,4 +1,4 @@
-"""Where to see what a firing is about."""
+"""Evidence of a firing: links to the series of its scope."""
 
 from __future__ import annotations
 

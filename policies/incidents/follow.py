@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Followed:
-    """What firings have come to."""
+    """The outcome of handing over firings: incidents opened, and firings begun."""
 
     #: incidents in which nothing fired before: new, opened again, or gone quiet but not resolved
     opened: list[Incident]

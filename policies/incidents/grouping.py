@@ -29,7 +29,7 @@ _BY_KIND = {
 
 @dataclass(frozen=True)
 class Group:
-    """What the firings of an incident share: the rule, and where. ``scope`` None: anywhere."""
+    """The common rule and place of an incident's firings. ``scope`` None: anywhere."""
 
     rule: str
     scope: Scope | None
@@ -41,7 +41,7 @@ class Group:
 
 
 def member_key(firing: Firing) -> str:
-    """Return what tells a firing from all others."""
+    """Return the key that identifies a firing."""
     fingerprint = firing.labels.get(FINGERPRINT, "")
     return f"{firing.key} {fingerprint}" if fingerprint else firing.key
 

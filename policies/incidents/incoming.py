@@ -40,7 +40,7 @@ _SEVERITIES = {
 
 
 class BadPayload(ValueError):
-    """The request is none that Alertmanager sends. ``field``: what is wrong with it."""
+    """The request is none that Alertmanager sends. ``field``: the part that is wrong."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -113,7 +113,7 @@ def _firing(alert: _Alert, place: str, now: datetime) -> Firing:
 
 
 def scope_of(labels: Mapping[str, str]) -> Scope:
-    """Return what the labels name: a node, a rack or so at a site, the site; else NOWHERE."""
+    """Return the scope that labels name: a node, a rack or so at a site, the site; else NOWHERE."""
     site = labels.get("site", "")
     for name in ("node", "nodename", "instance"):
         if labels.get(name):
@@ -142,7 +142,7 @@ def _texts(alert: _Alert) -> Iterator[tuple[str, str]]:
 
 
 def _check_text(place: str, text: str) -> None:
-    """Refuse what the database cannot keep."""
+    """Refuse a text that the database cannot store."""
     if len(text) > _MAX_TEXT:
         raise BadPayload(place, f"longer than {_MAX_TEXT} characters")
     try:
@@ -154,6 +154,6 @@ def _check_text(place: str, text: str) -> None:
 
 
 def _digest(labels: Mapping[str, str]) -> str:
-    """Return what tells the alert from others, where a sender gives no fingerprint."""
+    """Return a digest that identifies the alert, where a sender gives no fingerprint."""
     text = msgspec.json.encode(sorted(labels.items()))
     return hashlib.sha256(text).hexdigest()[:16]

@@ -26,7 +26,7 @@ class Relation(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Inhibition:
-    """While something matches ``source``, what matches ``target`` and lies so to it is hidden."""
+    """A firing of ``source`` hides each firing of ``target`` that lies in ``relation`` to it."""
 
     name: str
     source: tuple[Matcher, ...]
@@ -37,7 +37,7 @@ class Inhibition:
 def inhibited(
     subjects: Sequence[Subject], inhibitions: Iterable[Inhibition], places: Places
 ) -> dict[str, str]:
-    """Return the key of what inhibits it by the key of each subject that is inhibited.
+    """Return the key of the inhibiting firing by the key of each subject that is inhibited.
 
     Of several, the one that is the highest: of a site, a feed and a rack, the site. What is source
     and target of the same inhibition is not inhibited by it, so that two never hide each other.
@@ -93,7 +93,7 @@ _FINDERS: Mapping[
 
 
 def _without_circles(found: dict[str, str]) -> dict[str, str]:
-    """Leave out what, by way of several inhibitions, would hide itself: of a circle, one shows."""
+    """Break circles of inhibitions, in which each would hide itself: of a circle, one shows."""
     kept = dict(found)
     for key in found:
         seen = {key}
@@ -107,7 +107,7 @@ def _without_circles(found: dict[str, str]) -> dict[str, str]:
 
 
 def root_of(key: str, by: Mapping[str, str]) -> str:
-    """Return what in the end explains ``key``, or ``key`` itself where nothing does."""
+    """Return the key of the firing that explains ``key`` in the end, or ``key`` itself."""
     while key in by:
         key = by[key]
     return key

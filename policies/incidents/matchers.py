@@ -34,7 +34,7 @@ _LABEL = "label."
 
 
 class BadMatcher(ValueError):
-    """What is given cannot be read as a matcher. The message says what is wrong with it."""
+    """The text cannot be read as a matcher. The message says why."""
 
 
 class Operator(enum.StrEnum):
@@ -46,7 +46,7 @@ class Operator(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """What matchers, inhibitions and silences look at in a firing."""
+    """The fields of a firing that matchers, inhibitions and silences look at."""
 
     #: tells it from all other firings
     key: str

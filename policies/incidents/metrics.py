@@ -1,4 +1,4 @@
-"""What incidents and notifications count, for Prometheus."""
+"""Prometheus metrics of incidents and notifications."""
 
 from prometheus_client import Counter
 

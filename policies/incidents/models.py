@@ -33,7 +33,7 @@ RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 class IncidentQuerySet(models.QuerySet["Incident"]):
     def seen_by(self, visibility: Visibility) -> IncidentQuerySet:
-        """Those that are not about a job that the reader may not see."""
+        """Those that the reader may see: not about a job that is hidden from them."""
         return self.filter(visibility.seen_rows())
 
     def unresolved(self) -> IncidentQuerySet:
@@ -103,12 +103,12 @@ class Incident(models.Model):
 
     @property
     def number(self) -> str:
-        """What people call it."""
+        """The number by which people call it."""
         return f"INC-{self.pk}"
 
     @property
     def scope(self) -> Scope:
-        """What its first firing was about, or what all of them share where several came at once."""
+        """The scope of its first firing, or the common one where several came at once."""
         return Scope(ScopeKind(self.scope_kind), self.scope_name)
 
 
@@ -183,7 +183,7 @@ class TimelineEntry(models.Model):
 
 
 def check_matchers(value: object) -> None:
-    """Refuse what :func:`parse_matchers` refuses. A validator of model fields."""
+    """Refuse matchers that :func:`parse_matchers` refuses. A validator of model fields."""
     try:
         parse_matchers(value)
     except BadMatcher as error:
@@ -231,7 +231,7 @@ class Silence(models.Model):
 
     @property
     def warn_at(self) -> datetime:
-        """When those whom it keeps quiet are told of its end: a tenth before it, 15 min at most."""
+        """When channels are warned of its end: a tenth of its length before, at most 15 min."""
         length = self.expires_at - self.starts_at
         return self.expires_at - min(self.WARN_AT_MOST, self.WARN_SHARE * length)
 
@@ -289,7 +289,7 @@ class NotificationChannel(models.Model):
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def seen_by(self, visibility: Visibility) -> DeliveryQuerySet:
-        """Those that tell of no incident that the reader may not see."""
+        """Those that the reader may see: not of an incident that is hidden from them."""
         seen = Incident.objects.seen_by(visibility).order_by()
         return self if visibility.sees_all else self.filter(Q(incident=None) | Q(incident__in=seen))
 

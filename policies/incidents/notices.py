@@ -1,4 +1,4 @@
-"""When a channel is told of an incident, and what about. Pure."""
+"""When a channel is told of an incident, and of which event. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Last:
-    """What a channel was told last of an incident."""
+    """The last notification that a channel had of an incident."""
 
     event: Event
     fingerprint: str
@@ -42,7 +42,7 @@ class Last:
 
 
 def fingerprint(state: str, severity: str, keys: Iterable[str]) -> str:
-    """Return a digest of what is told: it changes when there is news."""
+    """Return a digest of a notification's content: it changes when there is news."""
     text = "\n".join([severity, *sorted(keys)])
     return f"{state}:{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
@@ -50,7 +50,7 @@ def fingerprint(state: str, severity: str, keys: Iterable[str]) -> str:
 def event_now(
     situation: Situation, last: Last | None, *, now: datetime, repeat: timedelta, renews: bool
 ) -> Event | None:
-    """Return what to tell now, or None.
+    """Return the event to notify of now, or None.
 
     Of an incident that it never heard of, a channel does not hear that it is over. While it is
     acknowledged, nothing is repeated, but to a channel that ``renews``.

@@ -1,4 +1,4 @@
-"""Queueing notifications: what rules, playbooks and people send, and what incidents call for."""
+"""Queueing notifications: those that rules, playbooks and people send, and those of incidents."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _delivery(
 
 
 def queue_due(*, now: datetime) -> int:
-    """Queue what is to be told of incidents by now, and say when each is to be looked at next.
+    """Queue the notifications of incidents that are due, and set when to look at each again.
 
     Returns how many notifications were queued.
     """
@@ -152,7 +152,7 @@ class _Told:
 
 
 def _last_told(incidents: Sequence[Incident]) -> dict[tuple[int, int], _Told]:
-    """Return what each channel was told last of each incident. One query."""
+    """Return the last notification that each channel had of each incident. One query."""
     rows = (
         Delivery.objects.filter(incident__in=incidents)
         .exclude(event=Event.MESSAGE.value)
@@ -184,7 +184,7 @@ class _View:
         self._subjects = Subjects([subject_of_row(each) for each in self._members])
 
     def delivery(self, channel: NotificationChannel, told: _Told | None) -> Delivery | None:
-        """Return what ``channel`` is to be told now, if anything."""
+        """Return the notification that is due on ``channel`` now, if any."""
         members = self._seen_by(channel)
         # Opened again, it is news to whoever has not heard that it was over.
         worth = f"{self._incident.severity} {self._incident.reopened_count}"
@@ -238,7 +238,7 @@ class _View:
 
 
 def _group(incident: Incident) -> str:
-    """Return what tells the incident from all others, also those of another installation."""
+    """Return a name that identifies the incident, also among other installations."""
     return f"headroom-{incident.number}-{int(incident.opened_at.timestamp())}"
 
 

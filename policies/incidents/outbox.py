@@ -64,7 +64,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of one try. ``error`` empty: it was taken."""
+    """The outcome of one try to send. ``error`` empty: it was taken."""
 
     error: str = ""
     is_final: bool = False
@@ -72,7 +72,7 @@ class _Outcome:
 
 
 def deliver(*, now: datetime, run: Runner | None = None) -> int:
-    """Begin to send what waits. Return on how many channels. Does not wait for it."""
+    """Begin to send queued notifications. Return on how many channels. Does not wait for it."""
     begun = 0
     for channel_id in _channels_with_work(now):
         if not _slots().acquire(blocking=False):
@@ -93,7 +93,7 @@ def _channels_with_work(now: datetime) -> list[int]:
 
 
 def claim(channel_id: int, now: datetime) -> Claim | None:
-    """Take the channel and the first of what waits on it; None where somebody else has it."""
+    """Take the channel and its first queued notifications; None where somebody else has it."""
     until = now + timedelta(seconds=_BATCH * settings.NOTIFY_TIMEOUT_S + 10)
     free = Q(not_before=None) | Q(not_before__lte=now)
     with transaction.atomic():
@@ -112,7 +112,7 @@ def claim(channel_id: int, now: datetime) -> Claim | None:
 
 
 def work(claimed: Claim) -> None:
-    """Send what was claimed, up to the first that fails, and record what became of it."""
+    """Send the claimed notifications, up to the first that fails, and record each outcome."""
     begin = monotonic()
     channel, outcome = claimed.channel, _Outcome()
     for delivery in claimed.deliveries:
@@ -178,7 +178,7 @@ def _record(delivery: Delivery, outcome: _Outcome) -> None:
 
 
 def _note(delivery: Delivery, now: datetime) -> None:
-    """Tell the incident's timeline what became of it, but not of each renewal."""
+    """Add the outcome to the incident's timeline, but not that of each renewal."""
     is_over = delivery.state != Delivery.State.QUEUED
     if delivery.incident_id is None or not is_over:
         return
@@ -211,13 +211,13 @@ def _clean(text: str) -> str:
 
 
 def revive(delivery: Delivery, *, now: datetime) -> bool:
-    """Queue again what was given up. Return False where it was not."""
+    """Queue again a notification that was given up. Return False where it was not."""
     failed = Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.FAILED)
     return bool(failed.update(state=Delivery.State.QUEUED, attempts=0, next_at=now, error=""))
 
 
 def forget(*, now: datetime) -> None:
-    """Forget old notifications that are over, but what the next of an incident depends on."""
+    """Delete old notifications that are over, but those on which an incident's next depends."""
     over = Delivery.objects.exclude(state=Delivery.State.QUEUED)
     goes_on = Q(incident__isnull=False) & ~Q(incident__state="resolved")
     needed = goes_on & ~Q(event__in=[Event.REPEATED.value, Event.MESSAGE.value])

@@ -65,7 +65,7 @@ class Unreachable(SendingError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the other side said."""
+    """The answer of the other side."""
 
     status: int
     text: str

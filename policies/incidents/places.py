@@ -13,14 +13,14 @@ _WITH_SITE = (ScopeKind.ZONE, ScopeKind.POWER_DOMAIN, ScopeKind.RACK, ScopeKind.
 
 
 class Places:
-    """The places of one inventory. Remembers what it was asked: make one for each round."""
+    """The places of one inventory. Results are kept: make one for each round."""
 
     def __init__(self, fleet: FleetArrays) -> None:
         self._fleet = fleet
         self._above: dict[Scope, tuple[Scope, ...]] = {}
 
     def above(self, scope: Scope) -> tuple[Scope, ...]:
-        """Return all that ``scope`` is a part of, the nearest first and its site last.
+        """Return all scopes that ``scope`` is a part of, the nearest first and its site last.
 
         A rack is a part of its cooling zone and of both its feeds. What is not of the inventory is
         a part of nothing but the site in its name.
@@ -43,7 +43,7 @@ class Places:
         return next((each for each in domains if self._is_feed(each)), None)
 
     def nearest(self, scope: Scope, kind: ScopeKind) -> Scope | None:
-        """Return ``scope`` itself, or what it is a part of, if that is of ``kind``."""
+        """Return ``scope`` itself, or the nearest scope above it, that is of ``kind``."""
         return next((each for each in (scope, *self.above(scope)) if each.kind is kind), None)
 
     def _is_feed(self, domain: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""What becomes of firings: which incidents open, which they join, what is hidden. Pure."""
+"""Which incidents firings open, which they join, and which firings are hidden. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Known:
 
     @property
     def is_guest(self) -> bool:
-        """Say whether it is in an incident of what explains it."""
+        """Say whether it is in the incident of the firing that explains it."""
         return self.group_key != self.home_key
 
 
@@ -50,7 +50,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to record. Keys are those of members; everything else stays as it is."""
+    """The changes to record. Keys are those of members; everything else stays as it is."""
 
     #: by the key of the group in whose incident they are to be
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Plan:
 
 
 def subject_of(firing: Firing, places: Places) -> Subject:
-    """Return what matchers look at in ``firing``."""
+    """Return the fields of ``firing`` that matchers look at."""
     return _subject(member_key(firing), firing, places)
 
 
@@ -101,7 +101,7 @@ def plan(
     inhibitions: Sequence[Inhibition],
     silences: Sequence[tuple[int, tuple[Matcher, ...]]],
 ) -> Plan:
-    """Decide about ``firings`` beside what is ``known`` to fire, by key.
+    """Plan the changes for ``firings``, by key, beside the members ``known`` to fire.
 
     ``released`` has, by key, the known guests as firings: they go into their own group when nothing
     explains them any more. Called again with firings that are all known, the plan is empty.

@@ -25,7 +25,7 @@ def active_members(keys: Sequence[str] | None = None) -> list[IncidentMember]:
 
 
 def subject_of_row(row: IncidentMember) -> Subject:
-    """Return what matchers look at in a member."""
+    """Return the fields of a member that matchers look at."""
     return Subject(
         key=row.key,
         rule=row.rule,

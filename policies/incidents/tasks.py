@@ -12,7 +12,7 @@ __all__ = ["deliver", "warn_of_silences"]
 
 @shared_task
 def deliver() -> None:
-    """Resolve what has been quiet, queue what is due, and begin to send what waits."""
+    """Resolve quiet incidents, queue notifications that are due, and begin to send."""
     now = timezone.now()
     if follow.has_quiet(now=now):
         follow.settle(now=now)
@@ -22,7 +22,7 @@ def deliver() -> None:
 
 @shared_task
 def warn_of_silences() -> None:
-    """Warn of silences that end soon, and forget what is long over."""
+    """Warn of silences that end soon, and delete old notifications."""
     now = timezone.now()
     notify.warn_of_silences(now=now)
     outbox.forget(now=now)

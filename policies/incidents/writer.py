@@ -1,4 +1,4 @@
-"""Recording what was decided, all incidents at once."""
+"""Recording a plan, all incidents at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MEMBER_STATE = [
 
 
 class Recorder:
-    """Writes what was decided, all incidents at once."""
+    """Writes the changes of a plan, all incidents at once."""
 
     def __init__(self, rows: Sequence[IncidentMember], decided: Plan, now: datetime) -> None:
         self._plan = decided
@@ -91,7 +91,7 @@ class Recorder:
         self._entries.append(entry(incident_id, kind, text, data, self._now))
 
     def _release(self) -> None:
-        """Take guests out of the incident of what explained them."""
+        """Take guests out of the incident of the firing that explained them."""
         if not self._plan.released:
             return
         leaving = [self._rows[key] for key in self._plan.released]
@@ -250,7 +250,7 @@ class Recorder:
         )
 
     def _change(self) -> None:
-        """Note what fires on in another version or severity."""
+        """Update members that fire on in another version or severity."""
         rows = [self._rows[key] for key in self._plan.changed]
         for row in rows:
             firing = self._plan.changed[row.key]
@@ -333,7 +333,7 @@ def mark_quiet(incidents: Iterable[int], now: datetime) -> None:
 
 
 def _named(firings: Sequence[Firing]) -> str:
-    """Name one firing, or say how many there are of what."""
+    """Name one firing, or say how many there are and of which kind."""
     first = firings[0]
     if len(firings) == 1:
         return f"{first.rule} on {first.scope}"

@@ -1,1 +1,1 @@
-"""Leases: what somebody wants for a time, under a key, held until nobody renews it."""
+"""Leases: effects that an owner wants for a time, under a key, held until nobody renews them."""

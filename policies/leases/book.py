@@ -1,4 +1,4 @@
-"""The lease book: how whatever is wanted for a time is issued, renewed, changed and ended. Pure.
+"""The lease book: how leases are issued, renewed, changed and ended. Pure.
 
 A lease is known by a key that begins with its owner and its cause. Whoever wants it says so again
 and again; nobody has to take it back, since it ends by itself. Where leases are kept is the matter
@@ -69,7 +69,7 @@ class Wanted(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Lease(ABC):
-    """What all leases have. In Postgres the columns of a model stand for the fields."""
+    """The fields that all leases have. In Postgres the columns of a model stand for them."""
 
     owner: str
     cause: str
@@ -87,7 +87,7 @@ class Lease(ABC):
     @property
     @abstractmethod
     def key(self) -> Key:
-        """What tells it from others that live, as that of what is wanted does."""
+        """Identifies it among live leases; a :class:`Wanted` for it has the same key."""
 
 
 R = TypeVar("R", bound=Lease)
@@ -108,7 +108,7 @@ class Line(Generic[R]):
 
 @dataclass
 class Changes(Generic[R]):
-    """What one call brings about, for the store to keep at once."""
+    """The changes that one call makes, for the store to keep at once."""
 
     now: datetime
     new: list[R] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Store(Protocol[R]):
     """Where leases of one kind are kept."""
 
     def writing(self) -> AbstractContextManager[None]:
-        """Have all of what follows be kept, or nothing; others who write wait."""
+        """Open a transaction: all changes in it are kept, or none; other writers wait."""
 
     def make(self, fields: Mapping[str, Any]) -> R:
         """Return a new lease, which :meth:`save` keeps."""
@@ -140,7 +140,7 @@ class Store(Protocol[R]):
         """Return the leases that have not ended, and should have by ``now``."""
 
     def terms(self, owner: str) -> Mapping[Key, Term]:
-        """Return what is to be renewed of all owners whose names begin with ``owner``."""
+        """Return the renewable leases of owners that begin with ``owner``: value and end by key."""
 
     def save(self, changes: Changes[R]) -> None:
         """Keep changes and their lines."""
@@ -160,7 +160,7 @@ class Book(ABC, Generic[R, W]):
         self.store = store
 
     def apply(self, wanted: Iterable[W], *, now: datetime) -> list[R]:
-        """Have each of ``wanted`` be held; return their rows, in order.
+        """Hold each of ``wanted``; return their rows, in order.
 
         Doing so again renews the lease, and takes over another value. Of two with one key the last
         counts. What cannot be is left out.
@@ -189,7 +189,7 @@ class Book(ABC, Generic[R, W]):
         return rows
 
     def keep(self, owner: str, wanted: Iterable[W], *, now: datetime, by: str, why: str) -> list[R]:
-        """Have exactly ``wanted`` be held of all owners whose names begin with ``owner``.
+        """Hold exactly ``wanted`` for all owners whose names begin with ``owner``.
 
         What they hold beside it is ended. Nothing is written, and no other writer waits, while
         nothing is due. Returns the rows of what was.
@@ -212,7 +212,7 @@ class Book(ABC, Generic[R, W]):
     def release(
         self, owner: str, *, now: datetime, by: str, why: str, cause: str | None = None
     ) -> int:
-        """End what ``owner`` wanted, or that of one ``cause``; return how many there were."""
+        """End the leases of ``owner``, or those of one ``cause``; return how many there were."""
         with self.store.writing():
             self.expire(now)
             rows = [row for row in self.store.live([owner]) if cause in (None, row.cause)]
@@ -229,7 +229,7 @@ class Book(ABC, Generic[R, W]):
                 self.store.save(work)
 
     def expire(self, now: datetime) -> int:
-        """End what nobody has renewed; return how much that was. It had no effect any more."""
+        """End leases that nobody has renewed; return how many. They had no effect any more."""
         with self.store.writing():
             work = self._begin(now)
             for row in self.store.expired(now):
@@ -267,11 +267,11 @@ class Book(ABC, Generic[R, W]):
     # --- What each kind does of its own ----------------------------------------------------------
 
     def _can_be(self, wanted: W, now: datetime) -> bool:
-        """Say whether it makes sense."""
+        """Say whether a lease can be as it is wanted."""
         return True
 
     def _begin(self, now: datetime) -> Changes[R]:
-        """Return where one call gathers what it brings about."""
+        """Return the changes of one call, empty as yet."""
         return Changes(now)
 
     @abstractmethod
@@ -280,12 +280,12 @@ class Book(ABC, Generic[R, W]):
 
     @abstractmethod
     def _issued(self, work: Changes[R], row: R, wanted: W) -> None:
-        """Do what comes with a new row, and write its lines."""
+        """Complete a new row, and write its lines."""
 
     @abstractmethod
     def _take_over(self, work: Changes[R], row: R, wanted: W) -> bool:
-        """Bring a row to what is wanted now, but for its end; say whether it has changed."""
+        """Bring a row to the wanted values, but for its end; say whether it has changed."""
 
     def _cease(self, row: R, kind: str, *, at: datetime, by: str, why: str) -> None:
-        """Have a row no longer be wanted. ``kind``: the line that says so."""
+        """Record the end of a lease. ``kind``: that of the line that tells of it."""
         row.ended_at, row.ended_by, row.ended_why = at, by[:200], why[:500]

@@ -1,4 +1,4 @@
-"""Directives to jobs: an outbox that an executor empties, and a ledger of what came of each."""
+"""Directives to jobs: an outbox that an executor empties, and a ledger of each one's outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def issue(
     until: datetime,
     now: datetime,
 ) -> None:
-    """Give the directive of one step. Giving it again changes nothing."""
+    """Issue the directive of one step. Issuing it again changes nothing."""
     given = Directive(
         key=row.key(path),
         run=row,
@@ -42,7 +42,7 @@ def issue(
 
 @transaction.atomic
 def report(key: str, state: str, *, note: str = "", now: datetime) -> Directive:
-    """Write what has become of a directive. Raises :class:`NoSuchChange`, or DoesNotExist.
+    """Record the next state of a directive. Raises :class:`NoSuchChange`, or DoesNotExist.
 
     One whose time is over is not taken up any more, whoever would do so.
     """
@@ -59,7 +59,7 @@ def report(key: str, state: str, *, note: str = "", now: datetime) -> Directive:
 
 
 def withdraw(key: str, *, why: str, now: datetime) -> None:
-    """Take a directive back whose end nobody waits for any more."""
+    """Withdraw a directive whose end nobody waits for any more."""
     with transaction.atomic():
         for directive in Directive.objects.select_for_update().open().filter(key=key):
             report(directive.key, Directive.State.WITHDRAWN, note=why, now=now)

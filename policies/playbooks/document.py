@@ -1,4 +1,4 @@
-"""What a playbook says, as typed values: the shape of its YAML, and its steps in a row.
+"""A playbook as typed values: the shape of its YAML, and its steps in a row.
 
 ``Playbook`` is the shape; ``Program`` is what the machine runs: all steps of all branches in the
 order of the text, each knowing which comes after it.
@@ -28,7 +28,7 @@ class Duration(float):
 
     @classmethod
     def read(cls, given: object) -> Duration:
-        """Return what ``given`` says. Raises ValueError with the way out."""
+        """Return the duration that ``given`` writes. Raises ValueError with the way out."""
         if isinstance(given, bool) or not isinstance(given, str | int | float):
             raise ValueError("a length of time is needed: write 30s, 5m, 2h or 1h30m")
         found = durations.seconds(given)
@@ -51,7 +51,7 @@ _Channels: TypeAlias = Annotated[list[_Text], Meta(max_length=20)]
 
 
 class OnTimeout(enum.StrEnum):
-    """What happens when a step was not done in time, or went wrong."""
+    """How a run goes on when a step was not done in time, or went wrong."""
 
     CONTINUE = "continue"
     FAIL = "fail"
@@ -178,7 +178,7 @@ Action: TypeAlias = (
 
 
 class Undo(Struct, forbid_unknown_fields=True):
-    """What takes a step back. Exactly one of the actions."""
+    """The action that takes a step back. Exactly one of them."""
 
     notify: Notify | None = None
     webhook: Webhook | None = None
@@ -332,7 +332,7 @@ def walk(steps: list[Step], prefix: str = "") -> Iterator[tuple[str, Step]]:
 
 
 def _lay_out(steps: list[Step], prefix: str, after: int, into: list[PlannedStep]) -> None:
-    """Append ``steps`` to ``into``; what comes after the last of them is at ``after``."""
+    """Append ``steps`` to ``into``; the step after the last of them is at ``after``."""
     for index, step in enumerate(steps):
         place, path = len(into), f"{prefix}{index}"
         size = _count([step])
@@ -372,7 +372,7 @@ def _timeout_s(kind: str, action: Action, given: Duration | None) -> float | Non
 
 
 def _undo(step: Step, kind: str, action: Action, path: str, place: int) -> PlannedStep | None:
-    """Return what takes ``step`` back. Restrictions are released without a step of their own."""
+    """Return the step that takes ``step`` back. Restrictions are released without a step."""
     if step.undo == "nothing":
         return None
     timeout: Duration | None = None
@@ -398,7 +398,7 @@ def _undo(step: Step, kind: str, action: Action, path: str, place: int) -> Plann
 
 
 def read_duration(kind: type, value: object) -> object:
-    """Return a value of a playbook as what is no plain type. For the decoder."""
+    """Decode a :class:`Duration`, the one type here that msgspec does not know."""
     if kind is Duration:
         return Duration.read(value)
     raise NotImplementedError(kind)

@@ -1,4 +1,4 @@
-"""Doing what a move asks for. Everything is a row in Postgres, under a key of run and step.
+"""Performing the effects of a move. Each is a row in Postgres, under a key of run and step.
 
 So an effect is committed together with the state that tells of it, and asking for it again changes
 nothing. What leaves Postgres (messages, directives) leaves it from an outbox, by others.
@@ -39,7 +39,7 @@ class Performer:
     now: datetime
 
     def perform(self, effect: Effect) -> str:
-        """Do it, and return what there is to say of it. Raises :class:`Refused`."""
+        """Perform an effect, and return a note on it, empty for most. Raises :class:`Refused`."""
         step = self.view.program.step(effect.path)
         if isinstance(effect, Hold):
             return self._hold(step, effect)
@@ -127,7 +127,7 @@ class Performer:
         return Severity.WARNING if found is None else Severity(found.severity)
 
     def _hearing(self) -> list[str]:
-        """Return the channels that hear of what is as severe as the incident."""
+        """Return the channels that take messages as severe as the incident."""
         return [
             channel.name
             for channel in NotificationChannel.objects.enabled()

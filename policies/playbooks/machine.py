@@ -1,4 +1,4 @@
-"""What a run does next: a function of the playbook, of how far the run is, and of what is seen.
+"""The next move of a run: a function of the playbook, the progress of the run, and its context.
 
 ``Machine.move`` makes one step of progress, and says what has to be done for it. Whoever calls it
 does that and keeps the new state in one transaction, and calls it again until it has no more. So
@@ -61,7 +61,7 @@ OVER = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.ABORTED, RunStat
 
 
 class StepState(enum.StrEnum):
-    """What became of a step."""
+    """The state of a step that has begun."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -114,11 +114,11 @@ class Run:
     why: str = ""
 
     def find(self, path: str) -> StepRun | None:
-        """Return what became of the step at ``path``; None: it has not begun."""
+        """Return the state of the step at ``path``; None: it has not begun."""
         return next((each for each in self.steps if each.path == path), None)
 
     def put(self, step: StepRun) -> Run:
-        """Return the run with ``step`` in place of what was known of it, or at the end."""
+        """Return the run with ``step`` in place of its earlier state, or at the end."""
         if self.find(step.path) is None:
             return replace(self, steps=(*self.steps, step))
         steps = tuple(step if each.path == step.path else each for each in self.steps)
@@ -126,7 +126,7 @@ class Run:
 
 
 class Progress(enum.Enum):
-    """How what others do for a step is coming along."""
+    """How far others are with the request of a step."""
 
     PENDING = "pending"
     DONE = "done"
@@ -135,17 +135,17 @@ class Progress(enum.Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has become of what a step has asked others for."""
+    """The outcome of a step's request to others."""
 
     progress: Progress
     note: str = ""
 
 
 class RunContext(Protocol):
-    """What a run can see. Each is asked only where it matters."""
+    """The observations of a run. Each is asked for only where it matters."""
 
     def cause(self) -> bool:
-        """Say whether what the run was started for is still there."""
+        """Say whether the cause of the run is still there."""
 
     def truth(self, step: PlannedStep) -> bool | None:
         """Say whether the condition of a branch or of a wait holds; None: unknown."""
@@ -154,7 +154,7 @@ class RunContext(Protocol):
         """Return the value of a restriction; None: unknown."""
 
     def outcome(self, path: str) -> Outcome:
-        """Return what has become of the message or directive of a step."""
+        """Return the outcome of the message or directive of a step."""
 
 
 # --- What has to be done -------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Issue:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """What a step has asked others for is not wanted any more."""
+    """Withdraw a step's request to others."""
 
     path: str
     why: str
@@ -208,35 +208,35 @@ Effect: TypeAlias = Hold | Release | Send | Issue | Withdraw
 
 @dataclass(frozen=True)
 class Move:
-    """The run as it is then, and what to do for it."""
+    """The next state of the run, and the effects to perform for it."""
 
     run: Run
     effects: tuple[Effect, ...] = ()
 
 
 class NotPossible(Exception):
-    """The run is not where this can be done."""
+    """The run is not in a state in which this can be done."""
 
 
 # --- Moving --------------------------------------------------------------------------------------
 
 
 def begin(program: Program, now: datetime) -> Run:
-    """Return a run of which nothing is done yet."""
+    """Return a run at its start, before any step."""
     deadline = now + timedelta(seconds=program.playbook.time_limit)
     return Run(RunState.RUNNING, started_at=now, deadline=deadline)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A playbook at one moment. ``context``: what its run can see then."""
+    """A playbook at one moment. ``context``: the observations that its run can make then."""
 
     program: Program
     context: RunContext
     now: datetime
 
     def move(self, run: Run) -> Move | None:
-        """Return what happens next; None: nothing does before :meth:`due`."""
+        """Return the next move; None: there is none before :meth:`due`."""
         if run.state.is_over:
             return None
         if run.state is RunState.UNDOING:
@@ -389,7 +389,7 @@ class Machine:
         return replace(step, state=state, ended_at=self.now)
 
     def _pass(self, run: Run, step: PlannedStep, ended: StepRun, *effects: Effect) -> Move:
-        """Leave ``step`` behind, and give back what was held until then."""
+        """Leave ``step`` behind, and give back the restrictions held until then."""
         run = _in_state(replace(run.put(ended), place=step.after), RunState.RUNNING)
         run, released = self._release(run, until=step.id, why=f"step {step.id} is over")
         return Move(run, (*effects, *released))
@@ -408,7 +408,7 @@ class Machine:
     # --- It goes another way ---------------------------------------------------------------------
 
     def fail(self, run: Run, path: str, note: str) -> Move:
-        """Return the move that the step makes with which something went wrong."""
+        """Return the move of a step that went wrong."""
         step = self.program.step(path)
         found = run.find(path) or self._begun(step)
         failed = replace(self._done(found, StepState.FAILED), note=note, lease_until=None)
@@ -430,7 +430,7 @@ class Machine:
         return self._deviate(run, step, timed_out, step.on_timeout, why)
 
     def _silence(self, run: Run, step: PlannedStep, action: Approve, current: StepRun) -> Move:
-        """Nobody has answered."""
+        """Go on after nobody has answered an approval in time: ask others, pass, or end."""
         on_silence: str = action.on_silence
         if action.escalate is not None and on_silence == "escalate":
             if not current.escalated:
@@ -446,7 +446,7 @@ class Machine:
     def _deviate(
         self, run: Run, step: PlannedStep, ended: StepRun, way: OnTimeout, why: str
     ) -> Move:
-        """Leave ``step`` by the way that it names for when it was not done."""
+        """Leave ``step``, which was not done, by its ``on_timeout`` or ``on_error``."""
         effects = (Withdraw(step.path, why),) if _asks_others(step) else ()
         if way is OnTimeout.UNDO:
             return self._turn_back(run.put(ended), why, *effects)
@@ -522,7 +522,7 @@ class Machine:
         return self._taken_back(run)
 
     def _may_have_acted(self, step: StepRun) -> bool:
-        """Say whether there may be something to take back: what failed half way counts too."""
+        """Say whether there may be something to take back: of a failed step, too."""
         if step.state in (StepState.TIMED_OUT, StepState.FAILED, StepState.WITHDRAWN):
             planned = self.program.step(step.path)
             return _asks_others(planned) or planned.kind == "manual"
@@ -555,7 +555,7 @@ class Machine:
         return step, waiting
 
     def approvers(self, run: Run, step_id: str) -> tuple[Approve, frozenset[Role]]:
-        """Return what a waiting approval asks, and who may answer; none named: whoever can."""
+        """Return the action of a waiting approval, and the roles that may answer; none: all."""
         step, waiting = self.asked(run, step_id, "approve")
         action = step.action
         if not isinstance(action, Approve):
@@ -578,12 +578,12 @@ class Machine:
         return self._end(run.put(ended), RunState.ABORTED, why)
 
     def confirm(self, run: Run, step_id: str, *, by: str, note: str) -> Move:
-        """A person has done what a manual step asks for. Raises :class:`NotPossible`."""
+        """A person has done the work of a manual step. Raises :class:`NotPossible`."""
         step, waiting = self.asked(run, step_id, "manual")
         return self._pass(run, step, replace(self._done(waiting), by=by, note=note))
 
     def pause(self, run: Run, *, by: str) -> Move:
-        """Begin no further step. What is in force stays, within the run's time limit."""
+        """Begin no further step. Restrictions in force stay, within the run's time limit."""
         if run.state not in (RunState.RUNNING, RunState.WAITING):
             raise NotPossible(f"a run that is {run.state} cannot be paused")
         why = f"paused by {by}"
@@ -601,13 +601,13 @@ class Machine:
         return Move(replace(run, state=state, paused_at=None, why=""))
 
     def abort(self, run: Run, *, why: str) -> Move:
-        """End the run at once. What it holds is given back; nothing else is taken back."""
+        """End the run at once. Its restrictions are given back; nothing else is taken back."""
         if run.state.is_over:
             raise NotPossible(f"the run is over: it is {run.state}")
         return self._end(run, RunState.ABORTED, why)
 
     def undo(self, run: Run, *, why: str) -> Move:
-        """Take back what was done, the last first, also of a run that is over."""
+        """Take back the steps done, the last first, also of a run that is over."""
         if run.state in (RunState.UNDOING, RunState.UNDONE):
             raise NotPossible(f"the run is {run.state} already")
         return self._turn_back(run, why)

@@ -22,13 +22,13 @@ class PlaybookVersion(Version):
 
     @property
     def program(self) -> Program:
-        """What it says. Its text was checked when it was saved."""
+        """The program of its text, which was checked when it was saved."""
         return parse(self.text)
 
 
 class PlaybookRunQuerySet(models.QuerySet["PlaybookRun"]):
     def seen_by(self, visibility: Visibility) -> PlaybookRunQuerySet:
-        """Those that are not about a job that the reader may not see."""
+        """Those that the reader may see: not about a job that is hidden from them."""
         return self.filter(visibility.seen_rows())
 
     def live(self) -> PlaybookRunQuerySet:
@@ -89,7 +89,7 @@ class PlaybookRun(models.Model):
         return Scope(ScopeKind(self.scope_kind), self.scope_name)
 
     def key(self, path: str) -> str:
-        """What tells the effect of one step from all others, however often it is asked for."""
+        """The key of the effect of one step: the same however often it is asked for."""
         return f"playbook:{self.pk}/{path}"
 
 
@@ -128,12 +128,12 @@ class StepRun(models.Model):
 
 class DirectiveQuerySet(models.QuerySet["Directive"]):
     def open(self) -> DirectiveQuerySet:
-        """Those of which nothing final is known."""
+        """Directives whose outcome is not final yet."""
         return self.filter(state__in=Directive.OPEN)
 
 
 class Directive(models.Model):
-    """What jobs are to do, for the executor to take up: an outbox with a ledger."""
+    """An instruction to jobs, for the executor to take up: an outbox with a ledger."""
 
     class Kind(models.TextChoices):
         CHECKPOINT = "checkpoint", "Checkpoint"

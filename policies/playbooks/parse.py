@@ -1,4 +1,4 @@
-"""Playbook text to a program. All that is wrong with it is told with line and column."""
+"""Playbook text to a program. Every fault in it is reported with line and column."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def parse(text: str) -> Program:
 
 
 def fields_of(playbook: Playbook, kind: ScopeKind) -> Mapping[str, Field]:
-    """Return what conditions on a scope of ``kind`` may name: its columns, and the inputs."""
+    """Return the fields for conditions on a scope of ``kind``: its columns, and the inputs."""
     inputs = {name: Field("double", each.unit, each.help) for name, each in playbook.inputs.items()}
     return {**FIELDS.get(kind, {}), **inputs}
 
 
 def value_fields(playbook: Playbook, kind: ScopeKind) -> Mapping[str, Field]:
-    """Return what the value of a restriction may name: the same, and sums over a place."""
+    """Return the fields for the value of a restriction: those, and sums over a place."""
     return {**fields_of(playbook, kind), **(PLACE if kind in PLACES else {})}
 
 
@@ -99,7 +99,7 @@ def related_kind(kind: ScopeKind, related: Related) -> ScopeKind:
 
 @dataclass(frozen=True)
 class _Checks:
-    """What all checks of one playbook look at."""
+    """The playbook under check, its document, and the ids of its steps."""
 
     playbook: Playbook
     written: Document
@@ -188,7 +188,7 @@ def _one_action(named: Mapping[str, object], field: str) -> FieldError:
 
 
 def _waiting_problems(step: Step, kind: str, action: object, field: str) -> Iterator[FieldError]:
-    """What may not be said of a step that does not wait."""
+    """Yield faults in timeouts and undos: only a step that waits, or acts, may have them."""
     waits = kind in document.DEFAULT_TIMEOUT_S and not (
         isinstance(action, WaitUntil) and not action.condition
     )
@@ -285,7 +285,7 @@ def _cel_problems(
 
 
 def _text_problems(checks: _Checks, action: object, field: str) -> Iterator[FieldError]:
-    """Check that what texts want filled in is known of every scope."""
+    """Check that the placeholders in texts are known fields of every scope."""
     known = set(ALWAYS) | set(checks.playbook.inputs)
     common = [set(FIELDS.get(kind, {})) for kind in checks.playbook.scopes]
     known |= set.intersection(*common)

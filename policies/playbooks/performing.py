@@ -1,4 +1,4 @@
-"""What runs of playbooks do by leases, wherever runs and leases are kept. Pure."""
+"""The effects of playbook runs on leases, wherever runs and leases are kept. Pure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class RunRow(Protocol):
     def scope(self) -> Scope: ...
 
     def key(self, path: str) -> str:
-        """Return what tells the effect of one step from all others."""
+        """Return the key of the effect of one step."""
 
 
 def perform_all(
     at: Machine, before: Run, move: Move, perform: Callable[[Effect], str]
 ) -> tuple[Run, dict[str, str]]:
-    """Do what ``move`` asks for; return the state that it leads to, and what was said by path.
+    """Perform the effects of ``move``; return the state that it leads to, and the notes by path.
 
     Where an effect is refused, its step fails, or has lost what it would have renewed: then that
     move is made in place of this one.
@@ -56,7 +56,7 @@ def perform_all(
 
 
 def scope_of(step: PlannedStep, run: RunRow, view: View) -> Scope:
-    """Return what a step is about. Raises :class:`Refused`."""
+    """Return the scope of a step. Raises :class:`Refused`."""
     action = step.action
     assert isinstance(action, Restrict | Checkpoint | Migrate | Resume)  # noqa: S101
     try:
@@ -75,7 +75,7 @@ def hold(
     reason: str = "",
     evidence: Mapping[str, Any] | None = None,
 ) -> str:
-    """Hold the restriction of a step; return what there is to say of it. Raises :class:`Refused`.
+    """Hold the restriction of a step; return a note on it. Raises :class:`Refused`.
 
     ``reason``: what the playbook says, where it says something.
     """

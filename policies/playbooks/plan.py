@@ -1,4 +1,4 @@
-"""The dry run: what a playbook would do on today's state, step by step. Nothing is written."""
+"""The dry run: a playbook planned on today's state, step by step. Nothing is written."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Plan:
 
 
 def plan(program: Program, scope: Scope, inputs: Mapping[str, float], now: datetime) -> Plan:
-    """Say what a run started now would do, as far as today's readings tell."""
+    """Plan a run as if started now, as far as today's readings tell."""
     planner = _Planner(View(program, scope, inputs, Conditions(now)), now)
     return Plan(program.playbook.name, scope, inputs, planner.steps())
 
@@ -172,7 +172,7 @@ class _Planner:
     # --- Numbers ---------------------------------------------------------------------------------
 
     def _effect(self, step: PlannedStep) -> tuple[dict[str, float], str]:
-        """Return figures of what a restriction would touch, and what stands against it."""
+        """Return figures of the scope that a restriction would touch, and any objection to it."""
         action = step.action
         if not isinstance(action, Restrict):
             return {}, ""
@@ -197,7 +197,7 @@ class _Planner:
     def _touched(
         self, scope: Scope, kind: RestrictionKind, value: float | None
     ) -> dict[str, float]:
-        """Return how many GPUs are in ``scope``, what it draws, and what a cap takes off."""
+        """Return the number of GPUs in ``scope``, its load, W, and how much a cap takes off, W."""
         if scope.kind in (ScopeKind.CLASS, ScopeKind.JOB, ScopeKind.STORAGE, ScopeKind.LINK):
             return {}
         fleet = self._view.conditions.fleet

@@ -1,4 +1,4 @@
-"""What a run can see: conditions on today's headroom, its incident, what others did for it."""
+"""The observations of a run: today's headroom, its incident, and the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Conditions(OneMoment):
 
 @dataclass(frozen=True)
 class StoredContext:
-    """What one run can see at one moment: what ``machine.RunContext`` asks for."""
+    """The ``machine.RunContext`` of one run at one moment, read from Postgres."""
 
     row: PlaybookRun
     view: View
@@ -59,7 +59,7 @@ class StoredContext:
         return self.view.number(step)
 
     def outcome(self, path: str) -> Outcome:
-        """Return what has become of the message or directive of a step. One query."""
+        """Return the outcome of the message or directive of a step. One query."""
         key = self.row.key(path)
         if isinstance(self.view.program.step(path).action, WebhookAction):
             delivery = Delivery.objects.filter(key=key).first()

@@ -182,7 +182,7 @@ def due_runs(now: datetime, limit: int = 1000) -> list[int]:
 
 
 def put_off(run_id: int, now: datetime) -> None:
-    """Look at a run later that a fault keeps from moving."""
+    """Put off a run that a fault keeps from moving."""
     PlaybookRun.objects.filter(pk=run_id, due_at__lte=now).update(due_at=now + _PUT_OFF)
 
 
@@ -226,7 +226,7 @@ def _machine(row: PlaybookRun, conditions: Conditions) -> Machine:
 def _make(
     at: Machine, row: PlaybookRun, before: Run, move: Move, conditions: Conditions, *, by: str
 ) -> None:
-    """Do what ``move`` asks for, and keep the state that it leads to."""
+    """Perform the effects of ``move``, and save the state that it leads to."""
     view = StoredContext.of(row, conditions).view
     performer = Performer(row, view, at.now)
 
@@ -354,7 +354,7 @@ def confirm(run_id: int, step: str, *, user: User, note: str, now: datetime) -> 
 
 
 def pause(run_id: int, *, user: User, now: datetime) -> PlaybookRun:
-    """Begin no further step. What is in force stays, within the run's time limit."""
+    """Begin no further step. Restrictions in force stay, within the run's time limit."""
     return _by_person(run_id, "pause", user, now, lambda at, run: at.pause(run, by=user.username))
 
 
@@ -364,13 +364,13 @@ def resume(run_id: int, *, user: User, now: datetime) -> PlaybookRun:
 
 
 def abort(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
-    """End the run at once. What it holds is given back; nothing else is taken back."""
+    """End the run at once. Its restrictions are given back; nothing else is taken back."""
     said = f"aborted by {user.username}: {why}"
     return _by_person(run_id, "abort", user, now, lambda at, run: at.abort(run, why=said), why=why)
 
 
 def undo(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
-    """Take back what was done, the last first."""
+    """Take back the steps done, the last first."""
     said = f"{user.username}: {why}"
     return _by_person(run_id, "undo", user, now, lambda at, run: at.undo(run, why=said), why=why)
 

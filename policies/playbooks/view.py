@@ -154,7 +154,7 @@ class View:
         return Table(self.scope.kind, names, {**unknown, **columns})
 
     def filled(self, text: str, **more: str) -> str:
-        """Return ``text`` with its placeholders replaced by what is known now."""
+        """Return ``text`` with its placeholders replaced by their values now."""
         table = self.table(Related.SELF)
         row = {} if table is None else table.row(str(table.names[0]))
         fields = parse.fields_of(self.program.playbook, self.scope.kind)

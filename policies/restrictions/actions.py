@@ -1,4 +1,4 @@
-"""What people do with restrictions, each with its line in the ledger and in the audit log."""
+"""Actions of people on restrictions, each with its line in the ledger and in the audit log."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = [
 
 
 def owner_of(user: User) -> str:
-    """Return the owner of what a person issues."""
+    """Return the name under which a person owns restrictions."""
     return f"user:{user.get_username()}"
 
 
 @transaction.atomic
 def issue(user: User, wanted: Wanted, *, now: datetime) -> Restriction:
-    """Have what a person wants be in force at once.
+    """Put a person's restriction in force at once.
 
     Raises :class:`~policies.restrictions.kinds.BadRestriction`, :class:`Conflict`.
     """
@@ -73,7 +73,7 @@ def lift(user: User, pk: int, *, why: str, now: datetime, version: int = 0) -> R
 
 
 def approve(user: User, pk: int, *, now: datetime, version: int = 0) -> Restriction:
-    """Let what waits for a person, or what a person refused, have its effect.
+    """Approve a restriction that waits for a person, or that a person refused.
 
     Raises :class:`Conflict`.
     """
@@ -82,7 +82,7 @@ def approve(user: User, pk: int, *, now: datetime, version: int = 0) -> Restrict
 
 
 def refuse(user: User, pk: int, *, why: str, now: datetime, version: int = 0) -> Restriction:
-    """Say no to what waits for a person, for as long as its cause goes on.
+    """Refuse a restriction that waits for a person, for as long as its cause goes on.
 
     Raises :class:`Conflict`.
     """
@@ -92,7 +92,7 @@ def refuse(user: User, pk: int, *, why: str, now: datetime, version: int = 0) ->
 
 @transaction.atomic
 def throw_breaker(user: User, *, is_open: bool, reason: str, now: datetime) -> FleetBreaker:
-    """Open the fleet breaker, or close it. Closing brings in what waits at its owners' next say."""
+    """Open or close the fleet breaker. Waiting restrictions come in at their owners' next call."""
     with store.writing():
         before = audit.state(FleetBreaker.current())
         breaker, _ = FleetBreaker.objects.update_or_create(

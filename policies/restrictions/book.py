@@ -45,7 +45,7 @@ PERSON = "user:"
 
 
 class State(TextChoices):
-    """How a restriction stands."""
+    """The state of a restriction."""
 
     #: It waits for a person, and has no effect.
     PENDING_APPROVAL = "pending_approval", "Pending approval"
@@ -63,7 +63,7 @@ LIVE = (State.PENDING_APPROVAL, State.IN_FORCE, State.REFUSED)
 
 
 class LineKind(TextChoices):
-    """What a line of the ledger tells."""
+    """The kind of a line of the ledger."""
 
     ISSUED = "issued", "Issued"
     PENDING_APPROVAL = "pending_approval", "Waits for a person"
@@ -99,7 +99,7 @@ class Breaker(Protocol):
 
 
 class Named:
-    """What follows from the columns of a restriction, wherever it is kept."""
+    """Properties derived from the columns of a restriction, wherever it is kept."""
 
     @property
     def scope(self: Any) -> Scope:
@@ -146,14 +146,14 @@ class RestrictionStore(Store[R], Protocol[R]):
         """Return one, live or not. Raises LookupError or DoesNotExist."""
 
     def uncounted_by_people(self, now: datetime) -> Iterable[Taking]:
-        """Return what is in force at ``now`` without any person having agreed to it."""
+        """Return the restrictions in force at ``now`` without any person having agreed to them."""
 
     def breaker(self) -> Breaker:
         """Return the fleet breaker."""
 
 
 class Conflict(Exception):
-    """It is not as whoever asks takes it to be. ``code`` says what is in the way."""
+    """The restriction is not as the caller takes it to be. ``code`` names the conflict."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -191,11 +191,11 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
     # --- What policies want ----------------------------------------------------------------------
 
     def check(self, wanted: Wanted, now: datetime) -> None:
-        """Raise :class:`BadRestriction` where ``wanted`` cannot be on this fleet."""
+        """Raise :class:`BadRestriction` where ``wanted`` is not valid on this fleet."""
         check(wanted, self._fleet(), now=now)
 
     def _can_be(self, wanted: Wanted, now: datetime) -> bool:
-        """Say whether it can be; the log tells why not: the others are not to suffer by it."""
+        """Say whether it is valid; the log tells why not: others are not to suffer by it."""
         try:
             self.check(wanted, now)
         except BadRestriction as exc:
@@ -297,7 +297,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         self._stop(row, State(kind), at=at, by=by, why=why)
 
     def _stop(self, row: R, state: State, *, at: datetime, by: str, why: str) -> None:
-        """Have a restriction no longer have an effect."""
+        """End the effect of a restriction."""
         was_in_force = row.state == State.IN_FORCE
         row.state = state
         row.version += 1
@@ -339,7 +339,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         return self._decided(pk, change, now=now, version=version)
 
     def approve(self, pk: int, *, by: str, now: datetime, version: int = 0) -> R:
-        """Let what waits for a person, or what a person refused, have its effect.
+        """Approve a restriction that waits for a person, or that a person refused.
 
         Raises :class:`Conflict`.
         """
@@ -358,7 +358,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         return self._decided(pk, change, now=now, version=version, states=LIVE)
 
     def refuse(self, pk: int, *, by: str, why: str, now: datetime, version: int = 0) -> R:
-        """Say no to what waits for a person, for as long as its cause goes on.
+        """Refuse a restriction that waits for a person, for as long as its cause goes on.
 
         Raises :class:`Conflict`.
         """
@@ -410,7 +410,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
 
 
 def _come_into_force(row: Lease, now: datetime) -> None:
-    """Have a restriction take effect with its present value."""
+    """Put a restriction in force with its present value."""
     row.state = State.IN_FORCE
     row.pending_why = row.ended_by = row.ended_why = ""
     row.ended_at = None
@@ -440,7 +440,7 @@ def _number(value: float | None) -> float:
 
 
 def _as_json(value: Any) -> Any:
-    """Return ``value`` as Postgres' JSON can have it: what it lacks is null, or in words.
+    """Return ``value`` as Postgres' JSON can hold it: values that it lacks become null, or words.
 
     Numbers of headroom may be unknown or without bound, and no evidence is to keep an effect from
     being.

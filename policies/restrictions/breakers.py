@@ -1,4 +1,4 @@
-"""What keeps policies from doing too much at once without a person. Pure.
+"""The breakers, which keep policies from doing too much at once without a person. Pure.
 
 The *blast radius* is the share of a site that policies take away, all of them together: of each GPU
 the whole where nothing may start or run on it, else what a cap takes of its rated power or clock,
@@ -45,7 +45,7 @@ _ROUNDING = 1e-9
 
 
 class BlastRadius:
-    """What policies take of each site at present, and whether they may take more."""
+    """The share of each site that policies take at present, and whether they may take more."""
 
     def __init__(self, fleet: FleetArrays, present: Iterable[Taking]) -> None:
         self._fleet = fleet
@@ -95,7 +95,7 @@ class BlastRadius:
         return np.bincount(self._site, weights=values, minlength=count).astype(np.float64)
 
     def _share(self, taking: Taking) -> tuple[NDArray[np.int64], Floats]:
-        """Return the rows of the GPUs that are touched, and what is taken of each, 0 to 1."""
+        """Return the rows of the GPUs that are touched, and the share taken of each, 0 to 1."""
         kind, scope, value = taking
         if kind in _TAKES_NOTHING:
             return np.zeros(0, dtype=np.int64), np.zeros(0)

@@ -1,4 +1,4 @@
-"""What came of a restriction: from reports and readings to numbers, and to a sentence. Pure."""
+"""The outcome of a restriction: from reports and readings to numbers, and to a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAY_EXCEED = 0.05
 
 
 class Outcome(enum.StrEnum):
-    """What a restriction came to."""
+    """The outcome of a restriction."""
 
     #: All GPUs have it, and keep to it.
     HOLDS = "holds"
@@ -42,7 +42,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Applied:
-    """What agents told of a limit, in GPUs."""
+    """The reports of agents on a limit, counted in GPUs."""
 
     expected: int
     applied: int = 0
@@ -82,7 +82,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Effect:
-    """What GPUs did ``after_s`` after a restriction came into force. None: not known."""
+    """The change of GPUs ``after_s`` after a restriction came into force. None: not known."""
 
     gpus: int
     measured: int
@@ -138,7 +138,7 @@ def _mean(values: Floats) -> float | None:
 
 
 def outcome(applied: Applied | None, effect: Effect) -> Outcome:
-    """Say what it came to. ``applied`` is None for kinds that no agent sets."""
+    """Return the outcome. ``applied`` is None for kinds that no agent sets."""
     if applied is None:
         return Outcome.MEASURED if effect.measured else Outcome.UNMEASURED
     if not applied.applied:

@@ -1,4 +1,4 @@
-"""What a restriction may say: its kinds, their values, and what they may hold for."""
+"""The kinds of restrictions, the values that they take, and the scopes that they may hold for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEAST_CLOCK_SHARE = 0.1
 
 
 class RestrictionKind(enum.StrEnum):
-    """What is restricted."""
+    """The kind of a restriction."""
 
     #: No job starts here. Those that run go on.
     NO_NEW_LAUNCHES = "no_new_launches"
@@ -74,7 +74,7 @@ _QUEUE = frozenset({ScopeKind.CLASS, ScopeKind.JOB})
 
 @dataclass(frozen=True)
 class Kind:
-    """What holds for all restrictions of a kind. Of several values the lowest is the strictest."""
+    """The scopes and values of all restrictions of a kind. The lowest value is the strictest."""
 
     scopes: frozenset[ScopeKind]
     help: str
@@ -159,12 +159,12 @@ class Wanted:
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
-        """What tells it from others."""
+        """Identifies it among live restrictions."""
         return self.owner, self.cause, self.kind.value, self.scope.kind.value, self.scope.name
 
 
 class BadRestriction(ValueError):
-    """A restriction that cannot be. Says which field is wrong, and the way out."""
+    """An invalid restriction. Says which field is wrong, and the way out."""
 
     def __init__(self, field: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -173,7 +173,7 @@ class BadRestriction(ValueError):
 
 
 def check(wanted: Wanted, fleet: FleetArrays, *, now: datetime) -> None:
-    """Raise :class:`BadRestriction` where ``wanted`` makes no sense on this fleet.
+    """Raise :class:`BadRestriction` where ``wanted`` is not valid on this fleet.
 
     Names of classes and jobs are not looked up.
     """

@@ -1,4 +1,4 @@
-"""Follows what is in force from issue to verdict, and writes down each step once.
+"""Follows restrictions in force from issue to verdict, and writes down each step once.
 
 Everything is a function of what is stored: reports of agents, and readings at times that depend on
 when a value came into force. So it does not matter when, how often or on how many workers
@@ -90,7 +90,7 @@ GROUP BY gpu_id
 
 @dataclass(frozen=True)
 class _Told:
-    """What agents told of one restriction's present value."""
+    """The reports of agents on one restriction's present value."""
 
     first_at: datetime | None
     applied: Applied
@@ -215,7 +215,7 @@ def _looked(
 
 
 def _told(rows: Sequence[Restriction], fleet: FleetArrays) -> dict[int, _Told]:
-    """Return what agents told of those of ``rows`` that they set. One query."""
+    """Return the reports of agents on those of ``rows`` that they set. One query."""
     limits = [row for row in rows if row.kind in LIMITS]
     if not limits:
         return {}

@@ -1,4 +1,4 @@
-"""The limits that agents are to set: what is in force, cut to the nodes of each agent.
+"""The limits that agents are to set: restrictions in force, cut to the nodes of each agent.
 
 12,500 agents ask every few seconds, so an answer costs no query: each process keeps the limits of
 the whole fleet, and looks once a second whether anything has changed.
@@ -76,7 +76,7 @@ class LimitTable:
 
 
 def make_table(in_force: InForce, fleet: FleetArrays) -> LimitTable:
-    """Cut what is in force to the nodes of ``fleet``. Pure.
+    """Cut the restrictions in force to the nodes of ``fleet``. Pure.
 
     A node gets, of each kind, the strictest, and of the others those that outlast all that are
     stricter: when the strictest ends, the next is there already, and the GPU is never free between.

@@ -51,7 +51,7 @@ class MemoryRestrictions(MemoryStore[Lease]):
         ]
 
     def in_force(self, now: datetime) -> InForce:
-        """Return what is in force at ``now``; the same object while that is the same."""
+        """Return the restrictions in force at ``now``; the same object while they are the same."""
         known = self._in_force
         if known is None or known[0] != self.version or (known[1] is not None and known[1] <= now):
             rows = self._with_effect(now)

@@ -1,4 +1,4 @@
-"""What restrictions count, for Prometheus."""
+"""Prometheus metrics of restrictions."""
 
 from __future__ import annotations
 

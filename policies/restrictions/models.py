@@ -37,11 +37,11 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
         return self.live().filter(held, expires_at__gt=now).exclude(state=Restriction.State.REFUSED)
 
     def uncounted_by_people(self, now: datetime) -> RestrictionQuerySet:
-        """What is in force at ``now`` without any person having issued or approved it."""
+        """Those in force at ``now`` without any person having issued or approved them."""
         return self.in_force(now).filter(decided_by="").exclude(owner__startswith=PERSON)
 
     def seen_by(self, visibility: Visibility) -> RestrictionQuerySet:
-        """Those that are not about a job that the reader may not see."""
+        """Those that the reader may see: not about a job that is hidden from them."""
         return self.filter(visibility.seen_rows())
 
     def of_owners(self, owners: Iterable[str]) -> RestrictionQuerySet:
@@ -49,7 +49,7 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
 
 
 class Restriction(Named, models.Model):
-    """A lease on an effect: what somebody wants of a scope, until when, and what became of it."""
+    """A lease on an effect: kind and value, on a scope, until when, and its present state."""
 
     State = State
     LIVE = LIVE
@@ -116,12 +116,12 @@ class Restriction(Named, models.Model):
 
     @property
     def limit_id(self) -> str:
-        """How agents know it."""
+        """The id by which agents know it."""
         return limit_id(self.pk)
 
 
 def read_in_force(now: datetime) -> InForce:
-    """Return what is in force at ``now``. One query."""
+    """Return the restrictions in force at ``now``. One query."""
     # As tuples: to make thousands of model instances takes ten times as long.
     rows = Restriction.objects.in_force(now).order_by("id").values_list(*_STANDING)
     return InForce(

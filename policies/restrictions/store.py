@@ -91,7 +91,7 @@ def book() -> RestrictionBook[Any]:
 
 
 def in_force(now: datetime) -> InForce:
-    """Return what is in force at ``now``: by the clock, not by whether a sweep has passed.
+    """Return the restrictions in force at ``now``: by the clock, not by whether a sweep has passed.
 
     One query.
     """
@@ -101,14 +101,14 @@ def in_force(now: datetime) -> InForce:
 def note(
     row: Restriction, kind: str, *, at: datetime, by: str, text: str, **data: Any
 ) -> RestrictionEvent:
-    """Return a line of the ledger, to be saved in the transaction of what it tells."""
+    """Return a line of the ledger, to be saved in the transaction of the change that it records."""
     return RestrictionEvent(
         restriction=row, at=at, kind=kind, by=by, text=text[:1000], data=data, cycle=row.cycle
     )
 
 
 def apply(wanted: Iterable[Wanted], *, now: datetime) -> list[Restriction]:
-    """Have each of ``wanted`` be in force, or wait for a person; return their rows, in order.
+    """Put each of ``wanted`` in force, or hold it for a person; return their rows, in order.
 
     What cannot be (an unknown scope, a value out of bounds) is left out and told to the log. Use
     ``kinds.check`` first to be told.
@@ -117,10 +117,10 @@ def apply(wanted: Iterable[Wanted], *, now: datetime) -> list[Restriction]:
 
 
 def release(owner: str, *, now: datetime, by: str, why: str, cause: str | None = None) -> int:
-    """End what ``owner`` wanted, or that of one ``cause``; return how many there were."""
+    """End the restrictions of ``owner``, or those of one ``cause``; return how many there were."""
     return book().release(owner, now=now, by=by, why=why, cause=cause)
 
 
 def expire(now: datetime) -> int:
-    """Mark what nobody has renewed; return how much that was. It had no effect any more anyway."""
+    """End leases that nobody has renewed; return how many. They had no effect any more anyway."""
     return book().expire(now)

@@ -1,4 +1,4 @@
-"""What the restrictions in force come to: the strictest counts, and all are shown. Pure."""
+"""Restrictions in force, combined: the strictest counts, and all are shown. Pure."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class ActiveRestriction:
 
     @property
     def limit_id(self) -> str:
-        """How agents know it."""
+        """The id by which agents know it."""
         return limit_id(self.id)
 
     @property
     def strictness(self) -> tuple[float, float, int]:
-        """What puts restrictions of one kind in order, the strictest and then longest first."""
+        """Sort key of restrictions of one kind: the strictest first, then the longest."""
         value = -math.inf if self.value is None else self.value
         return value, -self.expires_at.timestamp(), self.id
 
@@ -98,7 +98,7 @@ class InForce:
     _found_in: FleetArrays | None = field(default=None, repr=False)
 
     def later(self, now: datetime) -> InForce:
-        """Return what of it is still in force at ``now``: leases end by themselves."""
+        """Return the restrictions still in force at ``now``: leases end by themselves."""
         left = tuple(each for each in self.restrictions if each.expires_at > now)
         return InForce(now, left)
 
@@ -108,11 +108,11 @@ class InForce:
         return sorted(found, key=lambda each: each.strictness)
 
     def on(self, scope: Scope) -> tuple[Effective, ...]:
-        """Return what is on this very scope, by kind."""
+        """Return the restrictions on this very scope, by kind."""
         return _effective(each for each in self.restrictions if each.scope == scope)
 
     def covering(self, fleet: FleetArrays, scope: Scope) -> tuple[Effective, ...]:
-        """Return what holds for all of ``scope``, also from a wider one, by kind.
+        """Return the restrictions that hold for all of ``scope``, also from a wider one, by kind.
 
         Raises UnknownScope.
         """

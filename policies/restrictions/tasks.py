@@ -10,7 +10,7 @@ from policies.restrictions import ledger, store
 
 @shared_task
 def follow() -> None:
-    """Mark what has expired, and write down what became of what was asked."""
+    """End expired restrictions, and write the due steps of ledgers."""
     now = timezone.now()
     store.expire(now)
     ledger.follow(now)

@@ -29,7 +29,7 @@ def events(found: Iterable[RestrictionEvent], visibility: Visibility) -> list[Re
 
 
 def in_force(found: InForce, visibility: Visibility) -> InForce:
-    """Return what of it the reader may know. Two queries at most."""
+    """Return those of the restrictions that the reader may know. Two queries at most."""
     if visibility.sees_all:
         return found
     visibility.seen([each.scope.name for each in found.restrictions if each.scope.kind == "job"])

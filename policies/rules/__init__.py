@@ -1,1 +1,1 @@
-"""Conditions on headroom, in versions, and what they do."""
+"""Rules: conditions on headroom, in versions, and their effects."""

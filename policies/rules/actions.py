@@ -1,4 +1,4 @@
-"""What is done with rules besides the life of their versions: handing over, and replays."""
+"""Actions on rules besides the life of their versions: handing over, and replays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_REPLAY_S = 31 * 86_400.0
 
 
 def _hand_over(version: RuleVersion, was: str, retired: list[RuleVersion]) -> None:
-    """Give ``version`` what is under way in those that it takes over from."""
+    """Give ``version`` the pending and firing scopes of those that it takes over from."""
     if version.state == States.SHADOW:
         return
     before = list(retired)
@@ -42,7 +42,7 @@ def _hand_over(version: RuleVersion, was: str, retired: list[RuleVersion]) -> No
 
 
 def _give_back(version: RuleVersion, was: str) -> None:
-    """Have the active version go on with what a canary fires on."""
+    """Have the active version go on with the scopes on which a canary fires."""
     active = RuleVersion.objects.active().filter(name=version.name).first()
     given = RuleProgress.objects.filter(version=version).first()
     if was != States.CANARY or active is None or given is None:

@@ -28,7 +28,7 @@ Codes: TypeAlias = NDArray[np.uint8]
 
 
 class Status(enum.IntEnum):
-    """Whether a value is one, and if not, why not."""
+    """Whether a value is known, and if not, why."""
 
     KNOWN = 0
     UNKNOWN = 1
@@ -41,7 +41,7 @@ class Status(enum.IntEnum):
 
     @property
     def phrase(self) -> str:
-        """What is wrong, in words."""
+        """The fault in words."""
         return _PHRASES[self]
 
 
@@ -58,7 +58,7 @@ _PHRASES = {
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Texts as places in a list of the different ones: each is looked at once."""
+    """Texts as codes into a list of distinct ones: each of these is looked at once."""
 
     different: list[str]
     places: NDArray[np.intp]
@@ -73,7 +73,7 @@ class Result:
 
 
 class Columns:
-    """A table's columns as conditions see them, with what was calculated from them already.
+    """A table's columns as conditions see them, with all results calculated from them already.
 
     One is made for each evaluation, and all rules of a kind of scope share it: what several of them
     calculate is calculated once.
@@ -91,7 +91,7 @@ class Columns:
         self._known: dict[str, Result] = {}
 
     def values(self, node: Node) -> Result:
-        """Return what ``node`` gives, for each scope."""
+        """Return the values of ``node``, one for each scope."""
         if isinstance(node, Const):
             return _const(node)
         found = self._known.get(node.key)
@@ -150,7 +150,7 @@ _MOST_FACTORIZED = 64
 
 
 def texts_of(values: Array) -> Texts:
-    """Return a column of texts as its different ones and their places."""
+    """Return a column of texts as distinct texts and codes."""
     texts: Texts = _texts(values).data
     return texts
 
@@ -182,7 +182,7 @@ _Operation: TypeAlias = Callable[[list[Result]], Result]
 
 
 def _status(*parts: Codes | None) -> Codes | None:
-    """Return what stands where several meet: unknown before errors, an error before a value."""
+    """Return the combined status of parts: unknown before errors, an error before a value."""
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
@@ -363,7 +363,7 @@ def _compared(function: Callable[[Any, Any], Any]) -> _Operation:
 
 
 def _paired(a: Texts, b: Texts, function: Callable[[str, str], Any]) -> Any:
-    """Return ``function`` of each two texts, called once for each two that differ from others."""
+    """Return ``function`` of each pair of texts, called once for each distinct pair."""
     if len(b.different) == 1:
         return np.array([function(x, b.different[0]) for x in a.different])[a.places]
     if len(a.different) == 1:

@@ -54,7 +54,7 @@ class Typed(Protocol):
 
 
 class Tabular(Protocol):
-    """What conditions are evaluated over: :class:`policies.headroom.columns.Table`."""
+    """A table that conditions are evaluated over: :class:`policies.headroom.columns.Table`."""
 
     @property
     def names(self) -> NDArray[np.object_]: ...
@@ -66,7 +66,7 @@ class Tabular(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a condition says of each scope: it holds, it does not, or nobody can say."""
+    """The verdict of a condition on each scope: it holds, it does not, or it is unknown."""
 
     holds: Bools
     fails: Bools

@@ -47,7 +47,7 @@ SELECTABLE_KINDS: dict[ScopeKind, list[str]] = {
 
 
 class RuleScope(enum.StrEnum):
-    """What a rule may be about: what has columns of headroom."""
+    """The kinds of scopes that a rule may be about: those with columns of headroom."""
 
     SITE = "site"
     ZONE = "zone"
@@ -241,7 +241,7 @@ def read(text: str) -> Rule:
 
 
 class _Reader:
-    """Turns a document into a rule, and gathers what is wrong on the way."""
+    """Turns a document into a rule, and gathers faults on the way."""
 
     def __init__(self, document: Document, given: _Document) -> None:
         self._document = document
@@ -401,7 +401,7 @@ class _Reader:
 
 
 def target_kind(kind: ScopeKind, related: Related) -> ScopeKind:
-    """Return what kind of scope ``related`` is, as seen from a scope of ``kind``."""
+    """Return the kind of the scope ``related``, as seen from a scope of ``kind``."""
     if related is Related.SELF:
         return kind
     return ScopeKind.SITE if related is Related.PEER_SITE else ScopeKind(related.value)

@@ -1,4 +1,4 @@
-"""What a rule restricts where it fires, decided once: at the moment at which it fires."""
+"""The restrictions of a rule where it fires, decided once: at the moment at which it fires."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Episode(Protocol):
 
 
 def restricts(one: Evaluated, firing: Firing, fleet: FleetArrays) -> list[Restricted]:
-    """Return what the rule restricts because of ``firing``.
+    """Return the restrictions that the rule sets because of ``firing``.
 
     A value that cannot be told restricts nothing, and the log says so.
     """
@@ -103,7 +103,7 @@ def restricts(one: Evaluated, firing: Firing, fleet: FleetArrays) -> list[Restri
 def _value(
     one: Evaluated, effect: Restrict, name: str, scope: Scope, fleet: FleetArrays
 ) -> float | None:
-    """Return the effect's value on ``scope``, within what its kind and its GPUs can follow."""
+    """Return the effect's value on ``scope``, within the range of its kind and its GPUs."""
     if effect.value is None or isinstance(effect.value, float):
         return effect.value
     kind = KINDS[effect.kind]
@@ -128,7 +128,7 @@ def _floor(kind: RestrictionKind, scope: Scope, fleet: FleetArrays) -> float:
 
 
 def wanted(episodes: Iterable[Episode], now: datetime) -> dict[tuple[str, ...], Wanted]:
-    """Return the restrictions of episodes that go on, by what tells them apart.
+    """Return the restrictions of episodes that go on, by their keys.
 
     They are to hold for the length of their lease from now.
     """
@@ -160,7 +160,7 @@ def _wanted(episode: Episode, place: int, each: Mapping[str, Any], now: datetime
 
 
 def keep(book: RestrictionBook[Any], episodes: Iterable[Episode], now: datetime) -> None:
-    """Hold what ``episodes`` restrict, renew what runs out, and end whatever else rules hold."""
+    """Hold the restrictions of ``episodes``, renew those about to expire, and end all others."""
     restrictions = wanted(episodes, now).values()
     book.keep(owner_of(""), restrictions, now=now, by=SYSTEM, why="the rule has cleared")
 

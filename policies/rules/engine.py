@@ -81,7 +81,7 @@ class Scopes:
 
     @cached_property
     def columns(self) -> Columns:
-        """What conditions are evaluated over; all rules share it."""
+        """The columns that conditions are evaluated over; all rules share them."""
         return columns_of(self.table)
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class Scopes:
 
 @dataclass(frozen=True, eq=False)
 class RuleState:
-    """What one version knows of its scopes. Rows are those of ``names``."""
+    """The state of one version on its scopes. Rows are those of ``names``."""
 
     names: Texts
     phases: Phases
@@ -134,7 +134,7 @@ class Fault:
 
 @dataclass
 class Changes:
-    """What a step has brought. Of ``shadow`` versions nothing counts."""
+    """The changes of a step. Those of ``shadow`` versions do not count."""
 
     fired: list[Firing] = field(default_factory=list)
     cleared: list[Firing] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Changes:
 
     @cached_property
     def held(self) -> list[Firing]:
-        """Everything that counts and fires now, what has just fired too."""
+        """All firings that count now, new ones included."""
         counting = [one for one in self.evaluated.values() if one.live.counts]
         return [one.firing(name) for one in counting for name in one.fires_on]
 
@@ -159,7 +159,7 @@ def step(
     *,
     most_gap_s: float = MOST_GAP_S,
 ) -> tuple[dict[int, RuleState], Changes]:
-    """Move ``rules`` on to ``now`` and return their states and what has changed.
+    """Move ``rules`` on to ``now``, and return their states and the changes.
 
     A rule on a kind of scope that ``tables`` does not have stays as it is.
     """
@@ -177,7 +177,7 @@ def step(
 
 
 def _settle(changes: Changes) -> None:
-    """Leave out what has only gone from one version of a rule to another."""
+    """Leave out firings that have only gone from one version of a rule to another."""
     if not changes.cleared:
         return
     cleared = {firing.key for firing in changes.cleared}
@@ -239,7 +239,7 @@ class Evaluated:
         cleared += [self._ended(row, phases) for row in np.flatnonzero(ended).tolist()]
 
     def _aligned(self, before: RuleState) -> tuple[RuleState, list[Firing]]:
-        """Return the state with the rows of the table, and what of it is no more in the fleet."""
+        """Return the state with the rows of the table, and the firings on scopes that are gone."""
         names = self.scopes.table.names
         if before.names is names:
             return before, []
@@ -299,7 +299,7 @@ class Evaluated:
         return self._firing_at(self.scopes.table.index_by_name[name])
 
     def value(self, quantity: Quantity, name: str) -> float:
-        """Return what a value of an effect is on one scope; NaN where it cannot be told."""
+        """Return the value of an effect on one scope; NaN where it is unknown."""
         row = self.scopes.table.index_by_name[name]
         return float(quantity.values(self.scopes.columns)[row])
 
@@ -369,7 +369,7 @@ def _is_one_of(values: NDArray[Any], wanted: frozenset[str]) -> Bools:
 
 @lru_cache(maxsize=200_000)
 def share_of(rule: str, group: str) -> float:
-    """Return where in 0 to 1 a rack stands with a rule: the same at all times and everywhere."""
+    """Hash a rack with a rule to 0 to 1: canaries count where it is below their share."""
     digest = hashlib.blake2b(f"{rule}\0{group}".encode(), digest_size=8).digest()
     return float(int.from_bytes(digest, "big") / 2**64)
 

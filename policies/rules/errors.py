@@ -1,4 +1,4 @@
-"""What may be wrong with an expression."""
+"""Errors in an expression."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Fault:
 
 
 def fault(when: Condition, clear: Condition | None, clear_for_s: float) -> Fault | None:
-    """Say what is wrong with the way in which a rule clears, if anything."""
+    """Return the fault in the way in which a rule clears, if there is one."""
     if clear is None:
         return None if clear_for_s > 0 else _NO_BAND
     fields = _fields(when.node) | _fields(clear.node)

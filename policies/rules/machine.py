@@ -1,4 +1,4 @@
-"""What a rule knows of each scope over time: pending, firing, clearing. Pure, and as arrays.
+"""The state machine of a rule on each scope: pending, firing, clearing. Pure, and as arrays.
 
 ::
 
@@ -27,7 +27,7 @@ _CLOSE_S = 1e-6
 
 
 class Phase(enum.IntEnum):
-    """Where a scope stands with a rule."""
+    """The phase of a rule on a scope."""
 
     IDLE = 0
     PENDING = 1
@@ -45,7 +45,7 @@ class Timing:
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """Where each scope stands with one rule. Arrays are never changed in place."""
+    """The phases of one rule on all scopes. Arrays are never changed in place."""
 
     phase: NDArray[np.int8]
     #: when ``when`` began to hold, less what does not count; Unix s
@@ -80,7 +80,7 @@ class Phases:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """Phases after a step, and whose changed such that somebody has to hear of it."""
+    """Phases after a step, and the scopes on which the rule fired or cleared in it."""
 
     phases: Phases
     fired: Bools
@@ -130,7 +130,7 @@ def step(
 def _later(
     times: NDArray[np.float64], known: Bools, lost_s: float, passed_s: float, now: float
 ) -> NDArray[np.float64]:
-    """Move beginnings up by what does not count since the last step, and never beyond now."""
+    """Move beginnings up by the time since the last step that does not count, at most to now."""
     if not lost_s and known.all():
         return times
     return np.minimum(times + np.where(known, lost_s, passed_s), now)

@@ -1,4 +1,4 @@
-"""Rules, their versions, what is under way, and what they did or would have done."""
+"""Rules: their versions, scopes under way, episodes, faults and replays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RuleVersion(Version):
 
 
 class RuleProgress(models.Model):
-    """Where a version stands with the scopes on which something is under way."""
+    """The phases of a version on those scopes that are pending, firing or clearing."""
 
     version = models.OneToOneField(
         RuleVersion, on_delete=models.CASCADE, related_name="progress", primary_key=True

@@ -1,4 +1,4 @@
-"""What rules see besides headroom: which kind a scope is of, and what it is part of."""
+"""Properties of scopes that rules see besides headroom: their kind, and the scopes above them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scopes_of(headroom: Headroom, kinds: Iterable[ScopeKind]) -> dict[ScopeKind,
 
 
 class _Places:
-    """What of an inventory stays the same from one evaluation to the next."""
+    """Kinds and places of an inventory's scopes, kept from one evaluation to the next."""
 
     def __init__(self, fleet: FleetArrays) -> None:
         self._kinds: dict[ScopeKind, Texts] = {
@@ -76,7 +76,7 @@ def _frozen(texts: Texts) -> Texts:
 
 
 def related(fleet: FleetArrays, scope: Scope, wanted: Related) -> list[Scope]:
-    """Return what ``scope`` is part of, in the way that ``wanted`` says; empty where nothing is.
+    """Return the scopes that ``scope`` is part of, in the way that ``wanted`` says; else none.
 
     Two for a power domain of what hangs on two feeds. Raises UnknownScope.
     """
@@ -95,7 +95,7 @@ def related(fleet: FleetArrays, scope: Scope, wanted: Related) -> list[Scope]:
 
 
 def _of_placed(fleet: FleetArrays, kind: ScopeKind, row: int, wanted: Related) -> list[Scope]:
-    """Of GPUs, nodes and racks."""
+    """Return :func:`related` of a GPU, a node or a rack."""
     node = int(fleet.gpus.node[row]) if kind is ScopeKind.GPU else row
     rack = row if kind is ScopeKind.RACK else int(fleet.nodes.rack[node])
     if wanted is Related.NODE:

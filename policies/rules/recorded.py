@@ -1,4 +1,4 @@
-"""What a recording tells of headroom: the past that each moment had, and what is not kept. Pure.
+"""Headroom from a recording: the past of each moment, and fields that are not recorded. Pure.
 
 Headroom itself is that of ``policies.headroom``, evaluated for many moments at once.
 """
@@ -80,13 +80,13 @@ def not_recorded(fields: frozenset[str], step_s: float) -> list[str]:
 
 
 def without_reservations(fields: frozenset[str]) -> list[str]:
-    """Return which of ``fields`` lack what jobs had reserved: nothing of that is kept."""
+    """Return which of ``fields`` lack the reservations of jobs: none of these are kept."""
     return sorted(fields & _WITH_RESERVATIONS)
 
 
 @dataclass
 class PastOverTime:
-    """What was seen before each moment of a recording, from one piece of it to the next.
+    """The past of each moment of a recording, from one piece of it to the next.
 
     ``lasting`` is what stays the same throughout, such as fits.
     """
@@ -121,7 +121,7 @@ class PastOverTime:
 
 
 class _Trend:
-    """What the last slots of some series come to, as it was known at each moment."""
+    """The trend of some series, as it was known at each moment."""
 
     def __init__(self, window: Window, of: Callable[[Floats, Slots], Any], series: int) -> None:
         self._window = window
@@ -129,7 +129,7 @@ class _Trend:
         self._known = of(np.zeros(0), np.zeros((0, series), np.float32))
 
     def take(self, times: Floats, slots: Slots) -> Iterator[tuple[Any, ...]]:
-        """Return the parts of what was known at each of ``times``: of what was before it."""
+        """Return the parts of the trend known at each of ``times``: that of the slots before it."""
         known = []
         for now, slot in zip(times.tolist(), slots, strict=True):
             known.append(self._known)

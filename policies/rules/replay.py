@@ -1,4 +1,4 @@
-"""A rule run over recorded headroom: what it would have fired, restricted, delayed and paged. Pure.
+"""A rule run over recorded headroom: its firings, restrictions, delayed jobs and pages. Pure.
 
 Conditions are evaluated for all times at once. What is left for a loop over times is the state
 machine, and of that only the moments at which something is under way.
@@ -49,7 +49,7 @@ class Episode:
 
 @dataclass
 class Run:
-    """A rule on its way through time, chunk by chunk."""
+    """The replay of one rule over a span, chunk by chunk."""
 
     rule: Rule
     #: which scopes it looks at
@@ -145,7 +145,7 @@ def outcome(
     end: float,
     fields: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what came of a run, as JSON. ``held`` is aligned with its episodes."""
+    """Return the outcome of a run, as JSON. ``held`` is aligned with its episodes."""
     rule = run.rule
     lengths = [(each.cleared_at or end) - each.fired_at for each in run.episodes]
     tells = sum(isinstance(e, OpenIncident) for e in rule.effects)

@@ -1,4 +1,4 @@
-"""Replays as people ask for them: recorded telemetry in, what would have happened out."""
+"""Replays as people ask for them: recorded telemetry in, hypothetical firings out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CELLS = 500_000
 
 
 def run(replay_id: int) -> None:
-    """Run what somebody asked for, and keep what came of it. Done once, whoever asks again."""
+    """Run a replay that somebody asked for, and save its result. Done once, whoever asks again."""
     claimed = RuleReplay.objects.filter(pk=replay_id, state=RuleReplay.States.WAITING)
     if not claimed.update(state=RuleReplay.States.RUNNING):
         return
@@ -67,7 +67,7 @@ def run(replay_id: int) -> None:
 
 
 def result(version: RuleVersion, start: float, end: float) -> dict[str, Any]:
-    """Return what ``version``, and the active one beside it, would have done."""
+    """Return the outcomes of ``version``, and of the active one beside it."""
     began = time.perf_counter()
     active = RuleVersion.objects.active().filter(name=version.name).exclude(pk=version.pk).first()
     texts = {"version": version.text} | ({"active": active.text} if active else {})
@@ -173,7 +173,7 @@ class _Starts:
         self._known = {0}
 
     def look(self, headroom: Headroom, times: Floats, *, is_before: bool) -> None:
-        """Take in who runs at ``times``. What runs before the span has not started within it."""
+        """Take in the jobs that run at ``times``. Those from before the span do not count."""
         gpus = headroom.fleet.gpus
         jobs = headroom.frame.fields("gpu", gpus.ids, "job_id")["job_id"]
         ids, firsts = np.unique(jobs, return_index=True)
@@ -193,7 +193,7 @@ class _Starts:
 def _windows(
     fleet: FleetArrays, wanted: Mapping[str, set[str]], start: float, end: float, step_s: float
 ) -> Iterator[Window]:
-    """Divide the span so that no piece is too large for memory, and what is before it."""
+    """Divide the span into pieces that fit into memory, after a piece for the time before it."""
     things = len(fleet.gpus) if "gpu" in wanted else len(fleet.links)
     steps = max(60, _CELLS // max(1, things))
     before_s = max(_BEFORE_S, _FRESH_STEPS * step_s)

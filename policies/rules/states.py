@@ -1,4 +1,4 @@
-"""What a version knows of its scopes, as it is kept between evaluations: only what is under way."""
+"""The state of a version on its scopes, as it is kept between evaluations: only those under way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def packed(state: RuleState) -> Kept:
 
 
 def unpacked(kept: Mapping[str, list[Any]], at: float) -> RuleState:
-    """Return the state again. Its rows are those of ``kept``."""
+    """Return the state that :func:`packed` has written. Its rows are those of ``kept``."""
     rows = list(kept.values())
     times = np.array([row[1:] for row in rows], dtype=np.float64).reshape(len(rows), 3)
     return RuleState(
@@ -35,7 +35,7 @@ def unpacked(kept: Mapping[str, list[Any]], at: float) -> RuleState:
 
 
 def handed_over(mine: Kept, theirs: Kept, *, counted: bool) -> Kept:
-    """Return what a version starts with when it takes over from another.
+    """Return the state with which a version starts when it takes over from another.
 
     What the other fires on goes on firing: nobody is told twice. What the version itself has
     watched goes on as well, but what it has "fired" on while it did not count (``counted`` is

@@ -1,4 +1,4 @@
-"""Keeping what an evaluation has found: states, episodes and faults. Shells around the engine."""
+"""Storing the results of an evaluation: states, episodes and faults. Shells around the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 2_000
 
 
 def load_states(rules: Iterable[LiveRule]) -> dict[int, RuleState]:
-    """Return where each version stands. One query."""
+    """Return the state of each version. One query."""
     rows = RuleProgress.objects.filter(version__in=[live.version_id for live in rules])
     return {row.version_id: states.unpacked(row.scopes, row.at) for row in rows}
 
@@ -54,7 +54,7 @@ def save_states(before: Mapping[int, RuleState], after: Mapping[int, RuleState])
 
 
 def follow_episodes(changes: Changes, fleet: FleetArrays, now: datetime) -> bool:
-    """Begin the episodes of what fires, end those of what does not; say whether there was any.
+    """Begin episodes of new firings, end those of old ones; say whether there was any.
 
     By what is so now, not by what has just changed: whatever was missed before is made up for.
     """
@@ -116,7 +116,7 @@ def _episode(
 
 
 def firing_of(row: RuleEpisode, number: int) -> Firing:
-    """Return what an episode tells others."""
+    """Return the firing of an episode."""
     values = {key: number_of(value) for key, value in row.values.items() if value is not None}
     return Firing(
         rule=row.rule,
@@ -136,7 +136,7 @@ def firing_of(row: RuleEpisode, number: int) -> Firing:
 
 
 def save_faults(changes: Changes, rules: Sequence[LiveRule], now: datetime) -> None:
-    """Keep what could not be evaluated, and forget what can be again."""
+    """Save the faults of this evaluation, and delete those that are gone."""
     seen = {(fault.version_id, fault.status.name.lower()) for fault in changes.faults}
     rows = [
         RuleFault(

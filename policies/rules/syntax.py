@@ -1,4 +1,4 @@
-"""A condition as a tree: what the CEL library has parsed and checked, read out of its answer.
+"""A condition as a tree, read from the expression that the CEL library has parsed and checked.
 
 The library hands its checked expression over as the message ``cel.expr.CheckedExpr``. Of that, the
 descriptors below name what is read here; field numbers are those of the language's specification.
@@ -200,7 +200,7 @@ class _Reader:
         return tuple(self.node(part) for part in [wanted, *among.list.elements])
 
     def _check(self, call: Call) -> None:
-        """What the library's checker takes and arrays cannot follow."""
+        """Refuse calls that the library's checker takes and arrays cannot follow."""
         kinds = {part.kind for part in call.operands}
         if call.operation in ("equals", "not_equals", "in_list") and (
             len(kinds) > 1 or kinds == {MAP}

@@ -31,7 +31,7 @@ class Placeholder:
 
 
 def placeholders(template: str) -> Iterator[Placeholder]:
-    """Yield what a text wants filled in."""
+    """Yield the placeholders of a text."""
     for match in _PLACEHOLDER.finditer(template):
         if match[0] in ("{{", "}}"):
             continue

@@ -22,13 +22,13 @@ from policies.incidents.writing import writing
 
 
 class AlertsParser(JSONParser):
-    """Alerts come by the thousand."""
+    """Parses larger bodies than other views: alerts come by the thousand."""
 
     max_bytes = 16 * 1024 * 1024
 
 
 class TakenSerializer(serializers.Serializer[Any]):
-    """What was taken, and the incidents that it opened."""
+    """Counts of the alerts that were taken, and the incidents that they opened."""
 
     firing = serializers.IntegerField()
     resolved = serializers.IntegerField()

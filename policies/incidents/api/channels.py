@@ -174,7 +174,7 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
 class DeliveryViewSet(
     SeeingView, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Delivery]
 ):
-    """Notifications and what became of them, the newest first."""
+    """Notifications and the state of their delivery, the newest first."""
 
     queryset = Delivery.objects.select_related("channel")
     serializer_class = DeliverySerializer
@@ -190,14 +190,14 @@ class DeliveryViewSet(
         return Delivery.objects.seen_by(self.visibility).select_related("channel")
 
     def get_object(self) -> Delivery:
-        """Return one as who asks may see it."""
+        """Return the object as the requesting user may see it."""
         found: Delivery = super().get_object()
         return self.visibility.veiled([found], *visible.DELIVERY)[0]
 
     @extend_schema(request=None, responses=DeliverySerializer)
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
-        """Send one again that was given up."""
+        """Send a notification again that was given up."""
         delivery, now = self.get_object(), timezone.now()
         with transaction.atomic():
             if not outbox.revive(delivery, now=now):

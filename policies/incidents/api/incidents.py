@@ -1,4 +1,4 @@
-"""``/api/v1/incidents``: what is failing, what it is known by, and what was done."""
+"""``/api/v1/incidents``: incidents, their evidence, and their timeline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NUMBER = OpenApiParameter(
 
 
 class EvidenceSerializer(serializers.Serializer[Any]):
-    """Where to see for oneself."""
+    """A link to the evidence of a firing."""
 
     kind = serializers.CharField(help_text="`series`")
     text = serializers.CharField()
@@ -47,7 +47,7 @@ class EvidenceSerializer(serializers.Serializer[Any]):
 
 
 class MemberSerializer(serializers.ModelSerializer[IncidentMember]):
-    """A rule on a scope. ``values`` are what its condition looked at when it fired last."""
+    """A rule on a scope. ``values`` are those that its condition read when it fired last."""
 
     state = serializers.SerializerMethodField(help_text="firing, cleared or dismissed")
     silenced = serializers.SerializerMethodField(help_text="Whether nobody is told of it")
@@ -312,7 +312,7 @@ class IncidentViewSet(
     )
     @action(detail=True, methods=["post"])
     def close(self, request: Request, number: str) -> Response:
-        """Resolve it by hand. What still fires does not count until it has cleared once."""
+        """Resolve it by hand. Members that still fire do not count until they have cleared once."""
         return self._do(actions.close, reason=self._body(CloseSerializer)["reason"])
 
     @extend_schema(parameters=[_NUMBER], request=MuteSerializer, responses=IncidentDetailSerializer)

@@ -1,4 +1,4 @@
-"""``/api/v1/silences``: who is not to be told of what, until when, and why."""
+"""``/api/v1/silences``: which notifications are held back, until when, and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MatchersField(serializers.ListField):
         super().__init__(max_length=MAX_MATCHERS, **options)
 
     def to_internal_value(self, data: Any) -> list[str]:
-        """Return the texts as they are given. Each has to be one that can be read."""
+        """Return the texts as they are given. Each has to be a valid matcher."""
         texts: list[str] = super().to_internal_value(data)
         for index, text in enumerate(texts):
             try:
@@ -98,7 +98,7 @@ class SilenceFilter(django_filters.FilterSet):  # type: ignore[misc]
 class SilenceViewSet(
     SeeingView, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Silence]
 ):
-    """Silences, the newest first. They are never removed: who kept quiet what stays on record."""
+    """Silences, the newest first. They are never removed: each stays on record, with its author."""
 
     queryset = Silence.objects.all()
     serializer_class = SilenceSerializer
@@ -108,13 +108,13 @@ class SilenceViewSet(
     veiled_fields = visible.SILENCE
 
     def get_object(self) -> Silence:
-        """Return one as who asks may see it."""
+        """Return the object as the requesting user may see it."""
         found: Silence = super().get_object()
         return self.visibility.veiled([found], *visible.SILENCE)[0]
 
     @extend_schema(responses={201: SilenceSerializer})
     def create(self, request: Request) -> Response:
-        """Keep what matches quiet. What fires is still recorded, and acted upon."""
+        """Add a silence. Firings that match are still recorded, and acted upon."""
         body = SilenceSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         given, now = body.validated_data, timezone.now()
@@ -144,7 +144,7 @@ class InhibitionSerializer(serializers.Serializer[Inhibition]):
 
 
 class InhibitionsView(APIView):
-    """``/api/v1/inhibitions``: what explains what, in the order in which it counts."""
+    """``/api/v1/inhibitions``: which firings explain which others, in order of precedence."""
 
     permission_classes = (ViewsFleet,)
 

@@ -1,4 +1,4 @@
-"""The kinds of channels: what each sends for a notification.
+"""The kinds of channels: the request that each sends for a notification.
 
 ``prepare`` of a kind is a pure function from the content, the channel's address and secret and a
 clock to a request. :mod:`policies.incidents.channels.email` alone sends by itself.

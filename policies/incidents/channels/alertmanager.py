@@ -44,7 +44,7 @@ def prepare(content: Content, destination: Destination, now: float) -> HttpReque
 
 
 def _labels(content: Content) -> dict[str, Any]:
-    """Return what tells the alert from others; Alertmanager takes an empty label for none."""
+    """Return the labels that identify the alert; Alertmanager takes an empty label for none."""
     labels = {
         "alertname": content.rule or "headroom-message",
         "severity": content.severity,

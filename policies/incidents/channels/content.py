@@ -1,4 +1,4 @@
-"""What a notification tells, before it takes the form of a channel; and where it goes."""
+"""The content of a notification, before it takes the form of a channel; and its destination."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> str:
-        """One line that says what it is about."""
+        """The notification in one line."""
         if self.event is Event.MESSAGE:
             return self.title
         return f"[{self.severity}] {self.incident} {self.event}: {self.title}"

@@ -27,13 +27,13 @@ def check(destination: Destination) -> None:
 
 
 def prepare(content: Content, destination: Destination, _now: float) -> HttpRequest:
-    """Return the request. ``text`` is what notifications and screen readers show."""
+    """Return the request. ``text`` is shown in notifications, and read by screen readers."""
     value = {"text": clip(escape(content.headline), _TEXT), "blocks": _blocks(content)}
     return json_request(destination.target, value, content.key)
 
 
 def escape(text: str) -> str:
-    """Take the meaning from what Slack would read as a link or a mention."""
+    """Escape the characters that Slack would read as a link or a mention."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

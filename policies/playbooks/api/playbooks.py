@@ -54,7 +54,7 @@ class PlaybooksView(ListAPIView[PlaybookVersion]):
 
 
 def says(text: str) -> dict[str, Any]:
-    """Return what a playbook's text says, for its check."""
+    """Return the scopes that a playbook's text names, for its check."""
     return {"scopes": [kind.value for kind in parse(text).playbook.scopes]}
 
 
@@ -68,7 +68,7 @@ class DryRunView(APIView):
         responses=PlaybookPlanSerializer,
     )
     def post(self, request: Request, name: str) -> Response:
-        """Say what a run would do now: each step, its numbers, who is asked, how it is undone."""
+        """Plan a run without starting it: each step, its numbers, who is asked, its undoing."""
         body = DryRunSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         given: dict[str, Any] = body.validated_data

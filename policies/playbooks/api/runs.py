@@ -1,4 +1,4 @@
-"""``/api/v1/playbook-runs``: runs, and what people do to them."""
+"""``/api/v1/playbook-runs``: runs, and the actions of people on them."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class PlaybookRunViewSet(
     veiled_fields = visible.RUN
 
     def get_queryset(self) -> QuerySet[PlaybookRun]:
-        """The runs that who asks may see."""
+        """The runs that the requesting user may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return PlaybookRun.objects.none()
         return PlaybookRun.objects.seen_by(self.visibility).select_related("version")
 
     def get_object(self) -> PlaybookRun:
-        """Return one as who asks may see it."""
+        """Return the object as the requesting user may see it."""
         return visible.runs([super().get_object()], self.visibility)[0]
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[PlaybookRun]]:
@@ -131,7 +131,7 @@ class PlaybookRunViewSet(
     @extend_schema(request=None, responses=PlaybookRunDetailSerializer)
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, pk: str) -> Response:
-        """Begin no further step. What is in force stays, within the run's time limit."""
+        """Begin no further step. Restrictions in force stay, within the run's time limit."""
         return self._done(runs.pause, request, pk)
 
     @extend_schema(request=None, responses=PlaybookRunDetailSerializer)
@@ -143,7 +143,7 @@ class PlaybookRunViewSet(
     @extend_schema(request=RunReasonSerializer, responses=PlaybookRunDetailSerializer)
     @action(detail=True, methods=["post"])
     def abort(self, request: Request, pk: str) -> Response:
-        """End the run at once. What it holds is given back; nothing else is taken back."""
+        """End the run at once. Its restrictions are given back; nothing else is taken back."""
         return self._done(
             runs.abort, request, pk, why=_checked(RunReasonSerializer, request)["why"]
         )
@@ -151,7 +151,7 @@ class PlaybookRunViewSet(
     @extend_schema(request=RunReasonSerializer, responses=PlaybookRunDetailSerializer)
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, pk: str) -> Response:
-        """Take back what was done, the last first. Runs that are over may be taken back too."""
+        """Take back the steps done, the last first. Runs that are over may be taken back too."""
         body = _checked(RunReasonSerializer, request)
         return self._done(runs.undo, request, pk, why=body["why"])
 

@@ -23,7 +23,7 @@ class PlaybookCheckedSerializer(CheckedSerializer):
 
 
 class PlaybookVersionSerializer(serializers.ModelSerializer[PlaybookVersion]):
-    """A version, with what its text says of itself."""
+    """A version, with the descriptive fields of its text."""
 
     description = serializers.SerializerMethodField()
     constraint = serializers.SerializerMethodField(help_text="What is the real constraint?")
@@ -83,7 +83,7 @@ def _playbook(row: PlaybookVersion) -> Playbook:
 
 
 class RunScopeSerializer(serializers.Serializer[Any]):
-    """What a run is about, by its name in the inventory or the queue."""
+    """The scope of a run, by its name in the inventory or the queue."""
 
     kind = serializers.ChoiceField(SCOPE_CHOICES)
     name = serializers.CharField(max_length=300)
@@ -225,7 +225,7 @@ class PlannedStepSerializer(serializers.Serializer[Any]):
 
 
 class PlaybookPlanSerializer(serializers.Serializer[Plan]):
-    """What a run would do. Nothing has been done."""
+    """The plan of a run. Nothing has been done."""
 
     playbook = serializers.CharField()
     scope = RunScopeSerializer()

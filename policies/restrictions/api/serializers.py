@@ -18,7 +18,7 @@ SCOPE_CHOICES = [(kind.value, kind.value) for kind in ScopeKind]
 
 
 class RestrictionScopeSerializer(serializers.Serializer[Any]):
-    """What a restriction holds for, by its name in the inventory or the queue."""
+    """The scope of a restriction, by its name in the inventory or the queue."""
 
     kind = serializers.ChoiceField(SCOPE_CHOICES)
     name = serializers.CharField(max_length=300)
@@ -97,7 +97,7 @@ class RestrictionExtendSerializer(serializers.Serializer[datetime]):
 
 
 class RestrictionReasonSerializer(serializers.Serializer[Any]):
-    """Why, and what the person has seen: with another version in force nothing is done."""
+    """Why, and the version that the person has seen: with another in force nothing is done."""
 
     reason = serializers.CharField(max_length=500)
     version = serializers.IntegerField(required=False, default=0, min_value=0)
@@ -115,7 +115,7 @@ class RestrictionEventSerializer(serializers.ModelSerializer[RestrictionEvent]):
 
 
 class RestrictionLedgerSerializer(serializers.Serializer[Any]):
-    """What was asked, and what came of it."""
+    """The ledger of a restriction: its events, their summary, and the outcome."""
 
     summary = serializers.CharField(help_text="As far as is known: what came of its newest value")
     outcome = serializers.CharField(

@@ -1,4 +1,4 @@
-"""``/api/v1/restrictions``: what is in force, why, and what came of it; and what people do."""
+"""``/api/v1/restrictions``: those in force, their ledgers, and the actions of people on them."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ class RestrictionViewSet(
     veiled_fields = visible.FIELDS
 
     def get_queryset(self) -> QuerySet[Restriction]:
-        """The restrictions that who asks may see."""
+        """The restrictions that the requesting user may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return Restriction.objects.none()
         return Restriction.objects.seen_by(self.visibility)
 
     def get_object(self) -> Restriction:
-        """Return one as who asks may see it."""
+        """Return the object as the requesting user may see it."""
         return visible.rows([super().get_object()], self.visibility)[0]
 
     @extend_schema(request=RestrictionIssueSerializer, responses={201: RestrictionSerializer})
@@ -137,21 +137,21 @@ class RestrictionViewSet(
     @extend_schema(request=RestrictionApproveSerializer, responses=RestrictionSerializer)
     @action(detail=True, methods=["post"], permission_classes=[ViewsFleetOrRunsPlaybooks])
     def approve(self, request: Request, pk: str) -> Response:
-        """Let what a breaker holds, or what was lifted, have its effect."""
+        """Approve a restriction that a breaker holds, or that was lifted: it takes effect."""
         version = _checked(RestrictionApproveSerializer, request)["version"]
         return self._done(actions.approve, request, pk, version=version)
 
     @extend_schema(request=RestrictionReasonSerializer, responses=RestrictionSerializer)
     @action(detail=True, methods=["post"], permission_classes=[ViewsFleetOrRunsPlaybooks])
     def refuse(self, request: Request, pk: str) -> Response:
-        """Say no to what a breaker holds, until its cause has ended."""
+        """Refuse a restriction that a breaker holds, until its cause has ended."""
         body = _checked(RestrictionReasonSerializer, request)
         return self._done(actions.refuse, request, pk, why=body["reason"], version=body["version"])
 
     @extend_schema(responses=RestrictionLedgerSerializer)
     @action(detail=True)
     def ledger(self, request: Request, pk: str) -> Response:
-        """Say what was asked and what came of it, step by step."""
+        """Return the ledger of a restriction, step by step, and its outcome."""
         row = self.get_object()
         events = visible.events(row.events.order_by("id"), self.visibility)
         return Response(RestrictionLedgerSerializer(_ledger(row, events)).data)
@@ -178,7 +178,7 @@ def _ledger(row: Restriction, events: list[RestrictionEvent]) -> dict[str, Any]:
 
 
 class EffectiveView(APIView):
-    """What holds for one scope now, also from wider ones."""
+    """The restrictions in force on one scope now, also those of wider ones."""
 
     permission_classes = (ViewsFleetOrEditsPolicies,)
 
@@ -194,7 +194,7 @@ class EffectiveView(APIView):
         operation_id="restrictions_effective_list",
     )  # fmt: skip
     def get(self, request: Request) -> Response:
-        """List what is in force for a scope, by kind: the strictest counts, all are shown."""
+        """List the restrictions on a scope, by kind: the strictest counts, all are shown."""
         scope = _scope(request.query_params)
         visibility = Visibility(actor_of(request))
         in_force = visible.in_force(store.in_force(timezone.now()), visibility)
@@ -223,7 +223,7 @@ class FleetBreakerView(APIView):
 
     @extend_schema(responses=FleetBreakerSerializer, operation_id="fleet_breaker_retrieve")
     def get(self, request: Request) -> Response:
-        """Say how it stands, and who threw it."""
+        """Return the state of the breaker, and who threw it."""
         return Response(FleetBreakerSerializer(FleetBreaker.current()).data)
 
     @extend_schema(

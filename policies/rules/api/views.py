@@ -1,4 +1,4 @@
-"""``/api/v1/rules``: rules and their versions, what they see, and what people do with them."""
+"""``/api/v1/rules``: rules, their versions, the scopes they fire on, and actions on them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RuleViewSet(
     cursor_ordering = ("name",)
 
     def get_queryset(self) -> QuerySet[RuleVersion]:
-        """Return one row for each rule, with what its versions do together."""
+        """Return one row for each rule, with the firings of its versions together."""
         firing = RuleEpisode.objects.filter(rule=OuterRef("name"), cleared_at=None)
         counted = firing.exclude(mode="shadow").order_by().values("rule").annotate(n=Count("pk"))
         first = RuleVersion.objects.filter(name=OuterRef("name"), number=1)
@@ -90,7 +90,7 @@ class RuleViewSet(
 
 
 def says(text: str) -> dict[str, Any]:
-    """Return what a rule's text says, for its check."""
+    """Return the fields that a rule's text looks at, for its check."""
     return {"looks_at": sorted(document.read(text).fields)}
 
 
@@ -141,7 +141,7 @@ class EpisodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class EpisodeViewSet(viewsets.ReadOnlyModelViewSet[RuleEpisode]):
-    """What rules did on which scope, or as shadows would have done, the newest first."""
+    """Episodes of rules, and those that shadows would have had, the newest first."""
 
     queryset = RuleEpisode.objects.select_related("version")
     serializer_class = EpisodeSerializer

@@ -13,7 +13,7 @@ def texts() -> dict[str, str]:
 
 
 def load() -> list[str]:
-    """Bring what is missing, and return the names of what was brought."""
+    """Add missing or newer built-in rules, and return their names."""
     # Imported here: the texts are read where there is no database.
     from policies.documents import builtin
     from policies.rules.models import RuleVersion
