@@ -1,4 +1,4 @@
-"""One agent sends what costs most, another goes on as always: how long does that one wait?
+"""One agent sends the costliest batches, another goes on as always: how long does that one wait?
 
 Five batches of 7 MB with 200,000 made-up names of jobs each, from an agent that speaks for one
 node, while an agent of another node pushes a reading each half a second.

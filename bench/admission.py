@@ -1,4 +1,4 @@
-"""What admission costs: a cycle on a whole fleet, an explanation, and jobs through the service.
+"""The cost of admission: a cycle on a whole fleet, an explanation, and jobs through the service.
 
 Cycles and explanations are computed in this process, on a snapshot that is in memory. The service
 is measured from the API to the release of a job, beside web, worker, Postgres and Valkey.

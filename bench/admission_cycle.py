@@ -1,4 +1,4 @@
-"""What a cycle takes on a whole fleet, and what it takes to explain one job of its queue.
+"""The time of a cycle on a whole fleet, and of an explanation of one job in its queue.
 
 The fleet is full and short of power: what is queued finds little room, so that most of it is looked
 at in vain, by the solver and by what is kept for those ahead. All is in memory, as in a worker.

@@ -61,7 +61,7 @@ def prepare_fleet(gpus: int = GPUS) -> None:
 
 @contextmanager
 def readings() -> Iterator[None]:
-    """Have all GPUs be read as idle, over and over: what is not read is not free."""
+    """Report all GPUs as idle, over and over: a GPU without readings does not count as free."""
     from fleet import snapshot
     from telemetry import samples
     from telemetry.frame import FrameWriter
@@ -218,7 +218,7 @@ def _cycles() -> int:
 
 
 def _check() -> None:
-    """Make sure that each was let go once, and no GPU twice."""
+    """Check that each job was released once, and no GPU held twice."""
     from admission.jobs.models import Attempt
 
     held: set[tuple[str, int]] = set()
@@ -235,7 +235,7 @@ def _check() -> None:
 
 
 def run() -> None:
-    """Measure this alone."""
+    """Measure the service alone."""
     from bench import django_in, report
     from bench.stack import running
 

@@ -1,4 +1,4 @@
-"""What the agent costs its node: memory and CPU, beside a bare loop of the same NVML reads.
+"""The cost of the agent to its node: memory and CPU, beside a bare loop of the same NVML reads.
 
 The agent is the real process, at one reading a second and a push each ten, on a stand-in for NVML
 with eight GPUs (tests/standin/nvml) and against a server that only stores. A real driver's calls
@@ -90,7 +90,7 @@ def _running(machine: StandIn, *arguments: str) -> Iterator[psutil.Process]:
 
 
 def _measured(*processes: psutil.Process) -> list[_Used]:
-    """Return what each process used over the time measured."""
+    """Return the CPU and memory that each process used over the time measured."""
     began = time.monotonic()
     before = [_cpu_s(process) for process in processes]
     highest = [0.0 for _ in processes]

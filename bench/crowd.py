@@ -46,7 +46,7 @@ _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 class Crowd:
-    """Clients of one server, and what is to be done when."""
+    """Clients of one server, and a schedule of calls."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -61,7 +61,7 @@ class Crowd:
         heapq.heappush(self._plans, (when, self._number, plan))
 
     def run(self, until: float) -> None:
-        """Serve all clients until then."""
+        """Serve all clients until the given time."""
         while (now := time.time()) < until:
             while self._plans and self._plans[0][0] <= now:
                 heapq.heappop(self._plans)[2]()
@@ -111,7 +111,7 @@ class Connection:
         self._socket, self._got = None, b""
 
     def ask(self, request: bytes, answered: Answered) -> None:
-        """Send a request; ``answered`` is told what comes of it."""
+        """Send a request; ``answered`` is called with its outcome."""
         self._answered = answered
         try:
             if self._socket is None:
@@ -156,7 +156,7 @@ class Connection:
 
 @dataclass
 class Counts:
-    """What was counted between ``begin`` and ``end`` (Unix s)."""
+    """Counts and times of the answers between ``begin`` and ``end`` (Unix s)."""
 
     begin: float
     end: float
@@ -326,7 +326,7 @@ class Probe:
 
 
 def run_others(options: dict[str, Any]) -> dict[str, Any]:
-    """Open browsers, attack, and look how the server is."""
+    """Open browsers, attack, and probe the server."""
     crowd = Crowd(options["url"])
     counts = Counts(0.0, 0.0)
     _wait_for_span(counts)
@@ -381,7 +381,7 @@ def _told(counts: Counts) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do as the command line and standard input say."""
+    """Run the crowd that the command line and standard input describe."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     options = json.loads(sys.stdin.readline())

@@ -117,7 +117,7 @@ def _persist(client: Client, body: bytes) -> None:
 
 
 def _reports(step: Step, nodes: Sequence[str]) -> Iterator[NodeReport]:
-    """Yield what each node says at ``step``; fields that its GPUs lack are left out."""
+    """Yield the report of each node at ``step``; fields that its GPUs lack are left out."""
     columns = {name: _as_the_contract_has_it(name, each) for name, each in step.values.items()}
     lacking = {name: np.isnan(values) for name, values in step.values.items()}
     ts = step.ts.tolist()

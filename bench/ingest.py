@@ -101,7 +101,7 @@ def start_load(
 
 
 def result_of(load: subprocess.Popen[str], *, complete: bool = True) -> dict[str, Any]:
-    """Wait for a load and return what it says of itself; ``complete``: it has to be stored."""
+    """Wait for a load and return its result; ``complete``: it has to be stored."""
     output, _ = load.communicate()
     if load.returncode and complete:
         raise RuntimeError(f"lab load ended with {load.returncode}: {output}")
@@ -133,7 +133,7 @@ def first_row() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took to store readings. CPU: of the services, and of the client that pushed."""
+    """The cost of storing readings. CPU: of the services, and of the client that pushed."""
 
     rows: int
     rows_per_s: float
@@ -152,7 +152,7 @@ def full_speed(
     gpus: int = GPUS,
     duration_s: float = FULL_SPEED_S,
 ) -> Cost:
-    """Return what it costs to take batches of ``batch_gpus`` GPUs as fast as they are taken."""
+    """Return the cost of taking batches of ``batch_gpus`` GPUs as fast as they are taken."""
     with first_row():
         load = start_load(
             stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=0, duration_s=duration_s
@@ -243,7 +243,7 @@ def paced(
     rows_per_s: float = FLEET_ROWS_PER_S,
     duration_s: float = FLEET_S,
 ) -> Paced:
-    """Push ``rows_per_s`` for ``duration_s``; return what that takes, and how soon it is seen."""
+    """Push ``rows_per_s`` for ``duration_s``; return the CPU used and how soon rows are seen."""
     with first_row():
         load = start_load(
             stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=rows_per_s,

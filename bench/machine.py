@@ -1,4 +1,4 @@
-"""What machine a figure is from."""
+"""The machine that a figure was measured on."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def fan_speed(gpu: Any) -> int | None:
 
 
 def read(gpu: Any) -> list[Any]:
-    """Read what the agent reads of one GPU, and keep none of it."""
+    """Read the agent's fields of one GPU, and keep none of them."""
     return [
         nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
         nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),

@@ -65,7 +65,7 @@ class Peer(ABC):
 
     @abstractmethod
     def stored(self) -> tuple[int, int]:
-        """Bring all to the disk in its final form; return the samples and their bytes there."""
+        """Bring all samples to disk in their final form; return their number and bytes there."""
 
     def push(self, steps: Sequence[Sequence[bytes]]) -> None:
         """Send the requests of each step, two at a time, until the last is answered.
@@ -82,7 +82,7 @@ class Peer(ABC):
         return float(times.user + times.system)
 
     def settle(self) -> None:
-        """Wait until it does nothing any more: merges of what came belong to its cost."""
+        """Wait until it is idle: merges of the samples belong to its cost."""
         end = time.monotonic() + _SETTLE_S
         before = self.cpu_seconds()
         while time.monotonic() < end:
@@ -177,7 +177,7 @@ class Prometheus(Peer):
         return int(self._metrics("prometheus_tsdb_head_samples_appended_total"))
 
     def stored(self) -> tuple[int, int]:
-        """A snapshot writes what is in memory as blocks; their chunks are what samples cost."""
+        """Return the samples, and the bytes of their chunks in a snapshot of all on disk."""
         name = self._post("/api/v1/admin/tsdb/snapshot")["data"]["name"]
         snapshot = self._folder / "data" / "snapshots" / name
         chunks = sum(_size(block / "chunks") for block in snapshot.iterdir() if block.is_dir())
@@ -208,5 +208,5 @@ def find(program: str) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Return what the files in ``folder`` hold, bytes."""
+    """Return the size of the files in ``folder``, bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

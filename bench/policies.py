@@ -1,4 +1,4 @@
-"""What decisions cost: headroom of a fleet, a thousand rules on it, and a day replayed.
+"""The cost of decisions: headroom of a fleet, a thousand rules on it, and a day replayed.
 
 Headroom and rules are computed in this process, on arrays that are in memory, as in a worker. The
 replay reads its day from the server's own store.

@@ -1,4 +1,4 @@
-"""What it takes to evaluate headroom of a whole fleet: every scope of every kind, all columns.
+"""The time to evaluate the headroom of a whole fleet: every scope of every kind, all columns.
 
 Inventory, live frame and past are in memory, as they are in a worker from one evaluation to the
 next; each round finds a frame that has changed in every reading.
@@ -126,7 +126,7 @@ def _reservations(fleet: FleetArrays, rng: np.random.Generator) -> Reservations:
 
 
 def _trend_times(fleet: FleetArrays, rng: np.random.Generator) -> list[float]:
-    """Return what slopes and percentiles take when a new slot has come: every 10 to 20 s."""
+    """Return the times of slopes and percentiles after a new slot, which comes every 10 to 20 s."""
     series = sum(
         len(table) for table in (fleet.sites, fleet.zones, fleet.domains, fleet.racks, fleet.nodes)
     )

@@ -1,4 +1,4 @@
-"""Rules: what one evaluation costs, and a replay of a day."""
+"""Rules: the cost of one evaluation, and a replay of a day."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _make_fleet() -> None:
 
 
 def measure_replay(start: float, hours: float = 24.0) -> dict[str, float]:
-    """Replay a rule over what :func:`store_readings` has stored; return the time it takes, s."""
+    """Replay a rule over the readings of :func:`store_readings`; return the time it takes, s."""
     from policies.rules import replays
 
     rule = document.read(_REPLAYED)

@@ -1,4 +1,4 @@
-"""What readings take on the disk in each tier, what the way there costs, and how fast it is read.
+"""Readings on disk in each tier: their size, the cost of moving them, and the speed of queries.
 
 The readings are those of ``bench.readings``: a day of some racks, each ten seconds. They go through
 the real roll-ups and the real move into the cold tier; then timelines are asked for over HTTP. The
@@ -188,7 +188,7 @@ def store_hours(gpus: list[int], before_s: float) -> None:
 
 @dataclass(frozen=True)
 class Space:
-    """How many rows there are and what they take."""
+    """A number of rows and their size."""
 
     rows: int
     bytes: int

@@ -1,4 +1,4 @@
-"""What it costs to take readings and to keep them: Headroom, its ceiling and its peers, in one run.
+"""The cost of taking and keeping readings: Headroom, its ceiling and its peers, in one run.
 
 Beside its peers Headroom takes the same readings as they do (``bench.readings``), encoded before
 the clock starts, and sent in requests of 64 GPUs as fast as they are taken. What it does with more
@@ -38,7 +38,7 @@ _POLL_S = 0.02
 
 
 def run(*, minutes: float = WHOLE_MINUTES) -> None:
-    """Measure all of it. ``minutes``: for how long 100,000 GPUs push every ten seconds."""
+    """Measure all figures. ``minutes``: for how long 100,000 GPUs push every ten seconds."""
     for kind in peers.PEERS:
         peers.find(kind.program)  # better now than after a quarter of an hour
     figures = _way_in(minutes) | _kept() | _peers()
@@ -222,7 +222,7 @@ def _move_to_cold(rows: int) -> int:
 
 
 def peer_cost(kind: type[Peer], trial: Trial) -> float:
-    """Return CPU s per million values of a peer that takes the same, once it knows all series."""
+    """Return CPU s per million values of a peer on the same readings, once it knows all series."""
     writes = RemoteWrites(trial.readings, trial.steps[0])
     encoded = [writes.encoded(step) for step in trial.steps]
     with peers.running(kind) as peer:

@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported when it runs, so that help is quick."""
+"""The command line. Dependencies of a command are imported when it runs, so that help is quick."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _command_of_lab(name: str) -> click.Command:
 
 
 def _missing(name: str) -> click.Command:
-    """Return a command that says what has to be installed for it."""
+    """Return a command that fails with the extra to install for it."""
     install = f"pip install 'headroom[{name}]'"
 
     @click.command(

@@ -146,12 +146,12 @@ class Client:
         return self._decoded(answer, LimitSet)
 
     def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders:
-        """Return what is wanted of a machine that has nothing to say."""
+        """Return the orders for a machine that has nothing to report."""
         path = _with_query("/api/v1/work", {"node": node, "store": store})
         return self._decoded(self._send("GET", path, timeout_s=timeout_s), WorkOrders)
 
     def report_work(self, reports: WorkReports, *, timeout_s: float | None = None) -> WorkOrders:
-        """Send what a machine holds; return what is wanted of it."""
+        """Send the reports of a machine on its work; return the orders for it."""
         body, headers = msgspec.json.encode(reports), {"Content-Type": "application/json"}
         answer = self._send("POST", "/api/v1/work", body=body, headers=headers, timeout_s=timeout_s)
         return self._decoded(answer, WorkOrders)
@@ -266,7 +266,7 @@ def _json(answer: urllib3.BaseHTTPResponse) -> Any:
 
 
 def _field_error(answer: urllib3.BaseHTTPResponse) -> FieldError | None:
-    """Return the error that the body states, or None when it is not one of the API's."""
+    """Return the error in the body, or None when it is not one of the API's."""
     try:
         return _as_field_error(msgspec.json.decode(answer.data)["error"])
     except _NO_ERROR:
@@ -274,7 +274,7 @@ def _field_error(answer: urllib3.BaseHTTPResponse) -> FieldError | None:
 
 
 def _other_errors(answer: urllib3.BaseHTTPResponse) -> list[FieldError]:
-    """Return what the body states beside its first error."""
+    """Return the errors in the body after the first."""
     try:
         return [_as_field_error(each) for each in msgspec.json.decode(answer.data)["errors"][1:]]
     except _NO_ERROR:
@@ -287,7 +287,7 @@ def _as_field_error(error: Any) -> FieldError:
 
 
 def _raise_if_partly_taken(exc: Refused, answer: urllib3.BaseHTTPResponse) -> None:
-    """Raise :class:`PartlyRefused` where the body acknowledges what was not refused."""
+    """Raise :class:`PartlyRefused` where the body acknowledges the rows that were accepted."""
     try:
         body = msgspec.json.decode(answer.data, type=ErrorBody)
     except (msgspec.MsgspecError, UnicodeDecodeError):

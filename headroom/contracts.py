@@ -160,7 +160,7 @@ class XidColumns(Columns, kw_only=True):
 
 
 class NodeReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one node says of its GPUs, of itself, of its storage and of what its kernel logged."""
+    """Readings of one node: its GPUs, its host, its storage and the Xids in its kernel's log."""
 
     node: Name
     gpus: GpuColumns | None = None
@@ -206,7 +206,7 @@ class JobColumns(Columns, kw_only=True):
 
 
 class LimitKind(enum.StrEnum):
-    """What a limit holds down."""
+    """The kind of a limit: the quantity that it holds down."""
 
     #: The power limit of the GPU, W.
     POWER_CAP_W = "power_cap_w"
@@ -242,7 +242,7 @@ class LimitSet(Struct, kw_only=True):
 
 
 class LimitState(enum.StrEnum):
-    """What became of a limit on one GPU."""
+    """The state of a limit on one GPU."""
 
     #: In force: set by the agent, or a stricter one is in force anyway.
     APPLIED = "applied"
@@ -257,7 +257,7 @@ class LimitState(enum.StrEnum):
 
 
 class LimitReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What became of one limit on one GPU. The last report of a limit and a GPU counts.
+    """The state of one limit on one GPU. The last report of a limit and a GPU counts.
 
     ``asked``, ``original`` and ``applied`` are in the unit of the kind: ``original`` was in force
     before, ``applied`` is since ``at``, as read back. ``watts_*`` are means over a few seconds.

@@ -1,4 +1,4 @@
-"""What DCGM's metrics mean: from their names, labels and units to the fields of the contract.
+"""DCGM's metrics: from their names, labels and units to the fields of the contract.
 
 Keyed by DCGM's field ids, since a field goes by several names: dcgm-exporter's of today, those of
 its releases before 2 (lower case), and those that DCGM 4.6 renamed. Facts from ``dcgm_fields.h`` of
@@ -35,7 +35,7 @@ _BLANKS = ((2.0**47, 2.0**47 + 16), (2**63 - 16, math.inf))
 
 
 class Told(Protocol):
-    """What a metric tells: a field of the contract, and how its value becomes that field's.
+    """A metric's meaning: a field of the contract, and how its value becomes that field's.
 
     ``rank`` orders those that tell the same: the lowest that is there counts.
     """
@@ -52,7 +52,7 @@ class Told(Protocol):
 
 @dataclass(frozen=True)
 class DcgmField:
-    """One field of DCGM, and what it tells."""
+    """One field of DCGM, and its meaning in the contract."""
 
     id: int
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ def _whole(value: float) -> int:
 
 
 def _known_celsius(value: float) -> float | None:
-    """A memory at 0 °C is how DCGM says that the GPU does not tell it."""
+    """Return a memory temperature; 0 °C is DCGM's value for an unknown one."""
     return value or None
 
 
@@ -216,7 +216,7 @@ def host_of(labels: Mapping[str, str]) -> str:
 
 
 def job_of(labels: Mapping[str, str]) -> str | None:
-    """Return what has the GPU, as far as the exporter knows: a batch job, or a pod."""
+    """Return the holder of the GPU, as far as the exporter knows: a batch job, or a pod."""
     return labels.get("hpc_job") or labels.get("pod") or labels.get("pod_name") or None
 
 
@@ -233,7 +233,7 @@ class GpuReading:
     _instances: set[str] = field(default_factory=set)
 
     def add(self, told: Told, labels: Mapping[str, str], value: float) -> None:
-        """Take one value. Of those that tell the same the best is kept."""
+        """Take one value. Of several of one field, the best source is kept."""
         self.uuid = self.uuid or labels.get("UUID") or labels.get("uuid") or ""
         self.job = self.job or job_of(labels)
         converted = told.convert(value) if is_told(value) else None
@@ -274,5 +274,5 @@ def gather(series: Iterable[tuple[str, Mapping[str, str], float]]) -> list[GpuRe
 
 
 def is_told(value: float) -> bool:
-    """Say whether a value is one: neither missing, nor one that stands for "blank"."""
+    """Say whether a value is valid: neither missing, nor one that stands for "blank"."""
     return math.isfinite(value) and not any(low <= value < high for low, high in _BLANKS)

@@ -1,4 +1,4 @@
-"""What can go wrong outside the server, one class per cause."""
+"""The errors outside the server, one class per cause."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _BARE = re.compile(r"[\w.:/@+\-]+")
 
 
 class KeyValueFormatter(logging.Formatter):
-    """Format a record as one line; what was passed as ``extra`` follows the message."""
+    """Format a record as one line; values passed as ``extra`` follow the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         pairs: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Numbers that are not finite, as JSON has them: one encoding for answers and for what is kept.
+"""Numbers that are not finite, in JSON: one encoding for answers and for stored values.
 
 What is not known is null. What has no bound, such as the time until something that never comes, is
 the text "Infinity" or "-Infinity", as in the JSON mapping of Protocol Buffers.

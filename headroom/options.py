@@ -30,7 +30,7 @@ token_file_option = click.option(
 
 
 def machine_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command of a machine its options; what is left out stands in the configuration."""
+    """Add the options of commands of a machine; the configuration has those left out."""
     for option in reversed(_OF_MACHINES):
         command = option(command)
     return command

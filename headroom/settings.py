@@ -1,4 +1,4 @@
-"""What the command line looks up when it is not told: the server and the token."""
+"""Defaults of the command line for the server and the token."""
 
 from __future__ import annotations
 

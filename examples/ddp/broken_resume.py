@@ -1,4 +1,4 @@
-"""The example with a fault that a run without faults never shows: it resumes from what is not so.
+"""The example with a fault that a run without faults never shows: it resumes from a wrong state.
 
 The momentum of the optimizer is not taken up, and to "repair" the checkpoint it is written again as
 it is now, beside the digest of before. The matrix has to catch both.

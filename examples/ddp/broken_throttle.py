@@ -1,4 +1,4 @@
-"""The example with a fault that shows on slow machines: the clock decides what it computes.
+"""The example with a fault that shows on slow machines: the clock decides how much it computes.
 
 A step that takes much longer than the first ones is cut short to a part of its batch. So the losses
 depend on how fast the machine is. The matrix has to catch it under a CPU quota.

@@ -40,7 +40,7 @@ _TIMEOUT_S = 5.0
 
 @dataclass
 class Storage:
-    """Artifact storage over HTTP. What does not arrive is sent again, and counted."""
+    """Artifact storage over HTTP. Requests that fail are sent again, and counted."""
 
     url: str
     retries: int = 0
@@ -53,7 +53,7 @@ class Storage:
             self.flush(tries=1)
 
     def flush(self, tries: int = _TRIES) -> bool:
-        """Send what waits. Return whether nothing waits any more."""
+        """Send the files that wait. Return whether none waits any more."""
         for name, body in list(self.waiting.items()):
             if self._sent(name, body, tries):
                 del self.waiting[name]
@@ -145,7 +145,7 @@ class Trainer:
             begin += each.numel()
 
     def log(self, loss: float, sync_s: float) -> None:
-        """Tell of a step, as docs/reference/matrix.md has it."""
+        """Report a step in the form of docs/reference/matrix.md."""
         if self.rank == 0:
             facts = {
                 "step": self.step,

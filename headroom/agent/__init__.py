@@ -1,1 +1,1 @@
-"""The node agent: reads the machine, keeps what it read on disk, and hands it to the server."""
+"""The node agent: reads the machine, keeps its readings on disk, and pushes them to the server."""

@@ -66,7 +66,7 @@ class Background:
         return self._source.errors + self._skipped
 
     def read(self) -> Iterable[Row]:
-        """Return what is there in time, and what came too late for the read before."""
+        """Return the rows that came in time, and those that came too late for the read before."""
         if self._done.is_set():
             self._began = self._monotonic()
             self._done.clear()
@@ -79,7 +79,7 @@ class Background:
         return rows
 
     def settle(self, timeout_s: float) -> None:
-        """Let the source begin, which may take it longer than a read; what it gives is dropped."""
+        """Let the source begin, which may take longer than a read; its rows are dropped."""
         self.read()
         self._done.wait(timeout_s)
         with self._lock:

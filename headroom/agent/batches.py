@@ -1,4 +1,4 @@
-"""What can be done to a batch that waits: cut it in two, thin it, leave some of its rows out."""
+"""Operations on a batch that waits: cut it in two, thin it, leave some of its rows out."""
 
 from __future__ import annotations
 

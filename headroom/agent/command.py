@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """What the command line, the environment and the configuration file say together."""
+    """The options of the agent, from command line, environment and configuration file."""
 
     server: str
     token_file: Path | None
@@ -71,7 +71,7 @@ class AgentOptions:
 
 
 def options_of(config: AgentConfig, config_file: Path | None = None) -> AgentOptions:
-    """Return what ``config`` says, with the defaults for what it does not."""
+    """Return the options in ``config``, with defaults for those that it lacks."""
     node = config.node or socket.gethostname()
     return AgentOptions(
         server=config.server or DEFAULT_SERVER,
@@ -89,7 +89,7 @@ def options_of(config: AgentConfig, config_file: Path | None = None) -> AgentOpt
 
 
 def default_spool() -> Path:
-    """Return where the spool is kept when nothing is said."""
+    """Return the default path of the spool."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "headroom" / "agent-spool.sqlite"
 
@@ -102,7 +102,7 @@ _SETTLE_S = 15.0
 
 
 def open_sources(options: AgentOptions, actuation: Actuation | None = None) -> list[Source]:
-    """Return all that can be read: the host, what is configured, and GPUs where there is NVML."""
+    """Return all sources: the host, those configured, and GPUs where there is NVML."""
     return _open(options, actuation, longest_s=math.inf)
 
 
@@ -193,7 +193,7 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
 
 
 def run_jobs(options: AgentOptions) -> None:
-    """Run jobs, and read nothing, until SIGTERM or SIGINT. What runs then runs on."""
+    """Run jobs, and read nothing, until SIGTERM or SIGINT. Running jobs then run on."""
     token = find_token(options.token_file)
     stop = threading.Event()
     with Client(options.server, token) as client, Runner(runner_settings(options), client):
@@ -202,7 +202,7 @@ def run_jobs(options: AgentOptions) -> None:
 
 
 def runner_settings(options: AgentOptions) -> RunnerSettings:
-    """Return where jobs are kept (beside the spool, when nothing is said) and as whom they run.
+    """Return where jobs are kept (by default beside the spool) and as whom they run.
 
     Raises :class:`UsersError` and :class:`ConfigError` where that cannot be.
     """

@@ -103,7 +103,7 @@ class MountConfig(_Section, frozen=True):
 
 
 class StorageConfig(_Section, frozen=True):
-    """What storage to probe."""
+    """The mounts to probe, and how often."""
 
     interval_s: _PoliteSeconds = 60
     deadline_s: _Seconds = 10
@@ -144,7 +144,7 @@ class RedfishConfig(_Section, frozen=True):
 
 
 class WorkConfig(_Section, frozen=True):
-    """Where jobs are kept, as whom they run, and what of the machine each may take.
+    """Where jobs are kept, as whom they run, and how much of the machine each may take.
 
     It takes ``allow_jobs`` besides.
     """
@@ -173,7 +173,7 @@ class WorkConfig(_Section, frozen=True):
 
 
 class AgentConfig(_Section, frozen=True):
-    """All of the file. What is left out is as the command line says, or by default."""
+    """All of the file. Keys left out are as the command line sets them, or default."""
 
     server: str | None = None
     token_file: _AbsolutePath | None = None
@@ -235,7 +235,7 @@ def overlaid(
     spool_max_hours: float | None = None,
     dcgm: str | None = None,
 ) -> AgentConfig:
-    """Return ``config`` with what else was said put over it. Empty and None: nothing was."""
+    """Return ``config`` with the given options over its own. None, empty, False: not given."""
     spool = _put_over(
         config.spool, file=_absolute(spool_file), max_mb=spool_max_mb, max_hours=spool_max_hours
     )
@@ -300,7 +300,7 @@ def _decode(path: Path, text: str, kind: type[S]) -> S:
 
 
 def _told(message: str, kind: type[Struct]) -> str:
-    """Say where and why, in the file's own words, and what was probably meant."""
+    """Return a message with place and cause, in the file's own words, and a likely correction."""
     problem, _, place = message.partition(" - at `$")
     key = place.rstrip("`").lstrip(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", problem)
@@ -328,7 +328,7 @@ def _structs_in(type_: Any) -> Iterator[type[Struct]]:
 
 
 def _problems(config: AgentConfig) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong although each value alone is in form: its key, and why."""
+    """Yield the errors of values that are each valid alone: the key, and why."""
     yield from _bad_urls(config)
     if config.work.uids[0] > config.work.uids[1]:
         yield "work.uids", "the first is above the last: write [FIRST, LAST]"

@@ -1,4 +1,4 @@
-"""From the spool to the server: in order, again where needed, never in the way of what follows."""
+"""From the spool to the server: in order, resent where needed, never blocking later batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TELL_EVERY_S = 60.0
 
 
 class Server(Protocol):
-    """What delivery needs of :class:`headroom.client.Client`."""
+    """The part of :class:`headroom.client.Client` that delivery needs."""
 
     def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck: ...
 
@@ -72,7 +72,7 @@ class DeliverySettings:
 
 
 class Delivery:
-    """Sends what the spool holds and deletes what became durable.
+    """Sends the batches in the spool and deletes those that became durable.
 
     A batch is sent once and then waits for the durable mark to pass it; where the mark stands still
     too long, all that it has not passed is sent again, and the server tells duplicates apart.
@@ -155,7 +155,7 @@ class Delivery:
         self._advance(ack)
 
     def hurry(self) -> None:
-        """Forget about waiting: the process is about to end."""
+        """Skip all waits: the process is about to end."""
         self._not_before = 0.0
 
     def _send(self, seq: int, timeout_s: float | None) -> bool:
@@ -196,7 +196,7 @@ class Delivery:
         return True
 
     def _note_refused(self, batch: TelemetryBatch, exc: PartlyRefused) -> None:
-        """Count and tell which rows the server did not take; the others it did."""
+        """Count and log the rows that the server refused; it has taken the others."""
         self._muted.learn(batch, exc.refused)
         self.refused_rows += exc.refused_rows
         self.errors += 1
@@ -221,7 +221,7 @@ class Delivery:
         self.obstacle = None
 
     def _advance(self, ack: TelemetryAck) -> None:
-        """Delete what is durable. A mark beyond all that was ever spooled is not believed."""
+        """Delete durable batches. A mark beyond all that was ever spooled is not believed."""
         mark = min(ack.durable_seq, self._spool.last_seq)
         if mark <= self.durable_seq:
             return

@@ -1,4 +1,4 @@
-"""What an agent reads from: one abstract source, and the columns that readings gather in."""
+"""The devices that an agent reads: one abstract source, and the columns that readings gather in."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Source(Protocol):
 
     @property
     def errors(self) -> int:
-        """How many reads failed since the start. What is merely not supported is no failure."""
+        """How many reads failed since the start. A field that is not supported is no failure."""
         ...
 
     @property
     def last_error(self) -> str:
-        """What the last failure was, or ""."""
+        """The message of the last failure, or ""."""
         ...
 
     def read(self) -> Iterable[Row]:
@@ -129,7 +129,7 @@ class ColumnBuffer(Generic[C]):
 
 @dataclass(frozen=True)
 class _Field:
-    """What the contract allows in one column."""
+    """The values that the contract allows in one column."""
 
     is_required: bool
     is_nullable: bool
@@ -165,7 +165,7 @@ class _TextField(_Field):
 
 
 def _fields(kind: type[Columns]) -> dict[str, _Field]:
-    """Return what ``kind`` states of each of its columns, all but ``ts``."""
+    """Return the field of the contract for each column of ``kind``, all but ``ts``."""
     info = inspect.type_info(kind)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{kind} is no struct")

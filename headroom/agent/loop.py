@@ -55,7 +55,7 @@ _OF_THE_BATCH: tuple[Block, ...] = ("links", "meters")
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Who the agent is and how often it does what."""
+    """The names of agent and node, and the intervals of sampling and pushing."""
 
     agent: str
     node: str
@@ -82,14 +82,14 @@ class Sampler:
 
     @property
     def errors(self) -> int:
-        """How many reads failed, or gave what the contract does not allow, since the start."""
+        """How many reads failed, or gave values that the contract refuses, since the start."""
         failed = sum(source.errors for source in self._sources) + self._crashes
         # A copy, since this is asked by the thread that pushes.
         return failed + sum(buffer.rejected for buffer in list(self._buffers.values()))
 
     @property
     def last_error(self) -> str:
-        """What the last failed read said, or ""."""
+        """The message of the last failed read, or ""."""
         return next((s.last_error for s in self._sources if s.last_error), self._last_crash)
 
     def sample(self) -> int:
@@ -183,7 +183,7 @@ class Agent:
         self._wake_pusher.set()
 
     def status(self) -> AgentStatus:
-        """Return how the agent is doing, as its batches say it."""
+        """Return the status of the agent, as its batches carry it."""
         return AgentStatus(
             version=__version__,
             spooled_batches=len(self._spool),
@@ -212,7 +212,7 @@ class Agent:
             self._last_word(pusher)
 
     def run_once(self) -> bool:
-        """Sample, seal and push once; return whether the server took all there was."""
+        """Sample, seal and push once; return whether the server took all batches."""
         self._sampler.sample()
         self._stop.wait(self._settings.sample_s)  # rates need two looks
         self._sampler.sample()
@@ -272,7 +272,7 @@ class Agent:
                 self._stop.wait(_OWN_FAULT_PAUSE_S)
 
     def _last_word(self, pusher: threading.Thread) -> None:
-        """Hand over what is left, for as long as a stop may take, and close the spool."""
+        """Deliver remaining batches, for as long as a stop may take, and close the spool."""
         deadline = time.monotonic() + _LAST_WORD_S
         pusher.join(_LAST_WORD_S)
         if pusher.is_alive():

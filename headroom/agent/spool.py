@@ -90,7 +90,7 @@ class Spool:
         self._bytes = self._scalar("SELECT coalesce(sum(bytes), 0) FROM batch")
 
     def close(self) -> None:
-        """Close the file. What it holds stays."""
+        """Close the file. The batches in it stay."""
         with self._lock:
             self._db.close()
 
@@ -216,7 +216,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _using(self) -> Iterator[None]:
-        """Keep other threads out and make a SpoolError of what SQLite says."""
+        """Keep other threads out and turn SQLite's errors into a SpoolError."""
         with self._lock:
             try:
                 yield

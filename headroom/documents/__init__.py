@@ -1,4 +1,4 @@
-"""What readers of documents share: the text with the place of each value, and what is wrong."""
+"""Parts that readers of documents share: the text with the place of each value, and its errors."""
 
 from __future__ import annotations
 

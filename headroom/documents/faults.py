@@ -1,4 +1,4 @@
-"""What is wrong in a document, where, and in whose words."""
+"""Errors in a document: where, which, and in whose words."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def fault(
     *,
     code: str = INVALID,
 ) -> FieldError:
-    """Return one thing that is wrong. Lines and columns count from 1; 0 stands for none."""
+    """Return an error in a document. Lines and columns count from 1; 0 stands for none."""
     return FieldError(code=code, message=message, field=field, hint=hint, line=line, column=column)
 
 
 class Refusal(NamedTuple):
-    """What the decoder found: where, and what. ``unknown`` is a field that is none; or empty."""
+    """An error of the decoder: path and message. ``unknown`` is a field that is none; or empty."""
 
     path: str
     message: str
@@ -61,7 +61,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: msgspec.ValidationError, in_words: Mapping[str, str]) -> Refusal:
-    """Return what the decoder found. ``in_words`` says what patterns ask for."""
+    """Return the error of the decoder. ``in_words`` gives patterns in plain words."""
     message, _, place = str(error).partition(" - at ")
     path = place.rpartition("$")[2].strip("`").lstrip(".")
     named = _NAMED.search(message)
@@ -76,7 +76,7 @@ def refusal(error: msgspec.ValidationError, in_words: Mapping[str, str]) -> Refu
 
 
 def told(problem: FieldError) -> str:
-    """Return a problem as one line: place, what is wrong, and the way out."""
+    """Return a problem as one line: its place, the error, and the way out."""
     at = f"line {problem.line}, column {problem.column}: " if problem.line else ""
     field = f"{problem.field}: " if problem.field else ""
     hint = f" ({problem.hint})" if problem.hint else ""

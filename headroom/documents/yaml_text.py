@@ -73,7 +73,7 @@ class Document:
         return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
     def fault(self, path: str, message: str, hint: str = "") -> FieldError:
-        """Return what is wrong with the value at ``path``, with its place."""
+        """Return an error of the value at ``path``, with its place."""
         return fault(message, *self.place(path), field=path, hint=hint)
 
     def placed(self, problem: FieldError) -> FieldError:

@@ -1,4 +1,4 @@
-"""What the command line asks of the server about jobs."""
+"""The command line's requests to the server about jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Jobs:
         return self._sent(body, is_yaml=is_yaml, headers=headers)
 
     def dry_run(self, body: bytes, *, is_yaml: bool) -> Answer:
-        """Return what would become of a specification; nothing is submitted."""
+        """Return the server's answer to a specification without submitting it."""
         return self._sent(body, is_yaml=is_yaml, params={"dry_run": "1"})
 
     def _sent(
@@ -64,7 +64,7 @@ class Jobs:
         return found
 
     def events(self, name: str, count: int) -> list[Answer]:
-        """Return the newest things that happened to a job, the oldest of them first."""
+        """Return the newest events of a job, the oldest of them first."""
         found = self._client.get(_path(name, "events"), {"page_size": str(count)})
         return list(reversed(found["results"]))
 
@@ -76,7 +76,7 @@ class Jobs:
         sleep: Callable[[float], None],
         complain: Callable[[str], None],
     ) -> Iterator[Answer]:
-        """Yield what happens to a job, from its beginning, until it is over.
+        """Yield the events of a job, from its beginning, until it is over.
 
         While the server is away it waits, after it has complained once.
         """

@@ -33,7 +33,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the server's
 
 
 def _asks(command: Command) -> Command:
-    """Add what every command needs to find the server."""
+    """Add the options that locate the server and the token."""
     return server_option(token_file_option(command))
 
 
@@ -204,7 +204,7 @@ def _print(answer: Any, lines: Sequence[str] | Any, *, as_json: bool) -> None:
 
 
 def _follow(jobs: Jobs, name: str) -> int:
-    """Print what happens to a job until it is over; return the exit status that says how."""
+    """Print the events of a job until it is over; return the exit status for its end."""
     from headroom.jobs import words
 
     def complain(why: str) -> None:

@@ -83,7 +83,7 @@ def convert(values: Any) -> JobSpec:
 
 
 def as_json(given: JobSpec) -> dict[str, Any]:
-    """Return ``given`` as plain values, without what is as by default."""
+    """Return ``given`` as plain values, without those that are at their defaults."""
     values: dict[str, Any] = msgspec.to_builtins(given)
     return {"version": given.version, **values}
 
@@ -152,7 +152,7 @@ def _malformed(problem: FieldError) -> FieldError:
 
 
 def refused_by_decoder(error: msgspec.ValidationError) -> SpecError:
-    """Return what the decoder found, with the path of the field."""
+    """Return the error of the decoder, with the path of the field."""
     found = refusal(error, IN_WORDS)
     return _error("invalid_field", found.message, _hint(found.message, found.unknown), found.path)
 

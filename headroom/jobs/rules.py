@@ -1,4 +1,4 @@
-"""What a specification keeps to beyond its types, as far as that can be told without a fleet."""
+"""Rules of a specification beyond its types, as far as they can be checked without a fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESERVED = ("HEADROOM_", "CUDA_VISIBLE_DEVICES")
 
 
 def problems_of(spec: JobSpec) -> list[FieldError]:
-    """Return all that is wrong with ``spec``, each with its path."""
+    """Return all errors of ``spec``, each with its path."""
     found = [*_names(spec), *_needs(spec)]
     if not found:
         found += _cycles(spec)
@@ -28,7 +28,7 @@ def problems_of(spec: JobSpec) -> list[FieldError]:
 
 
 def problems_of_phase(phase: PhaseSpec, path: str) -> list[FieldError]:
-    """Return what is wrong within one phase that stands at ``path``."""
+    """Return the errors within one phase that stands at ``path``."""
     return [problem for check in _CHECKS for problem in check(phase, path)]
 
 
@@ -77,7 +77,7 @@ def _cycles(spec: JobSpec) -> Iterator[FieldError]:
 
 @dataclass(frozen=True)
 class _AtMost:
-    """That one field is not above another, where both are given."""
+    """The rule that one field is not above another, where both are given."""
 
     low: str
     high: str

@@ -116,7 +116,7 @@ class CrossSite(enum.StrEnum):
 
 
 class Tolerance(enum.StrEnum):
-    """After what a phase may be started again."""
+    """The failures after which a phase may be started again."""
 
     #: nothing: it fails
     NONE = "none"
@@ -127,7 +127,7 @@ class Tolerance(enum.StrEnum):
 
 
 class Response(enum.StrEnum):
-    """What a running phase can do where power, heat or links run short."""
+    """A response of a running phase to a shortage of power, cooling or links."""
 
     #: run slower, under a cap
     CONTINUE = "continue"
@@ -153,7 +153,7 @@ class Gang(_Section, frozen=True):
 
 
 class Power(_Section, frozen=True):
-    """What each of its GPUs draws, and may be cut to."""
+    """The power that each GPU of a phase draws, and how far it may be cut."""
 
     expected_peak_w: Annotated[
         _Watts | None, _says("Of each GPU, W; null: what its model is rated for")
@@ -167,7 +167,7 @@ class Power(_Section, frozen=True):
 
 
 class Thermal(_Section, frozen=True):
-    """What it asks of the cooling."""
+    """The demands of a phase on the cooling."""
 
     sensitivity: Annotated[Sensitivity | None, _says("How much heat hurts it")] = None
     margin_c: Annotated[
@@ -193,7 +193,7 @@ class LocalitySpec(_Section, frozen=True):
 
 
 class Network(_Section, frozen=True):
-    """What it moves."""
+    """The traffic of a phase over the network."""
 
     cross_site_bits_per_s: Annotated[
         _Rate | None, _says("Over the WAN where it is not at its data, bit/s")
@@ -205,7 +205,7 @@ class Network(_Section, frozen=True):
 
 
 class Checkpoint(_Section, frozen=True):
-    """What it keeps to go on from."""
+    """The checkpoints that a phase writes."""
 
     interval_s: Annotated[_Seconds | None, _says("Between two, s; null: it writes none")] = None
     size_bytes: Annotated[_Bytes | None, _says("Of one")] = None
@@ -223,7 +223,7 @@ class Restart(_Section, frozen=True):
 
 
 class Throttling(_Section, frozen=True):
-    """What it does where power, heat or links run short while it runs."""
+    """The responses of a running phase to a shortage of power, cooling or links."""
 
     responses: Annotated[list[Response] | None, _says("What it can do")] = None
     shrink_below: Annotated[
@@ -239,7 +239,7 @@ class Throttling(_Section, frozen=True):
 
 
 class Artifacts(_Section, frozen=True):
-    """What a phase is made of, so that it comes out the same wherever it is started again."""
+    """The image, code and data of a phase, fixed so that each start gives the same result."""
 
     image: Annotated[_Image | None, _says("By digest: [name@]sha256:…")] = None
     code_revision: Annotated[_Revision | None, _says("The whole id of a commit")] = None

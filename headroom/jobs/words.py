@@ -31,7 +31,7 @@ def lasting(seconds: float) -> str:
 
 
 def since(at: str | None, now: float) -> float:
-    """Return how long ago ``at`` was, s; 0 for none."""
+    """Return the time since ``at``, s; 0 for none."""
     return 0.0 if at is None else max(0.0, now - datetime.fromisoformat(at).timestamp())
 
 
@@ -56,7 +56,7 @@ def estimated(estimate: Answer | None) -> str:
 
 
 def queue(answer: Answer, now: float) -> Iterator[str]:
-    """Yield the queue as lines of a table, with what it comes to on top."""
+    """Yield the queue as lines of a table, with a summary on top."""
     yield _queue_head(answer, now)
     rows = [_queued(row, now) for row in answer["queue"]]
     if not rows:
@@ -119,7 +119,7 @@ def table(rows: Sequence[Sequence[str]], *, right: set[int]) -> Iterator[str]:
 
 
 def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
-    """Yield why a job does not run, phase by phase, and what would start it."""
+    """Yield why a job does not run, phase by phase, and the changes that would start it."""
     if answer["state"] in _OVER:
         yield f"{answer['job']} is over: {answer['state']}."
         return
@@ -150,7 +150,7 @@ def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
 
 
 def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:
-    """Yield what would start a phase now, each way below the other."""
+    """Yield the changes that would start a phase now, each way below the other."""
     for place, fix in enumerate(fixes):
         how = fix["sentence"].removeprefix("starts now ")
         yield f"  {'starts now' if place == 0 else '        or'} {how}"
@@ -168,7 +168,7 @@ def _standing(phase: Answer, now: float) -> str:
 
 
 def submitted(job: Answer) -> str:
-    """Say what was taken."""
+    """Return a sentence on a job that was submitted."""
     gpus = max((phase["gpus"] for phase in job["phases"]), default=0)
     return (
         f"{job['name']} is queued: {counted(len(job['phases']), 'phase')}, "
@@ -177,7 +177,7 @@ def submitted(job: Answer) -> str:
 
 
 def dry_run(answer: Answer) -> Iterator[str]:
-    """Yield what would become of each phase."""
+    """Yield for each phase whether it would start."""
     yield f"In project {answer['project']}, class {answer['job_class']}; nothing was submitted."
     for phase in answer["phases"]:
         yield from _phase_tried(phase)
@@ -212,14 +212,14 @@ def _where(placement: Answer) -> str:
 
 
 def event(told: Answer) -> str:
-    """Return one thing that happened, with its time."""
+    """Return one event, with its time."""
     at = datetime.fromisoformat(told["at"]).astimezone()
     phase = f"{told['phase']}: " if told["phase"] else ""
     return f"{at:%H:%M:%S}  {phase}{told['text']}"
 
 
 def state(job: Answer, now: float) -> str:
-    """Return how a job stands, in a line."""
+    """Return the state of a job, in a line."""
     phases = ", ".join(
         f"{phase['name']} {phase['state']}" + (f" ({phase['reason']})" if phase["reason"] else "")
         for phase in job["phases"]

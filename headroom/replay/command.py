@@ -1,4 +1,4 @@
-"""``headroom replay``: make the fleet, play the recording, say what it was."""
+"""``headroom replay``: make the fleet, play the recording, sum it up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LINE_EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What the command line says."""
+    """The options of ``headroom replay``."""
 
     path: Path
     speed: float
@@ -116,7 +116,7 @@ def _describe(frame: Frame | None) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hold the logs back: what goes wrong is shown as progress, and a line would tear the bar."""
+    """Hold the logs back: errors are shown as progress, and a line would tear the bar."""
     logger = logging.getLogger("headroom")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -78,7 +78,7 @@ class _Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class _Choice:
-    """What of a recording the user asked for."""
+    """The part of a recording that the user asked for."""
 
     run: str | None
     meter: str
@@ -249,7 +249,7 @@ def _node_number(label: str) -> tuple[int, str]:
 
 
 def _load_events(file: Path, run: str) -> tuple[str, list[JobPoint]]:
-    """Return the job's name and what it reported; nothing where there is no such file."""
+    """Return the job's name and its progress; nothing where there is no such file."""
     if not file.is_file():
         return "", []
     job = ""
@@ -269,7 +269,7 @@ def _load_events(file: Path, run: str) -> tuple[str, list[JobPoint]]:
 
 
 def _job_point(bench: str, t_s: float, key: str, value: object, meta: object) -> JobPoint | None:
-    """Return what an event says of the job's progress, or None when that is nothing.
+    """Return the job's progress in an event, or None where it tells none.
 
     ``step`` is the source's own count: steps, samples or tokens, as the benchmark counts them.
     """

@@ -1,4 +1,4 @@
-"""Plays a recording: sends what is due, once a second, and waits until all of it is durable."""
+"""Plays a recording: sends readings as they are due, each second, until all are durable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReplayError(HeadroomError):
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the replay is."""
+    """The present place of the replay."""
 
     recorded_s: float
     #: Readings sent, and of those durable on the server; over all passes of a loop.
@@ -46,7 +46,7 @@ class Frame:
 
 
 class Progress(Protocol):
-    """Where a replay shows how far it is."""
+    """The display of a replay's progress."""
 
     def show(self, frame: Frame) -> None: ...
 
@@ -113,7 +113,7 @@ class Player:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """End the replay early. What was sent is still waited for."""
+        """End the replay early. Readings already sent are still waited for."""
         self._stop.set()
 
     def play(self, *, loop: bool = False) -> None:
@@ -132,7 +132,7 @@ class Player:
             self._stop.wait(max(0.0, started + _TICK_S - time.monotonic()))
 
     def tick(self) -> None:
-        """Send all that is due now, and show it."""
+        """Send all that is due now, and show progress."""
         now = self._clock()
         while span := self._schedule.due(now, limit=_BATCH_ROWS):
             self._put(span)

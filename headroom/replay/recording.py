@@ -1,4 +1,4 @@
-"""Recordings: what a file of published readings says, and which of it is due when. Pure.
+"""Recordings: the readings in a published file, and which of them are due when. Pure.
 
 Nothing is mended: order, gaps, duplicate times, zero and negative readings stay as published.
 """
@@ -36,7 +36,7 @@ class RecordingError(HeadroomError):
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the recorded nodes are made of, for the inventory."""
+    """The hardware of the recorded nodes, for the inventory."""
 
     gpu_model: str
     gpu_rated_w: float
@@ -55,7 +55,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class JobPoint:
-    """What a training loop said at one moment of the recording."""
+    """The progress that a training loop reported at one moment of the recording."""
 
     t_s: float
     step: int | None = None
@@ -156,7 +156,7 @@ class Schedule:
         return self._begin_s + (t_s - self._recording.start_s) / self._speed
 
     def due(self, until_s: float, *, limit: int) -> Span:
-        """Take what is due up to ``until_s`` and was not taken before, ``limit`` readings at most.
+        """Take the readings due up to ``until_s`` and not taken before, ``limit`` at most.
 
         What the limit holds back is due at the next call.
         """
@@ -172,7 +172,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a stretch of a recording amounts to."""
+    """The figures of a stretch of a recording."""
 
     readings: int
     #: By the trapezoid rule over each meter's own readings, faulty ones included, in recorded time.

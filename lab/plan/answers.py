@@ -1,4 +1,4 @@
-"""What a command prints: lines and tables for people, or JSON with the units in its keys."""
+"""The output of a command: lines and tables for people, or JSON with the units in its keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Line", "as_json", "as_table", "as_text", "lines_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A value under its name, which ends in its unit; dots part a field from what it is in."""
+    """A value under its name, which ends in its unit; dots separate a field from its record."""
 
     name: str
     value: Any
@@ -77,7 +77,7 @@ def lines_of(name: str, value: Any) -> Iterator[Line]:
 
 
 def as_text(given: Sequence[Line], found: Sequence[Line]) -> str:
-    """Return what was given and what was found; what varies stands in tables, a row for each."""
+    """Return arguments and results as text; lists stand in tables, a row for each value."""
     blocks = [_list([line for line in lines if not line.is_column]) for lines in (given, found)]
     columns: dict[int, list[Line]] = defaultdict(list)
     for line in (*given, *found):

@@ -23,7 +23,7 @@ def hardware_command(text: str) -> ListingGroup:
 @click.command("list")
 @_json_option
 def _list(json: bool) -> None:
-    """List what the catalogue holds."""
+    """List the names in the catalogue."""
     names = {
         section: tuple(dict.fromkeys(n for p in PROFILES.values() for n in p.section(section)))
         for section in SECTIONS

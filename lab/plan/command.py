@@ -40,7 +40,7 @@ class _Plan(click.Group):
 
 @contextmanager
 def _in_one_line() -> Iterator[None]:
-    """Say what was wrong with the use of a command in one line, without how it is used."""
+    """Report a wrong use of a command in one line, without its usage."""
     try:
         yield
     except click.UsageError as exc:

@@ -1,4 +1,4 @@
-"""What the commands of ``headroom plan`` share."""
+"""Parts that the commands of ``headroom plan`` share."""
 
 from __future__ import annotations
 

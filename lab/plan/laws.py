@@ -72,7 +72,7 @@ class LawCommand(click.Command):
         }
 
     def _explain(self, error: PhysicsError) -> str:
-        """Return what is wrong, in the names of the options."""
+        """Return the message of an error, in the names of the options."""
         if isinstance(error, ImpossibleArgumentError):
             return f"{self._flag(error.argument)} must be {self._flags(error.requirement)}"
         if isinstance(error, ShapeMismatchError):
@@ -129,7 +129,7 @@ def laws_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def summary(documented: Any) -> str:
-    """Return what a docstring's first line says is returned, without its formula and unit."""
+    """Return the result that a docstring's first line names, without its formula and unit."""
     first = _readable(_FORMULA.sub("", (inspect.getdoc(documented) or "").partition("\n")[0]))
     symbol = symbol_of(documented.__name__)
     if symbol:

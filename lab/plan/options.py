@@ -46,7 +46,7 @@ class MissingError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What stands after an option: as it was written, and what the law gets."""
+    """The value of an option: as it was written, and as it is passed to the law."""
 
     text: str
     value: Any
@@ -74,11 +74,11 @@ class Option:
 
     @property
     def choices(self) -> Mapping[str, Any]:
-        """What may be written, and what each word stands for; empty where that is not fixed."""
+        """The words that may be written, and the value of each; empty where they are not fixed."""
         return _choices(self.hint)
 
     def parameter(self) -> click.Option:
-        """Return the option for click. What is missing is found out when all options are read."""
+        """Return the option for click. A missing one is reported when all options are read."""
         kind = self._kind()
         return click.Option(
             [self.flag, self.name], type=kind, metavar=kind.metavar, help=self._help()
@@ -122,7 +122,7 @@ class _Kind(click.ParamType):  # type: ignore[type-arg]  # not generic before cl
     metavar: str
 
     def read(self, text: str) -> Any:
-        """Return what the law gets, or raise :class:`UnreadableError`."""
+        """Return the value for the law, or raise :class:`UnreadableError`."""
         raise NotImplementedError
 
     def convert(
@@ -263,7 +263,7 @@ def _example(symbol: str) -> str:
 
 
 def _choices(hint: Any) -> dict[str, Any]:
-    """Return what a ``bool`` or a ``Literal`` allows, also that of ``Literal[…] | None``."""
+    """Return the values that a ``bool`` or a ``Literal`` allows, also of ``Literal[…] | None``."""
     if hint is bool:
         return {"yes": True, "no": False}
     for each in (hint, *get_args(hint)):

@@ -71,7 +71,7 @@ _THOUSANDS = re.compile(r"0\d+$")
 
 
 class UnreadableError(ValueError):
-    """A text that is not what an option takes."""
+    """A text that an option does not accept."""
 
 
 class NotInUnitError(UnreadableError):

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Actuation:
-    """What the parts of the agent share to set limits."""
+    """The leases, reports and actuator of limits that the parts of the agent share."""
 
     leases: LeaseBook
     reports: Reports
@@ -32,7 +32,7 @@ class Actuation:
 
 
 def journal_beside(spool: Path) -> Path:
-    """Return where the agent with this spool writes down what it changes."""
+    """Return the path of the journal of limits of the agent with this spool."""
     return spool.with_name(f"{spool.stem}-limits.json")
 
 

@@ -1,4 +1,4 @@
-"""Brings the limits in force on each GPU to what the leases say, and back."""
+"""Brings the limits in force on each GPU to those that the leases ask for, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOLERANCE = 1.0
 
 @dataclass
 class _Held:
-    """What this life knows of one kind of limit on one GPU, beside the journal.
+    """The state of one kind of limit on one GPU in this life of the agent, beside the journal.
 
     ``limits`` are those that were told to be in force, by their ids.
     """
@@ -75,7 +75,7 @@ class LimitActuator:
         self._complaint = ""
 
     def step(self, gpus: Sequence[ActuatedGpu]) -> None:
-        """Bring the limits of ``gpus``, all that answer, to what they should be."""
+        """Bring the limits of ``gpus``, all that answer, to those of the leases."""
         now = self._monotonic()
         limits = self._leases.in_force(now)
         for gpu in gpus:
@@ -87,7 +87,7 @@ class LimitActuator:
         self._reports.forget(lambda limit_id: limit_id not in ids)
 
     def stop(self, gpus: Sequence[ActuatedGpu]) -> None:
-        """Undo all that was set. What cannot be undone now is undone at the next start."""
+        """Undo all limits that were set. One that cannot be undone now is at the next start."""
         self._leases.close(self._monotonic())
         self._resting.clear()
         self.step(gpus)
@@ -141,7 +141,7 @@ class LimitActuator:
     def _leave_to_the_original(
         self, key: Key, knob: Knob, entry: Entry | None, held: _Held
     ) -> None:
-        """Undo ours: what was in force before is strict enough."""
+        """Undo our limit: the one in force before is strict enough."""
         if entry is not None:
             knob.restore(entry.original)
         if self._journal.get(key) is not None:
@@ -195,7 +195,7 @@ class LimitActuator:
             self._journal.put(before)
 
     def _release(self, gpu: ActuatedGpu, key: Key, knob: Knob) -> None:
-        """Bring back what was in force before us, unless somebody else has changed it since."""
+        """Restore the limit in force before ours, unless somebody else has changed it since."""
         entry, held = self._journal.get(key), self._held.get(key) or _Held()
         limits = held.limits or _limits_of(self._node, entry)
         in_force = held.applied
@@ -228,7 +228,7 @@ class LimitActuator:
     # --- What is told -----------------------------------------------------------------------------
 
     def _measure(self, gpu: ActuatedGpu, knob: Knob, held: _Held, now: float) -> None:
-        """Look at what a limit does, once, when it has been in force for long enough."""
+        """Measure the effect of a limit, once, when it has been in force for long enough."""
         if held.set_at is None or now - held.set_at < _WINDOW_S:
             return
         held.watts_after = gpu.mean_w(held.set_at)
@@ -331,7 +331,7 @@ def _is_close(one: float, other: float | None) -> bool:
 
 
 def _is_ours(entry: Entry, in_force: float | None) -> bool:
-    """Return whether what is in force is what we set; where nobody can tell, it is."""
+    """Return whether the value in force is one that we set; where nobody can tell, it is."""
     return in_force is None or any(_is_close(in_force, value) for value in entry.ours)
 
 

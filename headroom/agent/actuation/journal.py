@@ -1,4 +1,4 @@
-"""What was in force before we changed it, on disk before we change it."""
+"""The journal of limits: the values in force before our changes, on disk before we change them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Where the entry is found."""
+        """The key under which the journal has the entry."""
         return self.uuid, self.kind
 
 
@@ -56,7 +56,7 @@ class Journal:
     """The entries in force, by GPU and kind. Each change is on disk when the call returns."""
 
     def __init__(self, path: Path, *, machine_boot: str | None = None) -> None:
-        """Read what an earlier life left. Raises :class:`JournalError`.
+        """Read the entries that an earlier life left. Raises :class:`JournalError`.
 
         After a reboot of the machine there is nothing left to undo: no limit outlives it.
         """
@@ -78,7 +78,7 @@ class Journal:
 
     @property
     def entries(self) -> dict[Key, Entry]:
-        """What we hold now."""
+        """The present entries, by GPU and kind."""
         return dict(self._entries)
 
     def get(self, key: Key) -> Entry | None:

@@ -1,4 +1,4 @@
-"""What an actuator turns: one kind of limit on one GPU."""
+"""The interface of an actuator to a GPU: one kind of limit on one GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Knob(Protocol):
         ...
 
     def bounded(self, asked: float) -> float:
-        """Return what can be set that comes closest to ``asked``: at most that, where possible."""
+        """Return the settable value closest to ``asked``: at most that, where possible."""
         ...
 
     def set(self, value: float) -> None:
@@ -34,7 +34,7 @@ class Knob(Protocol):
         ...
 
     def restore(self, original: float | None) -> None:
-        """Bring back what :meth:`in_force` told."""
+        """Restore a value that :meth:`in_force` returned."""
         ...
 
     def violation(self, value: float) -> str:
@@ -52,7 +52,7 @@ class ActuatedGpu(Protocol):
 
     @property
     def uuid(self) -> str:
-        """What tells it from all others, also after indices changed."""
+        """The UUID of the GPU, which stays the same when indices change."""
         ...
 
     def knob(self, kind: str) -> Knob | None:

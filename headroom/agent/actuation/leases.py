@@ -1,4 +1,4 @@
-"""The limits that are in force now, by what the server said last."""
+"""The limits that are in force now, by the server's last answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LeaseBook:
         return [lease.limit for lease in leases.values() if now < lease.ends_at]
 
     def why_ended(self, limit_id: str) -> LimitState:
-        """Return what became of a limit that is no longer in force."""
+        """Return how a limit ended that is no longer in force."""
         if limit_id in self._leases:
             return LimitState.EXPIRED
         _, state = self._gone.get(limit_id, (0.0, LimitState.RESTORED))

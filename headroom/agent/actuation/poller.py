@@ -24,7 +24,7 @@ _LONGEST_WAIT_S = 60.0
 
 
 class LimitServer(Protocol):
-    """What the poller needs of :class:`headroom.client.Client`."""
+    """The part of :class:`headroom.client.Client` that the poller needs."""
 
     def limits(self, *, timeout_s: float | None = None) -> LimitSet | None: ...
 

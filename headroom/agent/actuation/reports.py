@@ -1,4 +1,4 @@
-"""What is to be told of limits, until a batch takes it along."""
+"""Reports on limits that wait for a batch to carry them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDED = (LimitState.EXPIRED, LimitState.RESTORED)
 
 
 class Reports:
-    """Gathers reports, each told once for as long as it says the same."""
+    """Gathers reports; one that repeats the last on its limit and GPU is dropped."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class Reports:
         self._last: dict[tuple[str, int | None], LimitReport] = {}
 
     def add(self, report: LimitReport) -> None:
-        """Report, unless that was said already. ``at`` is set here: since when it is so."""
+        """Add a report, unless it repeats the last. ``at`` is set here: since when it is so."""
         key = (report.limit, report.gpu)
         last = self._last.get(key)
         is_so_since = (
@@ -46,7 +46,7 @@ class Reports:
             self._last[key] = report
 
     def forget(self, is_over: Callable[[str], bool]) -> None:
-        """Forget what was said of limits that are over."""
+        """Forget the last reports on limits that are over."""
         self._last = {key: last for key, last in self._last.items() if not is_over(key[0])}
 
     def take(self) -> list[LimitReport]:

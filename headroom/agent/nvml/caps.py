@@ -17,7 +17,7 @@ _CLOCK_STEP_MHZ = 15
 
 
 def make_knob(nvml: Any, handle: Any, kind: str) -> Knob | None:
-    """Return what turns a kind of limit, or None for an unknown kind."""
+    """Return the knob for a kind of limit, or None for an unknown kind."""
     if kind == LimitKind.POWER_CAP_W:
         return PowerCap(nvml, handle)
     if kind == LimitKind.CLOCK_CAP_MHZ:
@@ -27,7 +27,7 @@ def make_knob(nvml: Any, handle: Any, kind: str) -> Knob | None:
 
 @contextlib.contextmanager
 def _translated(nvml: Any, what: str) -> Iterator[None]:
-    """Make of NVML's errors what a knob raises."""
+    """Translate NVML's errors into those that a knob raises."""
     try:
         yield
     except nvml.NVMLError as exc:

@@ -22,7 +22,8 @@ _ANY_GPU_W = 3000.0
 
 
 class NvmlGpu:
-    """One GPU. What it does not support is asked for once, and again when its MIG mode changes.
+    """One GPU. Fields that it does not support are asked for once, and again when its MIG mode
+    changes.
 
     ``most_s`` is how long one reading may take: what is not read by then is left out.
     """
@@ -61,7 +62,7 @@ class NvmlGpu:
         return row
 
     def knob(self, kind: str) -> Knob | None:
-        """Return what turns a kind of limit, or None for an unknown kind."""
+        """Return the knob for a kind of limit, or None for an unknown kind."""
         if kind not in self._knobs:
             self._knobs[kind] = make_knob(self._nvml, self.handle, kind)
         return self._knobs[kind]

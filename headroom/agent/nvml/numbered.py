@@ -1,4 +1,4 @@
-"""What NVML gives as numbered field values, many in one call."""
+"""NVML's numbered field values, many in one call."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class NumberedFields:
         }
 
     def read(self) -> dict[str, Value]:
-        """Return what can be read."""
+        """Return the fields of the contract that can be read."""
         wanted = {name: fields[0] for name, fields in self._left.items() if fields}
         if not wanted:
             return {}

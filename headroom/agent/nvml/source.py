@@ -36,7 +36,7 @@ class Actuator(Protocol):
     """Who sets limits. Called in the thread that reads, between readings."""
 
     def step(self, gpus: list[NvmlGpu]) -> None:
-        """Bring the limits of ``gpus``, all that answer, to what they should be."""
+        """Bring the limits of ``gpus``, all that answer, to those of the leases."""
         ...
 
     def stop(self, gpus: list[NvmlGpu]) -> None:
@@ -118,7 +118,7 @@ class NvmlSource:
             self._let_go(str(exc))
 
     def close(self) -> None:
-        """Undo what was set, and shut NVML down for this process."""
+        """Undo all limits that were set, and shut NVML down for this process."""
         if not self._is_up:
             return
         if self._actuator is not None:
@@ -267,5 +267,5 @@ class NvmlSource:
 
 
 def _pointer(handle: Any) -> int | None:
-    """Return what tells a handle from others: ctypes makes a new object of it each time."""
+    """Return the address in a handle, to compare handles: ctypes makes a new object each time."""
     return ctypes.cast(handle, ctypes.c_void_p).value

@@ -1,4 +1,4 @@
-"""What NVML's status codes mean to the agent."""
+"""The meaning of NVML's status codes to the agent."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the agent reads besides its GPUs and its host, a module for each kind."""
+"""The agent's sources besides its GPUs and its host, a module for each kind."""

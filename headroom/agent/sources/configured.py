@@ -38,7 +38,7 @@ class MissingPackage(HeadroomError):
 def open_configured(
     config: AgentConfig, node: str, gpus: GpusByAddress, *, longest_s: float = math.inf
 ) -> list[Source]:
-    """Start what is configured and present. ``longest_s`` bounds the interval of local counters.
+    """Start configured sources that are present. ``longest_s`` bounds intervals of local counters.
 
     Raises ``HeadroomError`` where something that was asked for cannot be started at all.
     """

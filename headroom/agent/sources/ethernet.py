@@ -1,4 +1,4 @@
-"""Ethernet interfaces, from sysfs, and what TCP sends again, from procfs."""
+"""Ethernet interfaces, from sysfs, and TCP retransmissions, from procfs."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Interface:
         return int((self._folder / "statistics" / name).read_text())
 
     def _most_bytes_per_s(self) -> float:
-        """Return what the interface can carry; 0 where it does not tell, as virtual ones do."""
+        """Return the speed of the interface; 0 where it does not tell, as virtual ones do."""
         try:
             megabits = int((self._folder / "speed").read_text())
         except (OSError, ValueError):

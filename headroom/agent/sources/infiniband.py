@@ -123,7 +123,7 @@ class _Port:
         return None if count is None else self._retransmits.update(self._monotonic(), count)
 
     def _sum(self, groups: Mapping[str, tuple[str, ...]]) -> int | None:
-        """Return the sum of those of the counters that there are."""
+        """Return the sum of those counters that exist."""
         found = [
             count
             for group, names in groups.items()
@@ -133,7 +133,7 @@ class _Port:
         return sum(found) if found else None
 
     def _most_bytes_per_s(self) -> float:
-        """Return what the port can carry at most: 400 Gb/s where it does not tell."""
+        """Return the highest rate of the port: 400 Gb/s where it does not tell."""
         told = re.match(r"([\d.]+) Gb/sec", _text(self._folder / "rate"))
         gigabits = float(told[1]) if told else 0.0
         return (gigabits or 400.0) * 1e9 / 8 * _SLACK
@@ -156,6 +156,6 @@ def _text(path: Path) -> str:
 
 
 def _number(path: Path) -> int | None:
-    """Return what a counter says, or None: not every adapter has every counter."""
+    """Return the value of a counter, or None: not every adapter has every counter."""
     text = _text(path)
     return int(text) if text.isdecimal() else None

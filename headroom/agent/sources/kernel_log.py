@@ -52,7 +52,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class XidLine:
-    """What one line says of an Xid, or of an SXid: then ``is_switch``, and no GPU is meant."""
+    """The Xid in one line, or an SXid: then ``is_switch``, and no GPU is meant."""
 
     code: int
     pci: str
@@ -117,7 +117,7 @@ class KernelLog:
 
     @classmethod
     def open(cls, path: Path, gpus: Callable[[], Mapping[tuple[int, int, int], int]]) -> KernelLog:
-        """Open the log at its end. What is no device is text. Raises ``OSError``."""
+        """Open the log at its end. A file that is no device is text. Raises ``OSError``."""
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             mode = os.fstat(fd).st_mode

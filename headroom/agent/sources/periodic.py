@@ -1,4 +1,4 @@
-"""A thread for what is read seldom, or may be slow to answer."""
+"""A thread for sources that are read seldom, or may be slow to answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLOSE_S = 2.0
 
 
 class SourceError(Exception):
-    """Something cannot be read now. The message says what and why."""
+    """A source cannot be read now. The message names the source and the cause."""
 
 
 class Poller(Protocol):
@@ -41,12 +41,13 @@ class Poller(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is held open."""
+        """Release all that is held open."""
         ...
 
 
 class Periodic:
-    """Polls ``poller`` each ``interval_s`` and hands out what came, with the time at which it did.
+    """Polls ``poller`` each ``interval_s`` and hands out its rows, with the time at which they
+    came.
 
     A poll that takes longer than the interval puts off the next one; none is made up for. One that
     has not come back after ``deadline_s`` counts as an error, as one that failed does.
@@ -77,7 +78,7 @@ class Periodic:
         self._thread.start()
 
     def read(self) -> Iterable[Row]:
-        """Return what came since the last read."""
+        """Return the rows since the last read."""
         self._check_deadline()
         return [self._rows.popleft() for _ in range(len(self._rows))]
 

@@ -28,7 +28,7 @@ _FIELDS = ("fsync_s", "read_s")
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount to probe: a folder on it that the agent may write to, and what to call it."""
+    """A mount to probe: a folder on it that the agent may write to, and its name."""
 
     path: Path
     name: str
@@ -65,11 +65,11 @@ class StorageSource:
 
     @property
     def last_error(self) -> str:
-        """What the last of them said, or ""."""
+        """The message of the last failure of a probe, or ""."""
         return next((probe.last_error for probe in self._probes if probe.last_error), "")
 
     def read(self) -> Iterable[Row]:
-        """Return what the probes measured since the last read."""
+        """Return the probes' measurements since the last read."""
         return [row for probe in self._probes for row in probe.read()]
 
     def settle(self, timeout_s: float) -> None:

@@ -61,7 +61,7 @@ class RedfishPoller:
         self._found: dict[str, dict[str, str]] = {}
 
     def poll(self) -> Iterable[Row]:
-        """Yield one row for each meter of which anything can be read; raise for what cannot."""
+        """Yield one row for each meter with any reading; raise for values that cannot be read."""
         self._read = {}
         failures: list[str] = []
         for meter in self._meters:

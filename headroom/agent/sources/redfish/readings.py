@@ -1,4 +1,4 @@
-"""What a Redfish resource says of power, energy and temperature, in W, J and °C.
+"""Power, energy and temperature from a Redfish resource, in W, J and °C.
 
 The same quantity stands in different places: sensors (``Reading`` with ``ReadingUnits``), excerpts
 of sensors in metrics resources (``PowerWatts``, ``EnergykWh``, …), and properties of the older
@@ -38,7 +38,7 @@ class NotTold(Exception):
 
 
 def quantity(document: Document, name: str) -> float | None:
-    """Return one of ``QUANTITIES`` out of a resource; None where its sensor has no reading now.
+    """Return one of ``QUANTITIES`` from a resource; None where its sensor has no reading now.
 
     Raises :class:`NotTold` where the resource is not one that could tell it.
     """
@@ -102,7 +102,7 @@ def _intake_c(document: Document) -> float | None:
 
 
 def _first(candidates: Iterable[Document | None]) -> Document:
-    """Return the first that there is. Raises ``IndexError``."""
+    """Return the first existing one. Raises ``IndexError``."""
     return [each for each in candidates if each is not None][0]  # noqa: RUF015 -- not StopIteration
 
 
