@@ -10,7 +10,7 @@ ARGS ?=
 # mypy's Django plugin imports the settings; it connects to nothing.
 LINT_ENV := DATABASE_URL=postgresql://lint@localhost/lint REDIS_URL=redis://localhost SECRET_KEY=lint
 
-.PHONY: run test test-all lint fix bench screenshots docs lock audit sbom clean
+.PHONY: run test test-all lint fix hooks bench screenshots docs lock audit sbom clean
 
 run: $(VENV)/server.stamp
 	@exec $(BIN)/python -m config.up $(ARGS)
@@ -44,6 +44,10 @@ fix: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/djangofmt templates
+
+# Mend before each commit: .pre-commit-config.yaml.
+hooks: $(VENV)/dev.stamp
+	$(BIN)/pre-commit install
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench all

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -81,6 +83,67 @@ def test_a_decision_has_all_of_its_headings(page: Path) -> None:
 
 def test_decisions_are_numbered_without_gap() -> None:
     assert [int(page.name[:4]) for page in DECISIONS] == list(range(len(DECISIONS)))
+
+
+#: Folders that hold code, and what stands in code spans with such a name and is no module: ids of
+#: checks, files, capabilities, and settings of admission policies.
+ROOMS = (
+    "accounts|admission|bench|config|dashboard|deploy|examples|fleet|headroom|lab|physics|policies|"
+    "static|telemetry|templates|tests"
+)
+NO_MODULE = re.compile(
+    r"headroom\.([EW]\d+|lock|service)|fleet\.(apply|KIND.*)|telemetry\.refused|admission\."
+    r"(tuning|reserve|fill_share|enforces_budgets|reads_live|follows_rules|caps|responds|sheds|moves)"
+)
+
+
+def spans(page: Path) -> set[str]:
+    """Return the code spans of a page's prose."""
+    return set(re.findall(r"`([^`\n]+)`", prose(page)))
+
+
+@functools.cache
+def tracked() -> frozenset[str]:
+    """Return the paths of all files that Git knows or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return frozenset(f"/{path}" for path in listed.stdout.splitlines())
+
+
+def is_a_file(path: str) -> bool:
+    """Return whether a path, from the root or from any folder, is that of a file or a folder."""
+    wanted = f"/{path.strip('/')}"
+    return any(known.endswith(wanted) or f"{wanted}/" in known for known in tracked())
+
+
+def is_code(name: str) -> bool:
+    """Return whether a dotted name is that of a module, or of something that a module defines."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        base, rest = REPOSITORY.joinpath(*parts[:count]), parts[count:]
+        source = base.with_suffix(".py")
+        source = source if source.is_file() else base / "__init__.py"
+        if source.is_file():
+            return set(rest) <= set(re.findall(r"\w+", source.read_text()))
+    return False
+
+
+#: The changelog tells of names that are gone, too.
+@pytest.mark.parametrize("page", [*PAGES, *ROOT_PAGES[:1], *ROOT_PAGES[2:]], ids=name_of)
+def test_code_that_a_page_names_exists(page: Path) -> None:
+    gone = []
+    for span in spans(page):
+        path = span.partition("::")[0]
+        is_path = path.endswith(".py") or path.startswith(tuple(f"{r}/" for r in ROOMS.split("|")))
+        if is_path and re.fullmatch(r"[\w./-]+", path):
+            known = is_a_file(path)
+        elif re.fullmatch(rf"(?:{ROOMS})(?:\.\w+)+", span) and not NO_MODULE.fullmatch(span):
+            known = is_code(span)
+        else:
+            continue
+        if not known:
+            gone.append(span)
+    assert not gone
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT_PAGES], ids=name_of)
