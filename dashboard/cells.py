@@ -35,7 +35,7 @@ class HeatSite:
 def heat_sites(
     fleet: FleetArrays, columns: dict[str, Column], metric: Metric, site: int | None
 ) -> list[HeatSite]:
-    """Return the cells by site and row of racks. ``columns`` is what ``live.heatmap`` gave."""
+    """Return the cells by site and row of racks. ``columns`` is the result of ``live.heatmap``."""
     chosen = live.racks_of(fleet, site)
     names, rows = fleet.racks.names[chosen].tolist(), fleet.racks.row[chosen].tolist()
     site_rows = fleet.racks.site[chosen].tolist()

@@ -1,4 +1,4 @@
-"""Scheduling classes and projects: what each gives and may have, and what of that is in use."""
+"""Scheduling classes and projects: their terms and limits, and their present use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ State = Phase.State
 
 @dataclass(slots=True)
 class Use:
-    """What phases of one class, or of one project, do now. GPUs and W are those that are held."""
+    """The present use by phases of one class or project. GPUs and W are those that are held."""
 
     queued: int = 0
     behind: int = 0
@@ -47,7 +47,7 @@ class Use:
 
 
 def in_use(by: str, fleet: FleetArrays) -> dict[str, Use]:
-    """Return what goes on by "job__job_class" or "job__project__name". One query, and holdings."""
+    """Return the use by "job__job_class" or "job__project__name". One query, and holdings."""
     found: dict[str, Use] = {}
     rows = (
         Phase.objects.open()
@@ -134,7 +134,7 @@ def _whole(value: int | None) -> str:
 
 
 def _defaults(job_class: SchedulingClass) -> list[tuple[str, str]]:
-    """Return what a phase of the class has where it says nothing itself, section by section."""
+    """Return the defaults for phases of the class that leave a field out, section by section."""
     values: dict[str, dict[str, object]] = msgspec.to_builtins(job_class.defaults)
     return [
         (section, ", ".join(_said(name, value) for name, value in given.items()))
@@ -185,7 +185,7 @@ class PolicyInForce:
 
 
 def policy_in_force() -> PolicyInForce:
-    """Return which policy is in force. One query."""
+    """Return the policy in force. One query."""
     row = AdmissionPolicyVersion.objects.active().only("name", "number").first()
     return PolicyInForce(row.name, row.number) if row else PolicyInForce(NAME, 0)
 
@@ -195,7 +195,7 @@ def policy_in_force() -> PolicyInForce:
 
 @dataclass(frozen=True, slots=True)
 class ProjectLine:
-    """One project: its share, what of it it has had, and its quota. Shares are of 1."""
+    """One project: its fair share, the share that it has used, and its quota. Shares are of 1."""
 
     project: Project
     use: Use
@@ -213,7 +213,7 @@ class ProjectLine:
 
     @property
     def limits(self) -> Limits:
-        """What may wait of it, and how fast it may come."""
+        """The limits on its waiting jobs, and on how fast they may come."""
         return limits_of(self.project, "project")
 
     @property
@@ -230,7 +230,7 @@ def _share(used: float, quota: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Projects:
-    """The projects that somebody may see by name, and what the others do together."""
+    """The projects that somebody may see by name, and the use of the others together."""
 
     lines: list[ProjectLine]
     #: None: there are no others

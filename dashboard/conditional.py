@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class Made(Protocol):
-    """What is shown, at one moment: dashboard.state.View, dashboard.moments.Moment."""
+    """A state of things to show, at one moment: dashboard.state.View, dashboard.moments.Moment."""
 
     @property
     def version(self) -> str:
-        """Changes with what is shown."""
+        """The version of the state: changes with it."""
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return ``make()``, kept by ``key`` for as long as this is shown."""
@@ -101,5 +101,5 @@ def shared(response: HttpResponse) -> HttpResponse:
 
 
 def unchanged(request: HttpRequest, version: str) -> HttpResponse | None:
-    """Return 204, by which htmx swaps nothing, when the client's ``?v=`` is what it would get."""
+    """Return 204, by which htmx swaps nothing, when the client's ``?v=`` is the present version."""
     return HttpResponse(status=204) if request.GET.get("v") == version else None

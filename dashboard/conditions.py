@@ -1,4 +1,4 @@
-"""Site conditions as lines of tables: pure functions from headroom to what pages show."""
+"""Site conditions as lines of tables: pure functions from headroom to values for pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Line: TypeAlias = dict[str, Any]
 
 
 def lines(headroom: Headroom, kind: ScopeKind, rows: Sequence[int]) -> list[Line]:
-    """Return scopes of one kind, given by row, with what binds each and its enforced limit."""
+    """Return scopes of one kind, given by row, with their binding constraint and enforced limit."""
     table = headroom.table(kind)
     chosen = np.asarray(rows, dtype=np.int64)
     columns = {name: values[chosen].tolist() for name, values in table.columns.items()}
@@ -119,7 +119,7 @@ def site_lines(headroom: Headroom) -> list[Line]:
 
 
 def _cooling_left_w(headroom: Headroom) -> list[float]:
-    """Return what all cooling zones of each site have left; NaN where it has none."""
+    """Return the cooling left in all zones of each site, W; NaN where it has none."""
     zones, count = headroom.fleet.zones, len(headroom.fleet.sites)
     left_w = zones.capacity_w - headroom.zone_load_w
     total_w = np.bincount(zones.site, weights=np.nan_to_num(left_w), minlength=count)
@@ -246,7 +246,7 @@ def worst_failover(headroom: Headroom, site: str) -> Line | None:
 
 @dataclass(frozen=True)
 class Told:
-    """A consequence with where it leads: to its place, and to what would mend it."""
+    """A consequence with links: to its place, and to the form that would mend it."""
 
     consequence: Consequence
     #: where it is shown
@@ -256,7 +256,7 @@ class Told:
 
 
 def told(fleet: FleetArrays, found: Sequence[Consequence]) -> list[Told]:
-    """Return consequences with where they lead."""
+    """Return consequences with their links."""
     return [
         Told(each, "" if each.scope is None else place_url(fleet, each.scope), _restrict(each))
         for each in found
@@ -279,7 +279,7 @@ def _restrict(found: Consequence) -> str:
 
 
 def bound_words(bound: Binding | None) -> str:
-    """Return what binds a scope as a sentence; empty where nothing is known."""
+    """Return the binding constraint of a scope as a sentence; empty where nothing is known."""
     return "" if bound is None else bound.sentence
 
 

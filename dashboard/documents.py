@@ -1,4 +1,4 @@
-"""What pages of documents show of versions, and what may be done with them."""
+"""Versions of documents for their pages: next steps, differences, faults."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _QUOTED = 160
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """A line of a unified diff, and what it is: old, new, place or same."""
+    """A line of a unified diff, and its kind: old, new, place or same."""
 
     text: str
     look: str
 
 
 def version_row(kind: Kind[Any], row: Version, user: User) -> dict[str, Any]:
-    """Return a version with what may be done with it by ``user``."""
+    """Return a version with the steps that ``user`` may take with it."""
     order = list(States)
     steps = [
         each.value for each in kind.steps if order.index(each) > order.index(States(row.state))
@@ -43,7 +43,7 @@ def version_row(kind: Kind[Any], row: Version, user: User) -> dict[str, Any]:
 
 
 def compared(versions: Sequence[Version], given: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what differs between the two versions that the URL names, or else the newest two."""
+    """Return the differences between the two versions that the URL names, or the newest two."""
     known = {str(each.number): each for each in versions}
     new = known.get(given.get("new", ""), versions[0] if versions else None)
     before = [each for each in versions if new and each.number < new.number]

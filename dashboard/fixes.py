@@ -1,4 +1,4 @@
-"""What would start a phase now, for the list: found for the first rows, and kept for a while.
+"""Fixes that would start a phase now, for the list: found for the first rows, and kept for a while.
 
 To find one takes the solver, so it is asked for once, apart from the list, and shared by all who
 look. The page of a job asks anew.
@@ -34,7 +34,7 @@ def is_slow(cycle: queue_status.QueueStatus | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A fix as the list says it. ``sentence`` is empty where there was none at ``at`` (Unix s)."""
+    """A fix for the list. ``sentence`` is empty where there was none at ``at`` (Unix s)."""
 
     sentence: str
     at: float
@@ -46,7 +46,7 @@ class Found:
 
 
 def known(keys: Sequence[str]) -> dict[str, Found]:
-    """Return what has been found for ``keys`` of late."""
+    """Return the fixes found for ``keys`` of late."""
     if not keys:
         return {}
     found = cast(list[bytes | None], stream.connection().mget([_KEY + key for key in keys]))
@@ -59,7 +59,7 @@ def _read(value: bytes) -> Found:
 
 
 def find(keys: Sequence[str]) -> None:
-    """Look for a fix of each of ``keys`` that is due, as far as one gets in a short time."""
+    """Look for a fix of each of ``keys`` that is due, as many as fit into a short time."""
     before, end = known(keys), time.monotonic() + _BUDGET_S
     for key in keys:
         if time.monotonic() >= end:

@@ -1,4 +1,4 @@
-"""What happened to a GPU or node, in one list: throttle events, Xid errors and memory errors."""
+"""The events of a GPU or node in one list: throttle events, Xid errors and memory errors."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Happening:
 
 
 def of_gpu(gpu_id: int, span: Span, visibility: Visibility) -> list[Happening]:
-    """Return what happened to a GPU in the span, the newest first. Four queries at most."""
+    """Return the events of a GPU in the span, the newest first. Four queries at most."""
     return _listed(Q(gpu=gpu_id), Q(gpu=gpu_id), span, visibility)
 
 
 def of_node(node_id: int, span: Span, visibility: Visibility) -> list[Happening]:
-    """Return what happened to a node and its GPUs in the span, the newest first.
+    """Return the events of a node and its GPUs in the span, the newest first.
 
     Four queries at most.
     """

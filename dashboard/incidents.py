@@ -1,4 +1,4 @@
-"""What the pages of incidents show: filters as the URL says, and one incident with its evidence."""
+"""Incidents for their pages: filters from the URL, and one incident with its evidence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ORDER = {State.OPEN: 0, State.ACKNOWLEDGED: 1, State.RESOLVED: 2}
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the URL asks for. Empty: all."""
+    """The filters in the URL. Empty: all."""
 
     state: str = ""
     severity: str = ""
@@ -80,7 +80,7 @@ class Filters:
 
 
 def read(params: Mapping[str, str]) -> Filters:
-    """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
+    """Return the filters of a query string. ``error`` names those that are wrong and left out."""
     given = {name: value.replace("\0", "").strip()[:400] for name, value in params.items()}
     known = {"state": State.values, "severity": [each.value for each in Severity]}
     wrong = [
@@ -141,7 +141,7 @@ class Now:
 
 
 def current(filters: Filters, visibility: Visibility, now: datetime) -> Now:
-    """Return what goes on. Five queries at most."""
+    """Return the incidents in numbers. Five queries at most."""
     found = in_scope(filters, visibility).order_by()
     worst = listed(filters, visibility).exclude(state=State.RESOLVED)[:1]
     rows = list(found.values_list("state", "severity").annotate(count=Count("pk")))
@@ -211,7 +211,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A firing with the page of its scope, and what its condition looked at."""
+    """A firing with the page of its scope, and the readings that its condition looked at."""
 
     row: IncidentMember
     scope: str
@@ -269,7 +269,7 @@ def _quiet(row: IncidentMember, now: datetime) -> str:
 
 
 def entries(incident: Incident, visibility: Visibility) -> list[TimelineEntry]:
-    """Return what happened, the newest first. Two queries at most."""
+    """Return the timeline, the newest first. Two queries at most."""
     return visible.entries(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN], visibility)
 
 
@@ -278,7 +278,7 @@ def entries(incident: Incident, visibility: Visibility) -> list[TimelineEntry]:
 
 @dataclass(frozen=True, slots=True)
 class ChartRow:
-    """A row of the chart: what it is, its drawing, and a figure beside it."""
+    """A row of the chart: its name, its drawing, and a figure beside it."""
 
     name: str
     href: str
@@ -304,7 +304,7 @@ def chart(
     fleet: FleetArrays,
     now: datetime,
 ) -> Chart:
-    """Return firings, readings, restrictions and what people did, below each other."""
+    """Return firings, readings, restrictions and actions of people, below each other."""
     end = min(now, (incident.resolved_at or now) + _AROUND)
     first = min([incident.opened_at, *(each.row.since for each in shown)])
     start = min(first - _AROUND, end - _LEAST_SPAN)
@@ -377,7 +377,7 @@ def _lines_of(
 def _restriction_rows(
     incident: Incident, shown: Sequence[Member], visibility: Visibility, at: Axis, now: datetime
 ) -> list[ChartRow]:
-    """Return what rules and playbooks restrict because of it, a row for each kind. Two queries."""
+    """Return restrictions by its rules and playbooks, a row for each kind. Two queries."""
     runs = PlaybookRun.objects.filter(incident_id=incident.pk).values_list("pk", flat=True)[:50]
     whose = Q(pk__in=[])
     for run in runs:
@@ -412,7 +412,7 @@ def _lease(row: Restriction, now: datetime) -> Span:
 
 
 def _happening_rows(happened: Sequence[TimelineEntry], at: Axis) -> list[ChartRow]:
-    """Return a row of what a playbook did, and one of what people did."""
+    """Return a row for the steps of playbooks, and one for the actions of people."""
     steps = [e for e in happened if e.kind.startswith("playbook")]
     people = [e for e in happened if e not in steps and e.by != "system"]
     made = []

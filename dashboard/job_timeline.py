@@ -1,4 +1,4 @@
-"""One attempt on one time axis: what its GPUs drew, how hot they were, and what was done to it."""
+"""One attempt on one time axis: power and heat of its GPUs, throttling, directives, history."""
 
 from __future__ import annotations
 

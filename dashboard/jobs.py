@@ -1,4 +1,4 @@
-"""What the page of one job shows: its phases, why the chosen one waits, and where it runs."""
+"""The page of one job: its phases, why the chosen one waits, and where it runs."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Why:
 
 
 def pending_status_of(phase: Phase, visibility: Visibility) -> queue_status.PendingStatus | None:
-    """Return how ``phase`` stands in the queue as the reader may see it. Two queries at most."""
+    """Return the status of ``phase`` in the queue as the reader may see it. Two queries at most."""
     found = queue_status.pending_statuses([phase.key]).get(phase.key)
     return visible.pending_status(found, visibility) if found else None
 
@@ -236,14 +236,14 @@ def reason_spans(phase: Phase, visibility: Visibility) -> list[ReasonSpan]:
 
 
 def ledger(attempts: Sequence[Attempt], visibility: Visibility) -> list[Directive]:
-    """Return what the job was told, the newest first, each with its lines. Four queries at most."""
+    """Return the directives of the job, newest first, with their ledgers. Four queries at most."""
     found = Directive.objects.filter(attempt__in=attempts).select_related("attempt")
     lines = found.prefetch_related("events").order_by("-issued_at", "-pk")
     return directives(lines[:DIRECTIVES_SHOWN], visibility)
 
 
 def asked(row: Directive) -> str:
-    """Say in words what a directive asks."""
+    """Return a directive in words."""
     if row.kind == Directive.Kind.SET_BATCH_SCALE:
         return f"{units.percent(row.value)} of the batch"
     if row.kind == Directive.Kind.SET_POWER_CAP:
@@ -256,7 +256,7 @@ def asked(row: Directive) -> str:
 
 
 def wants(request: Request) -> list[tuple[str, str]]:
-    """Return what the solver is asked for, as pairs of what and how much."""
+    """Return the request of a phase, as pairs of name and value."""
     size = f"{request.gpus:,}" + (
         f", at least {request.min_gpus:,}" if request.min_gpus < request.gpus else ""
     )
@@ -300,7 +300,7 @@ def _level(level: Locality) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change under which it begins now. ``change`` is what is sent to apply it."""
+    """A change under which it begins now. ``change`` is the form value that applies it."""
 
     key: str
     change: str
@@ -349,7 +349,7 @@ def calibration(now: datetime) -> Calibration:
 
 
 def artifacts(spec: Mapping[str, Any], phase: Phase) -> list[tuple[str, str]]:
-    """Return image, code and data of a phase, as pairs of what and which."""
+    """Return image, code and data of a phase, as pairs of name and version."""
     given = _phase_spec(spec, phase).get("artifacts", {})
     found = [("image", given.get("image", "")), ("code", given.get("code_revision", ""))]
     found += [(f"data {name}", checksum) for name, checksum in (given.get("data") or {}).items()]
@@ -363,7 +363,7 @@ def _phase_spec(spec: Mapping[str, Any], phase: Phase) -> Mapping[str, Any]:
 
 
 def spec_text(job: Job) -> str:
-    """Return the specification as YAML, for who may see the whole of it: to submit it once more."""
+    """Return the specification as YAML, for those who may see all of it: to submit it once more."""
     return yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True)
 
 
@@ -372,14 +372,14 @@ def spec_text(job: Job) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an attempt was read to draw, hosts included: p99, W, and for how long, s."""
+    """The measured draw of an attempt, hosts included: p99, W, and for how long it was read, s."""
 
     p99_w: float
     read_s: float
 
 
 def measured(attempt: Attempt) -> Measured | None:
-    """Return what ``attempt`` draws; None where nothing was read. One query."""
+    """Return the measured draw of ``attempt``; None where nothing was read. One query."""
     row = Draw.objects.filter(attempt=attempt).first()
     if row is None:
         return None
@@ -393,14 +393,14 @@ def measured(attempt: Attempt) -> Measured | None:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What ended attempts of a project with one image drew: p99 of each GPU, W, and how many."""
+    """The draw of ended attempts of a project with one image: p99 of each GPU, W, and how many."""
 
     p99_w: float
     attempts: int
 
 
 def learned(job: Job, phase: Phase) -> Learned | None:
-    """Return what runs like this one drew; None where none has ended. One query."""
+    """Return the learned draw of attempts like this one; None where none has ended. One query."""
     image = _phase_spec(job.spec, phase).get("artifacts", {}).get("image", "")
     found = DrawProfile.objects.filter(project=job.project, image=image[:200])
     row = found.order_by("-updated_at").first()

@@ -29,7 +29,7 @@ class Lemon:
 
     @property
     def words(self) -> str:
-        """What is wrong, in two words."""
+        """The symptom, in two words."""
         return self.finding.get_metric_display().lower()
 
 
@@ -39,7 +39,7 @@ def lemon(finding: LemonFinding) -> Lemon:
 
 
 def of_gpu(gpu: Gpu) -> list[Lemon]:
-    """Return what stands against a GPU, the worst first."""
+    """Return the open findings on a GPU, the worst first."""
     return [lemon(finding) for finding in LemonFinding.objects.open().filter(gpu=gpu)]
 
 

@@ -1,4 +1,4 @@
-"""What the heatmap shows, as data: pure functions from a snapshot to columns for JSON."""
+"""The heatmap as data: pure functions from a snapshot to columns for JSON."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def heatmap(
 
 
 def column(array: Array, digits: int = 0) -> Column:
-    """Return an array for JSON: rounded, whole numbers as such, null for what is not finite."""
+    """Return an array for JSON: rounded, whole numbers as such, null for NaN and infinity."""
     whole: Column
     if array.dtype.kind in "iub":
         whole = array.astype(np.int64).tolist()
@@ -191,7 +191,7 @@ def figure(kind: str, value: float | None) -> str:
 
 
 def says(metric: Metric, level: int, stale_nodes: int) -> str:
-    """Return what comes after the number where it is read out."""
+    """Return the words that follow the number where it is read out."""
     if level == scale.UNKNOWN:
         return "never heard from"
     words = metric.says.removeprefix("kW ") if metric.kind == "kw" else metric.says

@@ -1,4 +1,4 @@
-"""What many people look at is made once: values that serve for some seconds, in each process."""
+"""Shared results: values that serve for some seconds, in each process, made once for all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Memo:
         self._kept: dict[Hashable, tuple[float, object]] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return ``make()``, or what it gave for ``key`` before (two threads may both call it)."""
+        """Return ``make()``, or its earlier value for ``key`` (two threads may both call it)."""
         found = self._kept.get(key)
         if found is not None and time.monotonic() - found[0] < self._serves_s:
             return cast(T, found[1])

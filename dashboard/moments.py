@@ -18,7 +18,7 @@ _SERVES_S = 5.0
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """Headroom under the restrictions in force, and what was made of it."""
+    """Headroom under the restrictions in force, with the values derived from it."""
 
     headroom: Headroom
     once: Once = field(default_factory=Once)
@@ -30,7 +30,7 @@ class Moment:
 
     @property
     def version(self) -> str:
-        """Changes with the inventory and every few seconds, alike in all processes."""
+        """The version: changes with the inventory and every few seconds, alike in all processes."""
         return f"{self.headroom.fleet.generation}-{int(self.now // _SERVES_S)}"
 
     def conditions(self, site: str) -> SiteConditions:

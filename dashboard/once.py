@@ -1,4 +1,4 @@
-"""What is made of one moment: by whoever asks for it first, for all who ask after him."""
+"""Values derived from one moment: made by whoever asks first, for all who ask later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Once:
-    """Things by their keys, each made once, also where many threads ask for it at a time."""
+    """Values by their keys, each made once, also where many threads ask for it at a time."""
 
     def __init__(self, cost_s: float = 0.0) -> None:
         #: CPU time that went into the moment itself and into what was made of it, s

@@ -1,4 +1,4 @@
-"""Playbooks and their runs in words: what each step does, where it stands, who may answer."""
+"""Playbooks and their runs in words: the action of each step, its state, who may answer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _TOLD = ("verdict", "measured", "applied", "acknowledged")
 
 
 def does(step: PlannedStep) -> str:
-    """Say what a step does, before anything is known of where."""
+    """Return a step's action in words, before its scope is known."""
     action = step.action
     if isinstance(action, Restrict):
         return _restricts(action, action.value)
@@ -78,7 +78,7 @@ def does(step: PlannedStep) -> str:
 
 
 def _does(step: PlannedStep, row: StepRun | None) -> str:
-    """Say what a step does; of a restriction with the value that it was given."""
+    """Return a step's action in words; of a restriction with the value that it was given."""
     if isinstance(step.action, Restrict) and row is not None and row.value is not None:
         return _restricts(step.action, row.value)
     return does(step)
@@ -100,7 +100,7 @@ def _waits(step: PlannedStep, action: WaitUntil) -> str:
 
 
 def _with_values(text: str, run: PlaybookRun) -> str:
-    """Return a text with what was known when the run started; the rest stays as it is written."""
+    """Return a text filled with the values known when the run started; the rest stays as is."""
     fields: Mapping[str, Measured] = FIELDS.get(ScopeKind(run.scope_kind), {})
     site = run.scope_name.partition("/")[0] if "/" in run.scope_name else ""
     known: dict[str, Any] = {
@@ -241,7 +241,7 @@ def _line(
 
 
 def _answerers(step: PlannedStep, row: StepRun | None) -> tuple[Capability, frozenset[str]]:
-    """Return what it takes to answer, and the roles that may; none named: whoever can."""
+    """Return the capability needed to answer, and the roles that may; none named: whoever can."""
     action = step.action
     if not isinstance(action, Approve):
         return Capability.RUN_PLAYBOOKS, frozenset()
@@ -252,7 +252,7 @@ def _answerers(step: PlannedStep, row: StepRun | None) -> tuple[Capability, froz
 
 
 def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, str]:
-    """Return by owner what came of the restrictions of ``runs``, in words. Three queries."""
+    """Return the effects of the restrictions of ``runs`` in words, by owner. Three queries."""
     owners = [run.key(row.path) for run in runs for row in run.steps.all()]
     rows = list(Restriction.objects.of_owners(owners).order_by("pk")[:1000])
     if not rows:
@@ -311,7 +311,7 @@ def _listed(row: PlaybookVersion, live_runs: int, drafts: int) -> Listed:
 
 
 def program_of(row: PlaybookVersion) -> Program | None:
-    """Return what a version says; None where a release of ours no longer takes it."""
+    """Return the program of a version; None where a release of ours no longer takes it."""
     try:
         return row.program
     except DocumentError:
@@ -324,5 +324,5 @@ def step_lines(program: Program) -> list[Line]:
 
 
 def waiting_for_people(runs: Iterable[RunView]) -> list[tuple[RunView, Line]]:
-    """Return the runs that ask something, with the step that does."""
+    """Return the runs that wait for a person, with the step that asks."""
     return [(view, view.asking) for view in runs if view.asking is not None]

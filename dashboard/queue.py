@@ -1,4 +1,4 @@
-"""What the queue page shows: filters as the URL says, what waits and why, and what runs."""
+"""The queue page: filters from the URL, waiting phases with reasons, and running ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_REASON = "none-yet"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the URL asks for. Empty: all."""
+    """The filters in the URL. Empty: all."""
 
     state: Tab = Tab.QUEUED
     reason: str = ""
@@ -83,12 +83,12 @@ class Filters:
 
     @property
     def names_jobs(self) -> bool:
-        """Whether it asks for something that only those may know who see the job."""
+        """Whether it filters by facts that only those may know who see the job."""
         return bool(self.project or self.search)
 
 
 def read(params: Mapping[str, str]) -> Filters:
-    """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
+    """Return the filters of a query string. ``error`` names those that are wrong and left out."""
     given = {name: value.replace("\0", "").strip()[:200] for name, value in params.items()}
     known = {"state": [*Tab], "reason": [*ReasonToken, NO_REASON]}
     wrong = [
@@ -123,7 +123,7 @@ def narrowed(filters: Filters, user: User) -> PhaseQuerySet:
 
 
 def _at_site(site: str) -> Q:
-    """Pass what runs at ``site``, and what waits and may go there."""
+    """Match phases that run at ``site``, and waiting ones that may go there."""
     held = Attempt.objects.open().filter(phase=OuterRef("pk"), placement__sites__contains=[site])
     may_go = ~Q(request__has_key="sites") | Q(request__sites__contains=[site])
     return (Q(state__in=Phase.PENDING) & may_go) | (Q(state__in=Phase.ACTIVE) & Q(Exists(held)))
@@ -162,7 +162,7 @@ class Now:
 
 
 def current(filters: Filters, user: User) -> Now:
-    """Count what goes on. One query."""
+    """Return the phases in numbers. One query."""
     rows = list(
         narrowed(filters, user)
         .values_list("state", "reason")
@@ -239,7 +239,7 @@ def brief(now: float) -> Brief | None:
 
 
 def age_s(cycle: queue_status.QueueStatus | None, now: float) -> float | None:
-    """Return how long ago the last cycle was, where it is longer than it should be; else None."""
+    """Return the age of the last cycle, s, where it is larger than it should be; else None."""
     since_s = now - cycle.at if cycle else 0.0
     return since_s if since_s > BOARD_OLD_S else None
 
@@ -267,7 +267,7 @@ def listed(filters: Filters, user: User) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One phase that waits. Who may not see its job sees no name of it, and leads nowhere."""
+    """One waiting phase. Readers who may not see its job get neither name nor link."""
 
     phase: Phase
     #: empty: not to be seen
@@ -286,7 +286,7 @@ class QueueRow:
 
     @property
     def fix_is_due(self) -> bool:
-        """Whether a fix of it is to be looked for."""
+        """Whether to look for a fix of it."""
         return bool(self.name) and (self.fix is None or self.fix.is_due)
 
 
@@ -317,7 +317,7 @@ def _fetched(ids: Sequence[int]) -> list[Phase]:
 
 
 def queue_rows(ids: Sequence[int], visibility: Visibility, fleet: FleetArrays) -> list[QueueRow]:
-    """Return the lines of what waits. Three queries at most, and two round trips to Redis."""
+    """Return the lines of waiting phases. Three queries at most, and two round trips to Redis."""
     phases = _fetched(ids)
     keys = [phase.key for phase in phases]
     seen = visibility.seen(keys)
@@ -366,7 +366,7 @@ def href(phase: Phase) -> str:
 
 
 def run_rows(ids: Sequence[int], visibility: Visibility) -> list[RunRow]:
-    """Return the lines of what holds GPUs. Three queries at most."""
+    """Return the lines of phases that hold GPUs. Three queries at most."""
     phases = _fetched(ids)
     seen = visibility.seen([phase.key for phase in phases])
     held: dict[int, Attempt] = {}

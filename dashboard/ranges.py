@@ -23,7 +23,7 @@ PRESETS = (
 
 @dataclass(frozen=True, slots=True)
 class RangePicker:
-    """What the picker shows. ``error`` says what was wrong with the URL; the default holds then."""
+    """The state of the picker. ``error`` is the fault of the URL; the default holds then."""
 
     span: Span
     error: str = ""

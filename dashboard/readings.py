@@ -1,4 +1,4 @@
-"""The latest reading of a GPU or host, beside what its model is rated for. Pure."""
+"""The latest reading of a GPU or host, beside the ratings of its model. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _known(value: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """How one GPU stands."""
+    """The state of one GPU."""
 
     id: int
     index: int
@@ -58,12 +58,12 @@ class GpuNow:
 
     @property
     def limit_w(self) -> float | None:
-        """The power limit in force; what the model is sold with where the GPU does not say."""
+        """The power limit in force; the model's rated power where the GPU does not report one."""
         return self.reading["power_limit_w"] or self.model.rated_w
 
     @property
     def slowdown_c(self) -> float | None:
-        """Where clocks are cut: as the GPU says, else as its model is rated."""
+        """The slowdown temperature: as the GPU reports, else as its model is rated."""
         return self.reading["temp_limit_c"] or self.model.slowdown_c
 
     @property
@@ -90,7 +90,7 @@ class GpuNow:
 
 
 def gpu_now(gpu: Gpu, record: Any, now: float, stale_after_s: float) -> GpuNow:
-    """Return how ``gpu`` (with its model) stands by its record of the live frame."""
+    """Return the state of ``gpu`` (with its model) by its record of the live frame."""
     return GpuNow(gpu.pk, gpu.index, gpu.model, read(record, now, stale_after_s))
 
 

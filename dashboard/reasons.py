@@ -1,4 +1,4 @@
-"""Why phases wait, as people read it: what each token means, and a reason with its numbers."""
+"""Why phases wait, in words: the meaning of each token, and a reason with its numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WITHOUT_NUMBERS = frozenset(
 
 
 def meaning(token: str) -> str:
-    """Return what a token says; empty for one that is not known."""
+    """Return the meaning of a token; empty for one that is not known."""
     return MEANINGS.get(token, "")
 
 
@@ -103,12 +103,12 @@ def lines_of(given: Iterable[queue_status.ReasonLine], fleet: FleetArrays) -> li
 
 
 def scope_of(reason: queue_status.ReasonLine) -> Scope | None:
-    """Return where it is; None: nowhere in particular."""
+    """Return the scope of a reason; None: nowhere in particular."""
     return Scope(ScopeKind(reason.scope_kind), reason.scope_name) if reason.scope_kind else None
 
 
 def amount(value: float, unit: str) -> str:
-    """Return a number of what a reason counts: ``41.2 kW``, ``12 min``, ``1 GPU``."""
+    """Return a number in the unit of a reason: ``41.2 kW``, ``12 min``, ``1 GPU``."""
     if math.isnan(value) or math.isinf(value):
         return units.DASH
     if unit in _PHYSICAL:

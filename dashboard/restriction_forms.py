@@ -1,4 +1,4 @@
-"""Forms by which people restrict, and decide on what is restricted."""
+"""Forms by which people restrict, and decide on restrictions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Ends(forms.Form):
         return now + timedelta(seconds=int(lasts))
 
     def refuse(self, exc: BadRestriction) -> None:
-        """Say what was wrong beside its field."""
+        """Show the fault beside its field."""
         name = _FIELDS.get(exc.field, "")
         hint = f" {sentence(exc.hint)}" if exc.hint else ""
         self.add_error(name if name in self.fields else None, sentence(str(exc)) + hint)
@@ -102,7 +102,7 @@ class IssueForm(_Ends):
     field_order = ("kind", "scope_kind", "scope", "value", "lasts", "until", "reason")
 
     def wanted(self, owner: str, now: datetime) -> Wanted:
-        """Return what was asked for. The form has to be valid."""
+        """Return the restriction that was filled in. The form has to be valid."""
         given = self.cleaned_data
         return Wanted(
             kind=RestrictionKind(given["kind"]),
@@ -123,7 +123,7 @@ class _Seen(forms.Form):
 
 
 class ApproveForm(_Seen):
-    """Yes."""
+    """An approval."""
 
 
 class ReasonForm(_Seen):

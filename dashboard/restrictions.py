@@ -1,4 +1,4 @@
-"""Restrictions in words and groups: what is in force, what counts of it, and what came of each."""
+"""Restrictions in words and groups: those in force, which of them counts, and their effects."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def value_words(kind: str, value: float | None) -> str:
 
 
 def what(kind: str, value: float | None) -> str:
-    """Return what is restricted: ``power_cap_w 500 W``."""
+    """Return a restriction's kind and value: ``power_cap_w 500 W``."""
     return f"{kind} {value_words(kind, value)}".rstrip()
 
 
 def sentence(text: str) -> str:
-    """Return what somebody is told as a sentence. A token that it begins with stays as it is."""
+    """Return a message as a sentence. A token that it begins with stays as it is."""
     first = text.partition(" ")[0]
     begin = text[0] if "_" in first else text[0].upper()
     return f"{begin}{text[1:]}."
@@ -94,7 +94,7 @@ class Line:
 
     @property
     def under_words(self) -> str:
-        """In what the one that counts is ahead of this one."""
+        """Why the one that counts is ahead of this one."""
         is_stricter = self.under is not None and self.under.value != self.restriction.value
         return "is stricter" if is_stricter else "lasts longer"
 
@@ -119,7 +119,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What is chosen of all restrictions: a kind, and a text that scope, owner or reason has."""
+    """The filter of restrictions: a kind, and a text that scope, owner or reason has."""
 
     kind: str = ""
     search: str = ""
@@ -131,14 +131,14 @@ class Narrowed:
         }
 
     def takes(self, each: ActiveRestriction) -> bool:
-        """Say whether a restriction in force is among what is chosen."""
+        """Say whether a restriction in force passes the filter."""
         if self.kind and each.kind != self.kind:
             return False
         texts = (str(each.scope), each.owner, each.reason)
         return not self.search or any(self.search.lower() in text.lower() for text in texts)
 
     def condition(self, visibility: Visibility) -> Q:
-        """Return the same for rows of the database, as far as the reader may search them."""
+        """Return the filter for rows of the database, as far as the reader may search them."""
         found = Q(kind=self.kind) if self.kind else Q()
         if self.search:
             kind, _, name = self.search.partition(" ")
@@ -149,14 +149,14 @@ class Narrowed:
 
 
 def narrowed(query: Mapping[str, str]) -> Narrowed:
-    """Read what is chosen from a URL. A kind that is none chooses all."""
+    """Read the filter from a URL. A kind that does not exist chooses all."""
     kind = query.get("kind", "")
     search = query.get("search", "").replace("\0", "").strip()[:200]
     return Narrowed(kind if kind in list(RestrictionKind) else "", search)
 
 
 def effective(in_force: InForce) -> dict[tuple[RestrictionKind, Scope], Effective]:
-    """Return what is on each scope, by kind, in the order in which it is shown."""
+    """Return the restrictions on each scope, by kind, in the order in which they are shown."""
     found: dict[tuple[RestrictionKind, Scope], list[ActiveRestriction]] = {}
     for kind in KINDS:
         for each in in_force.of(kind):
@@ -170,7 +170,7 @@ def group(
     key: tuple[RestrictionKind, Scope],
     told: Mapping[int, str],
 ) -> Group:
-    """Return what is of one kind on one scope. A stricter one on a wider scope counts for it."""
+    """Return the group of one kind on one scope. A stricter one on a wider scope counts for it."""
     kind, scope = key
     wider = [
         found[kind, each].strictest for each in wider_than(fleet, scope) if (kind, each) in found
@@ -227,7 +227,7 @@ def _feeds(fleet: FleetArrays, domain: int) -> Iterator[Scope]:
 
 
 def told_of(ids: Iterable[int], visibility: Visibility) -> dict[int, str]:
-    """Return the newest sentence about what came of each one's present value.
+    """Return the newest sentence about the effect of each one's present value.
 
     Two queries at most.
     """
@@ -253,7 +253,7 @@ class Taken:
 
 
 def taken(fleet: FleetArrays, now: datetime) -> list[Taken]:
-    """Return what policies take of each site, the most first. One query."""
+    """Return the share of each site that policies take, the most first. One query."""
     present = Restriction.objects.uncounted_by_people(now).only(
         "kind", "scope_kind", "scope_name", "value"
     )
@@ -358,7 +358,7 @@ def reach(fleet: FleetArrays, scope: Scope) -> int | None:
 
 
 def measures(events: Sequence[RestrictionEvent], cycle: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return what power, heat and clocks did: pairs of the step and its numbers."""
+    """Return the effects on power, heat and clocks: pairs of the step and its numbers."""
     return [
         (event.kind, event.data["effect"])
         for event in events

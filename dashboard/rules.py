@@ -1,4 +1,4 @@
-"""What the pages of rules show: where each rule stands, its versions, what a replay has found."""
+"""Rules for their pages: the state of each rule, its versions, the results of replays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ORDER = {States.ACTIVE: 0, States.CANARY: 1, States.SHADOW: 2, States.DRAFT: 3,
 
 @lru_cache(maxsize=4096)
 def said(text: str) -> document.Rule | None:
-    """Return what a version says; None where a release of ours no longer takes it."""
+    """Return the rule of a version; None where a release of ours no longer takes it."""
     try:
         return document.read(text)
     except DocumentError:
@@ -78,7 +78,7 @@ class Counts:
 
 
 def _count(progress: Sequence[RuleProgress]) -> dict[str, Counts]:
-    """Return where rules stand, by name. Whose version is not in ``progress`` has nothing."""
+    """Return the states of rules, by name. A version that is not in ``progress`` has none."""
     found: dict[str, Counts] = {}
     for row in progress:
         counts = found.setdefault(row.version.name, Counts())
@@ -135,7 +135,7 @@ SHOWS = {"": "all", "firing": "firing", "pending": "pending", "draft": "drafts",
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The rules that pass the filters, and what is known of all of them."""
+    """The rules that pass the filters, and numbers about all of them."""
 
     overview: Overview
     #: names, those that fire first
@@ -146,7 +146,7 @@ class Listing:
 
 
 def listing(show: str, search: str) -> Listing:
-    """Return which rules a page lists. Four queries, whatever their number."""
+    """Return the rules that a page lists. Four queries, whatever their number."""
     counts = _count(list(_under_way()))
     versions = RuleVersion.objects.order_by()
     active = set(versions.filter(state=States.ACTIVE).values_list("name", flat=True))
@@ -234,7 +234,7 @@ def _active_scope(
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a rule does where it fires, in words."""
+    """An effect of a rule where it fires, in words."""
 
     kind: str
     words: str
@@ -278,7 +278,7 @@ class ChartRow:
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
-    """How often a version would have restricted so, and for how long over all scopes, s."""
+    """How often a version would have set this restriction, and for how long over all scopes, s."""
 
     kind: str
     count: int
@@ -287,7 +287,7 @@ class Restricted:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one version would have done."""
+    """The outcome of a replay for one version."""
 
     title: str
     firings: int
@@ -373,7 +373,7 @@ def _moment(at: float | None) -> datetime | None:
 def _chart_rows(
     given: Mapping[str, Any], restricted: Sequence[Restricted], title: str, at: Axis
 ) -> list[ChartRow]:
-    """Return how many scopes it fires on, what it restricts and when it pages, below each other."""
+    """Return charts of the scopes it fires on, its restrictions and its pages, below each other."""
     episodes, over = given["episodes"], given["series"]
     most = max(over["firing"], default=0)
     label = f"{title}: fires on {units.count(most, 'scope')} at most"

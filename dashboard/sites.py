@@ -15,7 +15,7 @@ from fleet.snapshot import DOMAIN_KINDS
 
 @dataclass(frozen=True)
 class Tightest:
-    """What has the least left at a site."""
+    """The power domain or rack with the least left at a site."""
 
     #: share left, below 0 when over
     share: float
@@ -161,7 +161,7 @@ class Total:
 
 
 def total(shown: list[SiteTile]) -> Total:
-    """Add up what the tiles show."""
+    """Add up the tiles."""
     budgeted = [tile for tile in shown if tile.has_budget]
     return Total(
         sites=len(shown),
@@ -201,7 +201,7 @@ class Branch:
 
     @property
     def alone_left_w(self) -> float:
-        """What is left when it carries both halves, W."""
+        """The power left when it carries both halves, W."""
         return self.usable_w - self.alone_w
 
     @property

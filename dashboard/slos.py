@@ -79,7 +79,7 @@ class Row:
 
     @property
     def budget(self) -> SafeString:
-        """What is used of the budget, as a bar; over the mark it is overdrawn."""
+        """The used part of the budget, as a bar; over the mark it is overdrawn."""
         left = self.status.health.budget_left
         used = 1.0 - left
         return bar.budget_bar(1.0, used, label=f"{units.percent(used)} of the budget used")
@@ -130,7 +130,7 @@ def share(value: float) -> str:
 
 @dataclass(frozen=True)
 class Chart:
-    """How events went, one bar for each span of some hours."""
+    """Good and bad events over time, one bar for each span of some hours."""
 
     drawing: SafeString
     #: Unix s
@@ -175,7 +175,7 @@ def _by_span(slo: Slo, start: datetime, step_h: int) -> dict[float, tuple[int, i
 
 
 def _look(good: int, bad: int, target: float) -> tuple[str, str]:
-    """Return the look of a bar and what it says."""
+    """Return the look of a bar, and its words."""
     events = units.count(good + bad, "event")
     if not bad:
         return "info", f"{events}, all in time"

@@ -1,4 +1,4 @@
-"""What the pages show: inventory, live frame and summary at one moment, shared by all viewers.
+"""The state of all pages: inventory, live frame and summary at one moment, shared by all viewers.
 
 A process makes at most one ``View`` per ``_LEAST_AGE_S``, fewer where it is dear, and none while
 nothing changed, so that 200 people looking cost as much as one. What is made from a view (JSON,
@@ -53,7 +53,7 @@ class View:
 
     @property
     def version(self) -> str:
-        """Changes when a reading, the inventory or (every 5 s) only the time does."""
+        """The version: changes with a reading, the inventory or (every 5 s) only the time."""
         return f"{self.frame.version}-{self.fleet.generation}-{int(self.now // _MOST_AGE_S)}"
 
     @cached_property
@@ -107,7 +107,7 @@ class _Views:
 
 
 def _with_reserved(fleet: FleetArrays, carried: FleetSummary) -> FleetSummary:
-    """Return what is carried with what admitted jobs have reserved and do not draw yet."""
+    """Return the summary with the power that admitted jobs have reserved and do not draw yet."""
     headroom = moments.current().headroom
     if headroom.fleet is not fleet:  # it has changed since: the next view has it
         return carried

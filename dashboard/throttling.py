@@ -1,4 +1,4 @@
-"""What the Throttle events page shows: filters as its URL says, counts, the timeline's rows."""
+"""The Throttle events page: filters from its URL, counts, the timeline's rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLACES = 3
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the URL asks for. Empty: all."""
+    """The filters in the URL. Empty: all."""
 
     picker: RangePicker
     cause: ThrottleCause | None = None
@@ -67,7 +67,7 @@ class Filters:
 
 
 def read(params: Mapping[str, str], now: float) -> Filters:
-    """Return the filters of a query string. ``error`` says what of it is wrong and left out."""
+    """Return the filters of a query string. ``error`` names those that are wrong and left out."""
     picker = ranges.read(params, now, DEFAULT_RANGE)
     cause = causes.by_token(params.get("cause", ""))
     classes = {each.value: each for each in ThrottleEvent.Class}
@@ -143,7 +143,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What throttles now.
+    """The GPUs that throttle now, in numbers.
 
     ``by_severity``, ``by_cause`` and ``places`` are of the unexpected ones, the worst and most
     frequent first; ``worst`` is the one of them that has gone on for longest.
@@ -159,7 +159,7 @@ class Now:
 
     @property
     def alarming(self) -> int:
-        """How many GPUs have what is more than worth knowing."""
+        """The number of GPUs with more than an informational severity."""
         return sum(gpus for severity, gpus in self.by_severity if severity > Severity.INFO)
 
 
@@ -167,7 +167,7 @@ _GPUS = Count("gpu", distinct=True)
 
 
 def throttling_now(filters: Filters) -> Now:
-    """Return what throttles now within the filters, whatever the range. Seven queries."""
+    """Return the throttling GPUs within the filters, whatever the range. Seven queries."""
     events = in_scope(filters).open().order_by()
     unexpected = events.of_class(ThrottleEvent.Class.UNEXPECTED)
     expected = events.of_class(ThrottleEvent.Class.EXPECTED)

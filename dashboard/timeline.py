@@ -69,7 +69,7 @@ class Extremes:
 
 
 def extremes(found: Series, measures: tuple[Measure, ...]) -> list[Extremes]:
-    """Return what is known of each measure; a field without a reading is left out."""
+    """Return the extremes of each measure; a field without a reading is left out."""
     rows = []
     for measure in measures:
         values = _known(found, measure.field)

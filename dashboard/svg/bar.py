@@ -21,7 +21,7 @@ def budget_bar(
     enforced_w: float = math.nan,
     label: str = "",
 ) -> SafeString:
-    """Return an SVG. All in W; NaN is not drawn. The scale grows with what exceeds the limit."""
+    """Return an SVG. All in W; NaN is not drawn. The scale grows with values over the limit."""
     known = [value for value in (limit_w, committed_w, measured_w) if not math.isnan(value)]
     # An enforced sum far above the budget is common: it may push the scale, but not without end.
     reach = [*known, min(enforced_w, 1.25 * limit_w)] if not math.isnan(enforced_w) else known

@@ -1,4 +1,4 @@
-"""The phases of a job as a graph, from left to right: what waits for what. Pure.
+"""The phases of a job as a graph of their dependencies, from left to right. Pure.
 
 A phase stands right of all that it waits for. A line that passes a column in between has a place of
 its own there, so that no line runs behind a box.
@@ -67,7 +67,7 @@ class _Columns:
         self.before[item] = before
 
     def ordered(self) -> dict[_Item, Place]:
-        """Return the place of each item: beside what is before it, lines below phases."""
+        """Return the place of each item: beside those before it, lines below phases."""
         places: dict[_Item, Place] = {}
         for column, items in enumerate(self.items):
             rank = {item: _mean(places, self.before[item]) for item in items}
@@ -81,7 +81,7 @@ def _mean(places: Mapping[_Item, Place], items: Sequence[_Item]) -> float:
 
 
 def layout(needs: Mapping[str, Sequence[str]]) -> Layout:
-    """Return where each phase stands. ``needs``: what each waits for, in the order of the phases.
+    """Return where each phase stands. ``needs``: those before each, in the order of the phases.
 
     What is needed and is not there is left out. Raises ValueError where phases wait in a circle.
     """

@@ -1,4 +1,4 @@
-"""What is left, until when, and of what, in words: ``{% load headroom_words %}``."""
+"""Filters for headroom: amounts, units and times in words: ``{% load headroom_words %}``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def minus(whole: float, part: float) -> float:
 
 @register.filter
 def per_minute(watts_per_s: float) -> str:
-    """Return a slope as what is gained or lost in a minute: ``+1.2 kW``."""
+    """Return a slope as the change in a minute: ``+1.2 kW``."""
     change_w = 60.0 * watts_per_s
     sign = units.MINUS if change_w < 0 else "+"
     return f"{sign}{quantity(abs(change_w), 'W')}"

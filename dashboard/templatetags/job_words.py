@@ -33,7 +33,7 @@ def state_mark(state: str) -> SafeString:
 
 @register.simple_tag
 def reason_token(token: str) -> SafeString | str:
-    """Return a reason's token, with what it means as its title; a dash for none."""
+    """Return a reason's token, with its meaning as its title; a dash for none."""
     if not token:
         return format_html('<span class="dim">{}</span>', units.DASH)
     return format_html(

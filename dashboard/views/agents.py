@@ -1,4 +1,4 @@
-"""The Agents page, what keeps it live, and what may be done to an agent's token."""
+"""The Agents page, its live panel, and the actions on an agent's token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ORDER = (AgentState.STALE, AgentState.NEVER, AgentState.LIVE, AgentState.REVOKE
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """Who pushes telemetry, and how each is doing."""
+    """The agents that push telemetry, with their state."""
     drawn = _panel(request)
     html, _ = panels.draw(request, *drawn)
     context = {**drawn[-1], "panel": html, "any": Agent.objects.exists()}

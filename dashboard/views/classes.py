@@ -1,4 +1,4 @@
-"""The page of scheduling classes and projects, and what keeps it live."""
+"""The page of scheduling classes and projects, and its live panel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PANEL = "dashboard/panels/classes.html"
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """What may be asked for, and who has how much of it."""
+    """The classes and projects with their limits and their use."""
     html, _ = panels.draw(request, *_drawn(request))
     return render(request, "dashboard/classes.html", {"panel": html})
 

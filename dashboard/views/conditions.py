@@ -1,4 +1,4 @@
-"""The Site conditions pages: what each site takes, what binds it, and what follows."""
+"""The Site conditions pages: the load that each site takes, binding constraints, consequences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KINDS = {"racks": ScopeKind.RACK, "zones": ScopeKind.ZONE, "links": ScopeKind.L
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """Which sites take work, which do not, and what binds them."""
+    """The sites with the constraint that binds each, and whether they take work."""
     return render(request, "dashboard/conditions.html", _sites(moments.current()))
 
 
@@ -53,7 +53,7 @@ def panel(request: HttpRequest) -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def site_page(request: HttpRequest, site: str) -> HttpResponse:
-    """What one site takes, in numbers and in what follows from them."""
+    """The load that one site takes, in numbers and consequences."""
     moment = moments.current()
     asked = _asked(request)
     context = _site(moment, site, *asked)
@@ -123,7 +123,7 @@ def _site(moment: Moment, site: str, show: str, number: int, may: bool) -> dict[
 
 
 def _list(moment: Moment, site: str, name: str, *, whole: bool, number: int) -> dict[str, Any]:
-    """Return what a site has of something: all of it, in pages, or those with the least left."""
+    """Return a list of a site: all of it, in pages, or those with the least left."""
     items = moment.once(("list", site, name), lambda: _items(moment, site, name))
     shown: Page[Any] | None = Paginator(items, _PAGE_SIZE).get_page(number) if whole else None
     chosen = items[: _FEW[name]] if shown is None else list(shown)

@@ -46,7 +46,7 @@ def _none(_: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pages:
-    """What pages know of a kind."""
+    """The settings of the pages of one kind."""
 
     kind: Kind[Any]
     title: str
@@ -112,7 +112,7 @@ def _version(plural: str, name: str, number: int) -> Version:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def document(request: HttpRequest, plural: str, name: str) -> HttpResponse:
-    """Show the versions of one document, what differs, and what may be done with each."""
+    """Show the versions of one document, their differences, and the steps possible with each."""
     pages, user = _pages(plural), cast(User, request.user)
     rows = pages.kind.model.objects.filter(name=name).order_by("-number")
     versions: list[Version] = list(rows[:_VERSIONS_SHOWN])
@@ -141,7 +141,7 @@ def document(request: HttpRequest, plural: str, name: str) -> HttpResponse:
 
 
 def _shadows(versions: list[Version], user: User) -> list[dict[str, Any]]:
-    """Return what the shadows of an admission policy would have decided over the last day."""
+    """Return the decisions of the shadows of an admission policy over the last day that differ."""
     found = []
     for version in versions:
         if isinstance(version, AdmissionPolicyVersion) and version.state == States.SHADOW:
@@ -173,7 +173,7 @@ def _chosen(versions: list[Version], number: str) -> Version | None:
 @require_POST
 @requires(Capability.EDIT_POLICIES)
 def promote(request: HttpRequest, plural: str, name: str, number: int) -> HttpResponse:
-    """Bring a version further. Whoever has it count cannot be its author."""
+    """Bring a version to its next state. Its author may not activate it."""
     version, to = _version(plural, name, number), request.POST.get("to", "")
     try:
         share = percentage(request.POST.get("share", "")) if to == States.CANARY else None
@@ -248,7 +248,7 @@ def _base(pages: _Pages, name: str, given: Mapping[str, str]) -> str:
 @require_POST
 @requires(Capability.EDIT_POLICIES)
 def check(request: HttpRequest, plural: str) -> HttpResponse:
-    """Say what is wrong with a text, for htmx. Nothing is kept."""
+    """Show the faults of a text, for htmx. Nothing is kept."""
     text = _clean(request.POST.get("text", ""))
     context = {"problems": quoted(text, _problems(_pages(plural), text)), "is_refused": False}
     return render(request, "dashboard/panels/document_problems.html", context)

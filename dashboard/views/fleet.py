@@ -1,4 +1,4 @@
-"""The Fleet page, and what keeps it live."""
+"""The Fleet page, and its live panel and heatmap."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _site(request: HttpRequest, view: View) -> int | None:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """Where headroom is left, and what eats it."""
+    """The headroom that is left in each rack, and the loads that use it up."""
     view = state.current()
     if not len(view.fleet.racks):
         return render(request, "dashboard/first_visit.html")
@@ -149,7 +149,7 @@ def _make_panel_context(view: View, site: int | None) -> dict[str, Any]:
 
 
 def _asks_for_somebody() -> dict[str, int]:
-    """Count what is restricted, what waits for a person, and incidents. Three queries."""
+    """Count restrictions, those that wait for a person, and incidents. Three queries."""
     now = timezone.now()
     return {
         "restrictions": Restriction.objects.in_force(now).count(),

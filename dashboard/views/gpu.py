@@ -1,4 +1,4 @@
-"""The page of one GPU, and what keeps it live."""
+"""The page of one GPU, and its live panels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HAPPENINGS = "dashboard/panels/happenings.html"
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
-    """How one GPU stands, and how it came to that."""
+    """The state of one GPU, and its history."""
     gpu, now = _gpu(gpu_id), time.time()
     timeline = _timeline(request, gpu, now)
     panel_html, _ = panels.draw(request, _PANEL, _url("live-gpu", gpu), {}, _now(gpu))
@@ -77,7 +77,7 @@ def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 @dear("the span of time")
 def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
-    """What happened in the range, for htmx."""
+    """The events in the range, for htmx."""
     gpu = _gpu(gpu_id)
     timeline = _timeline(request, gpu, time.time())
     return panels.answer(request, *_happenings(gpu, timeline, visibility.of(request)))

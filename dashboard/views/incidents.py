@@ -1,4 +1,4 @@
-"""The pages of incidents, what keeps them live, and what people do on them."""
+"""The pages of incidents, their live panels, and the actions on incidents."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUNNERS = [role for role, can in CAPABILITIES.items() if Capability.RUN_PLAYBOO
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """What is failing, the open ones first."""
+    """The incidents, the open ones first."""
     filters = incidents.read(request.GET.dict())
     drawn = _listed(request, filters)
     html, _ = panels.draw(request, *drawn)
@@ -96,7 +96,7 @@ def _listed(
 @require_POST
 @requires(Capability.RUN_PLAYBOOKS)
 def end_silence(request: HttpRequest, silence_id: int) -> HttpResponse:
-    """Let what it keeps quiet be heard again."""
+    """End a silence, so that its incidents notify again."""
     silence = get_object_or_404(Silence, pk=silence_id)
     actions.end_silence(cast(User, request.user), silence, now=timezone.now())
     messages.success(request, f"Silence {silence.pk} is over.")
@@ -109,7 +109,7 @@ def end_silence(request: HttpRequest, silence_id: int) -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def incident(request: HttpRequest, number: int) -> HttpResponse:
-    """One incident: what happened, its playbooks, and what can be done."""
+    """One incident: its timeline, its playbooks, and the possible actions."""
     return _shown(request, _found(request, number), {})
 
 
@@ -191,7 +191,7 @@ def _people() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who wants something of an incident, and what they have filled in."""
+    """A request for an action on an incident: by whom, and the form values."""
 
     user: User
     row: Incident
@@ -202,7 +202,7 @@ class Asked:
 @require_POST
 @requires(Capability.RUN_PLAYBOOKS)
 def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
-    """Do one of :data:`_VERBS` with an incident, and say what came of it."""
+    """Do one of :data:`_VERBS` with an incident, and show the outcome."""
     do, row = _VERBS.get(verb), _found(request, number)
     if do is None:
         raise Http404(f"An incident cannot be asked to {verb[:40]}.")

@@ -1,4 +1,4 @@
-"""The page of one job, what keeps it live, and what people do on it."""
+"""The page of one job, its live panels, and the actions on a job."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _shown(request: HttpRequest, name: str) -> Shown:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Why a job waits and what would start it, or how it runs."""
+    """Why a job waits and how it would start, or how it runs."""
     return _page(request, _shown(request, name))
 
 
@@ -183,7 +183,7 @@ def _it_has_begun() -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def timeline_panel(request: HttpRequest, name: str) -> HttpResponse:
-    """Readings and what was done, on one axis, for htmx."""
+    """Readings, directives and events on one axis, for htmx."""
     shown = _shown(request, name)
     if shown.attempt is None:
         return HttpResponse(status=204)
@@ -261,7 +261,7 @@ def _fixes(shown: Shown, *, look: bool) -> _Drawn:
 
 
 def _found(phase: Phase) -> list[jobs.Fix]:
-    """Return what would start it now, each tried by the solver a moment ago."""
+    """Return the changes that would start it now, each tried by the solver a moment ago."""
     try:
         found = live.explain(phase.key)
     except KeyError:
@@ -291,7 +291,7 @@ def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who wants something of a job, and what they have filled in."""
+    """A request for an action on a job: by whom, and the form values."""
 
     shown: Shown
     given: Mapping[str, str]
@@ -301,7 +301,7 @@ class Asked:
 @require_POST
 @requires(Capability.SUBMIT_JOBS)
 def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
-    """Do one of :data:`_VERBS` with a job, and say what came of it."""
+    """Do one of :data:`_VERBS` with a job, and show the outcome."""
     shown, do = _shown(request, name), _VERBS.get(verb)
     if do is None or not shown.may_change:
         raise Http404(f"{name[:200]} cannot be asked to {verb[:40]}.")

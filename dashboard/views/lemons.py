@@ -1,4 +1,4 @@
-"""The Lemons page, and what keeps it live."""
+"""The Lemons page, and its live panel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one node, and what keeps it live."""
+"""The page of one node, and its live panels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HAPPENINGS = "dashboard/panels/happenings.html"
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest, node_id: int) -> HttpResponse:
-    """How one node and its GPUs stand, and how they came to that."""
+    """The state of one node and its GPUs, and their history."""
     node, now = _node(node_id), time.time()
     timeline = _timeline(request, node, now)
     panel_html, _ = panels.draw(request, _PANEL, _url("live-node", node), {}, _now(node))
@@ -77,7 +77,7 @@ def table(request: HttpRequest, node_id: int) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 @dear("the span of time")
 def events(request: HttpRequest, node_id: int) -> HttpResponse:
-    """What happened in the range, for htmx."""
+    """The events in the range, for htmx."""
     node = _node(node_id)
     timeline = _timeline(request, node, time.time())
     return panels.answer(request, *_happenings(node, timeline, visibility.of(request)))

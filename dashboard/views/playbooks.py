@@ -1,4 +1,4 @@
-"""The pages of playbooks and of their runs, and what people do to a run."""
+"""The pages of playbooks and of their runs, and the actions on a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RUNS_SHOWN = 25
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """All playbooks: what each is about, what fails first, what it costs to change later."""
+    """All playbooks, with the runs under way and those that wait for a person."""
     found = playbooks.listed()
     user = cast(User, request.user)
     every = PlaybookRun.objects.live().seen_by(Visibility(user))
@@ -60,7 +60,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A dry run as the URL asks for it. ``problem`` says what is wrong with it, and the way out."""
+    """A dry run as the URL asks for it. ``problem`` is its fault, with the way out."""
 
     kind: str = ""
     scope: str = ""
@@ -73,7 +73,7 @@ class Asked:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def playbook(request: HttpRequest, name: str) -> HttpResponse:
-    """One playbook with its versions, its runs, and what it would do now."""
+    """One playbook with its versions, its runs, and a dry run."""
     found = list(PlaybookVersion.objects.filter(name=name).order_by("-number"))
     if not found:
         raise Http404(f"There is no playbook {name[:100]}.")
@@ -157,7 +157,7 @@ def _inputs(playbook: Playbook, asked: Asked) -> list[dict[str, Any]]:
 
 
 def _clean(request: HttpRequest) -> dict[str, str]:
-    """Return what was filled in; Postgres refuses NUL in text."""
+    """Return the form values; Postgres refuses NUL in text."""
     return {name: value.replace("\0", "") for name, value in request.POST.dict().items()}
 
 
@@ -216,7 +216,7 @@ def _run(request: HttpRequest, run_id: int) -> tuple[str, str, dict[str, str], d
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Who wants something of a run, and what they have filled in."""
+    """A request for an action on a run: by whom, and the form values."""
 
     user: User
     row: PlaybookRun
@@ -225,13 +225,13 @@ class Ask:
 
 
 class _Missing(Exception):
-    """Something was not said that has to be."""
+    """A required form value is missing."""
 
 
 @require_POST
 @requires(Capability.RUN_PLAYBOOKS)
 def act(request: HttpRequest, run_id: int, verb: str) -> HttpResponse:
-    """Do one of :data:`_VERBS` with a run. Who may answer a step, the step itself says."""
+    """Do one of :data:`_VERBS` with a run. The step itself says who may answer it."""
     row = get_object_or_404(PlaybookRun, pk=run_id)
     do, user = _VERBS.get(verb), cast(User, request.user)
     if do is None:

@@ -1,4 +1,4 @@
-"""The Queue page, and what keeps it live."""
+"""The Queue page, and its live panel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ shared = Memo(serves_s=2.0)
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """What waits, why, and when it is likely to begin."""
+    """The phases that wait, with reasons, and when they are likely to begin."""
     filters = queue.read(request.GET.dict())
     drawn = _listed(request, filters)
     html, _ = panels.draw(request, *drawn)
@@ -73,7 +73,7 @@ def panel(request: HttpRequest) -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def find_fixes(request: HttpRequest) -> HttpResponse:
-    """Look for what would start the first phases of a page; the panel then asks again."""
+    """Look for fixes of the first phases of a page; the panel then asks again."""
     rows = _listed(request, queue.read(request.GET.dict()))[-1]["rows"]
     fixes.find([row.name for row in rows[: fixes.ROWS] if isinstance(row, QueueRow) and row.name])
     return HttpResponse(status=204, headers={"HX-Trigger": "headroom:visible"})

@@ -1,4 +1,4 @@
-"""The Rack page, and the panel that keeps it live."""
+"""The Rack page, and its live panel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EVENTS = 20
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest, rack_id: int) -> HttpResponse:
-    """One rack: what it draws of what it may, node by node."""
+    """One rack: its draw against its budget, node by node."""
     view = state.current()
     return render(
         request, "dashboard/rack.html", _context(view, _row(view, rack_id), _metric(request))

@@ -1,4 +1,4 @@
-"""The Restrictions pages: what is in force, what waits for a person, and what people do."""
+"""The Restrictions pages: those in force, those that wait for a person, and the actions on them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _MOST_WAITING = 100
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """What is restricted now, by whom, until when, and what came of it."""
+    """The restrictions in force: by whom, until when, and with which effect."""
     drawn = _panel(request)
     html, _ = panels.draw(request, *drawn)
     return render(request, "dashboard/restrictions.html", {**drawn[-1], "panel": html})
@@ -160,7 +160,7 @@ def lift(request: HttpRequest, restriction_id: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @requires(Capability.RUN_PLAYBOOKS)
 def approve(request: HttpRequest, restriction_id: int) -> HttpResponse:
-    """Ask, then let what waits for a person have its effect."""
+    """Ask, then bring a restriction that waits for a person into force."""
 
     def act(user: User, form: ApproveForm, now: datetime) -> Restriction:
         return actions.approve(user, restriction_id, version=form.cleaned_data["version"], now=now)
@@ -172,7 +172,7 @@ def approve(request: HttpRequest, restriction_id: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @requires(Capability.RUN_PLAYBOOKS)
 def refuse(request: HttpRequest, restriction_id: int) -> HttpResponse:
-    """Ask why, then say no to what waits for a person."""
+    """Ask why, then refuse a restriction that waits for a person."""
 
     def act(user: User, form: ReasonForm, now: datetime) -> Restriction:
         given = form.cleaned_data
@@ -198,7 +198,7 @@ def _decide(
     form_of: type[Any],
     act: Callable[[User, Any, datetime], Restriction],
 ) -> HttpResponse:
-    """Show what is to be decided, and do it once somebody has said so."""
+    """Show a restriction to decide on, and act once the form is sent."""
     row = _seen(restriction_id, Visibility(cast(User, request.user)))
     if request.method != "POST":
         return _decision(request, row, verb, form_of(initial={"version": row.version}))
@@ -396,7 +396,7 @@ def _seen(restriction_id: int, visibility: Visibility) -> Restriction:
 
 
 def _beside(row: Restriction, visibility: Visibility, now: datetime) -> Any:
-    """Return what else is of this kind on this scope, and which counts."""
+    """Return the others of this kind on this scope, and which of them counts."""
     found = restrictions.effective(visible.in_force(store.in_force(now), visibility))
     key = (RestrictionKind(row.kind), row.scope)
     if key not in found:

@@ -1,4 +1,4 @@
-"""The pages of rules, what keeps them live, and what people do with versions."""
+"""The pages of rules, their live panels, and the actions on versions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _listed(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, A
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def rule(request: HttpRequest, name: str) -> HttpResponse:
-    """One rule: where it stands, its versions, what changed, and a replay."""
+    """One rule: its state, its versions, their differences, and a replay."""
     rows = RuleVersion.objects.filter(name=name)
     versions = _versions(name)
     shown = _chosen(versions, request.GET.get("version", ""))
@@ -291,7 +291,7 @@ def _base(name: str, number: str) -> RuleVersion:
 @require_POST
 @requires(Capability.EDIT_POLICIES)
 def check(request: HttpRequest) -> HttpResponse:
-    """Say what is wrong with a text, for htmx. Nothing is kept."""
+    """Show the faults of a text, for htmx. Nothing is kept."""
     text = _clean(request.POST.get("text", ""))
     says, problems = _read(text)
     context = _checked(text, says, problems, is_refused=False)
@@ -327,7 +327,7 @@ _SCOPE = re.compile(r"^scope:\s*([a-z_]+)\s*$", re.MULTILINE)
 
 
 def _kind(text: str) -> ScopeKind:
-    """Return what a text that cannot be read is likely about."""
+    """Return the likely scope kind of a text that cannot be read."""
     found = _SCOPE.search(text)
     kinds = {kind.value: kind for kind in FIELDS}
     return kinds.get(found[1], ScopeKind.RACK) if found else ScopeKind.RACK

@@ -49,7 +49,7 @@ class Group:
 @requires(Capability.VIEW_FLEET)
 @dear("the words")
 def page(request: HttpRequest) -> HttpResponse:
-    """What is called so. A name that only one thing has leads there directly."""
+    """The things with this name. A name that only one thing has leads there directly."""
     query = request.GET.get("q", "").replace("\x00", "").strip()[:_LONGEST]
     if not query:
         return render(request, "dashboard/search.html", {"query": "", "groups": []})

@@ -1,4 +1,4 @@
-"""The pages of service levels, and what keeps them live."""
+"""The pages of service levels, and their live panels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Throttle events page, and what keeps it live."""
+"""The Throttle events page, and its live panel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PAGE_SIZE = 50
 @requires(Capability.VIEW_FLEET)
 @dear("the span of time, the site or the cause")
 def page(request: HttpRequest) -> HttpResponse:
-    """What throttles now, why, and what did before."""
+    """The GPUs that throttle now, with causes, and past events."""
     filters = throttling.read(request.GET.dict(), time.time())
     drawn = _panel(request, filters)
     html, _ = panels.draw(request, *drawn)
