@@ -1,4 +1,4 @@
-"""What people do with users and tokens, each with its line in the audit log."""
+"""Actions on users and tokens, each with its line in the audit log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accounts.roles import Capability
 
 
 class TokenRefused(Exception):
-    """A token that may not be made like this. ``field``: what of it."""
+    """A token that may not be made like this. ``field``: the field at fault."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class TokenRefused(Exception):
 
 
 def token_end(days: int | None) -> datetime | None:
-    """Return when a token ends that is to last for ``days``; 0: never; None: as is usual.
+    """Return the end of a token that lasts for ``days``; 0: never; None: the usual time.
 
     Raises :class:`TokenRefused`.
     """

@@ -33,7 +33,7 @@ def address_of(forwarded: str, peer: str, proxies: int) -> str | None:
 
 
 def client_network(request: HttpRequest) -> str | None:
-    """Return what one client can have at will, as :func:`network_of` has it."""
+    """Return the network of one client, as :func:`network_of` has it."""
     return network_of(client_address(request))
 
 
@@ -42,7 +42,7 @@ _IPV6_PREFIX = 64
 
 
 def network_of(address: str | None) -> str | None:
-    """Return what counts as one sender: an IPv4 address, or the first of the /64 of an IPv6 one.
+    """Return the network that counts as one sender: an IPv4 address, or an IPv6 /64's first one.
 
     Whoever has one address of IPv6 has 2**64 of them.
     """

@@ -55,7 +55,7 @@ class UserAdmin(BaseUserAdmin):
     def save_model(
         self, request: HttpRequest, obj: User, form: ModelForm[User], change: bool
     ) -> None:
-        """Save, and note what was before and is after."""
+        """Save, and note the state before and after."""
         with transaction.atomic():
             before = audit.stored(obj)
             super().save_model(request, obj, form, change)
@@ -148,7 +148,7 @@ class ApiTokenAdmin(TokenModelAdmin):
 
 @admin.register(GroupRole)
 class GroupRoleAdmin(NotedAdmin):
-    """What groups of the identity provider mean. It counts from each person's next sign-on."""
+    """The roles of groups of the identity provider. They count from each person's next sign-on."""
 
     noted = "group_role"
     list_display = ["group", "role"]

@@ -1,4 +1,4 @@
-"""Writing to the audit log, with what was before and what is after."""
+"""Writing to the audit log, with the state before and after."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def record(actor: Actor, action: str, target: str = "", **detail: Any) -> AuditE
 
 
 def entry(actor: Actor, action: str, target: str = "", **detail: Any) -> AuditEntry:
-    """Return an entry for those who write it themselves, with what it tells of."""
+    """Return an entry with its details, for callers that write it themselves."""
     name = actor if isinstance(actor, str) else actor.get_username()
     return AuditEntry(actor=name, action=action, target=target[:300], detail=_plain(detail))
 
 
 def state(row: Model, *many: str) -> State:
-    """Return the fields of ``row`` as it is in memory; of ``many``, relations, what they name.
+    """Return the fields of ``row`` as it is in memory, and the names of the relations ``many``.
 
     One query for each of ``many``. Take it before a row is changed, and again after.
     """
@@ -56,13 +56,13 @@ def state(row: Model, *many: str) -> State:
 
 
 def stored(row: Model, *many: str) -> State | None:
-    """Return the same as the database has it now; None where it has no such row. One query."""
+    """Return the state of a row in the database; None where it has no such row. One query."""
     found = type(row)._base_manager.filter(pk=row.pk).first()
     return None if found is None else state(found, *many)
 
 
 def changes(before: State | None, after: State | None) -> dict[str, Any]:
-    """Return what differs, as ``before`` and ``after``; None where there was, or is, nothing.
+    """Return the differences, as ``before`` and ``after``; None where there was, or is, nothing.
 
     Secrets are masked in both: that one was changed is told, and never what it is.
     """

@@ -1,4 +1,4 @@
-"""Reading the audit log's chain out of the database, and out of what was exported."""
+"""Reading the audit log's chain out of the database, and out of exports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WHERE NOT EXISTS (SELECT FROM accounts_auditlink AS link WHERE link.entry_id = e
 
 
 class NotOurs(Exception):
-    """What is given as an anchor is none, or was signed with another SECRET_KEY."""
+    """The given anchor is none, or was signed with another SECRET_KEY."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """A head with our signature: to be kept where whoever has the database does not come."""
+    """A signed head: to be kept where nobody with access to the database comes."""
 
     position: int
     hash: str

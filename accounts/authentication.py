@@ -1,4 +1,4 @@
-"""How the REST API knows who asks: a user's token, or else the session of the pages."""
+"""Authentication of the REST API: by a user's token, or else the session of the pages."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class ApiTokenAuthentication(BaseAuthentication):
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Return what the 401 says in WWW-Authenticate."""
+        """Return the header WWW-Authenticate of a 401."""
         return 'Bearer realm="headroom"'

@@ -29,7 +29,7 @@ class RoleBackend(ModelBackend):
         password: str | None = None,
         **kwargs: Any,
     ) -> User | None:
-        """Return whose name and password these are, if passwords let them in at all.
+        """Return the user of this name and password, if passwords let them in at all.
 
         The password is looked at first: who may not use one looks and costs the same as a stranger.
         """
@@ -37,7 +37,7 @@ class RoleBackend(ModelBackend):
         return user if isinstance(user, User) and _may_use_password(user) else None
 
     def has_perm(self, user_obj: User | AnonymousUser, perm: str, obj: Model | None = None) -> bool:
-        """Say whether the role holds what ``perm``, such as ``fleet.change_rack``, asks for."""
+        """Say whether the role holds the capability for ``perm``, such as ``fleet.change_rack``."""
         app_label, _, action = perm.partition(".")
         capability = _needed(app_label, viewing=action.startswith("view_"))
         return isinstance(user_obj, User) and capability is not None and user_obj.can(capability)

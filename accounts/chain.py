@@ -1,4 +1,4 @@
-"""The chain of the audit log: what a link is, and what can be wrong with links. Pure."""
+"""The chain of the audit log: its links, and checks of them. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _check_one(link: Link, head: Head) -> None:
 
 
 def check_anchor(anchor: Head, found: Head | None, end: Head) -> None:
-    """Compare what is known from elsewhere with ``found`` at its position and the chain's end.
+    """Compare an anchor with ``found`` at its position and the chain's end.
 
     Raises :class:`Broken`.
     """

@@ -1,4 +1,4 @@
-"""Reading that is dear: how long, how often and how much of it at once one user may do.
+"""Limits on expensive reads: how long, how often and how many at once, for each user.
 
 A view that may take seconds is marked with :func:`dear`. Each web process has few threads: of them
 such views take some and never all, and one user takes fewer still. What is beyond is answered at
@@ -194,7 +194,7 @@ class WriteThrottle(BaseThrottle):
 
 
 class WriteMiddleware:
-    """The same for forms of pages. What comes with a token is the throttle's matter."""
+    """Limits writes by forms of pages likewise. Requests with a token are the throttle's matter."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response

@@ -27,7 +27,7 @@ class LoginForm(AuthenticationForm):
 
 
 class TokenForm(forms.Form):
-    """A new API token of one's own. ``expires_at`` and ``capabilities`` say what was chosen."""
+    """A new API token of one's own. ``expires_at`` and ``capabilities`` are the chosen values."""
 
     name = forms.CharField(
         max_length=100,
@@ -87,7 +87,7 @@ class CodeForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    """One's own password, before something that must not happen behind one's back."""
+    """One's own password, before an action that needs proof of presence."""
 
     password = forms.CharField(
         max_length=4096,

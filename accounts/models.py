@@ -45,7 +45,7 @@ class RoleUserManager(UserManager["User"]):
         password: str | None = None,
         **extra_fields: Any,
     ) -> User:
-        """Create an admin: what ``manage.py createsuperuser`` means here."""
+        """Create an admin, which is a superuser here (``manage.py createsuperuser``)."""
         return self.create_user(username, email, password, **{**extra_fields, "role": Role.ADMIN})
 
 
@@ -73,7 +73,7 @@ class User(AbstractUser):
         return held if self.scope is None else held & self.scope
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
-        """Return what each session is compared with: a new password or role ends them all."""
+        """Return the hash that sessions are compared with: a new password or role ends them all."""
         salt = "accounts.models.User.get_session_auth_hash"
         value = f"{self.role} {self.password}"
         return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
@@ -118,7 +118,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(models.Model):
-    """A token of a user for the REST API. It may do what its user may do, or less."""
+    """A token of a user for the REST API. It has its user's capabilities, or fewer."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
@@ -146,12 +146,12 @@ class ApiToken(models.Model):
 
     @property
     def named(self) -> dict[str, str]:
-        """What the audit log calls it by."""
+        """Its name and hint, for the audit log."""
         return {"name": self.name, "hint": self.hint}
 
     @property
     def state(self) -> str:
-        """``usable``, ``expired`` or ``revoked``; what its user may is another matter."""
+        """``usable``, ``expired`` or ``revoked``; capabilities of its user are another matter."""
         if self.revoked_at is not None:
             return "revoked"
         is_over = self.expires_at is not None and self.expires_at <= timezone.now()
@@ -159,13 +159,13 @@ class ApiToken(models.Model):
 
     @property
     def capabilities(self) -> frozenset[Capability] | None:
-        """What it is for; None: all that its user may. What we no longer know it is not for."""
+        """Its capabilities; None: all that its user has. Those no longer known are left out."""
         known = {each.value: each for each in Capability}
         return None if self.scope is None else frozenset(known[n] for n in self.scope if n in known)
 
     @property
     def phrases(self) -> list[str]:
-        """What it is for, in words; none: all that its user may."""
+        """Its capabilities in words; empty: all that its user has."""
         return sorted(each.phrase for each in self.capabilities or ())
 
     @classmethod

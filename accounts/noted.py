@@ -24,7 +24,7 @@ __all__ = ["NotedAdmin", "actor_of"]
 
 
 class NotedAdmin(BaseAdmin):
-    """Notes what was before and what is after, in the transaction of the write."""
+    """Notes the state before and after, in the transaction of the write."""
 
     #: What the actions in the log begin with; empty: the kind of row, of an app.
     noted = ""
@@ -56,7 +56,7 @@ class NotedAdmin(BaseAdmin):
 
 
 def actor_of(request: HttpRequest) -> User:
-    """Return who is at it; the admin site lets nobody in who is not logged in."""
+    """Return the user of the request; the admin site lets nobody in who is not logged in."""
     if not isinstance(request.user, User):
         raise TypeError("the admin site lets nobody in who is not logged in")
     return request.user

@@ -1,4 +1,4 @@
-"""What the REST API lets a role do."""
+"""Capabilities that the REST API requires of a role."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RequiresCapability(BasePermission):
     message: str
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Say whether the user's role holds what the method needs."""
+        """Say whether the user's role holds the capability that the method needs."""
         capability = self.reading if request.method in SAFE_METHODS else self.writing
         if not request.user.is_authenticated:
             return False
@@ -51,14 +51,14 @@ class ViewsFleetOrEditsPolicies(RequiresCapability):
 
 
 class ViewsFleetOrRunsPlaybooks(RequiresCapability):
-    """For what somebody on call does: acknowledge, approve, refuse, lift."""
+    """For the actions of somebody on call: acknowledge, approve, refuse, lift."""
 
     reading = Capability.VIEW_FLEET
     writing = Capability.RUN_PLAYBOOKS
 
 
 class ViewsFleetOrSubmitsJobs(RequiresCapability):
-    """What somebody may do with jobs depends on their project too."""
+    """For jobs. The project of the user decides, too."""
 
     reading = Capability.VIEW_FLEET
     writing = Capability.SUBMIT_JOBS

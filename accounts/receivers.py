@@ -1,4 +1,4 @@
-"""Logins and what becomes of them, in the audit log."""
+"""Logins, logouts, failures and lockouts, in the audit log."""
 
 from __future__ import annotations
 

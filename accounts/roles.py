@@ -1,4 +1,4 @@
-"""Roles and what each may do. Checked on the server, by capability and never by role name."""
+"""Roles and their capabilities. Checked on the server, by capability and never by role name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import models
 
 
 class Role(models.TextChoices):
-    """Who somebody is to the fleet."""
+    """The roles of users."""
 
     VIEWER = "viewer", "Viewer"
     ML_USER = "ml_user", "ML user"

@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Shipped:
-    """What one step did: how many entries it brought, and up to which position all are there."""
+    """The result of one step: how many entries it brought, and up to where all are there."""
 
     count: int
     position: int

@@ -1,4 +1,4 @@
-"""Syslog as RFC 5424 has it, over what delivers it. Knows nothing of the database.
+"""Syslog (RFC 5424) over UDP, TCP, TLS or a Unix socket. Knows nothing of the database.
 
 A stream is acknowledged by its end: after the last message we close our side, and a receiver that
 has read to the end closes its own. One that died before that resets the connection, since it had
@@ -39,7 +39,7 @@ class Undelivered(Exception):
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where messages go."""
+    """The address that messages go to."""
 
     scheme: str
     host: str = ""

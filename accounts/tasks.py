@@ -13,7 +13,7 @@ _STEPS = 20
 
 @shared_task
 def ship_audit() -> None:
-    """Bring what is new to the receiver."""
+    """Bring new entries to the receiver."""
     for _ in range(_STEPS):
         if not shipping.step().count:
             return

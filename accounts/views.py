@@ -90,7 +90,7 @@ def admin_login(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def account(request: HttpRequest) -> HttpResponse:
-    """Show who one is, what one may do, and one's tokens."""
+    """Show one's name, capabilities and tokens."""
     return _account_page(request, TokenForm(logins.user_of(request)))
 
 

@@ -1,4 +1,4 @@
-"""What a reader may see of jobs: the one place that decides.
+"""Visibility of jobs to a reader: the one place that decides.
 
 The table is in docs/reference/roles.md. Who holds ``see_all_jobs`` sees the name of every job; who
 does not, those of the own projects. To such a reader a job of another project has no name: rows
@@ -67,12 +67,12 @@ def sees_all(user: User) -> bool:
 
 
 def of(request: HttpRequest) -> Visibility:
-    """Return what who asks for a page may see; its guard has let nobody in who is not known."""
+    """Return the visibility of a page's reader; its guard has let in only known users."""
     return Visibility(cast("User", request.user))
 
 
 class Visibility:
-    """What one reader may see. It remembers what it has looked up: make one for each request."""
+    """The visibility to one reader. It remembers its look-ups: make one for each request."""
 
     def __init__(self, user: User) -> None:
         self._user = user
@@ -109,24 +109,24 @@ class Visibility:
     # --- Rows ---
 
     def hides(self, scope_kind: str, scope_name: str) -> bool:
-        """Say whether what is about this scope is about a job that the reader may not see."""
+        """Say whether this scope is a job that the reader may not see."""
         return scope_kind == "job" and not self.sees(scope_name)
 
     def seen_rows(self, kind: str = "scope_kind", name: str = "scope_name") -> Q:
-        """Return what passes rows that are not about the job of another project."""
+        """Return a condition for rows that are not about the job of another project."""
         if self.sees_all:
             return Q()
         return ~Q(**{kind: "job"}) | self.seen_names(name)
 
     def seen_names(self, field: str) -> Q:
-        """Return what passes rows whose ``field`` names a job, or phase, that the reader sees."""
+        """Return a condition for rows whose ``field`` names a job or phase that the reader sees."""
         if self.sees_all:
             return Q()
         job = Func(F(field), Value("/"), Value(1), function="split_part", output_field=TextField())
         return Q(In(job, self._names())) if _provided else Q(pk__in=())
 
     def without_names(self, field: str) -> Q:
-        """Return what passes rows whose text in ``field`` a search by this reader may look at."""
+        """Return a condition for rows whose text in ``field`` this reader's search may look at."""
         return Q() if self.sees_all else ~Q(**{f"{field}__regex": _MAY_NAME})
 
     # --- Texts ---

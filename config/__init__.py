@@ -1,4 +1,4 @@
-"""The Django project, and what starts it."""
+"""The Django project, and the commands that start it."""
 
 from config.celery import app as celery_app
 

@@ -1,4 +1,4 @@
-"""What all of the REST API shares: paging, and the shape of an error.
+"""Common parts of the REST API: paging, and the shape of an error.
 
 Every error reads ``{"error": {"code", "message", "field", "hint"}}``, as those of the telemetry
 endpoints do; of a document it has ``line`` and ``column``, too. Where several fields are wrong,
@@ -102,7 +102,7 @@ def error_body(code: str, message: str, field: str = "") -> dict[str, Error]:
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """Turn what a view raised into an answer. None: it is a fault of ours."""
+    """Turn an exception of a view into an answer. None: it is a fault of ours."""
     if isinstance(exc, DocumentError):
         return _refused_document(exc)
     exc = _as_api_exception(exc)

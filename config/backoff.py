@@ -1,4 +1,4 @@
-"""How long to wait before starting again what died."""
+"""The wait before a dead process is started again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the settings at start: what is dangerous stops it, what is doubtful is said."""
+"""Checks of the settings at start: dangerous ones stop it, doubtful ones warn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def debug(**_: Any) -> list[checks.CheckMessage]:
 
 
 def secret_key(**_: Any) -> list[checks.CheckMessage]:
-    """Sessions are signed with it: who guesses it is anybody."""
+    """A guessable key lets anybody forge sessions, which are signed with it."""
     key = settings.SECRET_KEY
     if len(key) >= 50 and len(set(key)) >= 10 and not key.startswith("django-insecure-"):
         return []
@@ -111,7 +111,7 @@ def tls(**_: Any) -> list[checks.CheckMessage]:
 
 
 def audit_syslog(**_: Any) -> list[checks.CheckMessage]:
-    """A receiver that cannot be reached by what is set would miss everything, silently."""
+    """A receiver of the audit log that the setting cannot reach would miss everything, silently."""
     try:
         if settings.AUDIT_SYSLOG_URL:
             Receiver.parse(settings.AUDIT_SYSLOG_URL)
@@ -141,7 +141,7 @@ def database_role(**_: Any) -> list[checks.CheckMessage]:
 
 
 def sign_on(**_: Any) -> list[checks.CheckMessage]:
-    """Who can change what the provider says is anybody."""
+    """An identity provider without TLS lets anybody on the way log in as anybody."""
     issuer = urlsplit(settings.OIDC_ISSUER)
     if not settings.OIDC_ISSUER or issuer.scheme == "https" or issuer.hostname in LOOPBACK:
         return []

@@ -21,7 +21,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @functools.cache
 def boot_id() -> str:
-    """Return what the processes have in common whose monotonic clocks are one."""
+    """Return an id that processes with the same monotonic clock share: that of the boot."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -44,7 +44,7 @@ class Moment:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``str`` writes. Raises ValueError."""
+        """Read the text of ``str``. Raises ValueError."""
         boot, elapsed_s, at = text.split()
         return cls(boot, float(elapsed_s), float(at))
 
@@ -53,11 +53,11 @@ class Moment:
 
     @property
     def offset_s(self) -> float:
-        """What the wall clock has more than the monotonic one: changes when the clock is set."""
+        """The wall clock less the monotonic one: changes when the clock is set."""
         return self.at - self.elapsed_s
 
     def age_s(self, now: Moment) -> float:
-        """Return what has passed until ``now``.
+        """Return the time passed until ``now``, s.
 
         By the monotonic clock where both are of one machine. Else by the wall, and then it may be
         negative: the clocks of the two machines differ.

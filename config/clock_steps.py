@@ -1,4 +1,4 @@
-"""What follows from a step of the clock: what was put off by the wall clock is due in its turn.
+"""After a step of the clock: rows put off by the wall clock become due in their turn.
 
 Rows of the database say when something is to be looked at again. Where the clock was set back by
 three hours, a step of a playbook that was to be looked at in two seconds would wait for as long.
@@ -31,7 +31,7 @@ PUT_OFF: tuple[tuple[type[Model], str], ...] = (
 
 
 def follow(by_s: float, now: datetime) -> int:
-    """Bring what is put off back by the step, s; return how many rows. Only steps back matter."""
+    """Bring put-off times back by the step, s; return how many rows. Only steps back matter."""
     if by_s >= 0:
         return 0
     by, count = timedelta(seconds=by_s), 0

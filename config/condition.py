@@ -1,4 +1,4 @@
-"""How the machine room is: loops, processes, disks, clock, and what waits to be stored.
+"""The condition of the server: loops, processes, disks, clock, and the backlog of batches.
 
 :func:`look` reads it, :func:`troubles` says what of it is wrong. /readyz, /metrics, the page and
 Headroom's own incident tell the same.
@@ -72,7 +72,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Condition:
-    """The machine room at one moment. None: it could not be found out, or is not ours to know."""
+    """The condition of the server at one moment. None: not found out, or not ours to know."""
 
     loops: Sequence[Loop] = ()
     backlog: int | None = None
@@ -271,7 +271,7 @@ def _of_clock(condition: Condition) -> list[Trouble]:
 
 
 def facts(condition: Condition) -> dict[str, Any]:
-    """Return what /readyz says, check by check: figures and nothing that tells of the inside."""
+    """Return the checks of /readyz: figures, and nothing that tells of the inside."""
     wrong = {each.check for each in troubles(condition)}
     step = condition.step
     found: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""What no request may carry: the character NUL, which Postgres takes nowhere.
+"""Refusal of the character NUL in requests, which Postgres takes nowhere.
 
 One place for all that a request is made of but its body. Of bodies, forms are looked at here, and
 documents where they are read (:mod:`accounts.edge.bodies`).
@@ -47,7 +47,7 @@ class NulMiddleware:
 
 
 def _place(request: HttpRequest) -> str:
-    """Return what of the request holds NUL; empty: nothing does."""
+    """Return the part of the request that holds NUL; empty: none does."""
     query = request.META.get("QUERY_STRING", "")
     if "%00" in query or "\0" in query:
         return _field(request.GET) or "query"

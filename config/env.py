@@ -19,7 +19,7 @@ class SettingError(Exception):
 
 
 def state_dir(base: Path) -> Path:
-    """Return the folder that holds what one installation keeps: data, secrets, logs."""
+    """Return the folder of one installation's state: data, secrets, logs."""
     return Path(os.environ.get("HEADROOM_STATE_DIR") or base / ".headroom").resolve()
 
 
@@ -39,7 +39,7 @@ def storage_folders(state: Path, cold_url: str) -> dict[str, Path]:
 
 
 def load_env_file(path: Path) -> None:
-    """Set what ``path`` says (lines of ``NAME=value``) and the environment does not.
+    """Set variables from the lines ``NAME=value`` of ``path`` that the environment does not set.
 
     The supervisor writes the file, so that ``manage.py`` finds the running servers from any shell.
     """
@@ -80,7 +80,7 @@ def misspelt(names: Iterable[str]) -> dict[str, str]:
 
 
 def _text(name: str, default: str = "") -> str:
-    """Return what the environment says of a setting, which is known from then on."""
+    """Return the value of a setting in the environment; its name is known from then on."""
     _asked.add(name)
     return os.environ.get(name, default)
 

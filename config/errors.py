@@ -62,7 +62,7 @@ def not_found(
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer for what nobody caught: 503 where a store is away, else 500."""
+    """Answer for an uncaught exception: 503 where a store is away, else 500."""
     if isinstance(sys.exc_info()[1], STORE_AWAY):
         return _unavailable(request)
     return _answer(request, 500)

@@ -39,7 +39,7 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """Answer 200 when requests can be served, else 503, and say what of it holds.
+    """Answer 200 when requests can be served, else 503, with each check.
 
     A worker that is behind or away does not count: what agents send is safe in Redis until then,
     and taking the web processes out of service would not bring it back. Nor does whatever else of
@@ -59,7 +59,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 
 def look() -> Condition:
-    """Look at the machine room, with the database's clock where it answers. For pages, metrics."""
+    """Look at the condition of the server, with the database's clock where it answers."""
     facts = _checked(_postgres)
     return condition.look(_redis_client(), clock_offset_s=facts.get("clock_offset_s"))
 

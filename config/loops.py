@@ -1,4 +1,4 @@
-"""What is done again and again: when each was last done, and whether that is recent enough.
+"""Periodic tasks: when each was last done, and whether that is recent enough.
 
 Beat numbers its messages, and says in Redis which number of each task is the newest and whether it
 waits still. A message is sent when the one before was taken up, or may be lost; whoever takes one
@@ -61,7 +61,7 @@ _HEADER = "turn"
 
 @dataclass(frozen=True)
 class Loop:
-    """One loop as it stands. ``age_s`` is None where nobody has heard of it."""
+    """The state of one loop. ``age_s`` is None where nobody has heard of it."""
 
     name: str
     pace_s: float
@@ -79,7 +79,7 @@ def pace_s(entry: Mapping[str, Any]) -> float:
 
 
 def begin() -> None:
-    """Note that beat has begun: what is not done yet is not late yet."""
+    """Note that beat has begun: loops not done yet are not late yet."""
     with suppress(redis.RedisError):
         stream.connection().set(_BEGUN, str(Moment.now()))
 
@@ -146,7 +146,7 @@ def say_done(name: str) -> None:
 
 
 def read(client: redis.Redis, now: Moment) -> list[Loop]:
-    """Return how all loops stand. One round trip."""
+    """Return the states of all loops. One round trip."""
     pipe = client.pipeline(transaction=False)
     pipe.hgetall(_DONE)
     pipe.get(_BEGUN)
@@ -168,7 +168,7 @@ def _parsed(moment: bytes) -> Moment | None:
 
 
 def judge(name: str, pace: float, done: Moment | None, begun: Moment | None, now: Moment) -> Loop:
-    """Say how a loop stands that is to be done every ``pace`` s and was last ``done`` then. Pure.
+    """Return the state of a loop that is due every ``pace`` s and was last ``done`` then. Pure.
 
     ``begun`` is when beat was started last: what has not been done since is not late at once. An
     age below zero is never ok: whoever did it has another clock than we have.

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """One GPU: what the inventory wants to know of it. None is what the driver does not tell."""
+    """One GPU with the facts that the inventory needs. None: the driver does not tell."""
 
     index: int
     uuid: str

@@ -55,7 +55,7 @@ HTTP_DURATION = Histogram(
 
 
 def recorder(view: str, method: str, status: int) -> Callable[[float], None]:
-    """Return what counts and times an answer of one kind that Django does not see: of s seconds."""
+    """Return a function that counts and times answers of one kind that bypass Django, in s."""
     count = HTTP_REQUESTS.labels(view, method, status)
     duration = HTTP_DURATION.labels(view, method)
 

@@ -1,4 +1,4 @@
-"""Nothing that the server answers is kept by browsers or by what stands between."""
+"""``Cache-Control`` for all answers: neither browsers nor proxies keep them."""
 
 from __future__ import annotations
 

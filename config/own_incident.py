@@ -1,4 +1,4 @@
-"""Headroom's own incident: what is wrong with the machine room, by the way that alerts take."""
+"""Headroom's own incident: troubles of the server, by the way that alerts take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX = "headroom:"
 
 
 def follow(troubles: Sequence[Trouble], now: datetime) -> None:
-    """Open, join and clear. Told again of the same troubles, it changes nothing."""
+    """Open, join and clear incidents. Repeated with the same troubles, it changes nothing."""
     wanted = {each.name: each for each in troubles if each.lasting}
     known = {
         row.labels.get(FINGERPRINT, ""): firing_of(row)

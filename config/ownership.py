@@ -1,4 +1,4 @@
-"""Speaking to the database as its owner, for migrations alone; and what is wrong with the roles.
+"""Speaking to the database as its owner, for migrations alone; and faults of the two roles.
 
 The application's role can neither make tables nor change them, so that whoever gets hold of it
 cannot switch off a trigger or empty the audit log.
@@ -23,7 +23,7 @@ FILE = "owner-env"
 
 
 def owner_url() -> str:
-    """Return DATABASE_OWNER_URL, or what ``make run`` has written down; empty: there is none."""
+    """Return DATABASE_OWNER_URL, or the URL that ``make run`` wrote down; empty: there is none."""
     if url := os.environ.get("DATABASE_OWNER_URL", ""):
         return url
     return read_env(settings.STATE_DIR / FILE).get("DATABASE_OWNER_URL", "")
@@ -71,7 +71,7 @@ WHERE rolname = current_user
 
 
 def weaknesses() -> list[str]:
-    """Return what the application's role may do and should not, in words. One query."""
+    """Return the rights that the application's role should not have, in words. One query."""
     with connection.cursor() as cursor:
         cursor.execute(_LOOK)
         found = cursor.fetchone()

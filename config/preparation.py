@@ -1,4 +1,4 @@
-"""What has to be true before the services start. Each step does nothing where it is true already.
+"""Preparations before the services start. Each step does nothing where it is done already.
 
 Imports stay inside of the steps: most starts need none of them, and are to be fast.
 """

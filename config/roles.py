@@ -40,7 +40,7 @@ _PARTITIONS_LOCK = 0x50415254
 
 
 class RolesError(Exception):
-    """The roles cannot be made of what was given; the message says what to set."""
+    """The roles cannot be made with the given settings; the message says which to set."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def make(superuser: str, *, owner: Login, application: Login) -> None:
 
 
 def _make_one(connection: Connection[Any], login: Login) -> None:
-    """Create a role, or take from it what it should not have."""
+    """Create a role, or take from it the rights that it should not have."""
     found = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [login.name])
     # Hashed here, so that the password itself comes into no log.
     verifier = connection.pgconn.encrypt_password(
@@ -123,7 +123,7 @@ def _make_one(connection: Connection[Any], login: Login) -> None:
 
 
 def grant(cursor: Cursor[Any], application: str) -> None:
-    """Give ``application`` what it needs of the owner's tables, and take all else from it.
+    """Give ``application`` its rights on the owner's tables, and take all others from it.
 
     ``cursor`` is the owner's, within a transaction. Tables that are made later can be written to.
     """

@@ -1,4 +1,4 @@
-"""The machine room for Prometheus: looked at when it is asked for, whichever process answers."""
+"""The condition of the server for Prometheus: looked at on request, by any process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def generate() -> bytes:
 
 
 class _Room(Collector):
-    """What is known of the machine room at one moment."""
+    """Collects metrics of the condition of the server at one moment."""
 
     def __init__(self, found: Condition) -> None:
         self._found = found

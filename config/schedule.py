@@ -39,14 +39,14 @@ class MonotonicScheduler(Scheduler):
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
-        """Take over what the settings say."""
+        """Take over the schedule of the settings."""
         self.merge_inplace(self.app.conf.beat_schedule)
         loops.begin()
         now = time.monotonic()
         self._due = {name: now + _first_s(_pace_s(e)) for name, e in self.schedule.items()}
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Send what is due; return for how long there is nothing to do, s."""
+        """Send the messages that are due; return for how long there is nothing to do, s."""
         heartbeat.beat()
         for name, entry in self.schedule.items():
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""``/api/v1/schema``: what the REST API says of itself."""
+"""``/api/v1/schema``: the OpenAPI description of the REST API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings in the audit log: what is set otherwise than at the last start, without secrets."""
+"""Settings in the audit log: those changed since the last start, without secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LABEL = b"headroom.settings"
 
 
 def current() -> dict[str, Any]:
-    """Return the settings that are plain values; of secrets a keyed digest in their place."""
+    """Return the settings that are plain values; secrets as keyed digests."""
     module = importlib.import_module(os.environ["DJANGO_SETTINGS_MODULE"])
     return {
         name: _shown(name, value)
@@ -35,7 +35,7 @@ def current() -> dict[str, Any]:
 
 
 def note() -> bool:
-    """Add an entry where something is set otherwise than the last entry says. False: nothing is."""
+    """Add an entry where a setting differs from the last entry. False: none does."""
     with transaction.atomic():
         last = AuditEntry.objects.filter(action="settings.change").order_by("-id").first()
         before: Mapping[str, Any] | None = last.detail["settings"] if last else None

@@ -1,4 +1,4 @@
-"""Keep services running, end those that hang, show what they say, and stop them in order.
+"""Keep services running, end those that hang, show their output, and stop them in order.
 
 One loop in one thread: the kernel ties children to the thread that started them. Each service
 is a process group of its own, so Ctrl-C reaches only us, and what a service leaves behind when
@@ -65,7 +65,7 @@ class Service:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What is run, at its priority."""
+        """The command line, at its priority."""
         return ("nice", "-n", str(self.niceness), *self.argv) if self.niceness else self.argv
 
 
@@ -121,7 +121,7 @@ class Output:
 
 
 class _Child:
-    """A process of a service, and the pipe that it speaks into."""
+    """A process of a service, and the pipe of its output."""
 
     def __init__(self, service: Service, env: Mapping[str, str], cwd: Path, output: Output) -> None:
         self._name = service.name
@@ -143,7 +143,7 @@ class _Child:
         return self.process.poll() is None
 
     def read(self) -> bool:
-        """Pass on what it said; False when there is no more to come."""
+        """Pass its output on; False when there is no more to come."""
         while True:
             try:
                 data = os.read(self.pipe.fileno(), _READ_BYTES)
@@ -377,7 +377,7 @@ class Supervisor:
         return child
 
     def _pump(self, timeout_s: float) -> None:
-        """Pass on what services say; return after `timeout_s` or once something happened."""
+        """Pass the output of services on; return after `timeout_s` or once something happened."""
         heartbeat.beat()
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, _Child):
@@ -439,7 +439,7 @@ class Supervisor:
             )
 
     def _bury(self, child: _Child) -> None:
-        """End what a process left behind, which may hold a port or a lock, and forget it."""
+        """End the leftovers of a process, which may hold a port or a lock, and forget it."""
         child.kill()
         with suppress(KeyError):
             self._selector.unregister(child.pipe)

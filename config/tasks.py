@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 @shared_task
 def watch() -> None:
-    """Look at the machine room: follow steps of the clock, tell what is wrong, and that we live."""
+    """Look at the server's condition: follow steps of the clock, report troubles, and beat."""
     now = Moment.now()
     by_s = condition.note_clock(stream.connection(), now)
     if by_s:

@@ -161,7 +161,7 @@ def keep_owner(path: Path, embedded: str | None) -> None:
 
 
 def services(options: argparse.Namespace, state: Path, url: str) -> list[Service]:
-    """Return what runs, in the order of its start.
+    """Return the services to run, in the order of their start.
 
     Stopped are first those who send, then those who take in, then those who store.
     """
@@ -244,7 +244,7 @@ class _Probe:
 
 
 def _watcher(servers: EmbeddedServers, output: Output) -> Callable[[], None]:
-    """Return what looks after the embedded servers; cheap enough to call all the time."""
+    """Return a function that watches the embedded servers; cheap enough to call all the time."""
     trim_at = 0.0
     vigil = ServerVigil(servers)
 
@@ -294,7 +294,7 @@ def _preparation(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _emptied(folder: Path) -> Path:
-    """Return the folder without what processes of an earlier run have left in it."""
+    """Return the folder, emptied of files from an earlier run."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     return folder

@@ -1,4 +1,4 @@
-"""All URLs: what machines ask, the REST API, the account, the admin site, the pages."""
+"""All URLs: endpoints for machines, the REST API, the account, the admin site, the pages."""
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path

@@ -1,4 +1,4 @@
-"""Which processes hang: those that show no sign of life, and those that somebody has stopped.
+"""Hung processes: those that show no sign of life, and those that somebody has stopped.
 
 A process that died is seen by whoever started it. One that hangs is not: it holds its port, its
 lock and its connection, and does nothing. All is by looks that we take ourselves and by the
@@ -85,7 +85,7 @@ def group_of(pid: int) -> int | None:
 
 
 def with_descendants(pids: Iterable[int]) -> dict[int, list[int]]:
-    """Return each of ``pids`` with what it has started, directly or not."""
+    """Return each of ``pids`` with its child processes and theirs."""
     children: dict[int, list[int]] = {}
     for process in psutil.process_iter(["ppid"]):
         children.setdefault(process.info["ppid"], []).append(process.pid)

@@ -58,7 +58,7 @@ class _InventoryAdmin(NotedAdmin):
             return super().changeform_view(request, object_id, form_url, extra_context)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Say what goes, in short: what is below it may be the whole fleet."""
+        """Return the rows to delete, without all that stands below: it may be the whole fleet."""
         rows = list(objs[: _MOST_DELETED + 1])
         kept = [why for row in rows[:_MOST_DELETED] if (why := deleting.obstacle(row))]
         if len(rows) > _MOST_DELETED:

@@ -1,4 +1,4 @@
-"""What keeps a row of the inventory from being deleted by hand. Asked before anything is loaded."""
+"""Obstacles to deleting a row of the inventory by hand. Asked before anything is loaded."""
 
 from __future__ import annotations
 

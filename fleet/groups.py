@@ -1,4 +1,4 @@
-"""Sums, counts and extremes of what belongs together, over whole fleets.
+"""Sums, counts and extremes by group, over whole fleets.
 
 Values are arrays whose last axis is that of a table, with any axes before it: one moment of a fleet
 is ``(things,)``, many moments are ``(times, things)``. Groups are rows of another table, and that

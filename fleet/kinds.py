@@ -1,4 +1,4 @@
-"""What things of the inventory are of: names that need no settings and no database."""
+"""Kinds of things in the inventory: names that need no settings and no database."""
 
 from django.db import models
 
@@ -13,14 +13,14 @@ class CoolingKind(models.TextChoices):
 
 
 class HardwareKind(models.TextChoices):
-    """What a hardware model is a model of."""
+    """The kind of thing that a hardware model is for."""
 
     GPU = "gpu", "GPU"
     NODE = "node", "Node"
 
 
 class LinkKind(models.TextChoices):
-    """What a link connects."""
+    """The level of the network that a link is at."""
 
     NVLINK = "nvlink", "NVLink domain"
     RAIL = "rail", "Rail"
@@ -30,14 +30,14 @@ class LinkKind(models.TextChoices):
 
 
 class MeterKind(models.TextChoices):
-    """What a meter measures."""
+    """The quantity that a meter measures."""
 
     POWER = "power", "Power"
     TEMPERATURE = "temperature", "Temperature"
 
 
 class PowerDomainKind(models.TextChoices):
-    """What a node of the power tree is."""
+    """The level of a power domain in the power tree."""
 
     UTILITY = "utility", "Utility"
     FEED = "feed", "Feed"

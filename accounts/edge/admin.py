@@ -1,4 +1,4 @@
-"""The admin site, with checks of what Django hands to the database as it came."""
+"""The admin site, with checks of input that Django passes to the database unchecked."""
 
 from __future__ import annotations
 

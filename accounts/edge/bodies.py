@@ -1,4 +1,4 @@
-"""Reading JSON that somebody sent: bounded in length, depth, and in what a text may hold."""
+"""Reading JSON bodies: bounded in length, in depth, and in the characters of texts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _check(value: Any, has_escapes: bool) -> None:
-    """Refuse what is too deep, and texts that no database takes. Without recursion.
+    """Refuse values that are too deep, and texts that no database takes. Without recursion.
 
     NUL and half of a pair of surrogates can only come in as escapes.
     """

@@ -14,7 +14,7 @@ class InUse(APIException):
 
 
 class WrongState(APIException):
-    """What was asked for does not fit the state that it is in."""
+    """The action does not fit the state of the row."""
 
     status_code = status.HTTP_409_CONFLICT
     default_code = "wrong_state"

@@ -10,7 +10,7 @@ __all__ = ["plain"]
 
 
 def plain(value: str) -> None:
-    """Refuse line breaks, other control characters, and what turns the direction of writing."""
+    """Refuse line breaks, other control characters, and changes of the direction of writing."""
     odd = odd_character(value)
     if odd:
         raise ValidationError(

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class Verdict(enum.Enum):
-    """What became of a code."""
+    """The result of checking a code."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -83,7 +83,7 @@ def reset(actor: User | str, user: User) -> bool:
 
 @transaction.atomic
 def check(user: User, typed: str, now: datetime) -> Verdict:
-    """Say what a code is worth. A right one is worth nothing a second time.
+    """Check a code, and use it up. A right one is worth nothing a second time.
 
     Wrong codes of the app lock it for a while. Codes for recovery are too long to be guessed and
     go on working: somebody who knows the password cannot keep its owner out by wrong codes.

@@ -27,7 +27,7 @@ def timecode_of(secret: str, code: str, now_s: float) -> int | None:
 
 
 def enrollment_uri(secret: str, username: str) -> str:
-    """Return what the QR code says to the app."""
+    """Return the URI in the QR code for the app."""
     return pyotp.TOTP(secret).provisioning_uri(name=username, issuer_name="Headroom")
 
 
@@ -47,7 +47,7 @@ def make_recovery_codes() -> list[str]:
 
 
 def digest(code: str) -> bytes:
-    """Return what is stored in place of a recovery code; 80 bits need no slow hash."""
+    """Return the digest stored in place of a recovery code; 80 bits need no slow hash."""
     return hashlib.sha256(tidy(code).encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""What somebody has beside a password: an authenticator app, and recovery codes."""
+"""Second factors beside a password: an authenticator app, and recovery codes."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ def make() -> str:
 
 
 def sealed(secret: str) -> bytes:
-    """Return ``secret`` as it is kept."""
+    """Return ``secret`` encrypted, as it is kept."""
     return _cipher().encrypt(secret.encode())
 
 
 def opened(kept: bytes | memoryview) -> str:
-    """Return what :func:`sealed` was given. Raises InvalidToken under another SECRET_KEY."""
+    """Return the secret that :func:`sealed` encrypted. InvalidToken under another SECRET_KEY."""
     return _cipher().decrypt(bytes(kept)).decode()
 
 

@@ -119,7 +119,7 @@ def _turned_on(request: HttpRequest, user: User) -> list[str] | None:
 
 @sensitive_variables("new", "uri")
 def _enroll_page(request: HttpRequest, user: User, *, required: bool) -> HttpResponse:
-    """Show the secret, the same until it is proven: a reload must not change what an app has."""
+    """Show the secret, the same until it is proven: a reload must not change the app's one."""
     kept = request.session.get(_NEW_SECRET)
     new = secret.opened(kept.encode()) if kept else secret.make()
     request.session[_NEW_SECRET] = kept or secret.sealed(new).decode()

@@ -1,4 +1,4 @@
-"""Ending sessions, with the line in the audit log. What is ended opens nothing from then on."""
+"""Ending sessions, with the line in the audit log. Ended sessions open nothing any more."""
 
 from __future__ import annotations
 

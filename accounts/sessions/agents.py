@@ -24,7 +24,7 @@ _SYSTEMS = [
 
 
 def in_words(user_agent: str) -> str:
-    """Return browser and system, such as ``Firefox on Linux``. It is what the browser claims."""
+    """Return browser and system, such as ``Firefox on Linux``, as the browser claims them."""
     browser, system = _first(_BROWSERS, user_agent), _first(_SYSTEMS, user_agent)
     if browser and system:
         return f"{browser} on {system}"

@@ -1,4 +1,4 @@
-"""What a session knows of its own login."""
+"""The facts of a login that its session keeps."""
 
 from __future__ import annotations
 

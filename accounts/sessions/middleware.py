@@ -1,4 +1,4 @@
-"""Keeps up when each session was last used, and ends those that lack what they need now."""
+"""Notes when each session was last used, and ends those that lack a second factor now required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of browsers, with what their owners want to know of them."""
+"""Sessions of browsers, with the facts that their owners want to know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions stand for, many at once."""
+"""The standing of sessions: the users and rights that they represent, many at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["standing"]
 
 
 def standing(keys: Collection[str]) -> dict[str, Hashable]:
-    """Return for each live session of ``keys`` what it stands for; two queries for all of them.
+    """Return the standing of each live session of ``keys``; two queries for all of them.
 
     While that stays the same, the session means the same user with the same rights. A session that
     has ended, belongs to nobody, or lacks a second factor that it needs by now, is left out.

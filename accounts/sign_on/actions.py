@@ -1,4 +1,4 @@
-"""Bringing an account in line with what the identity provider says of its owner."""
+"""Bringing an account in line with the claims of the identity provider about its owner."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unlink(actor: User | str, identity: Identity) -> None:
 
 
 def note_refusal(error: SignOnError, target: str = "") -> None:
-    """Write down that somebody was not let in. Not called for what anybody can cause at will."""
+    """Write down that somebody was not let in. Not called for refusals that anybody can cause."""
     audit.record(ANONYMOUS, "sign_on.refused", target, reason=error.code)
 
 
@@ -136,7 +136,7 @@ def _set_role(user: User, role: Role) -> None:
 
 
 def _shut_out(user: User) -> None:
-    """Take back all that groups gave to somebody who has none of them any more."""
+    """Take all roles and projects by groups from somebody who is in none of them any more."""
     _set_role(user, Role.VIEWER)
     groups_known.send(User, user=user, groups=frozenset[str]())
     sessions.end_all(audit.SYSTEM, user, why="no_role")

@@ -15,7 +15,7 @@ class SignOnError(Exception):
 
 
 class ProviderAwayError(SignOnError):
-    """The provider does not answer, or answers what is no answer."""
+    """The provider does not answer, or its answer cannot be read."""
 
     status = 503
 
@@ -39,7 +39,7 @@ class StaleAttemptError(SignOnError):
 
 
 class TokenRefusedError(SignOnError):
-    """What the provider sent does not prove who somebody is. ``code`` says what is wrong."""
+    """The provider's answer does not prove who somebody is. ``code`` names the fault."""
 
     def __init__(self, code: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Who somebody is to the identity provider, and what its groups mean here."""
+"""Identities at the provider, and the roles of its groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounts.roles import Role
 
 
 class Identity(models.Model):
-    """One account at a provider, by what never changes there; it opens one account here.
+    """One account at a provider, by its unchanging subject; it opens one account here.
 
     Names and addresses change hands, so they are never looked at to find an account.
     """

@@ -35,7 +35,7 @@ _LEFT_ALONE_S = 5
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What of the provider's discovery document is used here."""
+    """The fields of the provider's discovery document that are used here."""
 
     issuer: str
     authorization_endpoint: str
@@ -48,7 +48,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Secrets:
-    """What one sign-on is recognized by: by us, in the ID token, at the token endpoint."""
+    """The secrets of one sign-on: for us, in the ID token, at the token endpoint."""
 
     state: str
     nonce: str
@@ -65,7 +65,7 @@ def is_configured() -> bool:
 
 
 def discover() -> Metadata:
-    """Return what the provider says of itself, at most five minutes old."""
+    """Return the provider's metadata, at most five minutes old."""
     away = cache.get(_AWAY)
     if away is not None:
         raise ProviderAwayError(away)
@@ -77,7 +77,7 @@ def discover() -> Metadata:
 
 
 def ask(secrets: Secrets, back: str) -> str:
-    """Return where to send a browser that is to come back to ``back``."""
+    """Return the URL of the provider for a browser that is to come back to ``back``."""
     metadata = discover()
     with _client(metadata, back) as client:
         url, _ = client.create_authorization_url(
@@ -162,7 +162,7 @@ def _read(token: dict[str, Any], metadata: Metadata, secrets: Secrets) -> dict[s
 
 
 def _user_info(client: OAuth2Session, endpoint: str, subject: str) -> dict[str, Any]:
-    """Return what the provider tells of ``subject`` beside the ID token."""
+    """Return the provider's claims about ``subject`` beside the ID token."""
     claims = _answered(lambda: _json(client.get(_safe(endpoint))))
     if claims.get("sub") != subject:
         raise TokenRefusedError("bad_userinfo")
@@ -200,7 +200,7 @@ def _json(response: requests.Response) -> dict[str, Any]:
 
 
 def _answered(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what the provider answers; whatever goes wrong on the way is the provider away."""
+    """Return the provider's answer; all faults on the way are raised as the provider being away."""
     try:
         return call()
     except (requests.RequestException, msgspec.ValidationError, ValueError) as error:
@@ -214,7 +214,7 @@ def _safe(url: str) -> str:
 
 
 def _is_safe(url: str) -> bool:
-    """Say whether nobody on the way can change what is said there: TLS, or this machine."""
+    """Say whether nobody on the way can tamper with it: TLS, or this machine."""
     parts = urlsplit(url)
     if parts.scheme == "https":
         return True

@@ -1,4 +1,4 @@
-"""What others hear of a sign-on."""
+"""Signals of a sign-on to other apps."""
 
 from django.dispatch import Signal
 

@@ -1,4 +1,4 @@
-"""Reading an ID token: what it says counts only once all of this holds."""
+"""Reading an ID token: its claims count only once all of these checks hold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnknownKeyError(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """What the token of one sign-on has to say."""
+    """The expected content of the token of one sign-on."""
 
     issuer: str
     client_id: str
@@ -64,7 +64,7 @@ def _check(token: jwt.Token, expected: Expected) -> CodeIDToken:
 
 
 def texts(claims: Mapping[str, Any], name: str) -> frozenset[str]:
-    """Return a claim that is a list of texts, or one text; whatever else is none."""
+    """Return a claim that is a list of texts, or one text; empty for any other."""
     value = claims.get(name)
     listed = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return frozenset(each for each in listed if isinstance(each, str) and each)

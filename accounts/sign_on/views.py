@@ -44,7 +44,7 @@ _ATTEMPT_LASTS = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What the browser keeps while somebody is at the provider, signed by us.
+    """The sign-on in progress, signed by us and kept by the browser.
 
     In a cookie, so that nobody fills the table of sessions by beginning; and so that nobody can be
     signed on by an answer that somebody else began.
@@ -161,7 +161,7 @@ def _finish(request: HttpRequest) -> HttpResponse:
 
 
 def _attempt(request: HttpRequest) -> _Attempt:
-    """Return what this browser left with. Raises StaleAttemptError where that does not fit."""
+    """Return the sign-on that this browser began. Raises StaleAttemptError if it does not fit."""
     try:
         kept = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_ATTEMPT_LASTS)
     except signing.BadSignature:

@@ -50,7 +50,7 @@ def room_for(wanted: int, files: int) -> int:
 
 
 def _raised_limit(wanted: int) -> int:
-    """Raise the limit of open files to ``wanted`` if need be and if it may; return what it is."""
+    """Raise the limit of open files to ``wanted`` where needed and allowed; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft == resource.RLIM_INFINITY or soft >= most:

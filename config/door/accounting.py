@@ -1,4 +1,4 @@
-"""Who may open one more request, how much may be held, and whether a body comes too slowly.
+"""Bounds on open requests, a budget of bytes that bodies hold, and the pace of bodies.
 
 Pure: nobody is asked here for the time or for a setting.
 """
@@ -88,14 +88,14 @@ class Budget:
 
 
 class Share:
-    """What one request holds of a budget."""
+    """The bytes that one request holds of a budget."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.held_bytes = 0
 
     def grow(self, size: int) -> None:
-        """Hold ``size`` more bytes. Raises :class:`TooMuch`, and holds what it held."""
+        """Hold ``size`` more bytes. Raises :class:`TooMuch`, and then holds as much as before."""
         self._budget.take(size)
         self.held_bytes += size
 

@@ -1,4 +1,4 @@
-"""Answers: what WSGI returned, on its way to the client without a thread."""
+"""Answers: results of WSGI, on their way to the client without a thread."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Answer:
             protocol.response_empty(self.status, self.headers)
 
     def finish(self) -> None:
-        """Make what is yet to come, on the thread that made the answer: it may own the data."""
+        """Make the rest of the body, on the thread that made the answer: it may own the data."""
         if self.stream is not None:
             self.stream.make()
 
@@ -78,7 +78,7 @@ class Stream:
         self._is_wanted = True
 
     async def send(self, protocol: HTTPProtocol, answer: Answer) -> None:
-        """Send ``answer``, whose body begins what this ends."""
+        """Send ``answer``, whose body is the beginning of this stream."""
         try:
             transport = protocol.response_stream(answer.status, answer.headers)
             await transport.send_bytes(answer.body)
@@ -104,7 +104,7 @@ class Stream:
 
 
 class _File:
-    """``wsgi.file_wrapper``: what Django returns for a file."""
+    """``wsgi.file_wrapper``: the type that Django returns for a file."""
 
     def __init__(self, file: IO[bytes], block_size: int = 8192) -> None:
         self.file = file
@@ -125,7 +125,7 @@ class _File:
 
 
 def call(application: Application, loop: asyncio.AbstractEventLoop, environ: Environ) -> Answer:
-    """Call a WSGI application. What of its answer is yet to come is sent on ``loop``."""
+    """Call a WSGI application. The rest of a streamed answer is sent on ``loop``."""
     begun: list[tuple[int, Headers]] = []
 
     def start_response(status: str, headers: Headers, _error: Any = None) -> None:
@@ -150,7 +150,7 @@ def call(application: Application, loop: asyncio.AbstractEventLoop, environ: Env
 
 
 def _first(pieces: Iterator[bytes]) -> tuple[bytes, bool]:
-    """Return what a stream begins with, and whether that is all of it."""
+    """Return the beginning of a stream, and whether that is all of it."""
     first: list[bytes] = []
     size = 0
     for piece in pieces:

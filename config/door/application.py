@@ -1,4 +1,4 @@
-"""The RSGI application: granian calls it with headers, and it decides what becomes of the rest."""
+"""The RSGI application: granian calls it with headers, and it reads the body or refuses."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class Door:
         return await self._run(self._pages, environ)
 
     async def _allowed(self, request: Request) -> int:
-        """Return the length of a body that is read from this sender."""
+        """Return the length up to which a body of this sender is read."""
         length = _length(request, LARGE_BODY_BYTES)
         if length > SMALL_BODY_BYTES:
             is_known = partial(_is_known, request.environ(b""))
@@ -320,7 +320,7 @@ def _one(bound: Bound, key: Hashable, cause: Cause) -> Iterator[None]:
 
 @contextmanager
 def _as_refusals() -> Iterator[None]:
-    """Say what the lanes and the database have to say as refusals."""
+    """Turn exceptions of the lanes and the database into refusals."""
     try:
         yield
     except (LaneFull, WaitedTooLong):

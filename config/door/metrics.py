@@ -1,4 +1,4 @@
-"""What the front door counts, for Prometheus."""
+"""Prometheus metrics of the front door."""
 
 from prometheus_client import Counter, Gauge
 

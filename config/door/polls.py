@@ -1,4 +1,4 @@
-"""Answers that all viewers share, from memory: what open pages ask again and again.
+"""Shared answers to polls, from memory: for the requests that open pages repeat.
 
 Django answers the first requests of each session, and one request of all sessions each
 ``SHARED_S``. What it says may be shared if its view says so, by the header :data:`SHARED`.
@@ -87,7 +87,7 @@ class Viewers:
         return viewer is not None and path in viewer.paths
 
     def standing_of(self, session: str) -> Hashable:
-        """Return what the session stood for at the last look; None where nobody has looked."""
+        """Return the standing of a session at the last look; None where nobody has looked."""
         viewer = self._known.get(session)
         return None if viewer is None else viewer.standing
 
@@ -138,7 +138,7 @@ class _Shared:
 
 
 class Polls:
-    """What is shared, and who may have it."""
+    """The shared answers, and the sessions that may have them."""
 
     def __init__(self, lane: Lane[Callable[[], Any], Any]) -> None:
         self._viewers = Viewers(lane)
@@ -146,7 +146,7 @@ class Polls:
         self._making: dict[Hashable, asyncio.Task[_Shared | None]] = {}
 
     async def answer(self, request: Request, ask: Ask) -> Answer:
-        """Return the answer to a GET: one that is shared, or what Django says when asked."""
+        """Return the answer to a GET: a shared one, or Django's own."""
         session = session_of(request.headers.get("cookie", ""))
         now = asyncio.get_running_loop().time()
         if session and await self._viewers.may(session, request.path, now):
@@ -161,7 +161,7 @@ class Polls:
         return answer
 
     async def _shared(self, request: Request, ask: Ask) -> _Shared | None:
-        """Return what Django said a moment ago, or says now, to all who ask this."""
+        """Return Django's answer of a moment ago, or of now, to all who ask this."""
         key = (request.path, request.scope.query_string, request.headers.get("accept-encoding"))
         kept = self._kept.get(key)
         if kept is not None and asyncio.get_running_loop().time() - kept.made_at <= SHARED_S:
@@ -172,7 +172,7 @@ class Polls:
         return await asyncio.shield(self._making[key])
 
     async def _make(self, key: Hashable, ask: Ask) -> _Shared | None:
-        """Return what Django says, unless it is for this one alone."""
+        """Return Django's answer, unless it is for this one client alone."""
         try:
             answer, is_shared = _without_mark(await ask(False))
         finally:
@@ -199,7 +199,7 @@ def _as_asked(kept: _Shared, request: Request) -> Answer:
 
 
 def _without_mark(answer: Answer) -> tuple[Answer, bool]:
-    """Return the answer without the mark of what may be shared, and whether it had it."""
+    """Return the answer without the header that marks it as shared, and whether it had it."""
     headers = [pair for pair in answer.headers if pair[0] != SHARED]
     is_shared = len(headers) < len(answer.headers)
     is_shared = is_shared and not any(name.lower() == "set-cookie" for name, _ in headers)

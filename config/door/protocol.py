@@ -1,4 +1,4 @@
-"""What RSGI, the interface of granian, calls its things."""
+"""The types of RSGI, the interface of granian."""
 
 from granian.rsgi import (  # type: ignore[attr-defined] # granian does not mark them as its own
     HTTPProtocol,

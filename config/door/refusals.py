@@ -1,4 +1,4 @@
-"""What the front door says when it lets a request no further."""
+"""Refusals of the front door."""
 
 from __future__ import annotations
 

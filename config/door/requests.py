@@ -1,4 +1,4 @@
-"""A request as its headers tell it, and as WSGI wants it."""
+"""A request by its headers, and as a WSGI environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Environ: TypeAlias = dict[str, Any]
 
 
 class Readable(Protocol):
-    """What ``wsgi.input`` has to be able to do."""
+    """The methods that ``wsgi.input`` needs."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -77,7 +77,7 @@ class Request:
 
     @property
     def is_for_agents(self) -> bool:
-        """Whether what it asks for is given to agents alone."""
+        """Whether its path is for agents alone."""
         return self.path.startswith(_WAYS_OF_AGENTS)
 
     @property
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def origin(self) -> str:
-        """The sender, as requests are counted that carry no agent's token."""
+        """The address of the sender, by which requests without an agent's token are counted."""
         forwarded = self._joined("x-forwarded-for") if settings.PROXY_COUNT else ""
         address = address_of(forwarded, _host(self.scope.client), settings.PROXY_COUNT)
         return network_of(address) or ""
@@ -96,7 +96,7 @@ class Request:
         return ",".join(value for given, value in self.headers.items() if given == name)
 
     def environ(self, body: bytes | Readable) -> Environ:
-        """Return it as WSGI has it, with ``body``."""
+        """Return the request as a WSGI environment, with ``body``."""
         scope = self.scope
         server, _, port = scope.server.rpartition(":")
         environ = _BASE | {

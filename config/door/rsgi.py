@@ -1,4 +1,4 @@
-"""What granian serves: ``config.door.rsgi:application``."""
+"""The application that granian serves: ``config.door.rsgi:application``."""
 
 # First, since it sets Django up.
 from config.wsgi import application as wsgi

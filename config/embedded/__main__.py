@@ -53,7 +53,7 @@ def _run(command: Sequence[str], servers: EmbeddedServers) -> int:
 
 
 def _owner(servers: EmbeddedServers) -> dict[str, str]:
-    """Return what lets the command migrate."""
+    """Return the environment that the command needs to migrate."""
     return {"DATABASE_OWNER_URL": servers.owner_url} if servers.owner_url else {}
 
 

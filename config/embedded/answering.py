@@ -70,7 +70,7 @@ class ServerVigil:
                 threading.Thread(target=self._ask, args=(name, url, ask), daemon=True).start()
 
     def look(self) -> list[tuple[str, str]]:
-        """End what hangs; return what to tell, by the server's name. Cheap: call it often."""
+        """End servers that hang; return a message by the server's name. Cheap: call it often."""
         now = time.monotonic()
         if now < self._look_at:
             return []
@@ -92,7 +92,7 @@ class ServerVigil:
         return told
 
     def _stopped(self, now: float) -> list[tuple[str, str]]:
-        """Look at what the servers have started: a backend that is stopped holds its locks."""
+        """Look at the children of the servers: a backend that is stopped holds its locks."""
         mains = {pid: name for name, pid in self._servers.pids.items() if pid is not None}
         of = {
             pid: mains[main]

@@ -1,4 +1,4 @@
-"""What can keep the embedded servers from running. Each message says the way out."""
+"""Errors that keep the embedded servers from running. Each message says the way out."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DataLostError(EmbeddedError):
 
 
 class DamagedFileError(EmbeddedError):
-    """A file of the state directory is not what we wrote."""
+    """A file of the state directory is damaged."""
 
     def __init__(self, path: Path, what: str, way_out: str) -> None:
         super().__init__(f"{path} is damaged ({what}). {way_out}")

@@ -37,7 +37,7 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True)
 class Record:
-    """What must be the same at the next start; `<state>/<server>.json`, mode 0600."""
+    """Port, password and data folder, as they are at each start; `<state>/<server>.json`, 0600."""
 
     port: int
     password: str

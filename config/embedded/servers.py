@@ -70,7 +70,7 @@ class EmbeddedServers:
         self._lock.acquire()
 
     def start(self) -> None:
-        """Start what was asked for and return once it serves; all or nothing."""
+        """Start the servers asked for and return once they serve; all or nothing."""
         self._lock.acquire()
         try:
             for server in self._servers:
@@ -80,7 +80,7 @@ class EmbeddedServers:
             raise
 
     def ensure_running(self) -> list[str]:
-        """Start again what died; return the names of those. Cheap, never waits: call it often."""
+        """Start dead servers again; return their names. Cheap, never waits: call it often."""
         return [server.name for server in self._servers if server.ensure_running()]
 
     def trim_logs(self) -> None:

@@ -1,4 +1,4 @@
-"""The state directory: what one local installation keeps between runs.
+"""The state directory: the files that one local installation keeps between runs.
 
 Secrets are files of mode 0600. Run as root, the directory itself is 0711 rather than 0700,
 since Postgres runs as another user and must reach its data inside.
@@ -78,7 +78,7 @@ def write_env(path: Path, values: dict[str, str]) -> None:
 
 
 def trim_log(path: Path, limit_bytes: int = 5_000_000) -> None:
-    """Move what `path` holds to `path`.1 once it is over the limit.
+    """Move the content of `path` to `path`.1 once it is over the limit.
 
     The server goes on writing to the same file, which it opened for appending. A line
     written between copy and truncation is lost: acceptable for a log, not for data.

@@ -168,7 +168,7 @@ def why_panel(request: HttpRequest, name: str) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 @dear("it to one phase")
 def fixes_panel(request: HttpRequest, name: str) -> HttpResponse:
-    """What would start the phase now, for htmx. ``?look=1``: also where that takes long."""
+    """The changes that would start the phase now, for htmx. ``?look=1``: even if that is slow."""
     shown = _shown(request, name)
     if not shown.is_queued:
         return _it_has_begun()

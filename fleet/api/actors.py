@@ -19,7 +19,7 @@ else:
 
 
 def actor_of(request: Request) -> User:
-    """Return who asks; the permissions have let nobody in who is not known."""
+    """Return the user of the request; the permissions let only known users in."""
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
@@ -33,7 +33,7 @@ class SeeingView(BaseView):
 
     @cached_property
     def visibility(self) -> Visibility:
-        """What who asks may see of jobs."""
+        """The visibility of jobs to the user of the request."""
         return Visibility(actor_of(self.request))
 
     def get_serializer_context(self) -> dict[str, Any]:

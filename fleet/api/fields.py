@@ -27,7 +27,7 @@ def by_key(rows: QuerySet[Any], key: str) -> QuerySet[Any]:
 
 @extend_schema_field({"type": "string"})
 class KeyField(BaseField):
-    """A relation by the natural key of what it leads to, which is that row's ``str()``."""
+    """A relation by the natural key of the related row, which is its ``str()``."""
 
     default_error_messages = {
         "does_not_exist": "There is no {what} {given!r}.",

@@ -1,4 +1,4 @@
-"""The whole inventory as YAML: what would change, change it, get it."""
+"""The whole inventory as YAML: plan a change, apply it, export it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _InventoryView(APIView):
 
 
 class PlanView(_InventoryView):
-    """Say what would change. Changes nothing."""
+    """Plan the changes to the fleet for an inventory. Changes nothing."""
 
     @extend_schema(operation_id="fleet_plan", **_SCHEMA)
     def post(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class PlanView(_InventoryView):
 
 
 class ApplyView(_InventoryView):
-    """Make the fleet what the inventory says: all of it, or nothing."""
+    """Apply an inventory to the fleet: all of it, or nothing."""
 
     @extend_schema(operation_id="fleet_apply", **_SCHEMA)
     def post(self, request: Request) -> Response:

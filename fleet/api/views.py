@@ -142,7 +142,7 @@ class LinkViewSet(_RowViewSet):
 
 
 class MeterViewSet(_RowViewSet):
-    """What measures a power domain, cooling zone, rack or node."""
+    """Meters of power or temperature at a power domain, cooling zone, rack or node."""
 
     queryset = Meter.objects.select_related(
         "power_domain__site", "cooling_zone__site", "rack__site", "node"

@@ -1,4 +1,4 @@
-"""Doing what a plan says, in one transaction."""
+"""Applying a plan, in one transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Ids = dict[str, dict[str, int]]
 
 @transaction.atomic
 def apply(plan: Plan, actor: User | str) -> None:
-    """Make the fleet what ``plan`` says, or raise StalePlanError where it was made of another.
+    """Apply ``plan`` to the fleet, or raise StalePlanError where the inventory has changed since.
 
     All other writers of the inventory wait until the transaction ends.
     """
@@ -48,7 +48,7 @@ def apply(plan: Plan, actor: User | str) -> None:
 
 
 def _told(plan: Plan) -> dict[str, Any]:
-    """Return what was before and is after, by kind and key; of a large plan the first rows.
+    """Return rows before and after, by kind and key; of a large plan the first rows.
 
     Changes come first, then what goes, then what is new, since the inventory has that now.
     """

@@ -1,4 +1,4 @@
-"""What the types of a document cannot say: names are unique, references lead somewhere, things fit.
+"""Checks across a document that its types cannot do: unique names, references, sizes.
 
 These are the invariants of the models' ``clean()``, over a whole document at once.
 """
@@ -37,7 +37,7 @@ class _Named(Protocol):
 
 @dataclass(frozen=True)
 class _SiteNames:
-    """What a link or a meter can refer to at one site."""
+    """The names that a link or a meter can refer to at one site."""
 
     power_domain: Collection[str]
     cooling_zone: Collection[str]
@@ -46,7 +46,7 @@ class _SiteNames:
 
 @dataclass(frozen=True)
 class _World:
-    """What can be referred to from anywhere in the document."""
+    """The names that can be referred to from anywhere in the document."""
 
     gpu_models: Collection[str]
     node_models: Collection[str]

@@ -28,7 +28,7 @@ class Problem:
         return "".join(parts).lstrip(".")
 
     def text(self, source: str) -> str:
-        """Return ``source:line: field: message``, without what is not known."""
+        """Return ``source:line: field: message``, without unknown parts."""
         where = source if self.line is None else f"{source}:{self.line}"
         return ": ".join(part for part in (where, self.field, self.message) if part)
 

@@ -72,7 +72,7 @@ def _name(key: str | None) -> str | None:
 
 
 def _by(rows: dict[str, Row], owner: str) -> _ByOwner:
-    """Return ``rows`` by what they belong to."""
+    """Return ``rows`` by their owner."""
     found = defaultdict(list)
     for row in rows.values():
         found[row[owner]].append(row)

@@ -1,4 +1,4 @@
-"""What would have to change for the fleet to be as an inventory says. Pure."""
+"""The changes that bring the fleet to the state of an inventory. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Change", "KindPlan", "Plan", "plan"]
 
 @dataclass(frozen=True)
 class Change:
-    """A row that stays and is not as it is to be."""
+    """A row that stays, and its fields change."""
 
     before: Row
     after: Row
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True)
 class KindPlan:
-    """What happens to the rows of one kind, by key."""
+    """The changes of the rows of one kind, by key."""
 
     created: dict[str, Row] = field(default_factory=dict)
     changed: dict[str, Change] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class KindPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The way from ``state`` to what an inventory asks for. False when there is nothing to do."""
+    """The changes from ``state`` to an inventory. False when there is nothing to do."""
 
     state: State
     #: the sites that the inventory speaks for
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Numbers of rows by kind, and by what happens to them."""
+        """Numbers of rows by kind, and by kind of change."""
         return {name: kind.counts for name, kind in self.kinds.items() if kind}
 
     def __bool__(self) -> bool:

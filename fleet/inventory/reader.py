@@ -37,7 +37,7 @@ def decode(data: bytes, source: str = "inventory") -> str:
 
 
 def read(text: str, source: str = "inventory") -> Any:
-    """Return what ``text`` holds, or raise InventoryError."""
+    """Return the values in ``text``, or raise InventoryError."""
     reading = _Reading()
     try:
         for event in _events(text):
@@ -56,7 +56,7 @@ def read(text: str, source: str = "inventory") -> Any:
 
 
 def locate(text: str, paths: Iterable[Path]) -> dict[Path, int]:
-    """Return the line (from 1) of each of ``paths``, or of what is nearest above it.
+    """Return the line (from 1) of each of ``paths``, or of the nearest one above it.
 
     ``text`` is one that :func:`read` takes.
     """
@@ -142,7 +142,7 @@ class _Reading:
         self._stack.append(_Frame(value, name=name))
 
     def _put(self, top: _Frame, value: Any, event: yaml.Event) -> str | int:
-        """Add ``value`` to ``top`` and return what it is called there."""
+        """Add ``value`` to ``top`` and return its key or index there."""
         self._count += 1
         if self._count > MAX_VALUES:
             raise _RefusedError(f"more than {MAX_VALUES} values", event)

@@ -1,4 +1,4 @@
-"""The inventory: what stands where, what feeds and cools it, what connects it."""
+"""The inventory: sites, racks and nodes, with their power, cooling and network."""
 
 from fleet.kinds import (
     CoolingKind,

@@ -35,7 +35,7 @@ def quantity(most: float, least: float = 0) -> list[Validator]:
 
 
 def without_slash(value: str) -> None:
-    """Refuse what would make "site/name" ambiguous."""
+    """Refuse a slash, which would make "site/name" ambiguous."""
     if "/" in value:
         raise ValidationError("a site's name has no slash")
 
@@ -80,7 +80,7 @@ def same_site(row: models.Model, *fields: str) -> None:
 
 
 def site_stays(row: models.Model) -> None:
-    """Refuse to move a row to another site: what refers to it would be left behind. One query."""
+    """Refuse to move a row to another site: rows that refer to it would stay behind. One query."""
     if row.pk is None:
         return
     known = type(row)._default_manager.filter(pk=row.pk)

@@ -1,4 +1,4 @@
-"""Keeping what NetBox has no field for: else an import would remove it."""
+"""Keeping the values that NetBox has no field for: else an import would remove them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleet.inventory.document import (
 
 
 def carry_over(document: Document, known: Document) -> None:
-    """Add to ``document`` what the fleet, which is as ``known`` says, has at its sites.
+    """Add to ``document`` the values of ``known``, the present fleet, that NetBox has no field for.
 
     That is: utilities, cooling zones and storage endpoints, and what hangs on them; switch domains,
     labels, UUIDs of GPUs; a site's budget; links and meters, where what they hang on stays.
@@ -68,7 +68,7 @@ def _keep_node(node: NodeEntry, old: NodeEntry, same_site: bool) -> None:
 
 
 class _Names:
-    """What links and meters of an inventory can hang on, as "site/name"."""
+    """The names that links and meters of an inventory can refer to, as "site/name"."""
 
     def __init__(self, document: Document) -> None:
         self.sites = {site.name for site in document.sites}

@@ -32,7 +32,7 @@ _ABSENT_FEED = _ABSENT | {"offline"}
 
 
 def convert(found: Records, hardware: Collection[str]) -> tuple[Document, list[str]]:
-    """Return the inventory in ``found``, and what could not be taken over or had to be assumed.
+    """Return the inventory in ``found``, with notes of omissions and assumptions.
 
     ``hardware`` are the names of the hardware models that the fleet knows.
     """
@@ -82,7 +82,7 @@ class _Converter:
         return self._notes + counted
 
     def _sort(self, found: Records) -> None:
-        """Put each record to what it belongs to; note those that are absent."""
+        """Put each record to its owner; note those that are absent."""
         absent = {site.id for site in found.sites if not _present(site.status)}
         self._left_out.update({"site left out: not in use": len(absent)} if absent else {})
         for panel in found.power_panels:

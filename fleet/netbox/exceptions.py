@@ -1,2 +1,2 @@
 class NetBoxError(Exception):
-    """NetBox could not be read. The message says what to look at."""
+    """NetBox could not be read. The message says where to look."""

@@ -118,7 +118,7 @@ def _get(pool: urllib3.PoolManager, url: str) -> bytes:
 
 
 class _Page(msgspec.Struct):
-    """What each list answer has around its results."""
+    """The envelope of each list answer."""
 
     results: list[msgspec.Raw]
     count: int = 0

@@ -92,7 +92,7 @@ class Command(BaseCommand):
 
 
 def _known(anchor: str | None) -> Head | None:
-    """Return the head that --anchor names: a file, or what stands there itself."""
+    """Return the head that --anchor names: in a file, or in the text itself."""
     if anchor is None:
         return None
     path = Path(anchor)

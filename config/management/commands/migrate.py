@@ -11,7 +11,7 @@ from config import ownership
 
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrate, and give the application's role its rights on what is new."""
+        """Migrate, and give the application's role its rights on new tables."""
         with ownership.as_owner():
             super().handle(*args, **options)
             ownership.grant()
