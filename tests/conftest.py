@@ -12,7 +12,7 @@ from pytest_django import DjangoDbBlocker
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from tests import owner
+from tests import data_sets, owner
 
 # No example fails for being slow: on a busy machine any of them may be.
 hypothesis.settings.register_profile("headroom", deadline=None)
@@ -44,6 +44,16 @@ def pytest_configure() -> None:
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
     # A hash that is slow on purpose is slow in every test.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud which tests were left out for want of published data."""
+    skipped = terminalreporter.getreports("skipped")
+    lines = data_sets.missing_lines(str(report.longrepr) for report in skipped)
+    if lines:
+        terminalreporter.section("published data", yellow=True)
+        for line in lines:
+            terminalreporter.line(line)
 
 
 _END_OTHERS = """

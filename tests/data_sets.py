@@ -1,25 +1,49 @@
-"""Where tests find published measurements, which are not part of this repository.
+"""Where tests find published measurements.
 
-``HEADROOM_TEST_DATA`` names the folder that holds the data sets; without it, ``shared/data`` beside
-the repository is taken. A test whose data set is missing is skipped and says which one it wants.
+Excerpts lie in ``tests/data/published`` and are there in every clone. Whole data sets are no part
+of this repository: ``HEADROOM_TEST_DATA`` names the folder that holds them; without it,
+``shared/data`` beside the repository is taken. A test whose data set is missing is skipped, and the
+end of the run says how many were, for want of which.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+EXCERPTS = REPOSITORY / "tests" / "data" / "published"
+#: Of these the excerpt is all that tests read.
+_WHOLE = frozenset({"zeus-power-limits"})
 
 
 def data_set(name: str) -> Path:
     """Return the folder of a data set, or skip the test."""
     folder = _base() / name
-    if not folder.is_dir():
-        pytest.skip(f"the data set {name} is not there: set HEADROOM_TEST_DATA to its parent")
-    return folder
+    if folder.is_dir():
+        return folder
+    if name in _WHOLE:
+        return EXCERPTS / name
+    pytest.skip(f"the data set {name} is not there")
+
+
+def missing_lines(reasons: Iterable[str]) -> list[str]:
+    """Return what to say of tests that were skipped: for want of which data, and how to get it."""
+    found = (re.search(r"the data set ([\w-]+) is not there", reason) for reason in reasons)
+    wanted = Counter(match[1] for match in found if match)
+    if not wanted:
+        return []
+    return [
+        f"{wanted.total()} tests were left out for want of published data:",
+        *(f"  {name}: {count}" for name, count in sorted(wanted.items())),
+        "Set HEADROOM_TEST_DATA to a folder with these. Where they come from:",
+        f"  {(EXCERPTS / 'README.md').relative_to(REPOSITORY)}",
+    ]
 
 
 def _base() -> Path:

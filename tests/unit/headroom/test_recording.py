@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import csv
 import gzip
-import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from headroom.replay.recording import (
     slug,
     summarize,
 )
+from tests.data_sets import EXCERPTS, data_set
 from tests.unit.headroom.recordings import (
     EVENTS,
     TRAINING,
@@ -25,10 +27,8 @@ from tests.unit.headroom.recordings import (
     write_training,
 )
 
-DATA = Path(os.environ.get("HEADROOM_TEST_DATA", "../shared/data"))
-published = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"the published recordings are not at {DATA}"
-)
+#: Power of a node of 8 H100 in three training runs, in every clone.
+REAL_NODE = EXCERPTS / "mlperf-train-h100-node-power" / "power_1node_dlrm_dcnv2.csv.gz"
 
 
 def test_a_training_file_is_one_run_of_one_meter_in_order_of_time(tmp_path: Path) -> None:
@@ -209,9 +209,27 @@ def test_names_are_fit_for_an_inventory() -> None:
     assert slug("64node_GPT3 (2)") == "64node-gpt3-2"
 
 
-@published
+@pytest.mark.parametrize("meter", ["ac", "dc"])
+def test_a_real_series_is_read_as_it_was_published(meter: str) -> None:
+    with gzip.open(REAL_NODE, "rt") as file:
+        run, *_ = rows = [row for row in csv.DictReader(file) if row["meter"] == meter]
+    published = [row for row in rows if row["run_id"] == run["run_id"]]
+    t_s = np.array([int(row["t_ms"]) for row in published]) / 1000.0
+    power_w = np.array([float(row["power_w"]) for row in published])
+
+    recording = load(REAL_NODE, meter=meter)
+    summary = summarize(recording)
+
+    assert (len(recording), recording.nodes, recording.runs) == (178, ("node_0",), (run["run_id"],))
+    assert np.allclose(recording.t_s, t_s)
+    assert np.allclose(recording.power_w, power_w)
+    energy_kwh = float(np.trapezoid(power_w, t_s)) / 3.6e6
+    assert summary.energy_kwh == pytest.approx(energy_kwh, rel=0.01)
+    assert (summary.gaps, summary.non_positive) == (0, 0)
+
+
 def test_the_published_training_run_is_read_whole() -> None:
-    recording = load(DATA / "mlperf-train-h100-node-power")
+    recording = load(data_set("mlperf-train-h100-node-power"))
     summary = summarize(recording)
     assert (len(recording), len(recording.nodes)) == (108_916, 64)
     # Mean 6,848 W over 64 nodes and 3,412 s.
@@ -221,11 +239,10 @@ def test_the_published_training_run_is_read_whole() -> None:
     assert losses[-1] < 2.69
 
 
-@published
 def test_faults_of_the_published_recordings_are_kept() -> None:
-    wall = load(DATA / "mlperf-inference-h200-wall-power")
+    wall = load(data_set("mlperf-inference-h200-wall-power"))
     assert (len(wall), len(wall.runs), summarize(wall).non_positive) == (57_860, 42, 10)
-    folder = DATA / "mlperf-train-h100-node-power"
+    folder = data_set("mlperf-train-h100-node-power")
     run = "5730-240516232429153071029_8"
     faulty = load(folder / "power_64node_llama2_70b_lora.csv.gz", run=run, meter="dc")
     assert summarize(faulty).non_positive == 2
