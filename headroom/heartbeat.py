@@ -32,7 +32,7 @@ _last = 0.0
 
 
 def beat() -> None:
-    """Show that the loop that calls this goes round."""
+    """Record a sign of life of the calling loop."""
     global _last
     folder, address = os.environ.get(FOLDER), os.environ.get(NOTIFY)
     now = time.monotonic()

@@ -1,4 +1,4 @@
-"""How a command is told to end."""
+"""Signals that end a command: SIGTERM and SIGINT."""
 
 from __future__ import annotations
 

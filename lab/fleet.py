@@ -1,4 +1,4 @@
-"""Where everything of the twin stands, and the inventory document that says so.
+"""The fleet of the twin: its racks, nodes and GPUs, and their inventory document.
 
 Rows come in kinds, dealt in turn, so that a heatmap of the fleet has a story: most racks have room,
 some sit near their budget, one row is capped, one is badly cooled, and some hardware is older.

@@ -1,4 +1,4 @@
-"""How the twin's agents obey: they ask for their limits, set them as leases, and tell of it.
+"""Limits on the twin's agents: they ask for them, set them as leases, and report on them.
 
 The leases and the reports are those of the agent that runs on real machines; what it does to a
 driver is done here to the twin.
@@ -42,7 +42,7 @@ class LimitServer(Protocol):
 
 @dataclass
 class _Held:
-    """A limit on one GPU since ``at`` (monotonic s), as it was told of last."""
+    """A limit on one GPU since ``at`` (monotonic s), as last reported."""
 
     limit: Limit
     at: float
@@ -141,7 +141,7 @@ def _gpus_of(limit: Limit) -> Iterable[int]:
 
 
 def _lowest(limits: Sequence[Limit], kind: LimitKind) -> NDArray[np.float64]:
-    """Return the lowest value of a kind for each GPU of a node, +inf where there is none."""
+    """Return the lowest limit of a kind for each GPU of a node, +inf where there is none."""
     lowest = np.full(GPUS_PER_NODE, np.inf)
     for limit in limits:
         if limit.kind == kind:

@@ -1,4 +1,4 @@
-"""How the twin's machines run jobs: they ask for work, do it in the twin, and tell of it.
+"""Jobs on the twin's machines: agents ask for work, run it in the twin, and report on it.
 
 What they say to the server is what the agent on a real machine says. What a command would do is
 read from its environment instead:
@@ -84,7 +84,7 @@ class _Part:
 
 @dataclass
 class _Attempt:
-    """A gang, as far as it is on the machines of one agent."""
+    """The part of a gang that is on the machines of one agent."""
 
     key: str
     task: Task

@@ -164,7 +164,7 @@ def _look(options: AgentOptions) -> TelemetryBatch:
 
 
 def run_agent(options: AgentOptions, *, once: bool) -> bool:
-    """Run the agent until SIGTERM or SIGINT, or once; return whether all went out when once."""
+    """Run the agent until SIGTERM or SIGINT; or once: then return whether all was taken."""
     token = find_token(options.token_file)
     spool = Spool(
         options.spool,

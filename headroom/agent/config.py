@@ -121,7 +121,7 @@ class DcgmConfig(_Section, frozen=True):
 
 
 class MeterConfig(_Section, frozen=True):
-    """One meter, and the resources that tell its readings."""
+    """One meter, and the resources that have its readings."""
 
     meter: Name
     chassis: _Resource | None = None

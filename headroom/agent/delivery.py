@@ -47,7 +47,7 @@ class Backoff:
         self._failures = 0
 
     def succeed(self) -> None:
-        """Begin anew with the next failure."""
+        """Reset the range of waits."""
         self._failures = 0
 
     def fail(self, asked_s: float | None = None) -> float:
@@ -125,7 +125,7 @@ class Delivery:
 
     @property
     def wait_s(self) -> float:
-        """How long the server wants to be left alone, s; 0 when it does not."""
+        """How long to wait before the next push, s; 0: not at all."""
         return max(0.0, self._not_before - self._monotonic())
 
     def round(self, *, timeout_s: float | None = None) -> bool:
@@ -159,7 +159,7 @@ class Delivery:
         self._not_before = 0.0
 
     def _send(self, seq: int, timeout_s: float | None) -> bool:
-        """Send one batch; return whether to go on: with this one, where it was not done with."""
+        """Send one batch; return whether to go on: with the same one, where it is not done with."""
         batch = self._spool.get(seq)
         if batch is None:
             self.sent_through = max(self.sent_through, seq)

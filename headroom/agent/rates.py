@@ -25,7 +25,7 @@ class CounterRate:
         wraps_at: float | tuple[float, ...] = (),
         most_per_s: float = math.inf,
     ) -> float | None:
-        """Return the rate since the last call, or None when there is none to tell.
+        """Return the rate since the last call, or None when it is unknown.
 
         A counter that fell was reset, unless it came to its end: ``wraps_at`` says at which values
         it may start anew. ``most_per_s`` is the highest rate that can be: it tells one from the

@@ -1,1 +1,1 @@
-"""Jobs as those who submit them write them: the contract, its reader, and its JSON schema."""
+"""Jobs as users write them: the specification's contract, its reader, and its JSON schema."""

@@ -137,7 +137,7 @@ class Response(enum.StrEnum):
 
 
 class _Section(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, frozen=True):
-    """A part of a specification. None: as the scheduling class has it."""
+    """A part of a specification. None: the value of the scheduling class."""
 
 
 class Gang(_Section, frozen=True):

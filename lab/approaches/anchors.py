@@ -86,7 +86,7 @@ def polca(setup: Setup, *, seed: int = 1, more: float = 0.3) -> Anchor:
 
 @dataclass(frozen=True)
 class Held:
-    """How a cut went. Shares are of the mean power before it."""
+    """The result of a cut. Shares are of the mean power before it."""
 
     #: from the cut until the power was below its target, s
     reached_s: float
@@ -102,7 +102,7 @@ class Held:
 
 
 def emerald(*, seed: int = 1) -> Anchor:
-    """Return how a quarter less power is held for three hours on 256 GPUs."""
+    """Return how well 256 GPUs hold a cut of their power by a quarter for three hours."""
     held = cut_load(seed=seed)
     return Anchor(
         name="Emerald Conductor in Phoenix (Colangelo et al., 2025)",

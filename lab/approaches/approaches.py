@@ -48,7 +48,7 @@ class Approach:
     tuning: Tuning = field(default_factory=Tuning)
 
     def decide(self, snapshot: Snapshot) -> Decisions:
-        """Return who starts now."""
+        """Return the jobs that start now."""
         return self.starts(snapshot)
 
 

@@ -113,7 +113,7 @@ def _blind(snapshot: Snapshot, away: Bools, *, nearby: bool = False) -> Snapshot
 
 
 def _endless(cluster: Cluster, away: Bools) -> Cluster:
-    """Return a cluster of the same free GPUs that is short of nothing else."""
+    """Return a cluster of the same free GPUs without any other limit."""
     constants, fleet = cluster.constants, cluster.fleet
     open_sites = np.zeros(len(fleet.sites), dtype=bool)
     open_nodes = np.zeros(len(fleet.nodes), dtype=bool)

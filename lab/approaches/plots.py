@@ -29,7 +29,7 @@ _WIDTH = 760
 
 
 def power(seen: Mapping[str, Seen], *, hours: float) -> str:
-    """Return how much of their budgets was drawn, a panel for each approach, by name."""
+    """Return plots of the use of budgets, a panel for each approach, by name."""
     panel, left, gap = 84, 46, 44
     high = max(
         1.05,

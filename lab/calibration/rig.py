@@ -1,4 +1,4 @@
-"""A twin set up as the machines were that somebody measured, and meters to read it with."""
+"""A twin set up like a published measurement, and meters to read it with."""
 
 from __future__ import annotations
 

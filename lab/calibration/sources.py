@@ -171,7 +171,7 @@ class FastReadings:
 
 
 def fast_readings(data: Path, name: str) -> FastReadings:
-    """Return one recording of ``gpu-power-fast`` by the name of its file, less ``.csv.gz``."""
+    """Return one recording of ``gpu-power-fast`` by the name of its file, without ``.csv.gz``."""
     rows = list(_rows(_found(data / FAST_POWER / f"{name}.csv.gz")))[1:]
     stamps = [row[0].replace("/", "-").replace(" ", "T") for row in rows]
     at_ms = np.array(stamps, dtype="datetime64[ms]").astype(np.float64)

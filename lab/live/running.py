@@ -39,7 +39,7 @@ _JOIN_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSettings:
-    """How a scenario is run. ``speed``: seconds of the scenario in each second."""
+    """The settings of a run. ``speed``: seconds of the scenario in each second."""
 
     seed: int = 1
     speed: float = 1.0
@@ -101,7 +101,7 @@ class _Run:
         return True
 
     def go_on(self, is_stopped: Callable[[], bool], show: Callable[[float, str], None]) -> None:
-        """Submit, look and show until the scenario is over, broken or stopped."""
+        """Submit jobs, watch and show progress until the scenario is over, broken or stopped."""
         look_at = 0.0
         while self.lives and not is_stopped():
             self.reached_s = min(self.play.now_s or 0.0, self.scenario.duration_s)

@@ -89,7 +89,7 @@ class Condition:
         return self.below is not None and value < self.below
 
     def extreme(self, values: list[float]) -> str:
-        """Say how far ``values`` went."""
+        """Return the most extreme of ``values`` on the side of the condition, in words."""
         known = [value for value in values if not math.isnan(value)]
         if not known:
             return "it was never read"

@@ -29,7 +29,7 @@ class Guardian:
     """The guardian of a run, seen from the run."""
 
     def __init__(self, journal: Journal) -> None:
-        """Start it. It watches when this returns."""
+        """Start the guardian. It watches when this returns."""
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__, str(journal.folder)],
             stdin=subprocess.PIPE,

@@ -155,7 +155,7 @@ def _bytes(bits: float | None) -> float | None:
 
 
 def _left(fault: Fault, normal_bytes_per_s: float | None) -> float | None:
-    """Return the bytes a second that a fault leaves; None: how many there are is not known."""
+    """Return the bytes a second that a fault leaves; None: the normal rate is not known."""
     if fault.bytes_per_s is not None:
         return fault.bytes_per_s
     if normal_bytes_per_s is None or fault.share is None:

@@ -38,7 +38,7 @@ _LEAST_BIN_S = 0.25
 
 
 def throughput(run: Run) -> float | None:
-    """Return new steps a second, from the first one to the last; None: there were no two."""
+    """Return new steps a second, from the first one to the last; None: fewer than two."""
     if not run.steps:
         return None
     made = len({each.step.step for each in run.steps}) - 1
@@ -87,7 +87,7 @@ def cell_of(scenario: Scenario, runs: Sequence[Run], normal: Run, *, again: str)
 
 
 def _untouched(runs: Sequence[Run]) -> str:
-    """Return why a fault proves nothing of the command, of the first such fault; or ""."""
+    """Return why the runs prove nothing: the first fault that touched nothing; or ""."""
     for run in runs:
         for seen in run.faults:
             if seen.why_not:
@@ -183,7 +183,7 @@ def _losses(steps: Iterable[StepSeen]) -> dict[int, float]:
 
 
 def _loss_difference(steps: Sequence[StepSeen], normal: Run) -> float | None:
-    """Return how far any loss is from that of the same step in another run."""
+    """Return the largest difference of a step's loss from that of another run."""
     usual = _losses(normal.steps)
     apart = [
         _apart(each.step.loss, usual[each.step.step])
@@ -255,12 +255,12 @@ def _starts(run: Run) -> list[list[int]]:
 
 
 def _work_lost(run: Run) -> float:
-    """Return how many steps were made more than once."""
+    """Return how many steps were repeated."""
     return float(sum(count - 1 for count in Counter(each.step.step for each in run.steps).values()))
 
 
 def _began_anew(run: Run) -> float:
-    """Return how many starts began where the first one did, and resumed nothing."""
+    """Return how many later starts began at the first step again, and resumed nothing."""
     first, *later = _starts(run) or [[]]
     return float(sum(steps[0] <= first[0] for steps in later))
 

@@ -114,7 +114,7 @@ Undo = EndProcesses | ResumeProcesses | ResetFile | RemoveGroups | RestoreGpu
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """One thing that was done: ``said`` for people, ``until`` (Unix s) it is to be undone."""
+    """A lease on one change: ``said`` for people; at ``until`` (Unix s) the change is undone."""
 
     number: int
     said: str

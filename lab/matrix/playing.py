@@ -61,7 +61,7 @@ class BySteps:
     length_s: float
 
     def now_s(self, step: int, passed_s: float) -> float:
-        """Return the time, after so many seconds and at a step."""
+        """Return the time of the clock, after ``passed_s`` seconds and at a step."""
         made = (step - self.first) / max(1, self.last - self.first)
         return max(made * self.length_s, passed_s / _SLOWEST)
 
@@ -104,7 +104,7 @@ class Run:
 
 
 class _Meter:
-    """How much the command takes of this machine while it makes steps."""
+    """A meter of the command's use of this machine while it makes steps."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -201,7 +201,7 @@ class _Faults:
 
 
 class _Playing:
-    """A run as it goes on."""
+    """A run in progress."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class _Playing:
         return self._seen()
 
     def _start_once(self, deadline_s: float) -> bool:
-        """Run the command once. Return whether it is to be started again."""
+        """Run the command once. Return whether it is to be restarted."""
         started = self._around.start(self._subject.command)
         self._starts += 1
         try:
@@ -277,7 +277,7 @@ class _Playing:
         return self._clock.now_s(made, passed_s)
 
     def _end(self, started: Started) -> None:
-        """Leave nothing of this start running."""
+        """End all processes of this start."""
         if started.process.poll() is None:
             while processes.signal_all(self._around.mark, signal.SIGKILL):
                 time.sleep(_LOOK_S)

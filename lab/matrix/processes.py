@@ -35,7 +35,7 @@ def members(mark: str) -> list[int]:
 
 
 def signal_all(mark: str, number: signal.Signals) -> int:
-    """Send a signal to all with a mark; return how many got it."""
+    """Send a signal to all processes with a mark; return how many got it."""
     told = 0
     for pid in members(mark):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -45,12 +45,12 @@ def signal_all(mark: str, number: signal.Signals) -> int:
 
 
 def resume(mark: str) -> None:
-    """Let those with a mark go on, if they are stopped."""
+    """Resume the processes with the mark, if they are stopped."""
     signal_all(mark, signal.SIGCONT)
 
 
 def end(mark: str, *, grace_s: float) -> None:
-    """End those with a mark: by asking, and after ``grace_s`` without. They are gone after it."""
+    """End the processes with a mark: by SIGTERM, and by SIGKILL after ``grace_s``."""
     if not signal_all(mark, signal.SIGTERM):
         return
     # What is stopped does not hear of its end.

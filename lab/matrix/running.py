@@ -111,7 +111,7 @@ def run_matrix(
 
 
 class _Matrix:
-    """A matrix as it is run."""
+    """A matrix in progress."""
 
     def __init__(
         self, subject: Subject, plan: Plan, folder: Path, journal: Journal, progress: Progress
@@ -214,7 +214,7 @@ class _Matrix:
         return BySteps(numbers[0], max(numbers), beside.length_s)
 
     def _expecting(self, scenario: Scenario) -> Scenario:
-        """Let differences be as large as the tolerance."""
+        """Return the scenario with differences allowed up to the tolerance."""
         expect = tuple(_tolerant(each, self._plan.tolerance) for each in scenario.expect)
         return replace(scenario, expect=expect)
 

@@ -281,7 +281,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def until_s(self) -> float:
-        """When it is over; infinity: not before the run is."""
+        """When the fault ends, s; infinity: with the run."""
         if self.kind is FaultKind.KILL:
             return self.at_s + KILL_S
         return float("inf") if self.lasts is None else self.at_s + seconds(self.lasts)
@@ -347,7 +347,7 @@ class Recovers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Expectation(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One thing that must hold: exactly one of these."""
+    """One expectation of a run: exactly one of these."""
 
     never: Never | None = None
     within: Within | None = None

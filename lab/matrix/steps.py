@@ -23,7 +23,7 @@ class PatternError(HeadroomError):
 
 @dataclass(frozen=True)
 class Step:
-    """One step as the command told it. None: not told. ``retries`` is since its start."""
+    """One step as the command reported it. None: not reported. ``retries`` is since its start."""
 
     step: int
     loss: float | None = None

@@ -110,7 +110,7 @@ class Store:
         self._thread.start()
 
     def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

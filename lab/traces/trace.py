@@ -87,7 +87,7 @@ class JobTrace:
         return replace(part, submit_s=part.submit_s - from_s)
 
     def take(self, rows: Ints) -> JobTrace:
-        """Return some of the jobs, by their places here."""
+        """Return some of the jobs, by their indexes here."""
         return replace(
             self,
             line=self.line[rows],
@@ -103,7 +103,7 @@ class JobTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One row of a trace. Times are seconds; NaN: not said."""
+    """One row of a trace. Times are seconds; NaN: unknown."""
 
     submit_s: float
     runs_s: float
@@ -126,7 +126,7 @@ class Builder:
         self._left_out: Counter[str] = Counter()
 
     def add(self, line: int, job: Job) -> None:
-        """Take a job, unless one of its values cannot be."""
+        """Add a job, unless one of its values is invalid."""
         for name, value, is_well in (
             ("submit_s", job.submit_s, math.isfinite(job.submit_s)),
             ("runs_s", job.runs_s, math.isfinite(job.runs_s) and job.runs_s >= 0.0),

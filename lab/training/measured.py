@@ -17,7 +17,7 @@ SETUP_ACTIVITY = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How the load of one run goes up and down; ``comm_activity`` is a share of ``activity``.
+    """The course of the load in one run; ``comm_activity`` is a share of ``activity``.
 
     It begins to train after ``setup_s``. A step of ``period_s`` exchanges gradients for
     ``comm_share`` of it. The last ``eval_s`` of each span of ``eval_every_s`` are an evaluation.

@@ -23,7 +23,7 @@ NIC_SHARE = 0.85
 
 @dataclass(frozen=True)
 class Speeds:
-    """How fast gangs exchange data: one value for each slot.
+    """Rates at which gangs exchange data: one value for each slot.
 
     ``rail`` is what each GPU sends to other nodes of its site, ``wan`` what the gang sends to its
     part at another site: +inf where it has none, 0 where nothing gets through. ``wait_s`` is what

@@ -1,4 +1,4 @@
-"""How far training jobs have come: one value for each slot, stepped as arrays.
+"""The progress of training jobs: one value for each slot, stepped as arrays.
 
 A job goes through its phases: what stands before the training, the training itself, what follows.
 Of each span of time, what it may use is handed down: first it writes, if it stands still for that;
@@ -84,7 +84,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far one job has come, since it was begun in its slot unless it says otherwise."""
+    """The progress of one job, since it was begun in its slot unless stated otherwise."""
 
     name: str
     phase: str
@@ -238,7 +238,7 @@ class JobTable:
         self._next_stage(slot)
 
     def end(self, slot: int) -> Progress:
-        """End a job: its slot is free. Return how far it has come."""
+        """End a job: its slot is free. Return its progress."""
         progress = self.progress(slot)
         del self._jobs[slot]
         self.phase[slot] = NOTHING
@@ -265,7 +265,7 @@ class JobTable:
         return replace(checkpoint, loss_offset=checkpoint.loss_offset + self._stray(slot))
 
     def progress(self, slot: int) -> Progress:
-        """Return how far the job in a slot has come."""
+        """Return the progress of the job in a slot."""
         job = self._jobs[slot]
         steps, cycles = float(self.steps[slot]), float(self._cycles[slot])
         full_s = self._full_step_s(slot)
@@ -329,7 +329,7 @@ class JobTable:
     def advance(
         self, dt_s: float, pace_by_slot: Array, *, network: Network, storage: Storage
     ) -> None:
-        """Go on for ``dt_s`` at the pace of the slowest GPU of each gang, a share of full clocks.
+        """Advance by ``dt_s`` at the pace of the slowest GPU of each gang, a share of full clocks.
 
         Jobs whose gang is nowhere stand still, as do those that are paused; but these write on.
         """
@@ -417,7 +417,7 @@ class JobTable:
         return rest_s
 
     def _evaluate(self, left_s: Array, pace: Array) -> Array:
-        """Go on with evaluations; return the time that is left to each."""
+        """Advance evaluations; return the time that is left to each."""
         used = len(left_s)
         if not self._evaluating(used).any():
             return left_s
@@ -513,7 +513,7 @@ class JobTable:
         self.durable_steps[slot] = steps
 
     def _stray(self, slot: int) -> float:
-        """Return by how much a nondeterministic job has left the way of its other repetitions."""
+        """Return how far a nondeterministic job has diverged from its other repetitions."""
         job = self._jobs[slot]
         if not job.spec.nondeterministic or self._slowed_steps[slot] <= 0.0:
             return 0.0

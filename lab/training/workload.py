@@ -131,7 +131,7 @@ class Workload:
     def begin_task(
         self, name: str, kind: JobKind, now_s: float, *, nodes: int, activity: float | None = None
     ) -> int | None:
-        """Begin a task like jobs of ``kind`` and return its slot; None: there is none left.
+        """Begin a task like jobs of ``kind`` and return its slot; None: no slot is free.
 
         It saves, pauses and ends when it is told to. ``activity`` None: drawn, as that of jobs.
         """
@@ -171,7 +171,7 @@ class Workload:
     def train(
         self, dt_s: float, pace_by_slot: Array, *, network: Network, storage: Storage
     ) -> None:
-        """Go on with training for ``dt_s`` at the pace of the slowest GPU of each gang."""
+        """Advance training by ``dt_s`` at the pace of the slowest GPU of each gang."""
         self.jobs.advance(dt_s, pace_by_slot, network=network, storage=storage)
 
     def end_task(self, slot: int) -> None:

@@ -70,7 +70,7 @@ class PlacedTwin(Protocol):
 
 @dataclass(frozen=True)
 class _Gangs:
-    """Which slot holds how many GPUs, by slot and in pairs of slot and rack, ordered by slot."""
+    """GPUs by slot, and by pairs of slot and rack and of slot and site, ordered by slot."""
 
     top: int
     gpus: Array
@@ -265,7 +265,7 @@ class Network:
     # --- Who shares what -------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Share the links anew, if anybody has come or gone or conditions have changed."""
+        """Share the links anew, if placement or conditions have changed."""
         conditions = self._twin.conditions
         seen = b"".join(
             values.tobytes()

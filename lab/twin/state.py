@@ -267,7 +267,7 @@ class Twin:
 
     @property
     def throttle_ns(self) -> dict[ThrottleCause, Ints]:
-        """How long each GPU has been throttled so far, by cause."""
+        """Time that each GPU has been throttled so far, by cause, ns."""
         self._settle(_where(self._mask > GPU_IDLE), self._now_ns)
         return self._throttle_ns
 
@@ -379,7 +379,7 @@ class Twin:
     # Who works on what.
 
     def _place(self) -> None:
-        """Take in which GPU is whose."""
+        """Take in the assignment of GPUs to jobs."""
         self.placement_version += 1
         of_pools = np.repeat(self.workload.job_of_node, GPUS_PER_NODE)
         self.job_of_gpu = np.where(self._task_of_gpu > 0, self._task_of_gpu, of_pools)
@@ -485,7 +485,7 @@ class Twin:
         self._thermal_clock[hot] = np.minimum(self._thermal_clock[hot], allowed)
 
     def _draw_power(self) -> None:
-        """Set the power at that clock, and lower the clocks of those that it is too much for."""
+        """Set the power at the present clocks, and lower the clocks of GPUs over their limit."""
         slow = _where(self.clock < 1.0)
         np.add(self._static_w, self._dynamic_w, out=self.power_w)
         self._lower_power(slow)
@@ -524,7 +524,7 @@ class Twin:
         return allowed
 
     def _set_masks(self, step_ns: int) -> None:
-        """Set why each GPU is held back, and count how long those were whose reasons change."""
+        """Set the throttle reasons of each GPU, and settle the times of those that change."""
         top = self.parts.top_clock
         capped = self._power_clock < top
         capped &= self._power_clock <= self.clock
@@ -540,7 +540,7 @@ class Twin:
         self._now_ns += step_ns
 
     def _settle(self, gpus: Indexes, now_ns: int) -> None:
-        """Count how long ``gpus`` were throttled for the reasons that they have had."""
+        """Add the time that ``gpus`` were throttled to the counters of their present reasons."""
         mask = self._mask[gpus]
         lasted_ns = now_ns - self._mask_since_ns[gpus]
         seen = int(np.bitwise_or.reduce(mask, initial=0))
@@ -640,7 +640,7 @@ class Twin:
         self.energy_j += self._scratch
 
     def _brake(self) -> None:
-        """Have the racks obey their brakes, and those of the domains above them."""
+        """Apply the brakes of racks, and those of the domains above them."""
         works = ~self.conditions.brake_stuck
         above = self._tree.racks_under(self._domain_brakes.braked)
         self.braked = (self._rack_brakes.braked | above) & works

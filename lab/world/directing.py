@@ -285,7 +285,7 @@ class Directing:
         site: str | None = None,
         evidence: Mapping[str, Any] | None = None,
     ) -> None:
-        """Have gangs save and end, and their jobs wait again."""
+        """Have gangs save and end, and their jobs queue again."""
         chosen = [gang for gang in leaving if not gang.is_ending]
         saves_s = [save_s(owner, gang.request, has_begun=True) for gang in chosen]
         wanted = [
@@ -325,7 +325,7 @@ class Directing:
             self.stop([gang], owner=FALLBACK, cause=str(state), why=why, now=now, site=site)
 
     def move(self, there: Sequence[Gang], state: Fallback, why: str, now: datetime) -> None:
-        """Bring jobs to a state, whatever the policy says now."""
+        """Bring jobs to a fallback state, regardless of the policy."""
         for gang in there:
             known = self.fallback.get(gang.job.key, FallbackStatus())
             if known.state is not state:

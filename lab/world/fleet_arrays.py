@@ -49,7 +49,7 @@ def arrays_of(fleet: Fleet) -> FleetArrays:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """For each row of the inventory's tables, the row of the twin that it is."""
+    """For each row of the inventory's tables, the twin's row of the same thing."""
 
     gpu: Ints
     node: Ints

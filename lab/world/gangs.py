@@ -290,7 +290,7 @@ class Gangs:
     # --- Going on --------------------------------------------------------------------------------
 
     def advance(self, dt_s: float) -> tuple[list[Gang], list[Gang]]:
-        """Go on for ``dt_s`` as the twin lets them; return who is done, and who is lost."""
+        """Advance gangs by ``dt_s`` of the twin; return those finished, and those lost."""
         twin, workload = self._twin, self._twin.workload
         used = slice(0, workload.top)
         self._done_s[used] += dt_s * twin.pace_by_slot[used] * self._rate[used]

@@ -27,7 +27,7 @@ __all__ = ["Approach", "Headroom", "Policy", "builtin_playbooks", "builtin_rules
 
 
 class Approach(Protocol):
-    """How admission decides, and which mechanisms it has. Each flag stands by itself."""
+    """The approach to admission, and its mechanisms. Each flag stands by itself."""
 
     @property
     def name(self) -> str: ...
@@ -61,7 +61,7 @@ class Approach(Protocol):
         """Whether jobs go on at another site when theirs fails them."""
 
     def decide(self, snapshot: Snapshot) -> Decisions:
-        """Return who starts, who gives way, and why the others wait."""
+        """Return the jobs that start, those that are preempted, and the reasons of the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Decision:
-    """Something that was decided, at a second of the twin."""
+    """A decision, at a second of the twin."""
 
     at_s: float
     what: str

@@ -221,7 +221,7 @@ class World:
             self._is_news = True
 
     def _later(self, act: Callable[[], None], gang: Gang | None = None) -> None:
-        """Do something once agents have heard of it, and all nodes of ``gang`` where it is given.
+        """Do something once agents have heard of it, and all nodes of ``gang`` if it is given.
 
         What nodes do not hear is said to them again.
         """
@@ -282,7 +282,7 @@ class World:
         self._used_gpu_s[project] += (self.twin.now_s - gang.started_s) * len(gang.gpus)
 
     def _again(self, gang: Gang, why: str) -> None:
-        """Have the job of an attempt that ended early wait again, if it may begin once more."""
+        """Queue the job of an attempt that ended early again, if it may be restarted."""
         job = gang.job
         job.restarts += 1
         self.ledger.note("end", job.key, why)
@@ -456,7 +456,7 @@ class World:
         self._mark_capped()
 
     def _mark_capped(self) -> None:
-        """Note which GPUs somebody has capped: that they throttle is expected."""
+        """Note which GPUs somebody has capped: their throttling is expected."""
         twin = self.twin
         self._capped = np.isfinite(twin.cap_w) | np.isfinite(twin.cap_mhz)
         for gang in self.gangs:

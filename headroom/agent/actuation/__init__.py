@@ -49,7 +49,7 @@ def open_actuation(node: str, journal: Path) -> Actuation | None:
 
 
 def warn_of_leftovers(journal: Path) -> None:
-    """Say so where an earlier life was killed with limits in force that this one may not undo."""
+    """Warn where an earlier life was killed with limits in force that this one may not undo."""
     try:
         left = len(Journal(journal).entries) if journal.exists() else 0
     except JournalError as exc:

@@ -56,6 +56,6 @@ class Reports:
         return waiting
 
     def put_back(self, reports: list[LimitReport]) -> None:
-        """Have reports that got nowhere wait again."""
+        """Queue reports again that could not be delivered."""
         with self._lock:
             self._waiting.extendleft(reversed(reports))

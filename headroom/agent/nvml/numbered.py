@@ -25,7 +25,7 @@ class _Field:
 
 
 def _known_fields(nvml: Any) -> dict[str, tuple[_Field, ...]]:
-    """Return, for each field of the contract, the numbered values that tell it, best first."""
+    """Return, for each field of the contract, the numbered values that give it, best first."""
     return {
         "temp_mem_c": (_Field(nvml.NVML_FI_DEV_MEMORY_TEMP),),
         "throttle_sw_power_cap_ns": (_Field(nvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP),),

@@ -33,7 +33,7 @@ _MAX_EVENTS = 64
 
 
 class Actuator(Protocol):
-    """Who sets limits. Called in the thread that reads, between readings."""
+    """Sets limits. Called in the thread that reads, between readings."""
 
     def step(self, gpus: list[NvmlGpu]) -> None:
         """Bring the limits of ``gpus``, all that answer, to those of the leases."""
@@ -129,7 +129,7 @@ class NvmlSource:
     # --- The driver -------------------------------------------------------------------------------
 
     def _start(self) -> bool:
-        """Take NVML up, unless that failed a moment ago; return whether it is up."""
+        """Initialize NVML, unless that failed a moment ago; return whether it is up."""
         if self._monotonic() < self._start_not_before:
             return False
         nvml = self._nvml

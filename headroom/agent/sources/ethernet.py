@@ -45,7 +45,7 @@ class EthernetPoller:
         self._retransmits = CounterRate()
 
     def poll(self) -> Iterable[Row]:
-        """Yield one row for each interface that there is; raise when one is missing."""
+        """Yield one row for each configured interface that exists; raise when one is missing."""
         missing = []
         retransmits_per_s = self._retransmits_per_s()
         route = self._default_interface()

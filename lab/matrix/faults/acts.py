@@ -35,11 +35,11 @@ class Act(Protocol):
     """A fault on a command."""
 
     def begin(self) -> None:
-        """Let it act. Raises OSError where the machine refuses: it may then act in part."""
+        """Start the fault. Raises OSError where the machine refuses: it may then act in part."""
         ...
 
     def end(self) -> str:
-        """Undo it. Return why it touched nothing of the command, or ""."""
+        """Undo the fault. Return why it touched nothing of the command, or ""."""
         ...
 
 
@@ -85,7 +85,7 @@ def _forgotten_if_refused(journal: Journal, lease: Lease) -> Iterator[None]:
 
 
 class _Settings:
-    """Settings that are in force for a time, each with a lease."""
+    """Kernel settings that are in force for a time, each with a lease."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _Settings:
 
 
 class QuotaAct:
-    """So many cores and no more, by control group."""
+    """A CPU quota in cores, by control group."""
 
     def __init__(self, group: Group, cores: float, journal: Journal, *, for_s: float) -> None:
         self._group = group
@@ -135,7 +135,7 @@ class QuotaAct:
 
 
 class PaceAct:
-    """A share of the time, by stopping the command for the rest of each tenth of a second.
+    """A share of CPU time, by stopping the command for the rest of each tenth of a second.
 
     It takes no permission. What a command does while others of it are stopped differs a little
     from what a quota does.
@@ -189,7 +189,7 @@ def _tell(pids: list[int], number: signal.Signals) -> int:
 
 
 class DiskAct:
-    """So many bytes a second to and from the disk, by control group."""
+    """A limit on the disk's bytes a second, reads and writes each, by control group."""
 
     def __init__(
         self, group: Group, device: str, bytes_per_s: float, journal: Journal, *, for_s: float

@@ -61,7 +61,7 @@ class Gpu:
 
 
 class Gpus:
-    """NVML, for as long as it is open. Raises :class:`GpuError` where there is none."""
+    """NVML, for as long as it is open. Raises :class:`GpuError` where NVML is missing."""
 
     def __init__(self) -> None:
         try:
@@ -76,7 +76,7 @@ class Gpus:
             raise GpuError(f"no GPU that NVML can limit: {error}") from error
 
     def close(self) -> None:
-        """Let NVML go."""
+        """Shut NVML down."""
         self._nvml.nvmlShutdown()
 
     def of_kind(self, fault: FaultKind) -> list[Gpu]:
@@ -116,7 +116,7 @@ class Gpus:
 
 
 def restore(uuid: str, kind: str, original: float | None) -> None:
-    """Give a GPU the limit of before back. Raises :class:`GpuError`."""
+    """Give a GPU its previous limit back. Raises :class:`GpuError`."""
     gpus = Gpus()
     try:
         with _translated():

@@ -47,7 +47,7 @@ class Trouble:
 
 @dataclass
 class Flow:
-    """One direction of a link: it carries one thing after the other, in order."""
+    """One direction of a link: it carries one packet after the other, in order."""
 
     free_s: float = 0.0
     last_due_s: float = 0.0
@@ -66,13 +66,13 @@ class Link:
         self.trouble = Trouble()
 
     def begin(self, fault: int, trouble: Trouble) -> None:
-        """Let a fault act, by its number."""
+        """Begin the trouble of a fault, by its number."""
         with self._lock:
             self._troubles[fault] = trouble
             self.trouble = _together(self._troubles.values())
 
     def end(self, fault: int) -> None:
-        """Let a fault be over."""
+        """End the trouble of a fault."""
         with self._lock:
             self._troubles.pop(fault, None)
             self.trouble = _together(self._troubles.values())

@@ -31,7 +31,7 @@ class Relay:
     def __init__(
         self, listening: socket.socket, to: tuple[str, int], link: Link, *, has_trouble: bool
     ) -> None:
-        """``has_trouble``: no wire has it already."""
+        """``has_trouble``: the relay imposes the link's trouble, since no wire does."""
         self._listening = listening
         self._to = to
         self._link = link
@@ -42,7 +42,7 @@ class Relay:
         threading.Thread(target=self._accept, name=f"relay {link.name}", daemon=True).start()
 
     def close(self) -> None:
-        """Let nothing pass any more."""
+        """Stop relaying."""
         self._over.set()
         with contextlib.suppress(OSError):
             # It wakes up whoever accepts.
@@ -81,7 +81,7 @@ class Relay:
             self._open -= {near, far}
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
-        """Lead one direction, until it ends or breaks."""
+        """Relay one direction, until it ends or breaks."""
         flow = Flow()
         try:
             while piece := source.recv(_PIECE_BYTES):

@@ -37,7 +37,7 @@ _RANK = {Verdict.PASSED: 1, Verdict.FAILED: 0, Verdict.ERROR: 0}
 
 
 class Direction(enum.StrEnum):
-    """How the second result is, compared with the first."""
+    """Whether the second result is better or worse than the first."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -104,7 +104,7 @@ class Shift:
 
     @property
     def agreeing(self) -> int:
-        """In how many seeds it went the way that the mean did."""
+        """The number of seeds whose change has the direction of the mean's."""
         diff = self.after - self.before
         return sum((after - before) * diff > 0 for before, after in self.pairs)
 

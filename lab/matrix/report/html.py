@@ -236,7 +236,7 @@ def _matrix_row(group: _Group, seeds: Sequence[int], shown: Sequence[str]) -> Ma
 
 
 def _worst(group: _Group) -> Markup | None:
-    """Return why the first cell that is worst did not pass."""
+    """Return why the first of the worst cells did not pass."""
     worst = verdict_of(cell.verdict for _, cell in group.cells)
     if worst == Verdict.PASSED:
         return None

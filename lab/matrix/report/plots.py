@@ -52,7 +52,7 @@ class _Plot:
 
 
 def figures(cell: Cell, key: str) -> Markup:
-    """Return all plots of a cell. ``key`` is in the ids, which are unique in the page."""
+    """Return all plots of a cell. ``key`` is in their ids, which are unique in the page."""
     groups: dict[str, list[Series]] = {}
     for series in cell.series:
         groups.setdefault(series.plot or series.name, []).append(series)

@@ -1,4 +1,4 @@
-"""One Redfish service: who we are to it, and GET."""
+"""One Redfish service: authentication, and GET."""
 
 from __future__ import annotations
 
