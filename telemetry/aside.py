@@ -1,4 +1,4 @@
-"""Batches that cannot be stored, which no check foresaw: kept for a person, and told of.
+"""Batches that cannot be stored, for faults that no check foresaw: kept for a person, and counted.
 
 Each is kept once, however often its agent sends it again; an agent does not give it up. They are
 bounded in number, bytes and age: beyond that the log alone has the error. One that is stored after
@@ -31,7 +31,7 @@ _ERROR_LENGTH = 500
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """A batch that was set aside. ``at``: when that was first, Unix s; ``body``: what it holds."""
+    """A batch that was set aside. ``at``: when that was first, Unix s; ``body``: the message."""
 
     agent_id: int
     boot_id: str
@@ -65,7 +65,7 @@ def _keep(message: stream.Message, error: Exception) -> None:
 
 
 def _bytes(client: redis.Redis) -> int:
-    """Return the memory that all take, of Redis' own account."""
+    """Return the memory that all kept batches take, by Redis' own account."""
     return client.memory_usage(_KEY, samples=0) or 0
 
 
@@ -81,7 +81,7 @@ def found() -> list[Kept]:
 
 
 def settle() -> int:
-    """Let go of those that are stored by now, or given up by their agents; return how many."""
+    """Remove those that are stored by now, or given up by their agents; return how many."""
     if not count(stream.connection()):
         return 0
     every = found()
@@ -98,6 +98,6 @@ def _is_over(kept: Kept, position: IngestPosition | None) -> bool:
 
 
 def forget(every: Sequence[Kept]) -> int:
-    """Let go of these; return how many were there still."""
+    """Remove these; return how many were there still."""
     names = [f"{kept.agent_id} {kept.seq} {kept.boot_id}" for kept in every]
     return stream.connection().hdel(_KEY, *names) if names else 0

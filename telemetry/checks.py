@@ -1,4 +1,4 @@
-"""What a well-formed batch may still have wrong: whom it speaks for, what it names, its times."""
+"""Checks of well-formed batches: whom they speak for, the names in them, and their times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TooManyBootIds(BatchError):
 
 
 def check_agent(batch: TelemetryBatch, scope: AgentScope) -> None:
-    """Raise where the batch is not the token's agent's."""
+    """Raise where the batch names another agent than its token's."""
     if batch.agent != scope.name:
         raise OutOfScope(
             "wrong_agent",
@@ -56,7 +56,7 @@ def check_agent(batch: TelemetryBatch, scope: AgentScope) -> None:
 def check_times(
     batch: TelemetryBatch, *, now: float, max_future_s: float, max_age_s: float
 ) -> None:
-    """Raise where a reading is from the future, or older than what is kept."""
+    """Raise where a reading is from the future, or older than the samples that are kept."""
     for path, block in blocks_of(batch):
         if not block.ts:
             continue
@@ -166,7 +166,7 @@ def unknown_gpu(node: str, index: int, field: str) -> UnknownName:
 
 
 def foreign(kind: str, name: str, field: str, scope: AgentScope) -> OutOfScope:
-    """Return the error of speaking for what is another agent's."""
+    """Return the error of speaking for a thing that is another agent's."""
     return OutOfScope(
         f"foreign_{kind}",
         f"agent {scope.name!r} may not speak for {kind} {name!r}",
@@ -224,6 +224,6 @@ def too_many_boot_ids(scope: AgentScope, most: int) -> TooManyBootIds:
 
 
 def at(error: BatchError, field: str) -> BatchError:
-    """Return ``error`` as one of ``field``."""
+    """Return ``error`` as one of the field ``field``."""
     told = error.error
     return type(error)(told.code, told.message, field=field, hint=told.hint)

@@ -1,4 +1,4 @@
-"""Who may speak for what: agents by token and names to database ids, cached in each process."""
+"""Which agent may speak for which things: by token and by name, cached in each process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCOPE_MAX_AGE_S = 2.0
 
 @dataclass(frozen=True)
 class AgentScope:
-    """An agent and what it may speak for: its nodes, and everything at its sites."""
+    """An agent and its scope: its nodes, and everything at its sites."""
 
     agent_id: int
     name: str
@@ -38,7 +38,7 @@ class AgentScope:
 
 @dataclass(frozen=True)
 class _Token:
-    """What a token stands for, and until when (Unix s): one that was replaced may go on a while."""
+    """The scope of a token, and until when (Unix s): one that was replaced may go on a while."""
 
     scope: AgentScope
     good_until: float = math.inf
@@ -74,7 +74,7 @@ class _Scopes:
         self._generation = None
 
     def look_again(self) -> None:
-        """Read what has changed. One query, three more where any agent's scope has."""
+        """Read the scopes again if they have changed. One query; three more where any has."""
         with self._lock:
             asked_at = time.monotonic()
             generation = ScopeGeneration.current()

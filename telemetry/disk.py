@@ -1,4 +1,4 @@
-"""What room is left where Headroom stores, and the end of intake before there is none.
+"""The free space of Headroom's disks, and the end of intake before there is none.
 
 Postgres that finds its disk full stops, and with it everything else. So readings are refused
 first, while there is a reserve: their agents keep them on disks of their own.
@@ -23,24 +23,24 @@ _SERVES_S = 2.0
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that is written to. ``free_bytes`` is what its file system has for us."""
+    """A folder that is written to. ``free_bytes`` is the free space of its file system for us."""
 
     name: str
     free_bytes: int
 
     @property
     def is_full(self) -> bool:
-        """Whether what is left is the reserve, with which readings are refused."""
+        """Whether only the reserve is left, with which readings are refused."""
         return self.free_bytes < settings.DISK_RESERVE_MB * _MIB
 
     @property
     def is_low(self) -> bool:
-        """Whether somebody should hear of it."""
+        """Whether a person should be warned."""
         return self.free_bytes < settings.DISK_LOW_MB * _MIB
 
 
 def folders() -> list[Folder]:
-    """Look at those of the folders that are on this machine."""
+    """Return the storage folders that are on this machine, with their free space."""
     found = []
     for name, path in settings.STORAGE_FOLDERS.items():
         free = _free_bytes(path)

@@ -41,7 +41,7 @@ class Enrolled:
 
 
 class EnrollmentError(Exception):
-    """An enrollment is wrong. ``index``: which one; ``field``: what of it."""
+    """An enrollment is wrong. ``index``: which one; ``field``: which part of it."""
 
     def __init__(self, index: int, field: str, message: str) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ def _enroll(actor: User | str, wanted: Sequence[Enrollment], rotate: bool) -> li
 
 
 def _state_of(agent: Agent, enrollment: Enrollment) -> audit.State:
-    """Return an agent as it is now, without asking for what has just been written."""
+    """Return an agent as it is now, from the enrollment just written instead of by queries."""
     scope = {"nodes": sorted(set(enrollment.nodes)), "sites": sorted(set(enrollment.sites))}
     return {**audit.state(agent), **scope}
 

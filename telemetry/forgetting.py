@@ -1,4 +1,4 @@
-"""What outlives the readings, and for how long: events, names, positions.
+"""Rows that outlive the readings, and how long each is kept: events, names, positions.
 
 Each kind is removed in small batches, which hold up nobody, until all of it is done or time is up;
 then the next run goes on. Two bounds hold: an age, and a number for each thing, since who sends may
@@ -94,7 +94,7 @@ DELETE FROM telemetry_reportedjob AS job WHERE id = ANY(%s) AND seen_at < %s
 
 
 def forget(now: datetime, budget_s: float) -> dict[str, int]:
-    """Remove what is old enough or too much, for about ``budget_s``; return rows by table."""
+    """Remove rows too old or too many, for about ``budget_s``; return how many, by table."""
     deadline = time.monotonic() + budget_s
     removed = {}
     for name, work in _work(now).items():

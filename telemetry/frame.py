@@ -137,7 +137,7 @@ class FrameWriter:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Put back what the samples know, after Redis was lost or at the very first start."""
+        """Fill the frame from the samples, after Redis was lost or at the very first start."""
         for kind, table in KINDS.items():
             self.update(kind, _latest_rows(kind, table), received_at=0.0)
         self._write_everything()
@@ -203,7 +203,7 @@ class FrameWriter:
         self._changed[kind] = ids if changed is None else np.concatenate([changed, ids])
 
     def flush(self) -> None:
-        """Write what changed since the last flush."""
+        """Write the records that changed since the last flush."""
         if not self._changed:
             return
         pipe = stream.connection().pipeline(transaction=False)

@@ -1,4 +1,4 @@
-"""What goes on beside the writer: roll-ups, partitions, and the way into the cold tier.
+"""Work beside the writer: roll-ups, partitions, and moving rows into the cold tier.
 
 One of these is at work at a time, in all workers together, so that they never hold up the writer by
 taking every worker; and each gives way after some seconds, so that a worker can be stopped.
@@ -38,7 +38,7 @@ def only_one() -> AbstractContextManager[bool]:
 
 
 def roll_up(now: float, budget_s: float = BUDGET_S) -> bool:
-    """Compute what has to be; tell whether all of it is done."""
+    """Compute the roll-ups that are due; tell whether all of them are done."""
     deadline = time.monotonic() + budget_s
     # All that can be computed of every source, rather than one source to the end.
     done = [_roll_up(source, now, deadline) for source in ROLLUPS]
@@ -67,7 +67,7 @@ def _until(deadline: float, step: Callable[[], bool]) -> bool:
 
 
 def move_to_cold(now: datetime, budget_s: float = BUDGET_S) -> bool:
-    """Move what is old enough; tell whether all of it is done."""
+    """Move old partitions into the cold tier; tell whether all of them are done."""
     return _until(time.monotonic() + budget_s, partial(move.step, now))
 
 
@@ -84,7 +84,7 @@ def keep_cold_files(now: datetime) -> None:
 
 
 def keep_partitions(now: datetime) -> None:
-    """Create the partitions of the time ahead, and drop what is past its retention."""
+    """Create the partitions of the time ahead, and drop those past their retention."""
     for kept in tiers.kept():
         ahead = np.array([(now + n * kept.width).timestamp() for n in range(_AHEAD)])
         with transaction.atomic(), connection.cursor() as cursor:
@@ -94,7 +94,7 @@ def keep_partitions(now: datetime) -> None:
 
 
 def _drop_oldest(kept: Kept, now: datetime) -> None:
-    """Drop what is past its retention, of that only the oldest hour.
+    """Drop partitions past their retention, of these only the oldest hour.
 
     Retention so moves faster than time, but not in one leap: a clock that is wrong for some minutes
     does not cost all that there is.

@@ -29,7 +29,7 @@ _BYTES_PER_ROW = 32
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A batch with which nothing is wrong, unless its names are one too many or another's."""
+    """A batch that is valid, but for its names, which :func:`admit` has yet to look at."""
 
     batch: TelemetryBatch
     packed: rows.Packed
@@ -52,12 +52,12 @@ class Checked:
 
     @property
     def position(self) -> stream.PositionOf:
-        """Where it is kept how far the agent's batches are durable."""
+        """The key under which Redis keeps how far the agent's batches are durable."""
         return (self.shard, self.message.agent_id, self.message.boot_id)
 
     @property
     def share(self) -> rate.Share:
-        """How much its agent may send."""
+        """The share of rows of its agent."""
         return _share(self.scope)
 
 
@@ -84,7 +84,7 @@ def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Teleme
 
 
 def take_all(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
-    """Append batches in one round trip; None for what could not be appended."""
+    """Append batches in one round trip; None for each that could not be appended."""
     try:
         outcomes = stream.append_all([(each.shard, each.message, each.share) for each in batches])
         pairs = list(zip(batches, outcomes, strict=True))
@@ -95,7 +95,7 @@ def take_all(batches: Sequence[Checked]) -> list[TelemetryAck | None]:
 
 
 def look(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Looked:
-    """Return ``batch`` packed. Raises :class:`BatchError` where something is wrong with it."""
+    """Check ``batch`` and return it packed. Raises :class:`BatchError` where it is not valid."""
     if disk.is_full():
         raise disk_full()
     checks.check_agent(batch, scope)
@@ -110,7 +110,7 @@ def learn(batches: Iterable[Looked]) -> None:
 
 
 def admit(looked: Looked) -> Checked:
-    """Return a batch as it is appended. Raises :class:`BatchError` where a name may not be."""
+    """Return a batch that is ready to be appended. Raises :class:`BatchError` for a bad name."""
     batch, packed, scope = looked.batch, looked.packed, looked.scope
     naming.check_boot_id(scope, batch.boot_id)
     naming.check(batch, packed, scope)
@@ -119,7 +119,7 @@ def admit(looked: Looked) -> Checked:
 
 
 def check_pace(scope: AgentScope) -> None:
-    """Raise where the agent was told to wait: before what it sends is looked at."""
+    """Raise where the agent was told to wait: before its request is looked at."""
     if wait_s := rate.wait_s(scope.agent_id):
         raise too_fast(wait_s, _share(scope))
 

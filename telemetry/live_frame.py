@@ -1,4 +1,4 @@
-"""What is known of a fleet: the latest reading of every thing, as arrays by kind.
+"""The latest readings of a fleet, as arrays by kind of thing.
 
 ``LiveFrame`` has that of now, ``RecordedFrame`` that of many moments at once. ``telemetry.frame``
 keeps the first in Redis, ``telemetry.timeline.frames`` makes the second of samples; nothing here

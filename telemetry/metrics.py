@@ -1,4 +1,4 @@
-"""What the ingest path counts, for Prometheus."""
+"""Prometheus metrics of the ingest path."""
 
 from prometheus_client import Counter, Histogram
 

@@ -14,7 +14,7 @@ _SHORT = ("telemetry", "prometheus-write", "otlp-metrics")
 
 
 class IngestMiddleware:
-    """Answers what brings readings before the middleware that serve pages, from session to CSP.
+    """Answers ingest requests before the middleware that serves pages, from session to CSP.
 
     It has a token of its own and needs none of them, and together they cost as much as taking a
     batch. What has to hold for it too (TLS, metrics, logs) stands before this one in the settings.

@@ -41,7 +41,7 @@ _ELSEWHERE = (
 
 
 class AgentState(models.TextChoices):
-    """How an agent stands: exactly one of these holds."""
+    """The state of an agent: exactly one of these holds."""
 
     LIVE = "live", "Live"
     STALE = "stale", "Stale"
@@ -145,7 +145,7 @@ class Agent(models.Model):
         return self.name
 
     def state(self, now: datetime, stale_after_s: float) -> AgentState:
-        """Say how the agent stands at ``now``."""
+        """Return the state of the agent at ``now``."""
         if self.revoked_at is not None:
             return AgentState.REVOKED
         if self.last_seen_at is None:
@@ -322,7 +322,7 @@ class ThrottleEventQuerySet(models.QuerySet["ThrottleEvent"]):
         return self.filter(opened_at__lt=end).touching_since(start)
 
     def of_class(self, wanted: ThrottleEvent.Class) -> ThrottleEventQuerySet:
-        """Events that somebody asked for, or those that nobody did."""
+        """Events that are expected, since somebody asked for them, or those that are not."""
         return self.filter(expected=wanted == ThrottleEvent.Class.EXPECTED)
 
     def at_least(self, severity: rules.Severity) -> ThrottleEventQuerySet:
@@ -355,7 +355,7 @@ class ThrottleEvent(models.Model):
         DISPLAY_CLOCK = ThrottleCause.DISPLAY_CLOCK, "Display clock"
 
     class Class(models.TextChoices):
-        """Whether somebody asked for it."""
+        """Whether an event is expected: somebody asked for it."""
 
         EXPECTED = "expected", "Expected"
         UNEXPECTED = "unexpected", "Unexpected"

@@ -224,7 +224,7 @@ _KINDS: tuple[_Names, ...] = (_jobs, _mounts, _boot_ids)
 
 
 def forget() -> None:
-    """Have this process look up again what it knows."""
+    """Have this process look all names up again."""
     for kind in _KINDS:
         kind.forget()
 
@@ -291,7 +291,7 @@ def check(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> None:
 
 
 class NamesOf:
-    """What is wrong with the names of one batch of an agent, for those who look at each row."""
+    """Errors in the names of one batch of an agent, for callers who look at each row."""
 
     def __init__(self, scope: AgentScope) -> None:
         self._scope = scope
@@ -299,12 +299,12 @@ class NamesOf:
     def jobs(
         self, reported: Collection[str], named: Collection[str], newest_ts: float
     ) -> dict[str, BatchError]:
-        """Return what is wrong with jobs, by name. Raises :class:`TooManyRows`."""
+        """Return errors of jobs, by name. Raises :class:`TooManyRows`."""
         _check_count(len(named))
         return refused_jobs(self._scope, reported, named, newest_ts)
 
     def mounts(self, named: Collection[MountName]) -> dict[MountName, BatchError]:
-        """Return what is wrong with mounts. Raises :class:`TooManyRows`."""
+        """Return errors of mounts. Raises :class:`TooManyRows`."""
         _check_count(len(named))
         return refused_mounts(named)
 
@@ -317,7 +317,7 @@ def _check_count(names: int) -> None:
 def refused_jobs(
     scope: AgentScope, reported: Collection[str], named: Collection[str], newest_ts: float
 ) -> dict[str, BatchError]:
-    """Return what is wrong with names of jobs, by name; what is fine has a row from here on.
+    """Return errors of names of jobs, by name; the others have a row from here on.
 
     ``reported``: whose progress the agent reports, so that they have to be placed on its nodes.
     ``named``: those and all that its GPUs are labeled with. Another scheduler's jobs are none of
@@ -341,7 +341,7 @@ def refused_jobs(
 
 
 def refused_mounts(named: Collection[MountName]) -> dict[MountName, BatchError]:
-    """Return what is wrong with mounts; what is fine has a row from here on."""
+    """Return errors of mounts; the others have a row from here on."""
     by_node: dict[int, list[str]] = {}
     for mount in named:
         by_node.setdefault(mount.node_id, []).append(mount.name)

@@ -43,7 +43,7 @@ class PlacedJobs(Protocol):
     """Where placements are kept."""
 
     def generation(self) -> Hashable:
-        """Return what differs after each placement and each end of one. One cheap query."""
+        """Return a value that differs after each placement and each end of one. One cheap query."""
 
     def placed(self) -> Iterable[tuple[str, Collection[str]]]:
         """Return jobs that run, or ended a short while ago, each with names of its nodes."""

@@ -154,7 +154,7 @@ class _Block:
 
 
 class NotPackable(Exception):
-    """A batch names what is unknown, or not its agent's: ``telemetry.checks`` says what."""
+    """A batch names an unknown thing, or one not its agent's: ``telemetry.checks`` says which."""
 
 
 class _Packer:
@@ -308,7 +308,7 @@ def _values(kind: str, size: int, columns: list[list[Any]]) -> Array:
 
 
 def _values_with_nulls(kind: str, values: Array, columns: list[list[Any]]) -> Array:
-    """Put ``columns`` into ``values``, and what stands for null in place of each None."""
+    """Put ``columns`` into ``values``, with the mark of a missing value in place of each None."""
     width, first = _READERS[kind].width, 0
     for group in TABLES[kind].groups:
         last = first + len(group.columns)
@@ -338,7 +338,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Directory:
-    """What is known of the things that records name: ids by kind, and ids of names."""
+    """The ids of the things that records name: known ids by kind, and ids of names."""
 
     known_ids: dict[str, Array]
     job_ids: dict[str, int]

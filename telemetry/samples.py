@@ -75,7 +75,7 @@ class Group:
 
     @property
     def missing(self) -> float | int:
-        """What stands for null."""
+        """The value that stands for null."""
         return np.nan if self.dtype.kind == "f" else NULL_INT
 
 
@@ -187,7 +187,7 @@ def copy(cursor: Cursor[Any], rows: Rows) -> None:
 def copy_encoded(
     cursor: Cursor[Any], name: str, table: Table, chunks: Iterable[bytes | bytearray]
 ) -> None:
-    """Append what :func:`encode` yields to table ``name``, which has the columns of ``table``."""
+    """Append the chunks of :func:`encode` to table ``name``, which has the columns of ``table``."""
     with cursor.copy(_copy_statement(name, tuple(c.name for c in table.columns))) as out:
         out.write(_HEADER)
         for chunk in chunks:
@@ -310,7 +310,7 @@ def lock_partitions(cursor: Cursor[Any]) -> None:
 
 
 def create_partitions(cursor: Cursor[Any], partitions: Iterable[Partition]) -> None:
-    """Create what of ``partitions`` does not exist yet. Others who do so wait for our transaction.
+    """Create missing ``partitions``. Others who do so wait for the end of our transaction.
 
     A width that was changed in between leaves wider or narrower partitions behind; where one of
     them covers part of a new one, the new one is cut to what is free.
@@ -363,7 +363,7 @@ def detach(cursor: Cursor[Any], partition: Partition, renamed: str) -> None:
 
 
 def drop(cursor: Cursor[Any], relation: str) -> None:
-    """Drop a partition, or what was one."""
+    """Drop a partition, or a table that was one."""
     cursor.execute("SELECT telemetry_drop_partition(%s)", [relation])
 
 

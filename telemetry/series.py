@@ -1,4 +1,4 @@
-"""Readings of one thing over a span of time, thinned to what a chart can show.
+"""Readings of one thing over a span of time, thinned to the resolution of a chart.
 
 ``query`` picks the tier: readings where few are asked for, roll-ups by minute or hour where many
 are, and for each part of the span what is there, in Postgres or in the cold tier. A row of nulls
@@ -79,7 +79,7 @@ class NotFound(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class SeriesRequest:
-    """What is asked for: ``fields`` of one thing from ``start`` up to ``end`` (Unix s)."""
+    """A request for a series: ``fields`` of one thing from ``start`` up to ``end`` (Unix s)."""
 
     kind: Kind
     id: int
@@ -98,7 +98,7 @@ class SeriesRequest:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """What is given of each field besides itself."""
+        """The statistics that are given of each field besides itself."""
         return (*(_BAND if self.band else ()), *(_P95 if self.p95 else ()))
 
     @property
@@ -425,7 +425,7 @@ def _carriers(request: SeriesRequest) -> Members:
 
 
 def _with_own(request: SeriesRequest, points: Points, step_s: float, now: float) -> Points:
-    """Add what the job reported of itself to what its GPUs tell."""
+    """Add the job's own reports to the fields of its GPUs."""
     names = [name for name in request.fields if name not in points.fields]
     if not names:
         return points

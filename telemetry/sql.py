@@ -107,7 +107,7 @@ ON CONFLICT DO NOTHING
 
 
 class AgentNote(NamedTuple):
-    """What an agent's newest batch says of it; None leaves what was known."""
+    """The status of an agent by its newest batch; None leaves the earlier value."""
 
     agent_id: int
     last_seen_at: datetime
@@ -151,7 +151,7 @@ class Positions:
                 self._known[agent_id, boot_id] = (mark, _array_text(beyond))
 
     def save(self, cursor: Cursor[Any], positions: dict[PositionKey, Position]) -> None:
-        """Write back what of ``positions`` moved. Raises :class:`PositionsMoved`.
+        """Write back those of ``positions`` that moved. Raises :class:`PositionsMoved`.
 
         After a failure, also one of the commit, this object says nothing true any more.
         """
@@ -216,7 +216,7 @@ def save_xids(cursor: Cursor[Any], lines: list[XidLine]) -> None:
 
 
 def note_agents(cursor: Cursor[Any], notes: list[AgentNote]) -> None:
-    """Write down what agents said of themselves."""
+    """Save the status of agents by their newest batches."""
     cursor.execute(_NOTE_AGENTS, _transposed(notes, 9))
 
 

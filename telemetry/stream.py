@@ -60,7 +60,7 @@ end
 
 
 class Message(msgspec.Struct, array_like=True):
-    """What the stream carries: a batch that was checked, with whose it is and when it came."""
+    """A message of the stream: a batch that was checked, its agent, and when it came."""
 
     layout: int
     agent_id: int
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, array_like=True):
     def of(
         cls, batch: TelemetryBatch, agent_id: int, packed: Packed, received_at: float
     ) -> Message:
-        """Return what is carried of a batch whose rows are ``packed``."""
+        """Return the message of a batch whose rows are ``packed``."""
         return cls(
             layout=LAYOUT,
             agent_id=agent_id,
@@ -108,7 +108,7 @@ class TooFast(Exception):
 
 @dataclass(frozen=True)
 class Appended:
-    """What appending a message told."""
+    """The answer to an appended message."""
 
     durable_seq: int | None
     wants_writer: bool
@@ -209,7 +209,7 @@ def _rest(call: Call) -> tuple[str | int | bytes, ...]:
 
 
 def _response(link: Any) -> Any:
-    """Return what the server answered, also where that is an error: others' answers follow it."""
+    """Return the server's answer, also where that is an error: others' answers follow it."""
     try:
         return link.read_response()
     except redis.ResponseError as error:
@@ -373,7 +373,7 @@ def durable_seq(shard: int, agent_id: int, boot_id: str) -> int | None:
 
 
 def _seq_of(found: Any, boot_id: str) -> int | None:
-    """Return the seq in what is kept of an agent, ``SEQ BOOT_ID``; None for another boot_id's."""
+    """Return the seq of a stored ``SEQ BOOT_ID``; None for another boot_id's."""
     if found is None:
         return None
     seq, _, of = cast(bytes, found).decode().partition(" ")

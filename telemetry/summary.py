@@ -1,4 +1,4 @@
-"""What every rack, site and power domain carries: pure functions of inventory, frame and clock.
+"""The load of every rack, site and power domain: pure functions of inventory, frame and clock.
 
 Loads are *committed*: measured where a reading is fresh, rated where it is stale or was never
 there, and no less than what was read last. Stale never means free.
@@ -45,7 +45,7 @@ _ON_NODE = METER_TARGETS.index("node")
 
 @dataclass(frozen=True, eq=False)
 class HostCurves:
-    """What a node draws besides its GPUs, as fitted: ``idle_w + share · GPUs``.
+    """The fitted draw of nodes besides their GPUs: ``idle_w + share · GPUs``.
 
     Aligned with the inventory's nodes; NaN where nothing was fitted. It holds where the node has no
     fresh meter and does not read its host itself.
@@ -73,7 +73,7 @@ class GpuSummary:
 
     @cached_property
     def age_s(self) -> Floats:
-        """NaN for GPUs that were never heard."""
+        """Age of each reading, s; NaN for GPUs that were never heard."""
         return self.readings.age_s(self.ts)
 
     @cached_property
@@ -126,12 +126,12 @@ class NodeSummary:
 
     @property
     def seen(self) -> Bools:
-        """Which were ever heard."""
+        """Which nodes were ever heard."""
         return self.ts > 0
 
     @property
     def lost(self) -> Bools:
-        """Which fell silent. Nodes that were never heard are not there yet, as far as one knows."""
+        """Which nodes fell silent. One never heard is not there yet, as far as is known."""
         return self.stale & self.seen
 
     @cached_property
@@ -140,7 +140,7 @@ class NodeSummary:
 
     @cached_property
     def gpus(self) -> Ints:
-        """How many GPUs each has."""
+        """The number of GPUs of each node."""
         return self._counted(np.ones(len(self._fleet.gpus), dtype=bool))
 
     @cached_property
@@ -149,7 +149,7 @@ class NodeSummary:
 
     @cached_property
     def enforced_w(self) -> Floats:
-        """What each may draw at most, by the limits that its GPUs are under."""
+        """The most that each node may draw under the limits of its GPUs."""
         fleet = self._fleet
         return sum_by(self.each.limit_w, fleet.gpus.node, len(fleet.nodes)) + host_rated_w(fleet)
 
@@ -250,7 +250,7 @@ class RackSummary:
 
     @property
     def tightest_dimension(self) -> Ints:
-        """Which margin that is."""
+        """The dimension of the least margin."""
         place: Ints = self._margins.argmin(axis=0)
         return place
 
@@ -287,7 +287,7 @@ class SiteSummary:
 
     @cached_property
     def budget_w(self) -> Floats:
-        """As the inventory states, else what the roots of the power tree carry, else the racks."""
+        """As the inventory states, else that of the power tree's roots, else that of the racks."""
         sites, domains = self._fleet.sites, self._fleet.domains
         is_root = domains.parent < 0
         usable_w = (domains.capacity_w * domains.derating)[is_root]
@@ -297,7 +297,7 @@ class SiteSummary:
 
     @property
     def hottest_rack(self) -> Ints:
-        """A rack's row, -1 where unknown."""
+        """Row of the hottest rack of each site; -1: unknown."""
         return row_of_most_by(self.each.hottest_c, self._fleet.racks.site, len(self._fleet.sites))
 
     @property
@@ -310,7 +310,7 @@ class SiteSummary:
 
     @property
     def stale_nodes(self) -> Ints:
-        """How many nodes fell silent."""
+        """The number of nodes that fell silent."""
         lost = count_by(self.each.each.lost, self._fleet.nodes.rack, len(self._fleet.racks))
         return self._sum(lost).astype(np.int64)
 
@@ -364,7 +364,7 @@ def summarize(
     stale_after_s: float,
     hosts: HostCurves | None = None,
 ) -> FleetSummary:
-    """Return what the fleet carries at ``now`` (Unix seconds), or at each of many: (times, 1)."""
+    """Return the loads of the fleet at ``now`` (Unix seconds), or at each of many: (times, 1)."""
     readings = Readings(fleet, frame, now, stale_after_s)
     gpus = _gpus(readings)
     nodes = _nodes(gpus, hosts)
@@ -425,7 +425,7 @@ def _nodes(gpus: GpuSummary, hosts: HostCurves | None) -> NodeSummary:
 
 @dataclass(frozen=True, eq=False)
 class _Host:
-    """What nodes read of themselves. ``read`` says whose power is read fresh."""
+    """The readings of hosts. ``read`` says whose power is read fresh."""
 
     ts: Floats
     fresh: Bools
@@ -445,7 +445,7 @@ def _host(readings: Readings) -> _Host:
 
 
 def _measured(gpus: GpuSummary, host: _Host) -> Floats:
-    """The sum of what a node's GPUs and its host read now; NaN where none of them reads."""
+    """The sum of present readings of a node's GPUs and its host; NaN where none of them reads."""
     node, count = gpus.readings.fleet.gpus.node, len(gpus.readings.fleet.nodes)
     gpus_w = sum_of_known_by(np.where(gpus.read, gpus.load_w, np.nan), node, count)
     host_w = np.where(host.read, host.power_w, 0.0)
@@ -477,7 +477,7 @@ def _host_load(
 
 
 def host_rated_w(fleet: FleetArrays) -> Floats:
-    """Return what each node may draw besides its GPUs; no known model is not taken to draw none."""
+    """Return the rated draw of each node besides its GPUs; unknown models do not count as none."""
     rated_w = fleet.nodes.host_rated_w
     return np.where(np.isnan(rated_w), UNRATED_HOST_W, rated_w)
 
@@ -516,7 +516,7 @@ def _domains(racks: RackSummary) -> DomainSummary:
 
 
 def carried_w(fleet: FleetArrays, rack_w: Floats) -> Floats:
-    """Return what every power domain carries of the loads of racks, W, with all feeds up.
+    """Return the load of every power domain from the loads of racks, W, with all feeds up.
 
     A rack on two feeds draws half of its load from each.
     """
@@ -548,7 +548,7 @@ class _Metered:
 
 
 def _metered(readings: Readings, target_kind: int, count: int) -> _Metered:
-    """Return what meters of one kind of target show.
+    """Return the power that meters of one kind of target show.
 
     A reading at or below zero is a meter's fault, not a load: no rack feeds the grid.
     """
@@ -559,7 +559,7 @@ def _metered(readings: Readings, target_kind: int, count: int) -> _Metered:
     target = meters.target[here]
 
     def told(known: Bools) -> tuple[Floats, Floats]:
-        """Return the sums of what is known of each thing, at all and where all of it is fresh."""
+        """Return the known readings summed by thing: of any age, and only where all are fresh."""
         last_w = sum_of_known_by(np.where(known, power_w, np.nan), target, count)
         return last_w, np.where(count_by(~(known & fresh), target, count) > 0, np.nan, last_w)
 

@@ -58,7 +58,7 @@ def _stop(**_details: Any) -> None:
 
 @shared_task
 def write(shard: int) -> None:
-    """Empty the stream of ``shard``, and stay for what comes within the next second."""
+    """Empty the stream of ``shard``, and stay for messages of the next second."""
     with only_one(shard) as held:
         if not held:
             return
@@ -131,7 +131,7 @@ def ask_for_forward() -> None:
 
 @shared_task
 def forward_pushed() -> bool:
-    """Put what remote write and OTLP have brought on the streams."""
+    """Put the requests of remote write and OTLP on the streams."""
     with inbox.only_one() as held:
         if not held:
             return False

@@ -29,7 +29,7 @@ _ROWS_IN_BUFFERS = 6_000_000
 
 @dataclass(frozen=True)
 class Kept:
-    """How rows of one table are kept."""
+    """The retention of one table's rows, and the width of its partitions."""
 
     table: Table
     width: timedelta
@@ -63,7 +63,7 @@ def raw_kept() -> tuple[timedelta, timedelta]:
 
 
 def rollup_kept(width_s: int) -> tuple[timedelta, timedelta]:
-    """Return the same of roll-ups."""
+    """Return for how long roll-ups stay in Postgres, and for how long they are kept at all."""
     if width_s == MINUTE_S:
         total = timedelta(days=settings.TELEMETRY_MINUTE_DAYS)
         return min(timedelta(hours=settings.TELEMETRY_MINUTE_HOT_H), total), total
@@ -72,7 +72,7 @@ def rollup_kept(width_s: int) -> tuple[timedelta, timedelta]:
 
 
 def kept() -> Iterator[Kept]:
-    """Yield every table with how its rows are kept."""
+    """Yield every table with the retention of its rows."""
     gpus = len(snapshot.current().gpus)
     for table in samples.TABLES.values():
         yield Kept(table, raw_width(), *raw_kept())

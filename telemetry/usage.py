@@ -1,4 +1,4 @@
-"""What each table takes, in Postgres and in the cold tier."""
+"""The size of each table, in Postgres and in the cold tier."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Usage:
 
 
 def usage() -> Iterator[Usage]:
-    """Yield what every table takes in each place in which it has rows."""
+    """Yield the size of every table in each place in which it has rows."""
     for kept in tiers.kept():
         yield from (each for each in (_hot(kept), _cold(kept)) if each.bytes)
 

@@ -95,7 +95,7 @@ def _boot_id(given: str) -> str:
 def _take(
     request: HttpRequest, scope: AgentScope, now: float
 ) -> tuple[TelemetryAck, Refusals | None]:
-    """Take what can be taken of the request: all of it, or all but the rows at fault."""
+    """Take the request: all of it, or all but the rows at fault."""
     json = is_json(request.META.get("CONTENT_TYPE", ""))
     body = decompress(read(request), request.META.get("HTTP_CONTENT_ENCODING", ""))
     try:

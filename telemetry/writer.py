@@ -75,7 +75,7 @@ class Writer:
         return len(entries)
 
     def _store(self, messages: list[Message]) -> dict[tuple[int, str], int]:
-        """Commit what is new of ``messages`` and return how far each agent's batches now are."""
+        """Commit new ``messages`` and return how far each agent's batches now are."""
         with transaction.atomic():
             cursor = _cursor()
             positions = self._positions.load(cursor, {m.position_key for m in messages})
@@ -140,7 +140,7 @@ class Writer:
         samples.copy(cursor, found)
 
     def keep(self) -> None:
-        """Leave behind what the next writer of the shard would else have to make again."""
+        """Leave the state that the shard's next writer would else have to make again."""
         self._throttling.keep()
 
 
@@ -169,7 +169,7 @@ def _of_known_agents(
 
 
 def _take(messages: list[Message], positions: dict[sql.PositionKey, Position]) -> list[Message]:
-    """Return what was not stored before, in order, and note it in ``positions``."""
+    """Return the messages not stored before, in order, and note them in ``positions``."""
     fresh = []
     for message in messages:
         try:
@@ -193,7 +193,7 @@ def _last_words(messages: list[Message]) -> list[Message]:
 
 
 def _note(last: Message) -> sql.AgentNote:
-    """Return what a message says of its agent."""
+    """Return the status of an agent by a message of its."""
     status, span = last.status, last.packed.span
     return sql.AgentNote(
         agent_id=last.agent_id,

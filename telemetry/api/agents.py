@@ -91,7 +91,7 @@ class EnrollmentSerializer(serializers.Serializer[Enrollment]):
 
 
 class AgentChangeSerializer(serializers.Serializer[Agent]):
-    """What can be changed of an agent without a new token."""
+    """The fields of an agent that can be changed without a new token."""
 
     any_job = serializers.BooleanField()
 

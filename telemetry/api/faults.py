@@ -1,4 +1,4 @@
-"""``/api/v1/xid-events`` and ``/api/v1/ecc-events``: what went wrong inside of GPUs."""
+"""``/api/v1/xid-events`` and ``/api/v1/ecc-events``: errors inside of GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from telemetry.throttle.rules import Severity
 
 
 class XidEventSerializer(serializers.ModelSerializer[XidEvent]):
-    """``title``, ``severity`` and ``advice`` are what the code means, where it is a listed one."""
+    """``title``, ``severity`` and ``advice`` describe the code, where it is a listed one."""
 
     gpu_index = serializers.IntegerField(
         source="gpu.index", default=None, allow_null=True, read_only=True

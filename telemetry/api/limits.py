@@ -1,4 +1,4 @@
-"""``/api/v1/limit-reports``: what became of limits on GPUs."""
+"""``/api/v1/limit-reports``: whether limits on GPUs were set, as agents report it."""
 
 from __future__ import annotations
 

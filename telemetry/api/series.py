@@ -140,7 +140,7 @@ class CsvRenderer(BaseRenderer):
 
 
 class _Echo:
-    """What csv.writer writes to: it hands each line back."""
+    """A file for csv.writer that hands each line back."""
 
     def write(self, line: str) -> str:
         return line
@@ -247,7 +247,7 @@ _NOBODYS = -1
 def _read(
     params: dict[str, str], now: float, visibility: Visibility
 ) -> tuple[SeriesRequest, Series]:
-    """Return what is asked for and the answer, or raise what the client did wrong."""
+    """Return the parsed request and the answer. Raises an API error where the client is wrong."""
     try:
         wanted = series.parse(params, spans.parse(params, now))
         return wanted, series.query(_as_seen(wanted, visibility), now)
@@ -260,7 +260,7 @@ def _read(
 
 
 def _as_seen(wanted: SeriesRequest, visibility: Visibility) -> SeriesRequest:
-    """Return what is read: in place of a job that the reader may not see, one that is not there.
+    """Return the request to run: for a job that is hidden from the reader, one of a missing job.
 
     Both take the same way from here on, so that neither answer nor time tells them apart.
     """
@@ -271,7 +271,7 @@ def _as_seen(wanted: SeriesRequest, visibility: Visibility) -> SeriesRequest:
 
 
 class SeriesCsvView(SeriesView):
-    """The same as a file."""
+    """A series as a CSV file."""
 
     renderer_classes = (CsvRenderer,)
 
@@ -280,5 +280,5 @@ class SeriesCsvView(SeriesView):
         responses={(200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, description="The rows")},
     )
     def get(self, request: Request) -> Response:
-        """The same as a file: a ``time`` column (ISO 8601, UTC), then the fields."""
+        """A series as a CSV file: a ``time`` column (ISO 8601, UTC), then the fields."""
         return super().get(request)

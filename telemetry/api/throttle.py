@@ -1,4 +1,4 @@
-"""``/api/v1/throttle-events``: when which GPU was throttled, why, and what it cost."""
+"""``/api/v1/throttle-events``: spans in which GPUs were throttled, by cause, and the clock lost."""
 
 from __future__ import annotations
 

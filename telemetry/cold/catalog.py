@@ -1,4 +1,4 @@
-"""What the catalogue says of a span of one table. Read often, so without models."""
+"""The entries of the catalogue for a span of one table. Read often, so without models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """A partition that is being moved; what it has of lower ids than ``first_id`` is in files."""
+    """A partition that is being moved; its rows of lower ids than ``first_id`` are in files."""
 
     relation: str
     first_id: int
@@ -49,7 +49,7 @@ class Parts:
 
 
 def parts(cursor: Cursor[Any], table: str, window: Window) -> Parts:
-    """Return what holds rows of ``table`` in ``window`` besides the table itself. One query."""
+    """Return files and partitions with rows of ``table`` in ``window`` besides it. One query."""
     cursor.execute(_PARTS, {"table": table, "start": window.start_at, "end": window.end_at})
     rows = cursor.fetchall()
     return Parts(

@@ -1,4 +1,4 @@
-"""Keeping the cold tier: merging what came late, retiring what is old, removing orphans."""
+"""Keeping the cold tier: merging late rows in, retiring old files, removing orphans."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ _LOCK_TIMEOUT = "500ms"
 
 
 class Damaged(RuntimeError):
-    """A file does not give back what was written. Its rows stay in Postgres."""
+    """A file does not give back the rows that were written. They stay in Postgres."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What one set of files holds: a table's rows between two times."""
+    """The content of one set of files: a table's rows between two times."""
 
     start: datetime
     end: datetime
@@ -219,7 +219,7 @@ def write(table: Table, rows: Columns, unit: Unit) -> ColdFile:
 
 
 def _check(file: ColdFile, table: Table, rows: Columns) -> None:
-    """Compare what a reader gets with what was written: soon the file is all that there is."""
+    """Compare a reader's rows with those that were written: soon the file is all that there is."""
     window = Window(file.start.timestamp(), file.end.timestamp())
     names = [column.name for column in table.columns]
     entry = File(0, file.path, tuple(file.columns), file.first_id, file.last_id)

@@ -43,7 +43,7 @@ class Place(ABC):
 
     @abstractmethod
     def uri(self, path: str) -> str:
-        """Return what Polars reads the file by."""
+        """Return the address by which Polars reads the file."""
 
 
 class Directory(Place):

@@ -85,7 +85,7 @@ def _frame(
 
 
 def _value(column: Column, is_there: bool) -> pl.Expr:
-    """Return the column as its array has it, nulls as what stands for them."""
+    """Return the column as its array has it, nulls as the values that stand for them."""
     import polars as pl
 
     dtype = dtype_of(column)

@@ -1,1 +1,1 @@
-"""What goes wrong inside of GPUs: Xid errors that kernels log, and uncorrected memory errors."""
+"""Errors inside of GPUs: Xid errors that kernels log, and uncorrected memory errors."""

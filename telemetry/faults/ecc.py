@@ -33,7 +33,7 @@ class EccCounters:
         self.count: Array = np.zeros(0, "i8") if count is None else count
 
     def advance(self, ts: Array, gpu_id: Array, ecc: Array) -> Increases:
-        """Take in readings, in any order and more than once, and return what rose.
+        """Take in readings, in any order and more than once, and return the counters that rose.
 
         A counter that fell was reset; what it shows then came since. A GPU's first reading says
         nothing of when its errors came.

@@ -1,4 +1,4 @@
-"""What Xid codes mean, in short words.
+"""The meanings of Xid codes, in short words.
 
 The facts are NVIDIA's (Xid errors, docs.nvidia.com/deploy/xid-errors: the catalog and the
 earlier listing); how bad a code is for a fleet is our own judgment. Only codes that are common
@@ -18,7 +18,7 @@ SOURCE = "https://docs.nvidia.com/deploy/xid-errors/"
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a code says, and what to do about it."""
+    """The meaning of a code, and the advice to people."""
 
     title: str
     severity: Severity
@@ -77,7 +77,7 @@ UNKNOWN = Meaning("Xid error", Severity.WARNING, "look it up in NVIDIA's list of
 
 
 def meaning_of(xid: int) -> Meaning:
-    """Return what ``xid`` means; of a code that is not listed, that it is none."""
+    """Return the meaning of ``xid``; UNKNOWN for a code that is not listed."""
     return MEANINGS.get(xid, UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""The ways in besides the fast one for good batches: what is half wrong, Prometheus, OpenTelemetry.
+"""Ingest besides the fast path: batches with bad rows, Prometheus remote write, OpenTelemetry.
 
 What speaks another language than the telemetry batch ends as one on the same stream.
 """

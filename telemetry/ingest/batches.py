@@ -38,7 +38,7 @@ HEADERS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What may be a batch, as it came."""
+    """A request that may be a batch, as it came."""
 
     authorization: str
     content_type: str
@@ -65,7 +65,7 @@ def take_all(posts: Sequence[Post]) -> list[bytes | Untaken]:
 
 
 def take_new(posts: Sequence[Post]) -> list[bytes | Untaken]:
-    """Do the same for batches that bring new names: these get their rows, all together.
+    """Take batches that bring new names, as :func:`take_all`: these get their rows, all together.
 
     Raises what the database raises.
     """

@@ -1,4 +1,4 @@
-"""The types of the contract's fields, one by one: what a single value has to be."""
+"""The types of the contract's fields, one by one: those of single values."""
 
 from __future__ import annotations
 

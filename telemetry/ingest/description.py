@@ -1,4 +1,4 @@
-"""What OpenAPI says of the ways in, which are no views of Django REST framework."""
+"""The OpenAPI description of the ingest endpoints, which are no views of Django REST framework."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COME_BACK = {"Retry-After": {"description": "s", "schema": {"type": "integer"}}
 
 
 def describe(result: dict[str, Any], **_context: Any) -> dict[str, Any]:
-    """Add the ways in to what drf-spectacular has made: a hook of it."""
+    """Add the ingest endpoints to the schema that drf-spectacular has made: a hook of it."""
     _types, schemas = msgspec.json.schema_components(
         (TelemetryBatch, TelemetryAck, LimitSet, ErrorBody),
         ref_template=f"#/components/schemas/{_PREFIX}{{name}}",

@@ -1,4 +1,4 @@
-"""Why a request is refused, beyond what its rows are, and the answer that says so."""
+"""Why a request as a whole is refused, and the answer that says so."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def too_fast(wait_s: float, share: Share) -> TooFast:
 
 
 def disk_full() -> Overloaded:
-    """Return the refusal while what is left of a disk is the reserve."""
+    """Return the refusal while only the reserve of a disk is left."""
     return Overloaded(
         "disk_full",
         "the server has no room left to store readings",

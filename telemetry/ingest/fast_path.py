@@ -1,4 +1,4 @@
-"""The fast path for what machines ask all the time: before Django.
+"""The fast path for requests that machines repeat all the time: before Django.
 
 What Django does for a request costs more than such an answer. Whatever is not a plain good request
 is handed on to the view of the same address.

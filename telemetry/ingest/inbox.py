@@ -1,4 +1,4 @@
-"""The inbox: what senders that keep nothing have pushed, in Postgres until its rows are stored.
+"""The inbox: requests of senders that keep nothing, in Postgres until their rows are stored.
 
 An agent keeps a batch until it is durable. Prometheus and OpenTelemetry forget a request as soon as
 it is answered, and send it again, byte for byte, when no answer came. So here the server keeps it:
@@ -143,7 +143,7 @@ def only_one() -> AbstractContextManager[bool]:
 
 @dataclass(frozen=True)
 class Forwarded:
-    """What one round of the forwarder did."""
+    """The outcome of one round of the forwarder."""
 
     batches: int
     #: streams that a writer is to be started for
@@ -151,7 +151,7 @@ class Forwarded:
 
 
 def forward(now: float) -> Forwarded:
-    """Put what is due on the stream. One forwarder at a time: see :func:`only_one`."""
+    """Put requests that are due on the stream. One forwarder at a time: see :func:`only_one`."""
     at = datetime.fromtimestamp(now, UTC)
     with transaction.atomic():
         _forget_durable()
@@ -263,7 +263,7 @@ def _is_known(place: Place, names: Names) -> bool:
 
 
 def forget(now: float) -> None:
-    """Give up what could not be stored for as long as samples are kept; forget old digests."""
+    """Give up requests not stored for as long as samples are kept; forget old digests."""
     limit = datetime.fromtimestamp(now, UTC) - timedelta(hours=settings.TELEMETRY_RETENTION_H)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_GIVE_UP, [limit])

@@ -60,7 +60,7 @@ def is_json(content_type: str) -> bool:
 
 
 def check_type(content_type: str) -> None:
-    """Refuse what is neither protobuf nor JSON."""
+    """Refuse a content type that is neither protobuf nor JSON."""
     if _media_type(content_type) not in (PROTOBUF, JSON):
         raise UnsupportedType(
             "unsupported_content_type",
@@ -144,7 +144,7 @@ def _labels(attributes: Iterable[KeyValue]) -> dict[str, str]:
 
 
 def success(rejected: int, message: str) -> ExportMetricsServiceResponse:
-    """Return the answer to what was taken, all but ``rejected`` points."""
+    """Return the answer to a request that was taken, all but ``rejected`` points."""
     response = ExportMetricsServiceResponse()
     if rejected:
         response.partial_success.rejected_data_points = rejected
@@ -153,7 +153,7 @@ def success(rejected: int, message: str) -> ExportMetricsServiceResponse:
 
 
 def refusal(error: BatchError, status: int) -> Message:
-    """Return the answer to what was not taken at all."""
+    """Return the answer to a request that was not taken at all."""
     hint = f" ({error.error.hint})" if error.error.hint else ""
     said: Message = Status(
         code=_RPC_CODES.get(status, _UNKNOWN), message=f"{error.error.code}: {error}{hint}"

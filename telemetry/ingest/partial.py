@@ -1,4 +1,4 @@
-"""What can be taken of a batch that the fast way refused: all but the rows at fault.
+"""The good rows of a batch that the fast path refused: all but those at fault.
 
 The fast way (one typed decode, one pass of checks) says only that something is wrong. This one goes
 through the document value by value. It is slow, and runs for batches with errors alone.
@@ -43,7 +43,7 @@ _RowCheck: TypeAlias = Callable[[dict[str, Any], int], BatchError | None]
 
 
 class NewNames(Protocol):
-    """Says what is wrong with names that the inventory does not have; the rest are taken down."""
+    """Finds errors in names that the inventory does not have, and gives rows to the others."""
 
     def jobs(
         self, reported: Collection[str], named: Collection[str], newest_ts: float
@@ -72,7 +72,7 @@ def salvage(
     new_names: NewNames,
     limits: TimeLimits,
 ) -> Salvaged:
-    """Return what can be taken of the batch in ``body``, which the fast way refused by ``error``.
+    """Return the good part of the batch in ``body``, which the fast path refused by ``error``.
 
     Raises :class:`BatchError` where the body cannot be read, what stands around its rows is wrong,
     or it speaks for another agent's things.
@@ -144,14 +144,14 @@ def _reports(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _texts(block: Any, *path: str) -> Iterator[str]:
-    """Yield what is a name of the array that is found by going down ``path``."""
+    """Yield the names in the array that is found by going down ``path``."""
     for step in path:
         block = block.get(step) if isinstance(block, dict) else None
     yield from filter(_is_name, block if isinstance(block, list) else [])
 
 
 def _times(document: dict[str, Any]) -> Iterator[float]:
-    """Yield the times of what may bear a job's name, as far as they are numbers."""
+    """Yield the times of the blocks that may bear a job's name, as far as they are numbers."""
     blocks = [document.get("jobs"), *(report.get("gpus") for _, report in _reports(document))]
     for block in blocks:
         found = block.get("ts") if isinstance(block, dict) else None
@@ -168,7 +168,7 @@ def _passes(columns: dict[str, Any], row: int) -> None:
 
 
 class _Salvage:
-    """Goes through the parts of a document and keeps what is good."""
+    """Goes through the parts of a document and keeps the good ones."""
 
     def __init__(
         self, scope: AgentScope, names: Names, new_names: NewNames, limits: TimeLimits

@@ -81,7 +81,7 @@ _MOST_WAITS = 10_000
 
 
 def hold(agent_id: int, for_s: float) -> None:
-    """Have :func:`wait_s` tell for a while that the agent is to wait: what it sends is not read."""
+    """Have :func:`wait_s` tell for a while that the agent is to wait: its requests are not read."""
     if len(_waits) >= _MOST_WAITS:
         now = time.monotonic()
         for each in [key for key, until in _waits.items() if until <= now]:

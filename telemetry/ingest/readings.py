@@ -30,7 +30,7 @@ _TYPES = element_types(GpuColumns)
 
 
 class Places:
-    """Finds the GPU that labels are of, among what one agent may speak for."""
+    """Finds the GPU of a set of labels, among those that one agent may speak for."""
 
     def __init__(self, scope: AgentScope, names: Names, node_labels: list[str]) -> None:
         self._scope = scope
@@ -39,7 +39,7 @@ class Places:
         self._found: dict[tuple[str | None, ...], Place | BatchError] = {}
 
     def of(self, labels: Mapping[str, str]) -> Place | BatchError:
-        """Return the GPU, or what is wrong with the labels."""
+        """Return the GPU, or the error in the labels."""
         identity = (
             labels.get("gpu"),
             labels.get("UUID") or labels.get("uuid"),
@@ -92,7 +92,7 @@ class Places:
 
 
 def _node_names(value: str) -> Iterable[str]:
-    """Yield what ``value`` may mean: itself, without its port, and without its domain."""
+    """Yield the names that ``value`` may stand for: itself, and without its port and its domain."""
     yield value
     host, _, port = value.rpartition(":")
     if host and port.isdecimal():
@@ -104,7 +104,7 @@ def _node_names(value: str) -> Iterable[str]:
 
 @dataclass
 class Readings:
-    """The rows that the series of one request form, and what became of its samples."""
+    """The rows that the series of one request form, and counts of its other samples."""
 
     places: Places
     limits: TimeLimits
@@ -147,7 +147,7 @@ class Readings:
         return reading
 
     def rows(self) -> Rows:
-        """Return what was taken."""
+        """Return the rows."""
         return {
             key: reading.values | ({"job": reading.job} if reading.job else {})
             for key, reading in self._readings.items()
@@ -164,7 +164,7 @@ def _checked_time(ts: float, limits: TimeLimits) -> BatchError | None:
 
 
 def _wrong_value(series: Series, told: Told, value: float) -> BatchError | None:
-    """Return what the contract has against a sample, or None."""
+    """Return the contract's objection to a sample, or None."""
     try:
         msgspec.convert(told.convert(value), _TYPES[told.column])
     except (msgspec.ValidationError, OverflowError) as exc:

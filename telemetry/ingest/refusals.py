@@ -1,4 +1,4 @@
-"""What was refused of a request: gathered while it is gone through, counted and noted after."""
+"""The refused rows of a request: gathered while it is gone through, counted and noted after."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AUDITED_PER_HOUR = 60
 
 @dataclass
 class Refusals:
-    """What was refused: the first error, more of them to be told, and rows by code."""
+    """Refused rows: the first error, more of them to be told, and counts by code."""
 
     first: BatchError | None = None
     #: the first that reached for what is another's, which is a matter for the audit log
@@ -60,7 +60,7 @@ class TimeLimits:
     max_age_s: float
 
     def refusal(self, path: str, ts: float) -> BatchError | None:
-        """Return what is wrong with a reading at ``ts``, or None."""
+        """Return the error of a reading at ``ts``, or None."""
         if ts > self.now + self.max_future_s:
             return checks.future_time(path, ts - self.now, self.max_future_s)
         if ts < self.now - self.max_age_s:

@@ -1,4 +1,4 @@
-"""What all ways in do with a request: whose is it, and what does it say when unpacked."""
+"""Steps common to all ingest endpoints: authentication, reading, and decompression."""
 
 from __future__ import annotations
 

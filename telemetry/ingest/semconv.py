@@ -1,4 +1,4 @@
-"""What OpenTelemetry's metrics of hardware (``hw.*``) mean in the fields of the contract.
+"""OpenTelemetry's metrics of hardware (``hw.*``) as fields of the contract.
 
 Names, units and attributes are those of the semantic conventions for hardware, as of 2026 still in
 development. A GPU's temperatures and fans are components of their own there, whose ``hw.parent`` is
@@ -48,7 +48,7 @@ _AT_MEMORY = ("mem", "hbm", "vram")
 
 
 def field_of(metric: str, labels: Mapping[str, str]) -> HwField | None:
-    """Return what ``metric`` tells of a GPU, or None."""
+    """Return the field of a GPU that ``metric`` tells, or None."""
     told = METRICS.get(metric)
     if told is None or not gpu_id_of(labels) or not _is_of_a_gpu(metric, labels):
         return None

@@ -1,4 +1,4 @@
-"""One series of somebody else's metrics, whatever brought it, and what it tells in our fields."""
+"""One series of somebody else's metrics, by whatever protocol, and the field that it maps to."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Series:
 
 
 def may_tell(metric: str) -> bool:
-    """Say whether a metric of this name can mean anything here."""
+    """Say whether a metric of this name can map to a field."""
     return field_of(metric) is not None or metric in semconv.METRICS
 
 
 def told_by(metric: str, labels: Mapping[str, str]) -> Told | None:
-    """Return what ``metric`` means in the contract: by DCGM's names, or OpenTelemetry's."""
+    """Return the field for ``metric`` in the contract: by DCGM's names, or OpenTelemetry's."""
     return field_of(metric) or semconv.field_of(metric, labels)
 
 

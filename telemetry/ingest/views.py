@@ -96,7 +96,7 @@ def _written_answer(readings: Readings, written: dict[str, str]) -> HttpResponse
 @csrf_exempt
 @require_POST
 def otlp_metrics(request: HttpRequest) -> HttpResponse:
-    """Take a request of OpenTelemetry's metrics. 200: what it holds is kept, or so much of it."""
+    """Take a request of OpenTelemetry's metrics. 200: its points are kept, or some of them."""
     received_at = time.time()
     scope = None
     content_type = request.META.get("CONTENT_TYPE", "")
@@ -184,7 +184,7 @@ def _keep(way: bytes, body: bytes, rows: Rows, scope: AgentScope, received_at: f
 
 
 def _count(way: str, readings: Readings, scope: AgentScope) -> None:
-    """Count what became of the samples of a request."""
+    """Count the samples of a request by outcome."""
     metrics.SAMPLES.labels(way, "taken").inc(readings.taken)
     for reason, samples in readings.ignored.items():
         metrics.SAMPLES.labels(way, f"ignored_{reason}").inc(samples)

@@ -22,7 +22,7 @@ from telemetry.lemons.rules import Metric
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known against one GPU. Times are Unix s; ``ended_at``: it no longer holds."""
+    """The evidence against one GPU. Times are Unix s; ``ended_at``: it no longer holds."""
 
     gpu_id: int
     metric: Metric
@@ -48,7 +48,7 @@ class Memory:
     score: Array = field(default_factory=lambda: np.zeros(0, "f4"))
 
     def take(self, scores: Scores) -> None:
-        """Take in a window. A GPU that was not compared in it keeps what it has."""
+        """Take in a window. A GPU that was not compared in it keeps its score."""
         missing = int(scores.gpu_id.max(initial=0)) + 1 - len(self.windows)
         if missing > 0:
             self.windows = np.append(self.windows, np.zeros(missing, "i4"))

@@ -61,7 +61,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How the GPUs that can be compared stand among their peers, a row each.
+    """Scores of the GPUs that can be compared with their peers, a row each.
 
     ``peers_median`` is what the peers have, brought to the GPU's power and place on its node.
     """
@@ -183,7 +183,7 @@ def _scores(window: Window, rule: Rule, group: Array, among: Array) -> Scores:
 
 
 def _without_load_and_place(off: Array, window: Window, group: Array) -> Array:
-    """Take out of temperatures what more power, and the place on the node, explain."""
+    """Take out of temperatures the share of more power, and that of the place on the node."""
     power_off = window.power_w - _median(window.power_w, group)
     off = off - _c_per_w(off, power_off, window.model) * power_off
     place = _groups(window.model, window.index)

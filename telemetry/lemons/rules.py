@@ -35,7 +35,7 @@ END_BELOW = 3.0
 
 
 class Metric(enum.StrEnum):
-    """What a lemon has too much or too little of. The value is its stable token."""
+    """The quantity that is wrong with a lemon. The value is its stable token."""
 
     HOT_CORE = "hot_core"
     HOT_MEMORY = "hot_memory"
@@ -44,9 +44,10 @@ class Metric(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """``sign`` 1: more is worse. ``floor`` is the least spread that peers are credited with, and
-    ``effect`` the least difference that matters, both in the metric's unit; ``effect_share`` the
-    same as a share of what peers have."""
+    """How a metric is judged. ``sign`` 1: more is worse. ``floor`` is the least spread that peers
+    are credited with, and ``effect`` the least difference that matters, both in the metric's unit;
+    ``effect_share`` the same as a share of the peers' value.
+    """
 
     field: str
     unit: str

@@ -1,1 +1,1 @@
-"""What became of limits that agents were asked to set, as they report it."""
+"""Reports of agents on the limits that they were asked to set."""

@@ -9,7 +9,7 @@ from headroom.contracts import LimitState
 
 
 class LimitReport(models.Model):
-    """What an agent said last of one limit on one GPU.
+    """The last report of an agent on one limit on one GPU.
 
     ``boot_id`` and ``seq`` are those of the batch that said it: a batch that was held up does not
     undo what a later one said.

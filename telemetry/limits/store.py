@@ -1,4 +1,4 @@
-"""The reports of many batches into Postgres, each where it says something newer."""
+"""The reports of many batches into Postgres, each if it is newer than the stored one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Roll-ups: what was read within each minute and each hour, in one row for each thing."""
+"""Roll-ups: the readings of each minute and each hour, in one row for each thing."""

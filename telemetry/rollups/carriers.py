@@ -32,7 +32,7 @@ WHERE job_id = %s AND hour > to_timestamp(%s) AND hour < to_timestamp(%s)
 
 
 def note(cursor: Cursor[Any], rows: Columns, table: Table, job: str, at: float) -> None:
-    """Add what ``rows``, readings of the minute that begins at ``at``, tell of who carried what."""
+    """Add the carriers of jobs in ``rows``, readings of the minute that begins at ``at``."""
     found = carriers(rows, table, job)
     if not found:
         return

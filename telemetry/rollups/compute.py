@@ -149,7 +149,7 @@ def first_known(rows: Columns, names: tuple[str, ...]) -> Array:
 
 
 def _pieces(rollup: Rollup, rows: Columns, before: Columns) -> Columns:
-    """Return what :func:`integrate` tells of ``rows``, with ``before`` put before them."""
+    """Return :func:`integrate` of ``rows``, with ``before`` put before them."""
     if not rollup.edge_inputs:
         return {}
     key = rollup.source.key
@@ -161,7 +161,7 @@ def _pieces(rollup: Rollup, rows: Columns, before: Columns) -> Columns:
 
 
 def integrate(rollup: Rollup, rows: Columns) -> Columns:
-    """Return what ends at each row: ``used_j``, ``covered_s`` and the seconds of each cause.
+    """Return ``used_j``, ``covered_s`` and the seconds of each cause, of the time up to each row.
 
     NaN where it is not known: the thing's first reading, or one after a gap.
     """
@@ -218,7 +218,7 @@ def _share(mask: Array, places: Array, cause: ThrottleCause) -> Array:
 def _put_counted(
     seconds: Array, counter: Array, later: Array, earlier: Array, length_s: Array
 ) -> None:
-    """Write what a cumulative counter (ns) tells, where it does and did not start anew."""
+    """Write the seconds that a cumulative counter (ns) tells, where it did not start anew."""
     known = ~is_null(counter)
     grown = counter[later] - counter[earlier]
     tells = known[later] & known[earlier] & (grown >= 0)
@@ -235,7 +235,7 @@ def _pairs(places: Array, ids: Array, ts: Array) -> tuple[Array, Array, Array]:
 
 
 def _total(values: Array, groups: Buckets) -> Array:
-    """Return the sum over each bucket of what is known; NaN where nothing is."""
+    """Return the sum over each bucket of its known values; NaN where there is none."""
     unknown = np.isnan(values)
     total = np.add.reduceat(np.where(unknown, 0.0, values), groups.starts)
     return np.where(np.logical_and.reduceat(unknown, groups.starts), np.nan, total)

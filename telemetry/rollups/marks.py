@@ -131,7 +131,7 @@ def oldest(cursor: Cursor[Any], source: str, width_s: int, before: float) -> lis
 
 
 def delete(cursor: Cursor[Any], marks: Iterable[Mark]) -> None:
-    """Take marks away, within the transaction that stores what they asked for."""
+    """Take marks away, within the transaction that stores the roll-ups that they asked for."""
     cursor.execute(_DELETE, [[mark.id for mark in marks]])
 
 

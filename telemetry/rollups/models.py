@@ -1,4 +1,4 @@
-"""What of the readings is not rolled up yet, how far roll-ups are, and who carried which job."""
+"""Marks of readings not rolled up yet, the progress of roll-ups, and the carriers of jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RollupProgress(models.Model):
 
 
 class JobCarrier(models.Model):
-    """The GPUs that carried a job within one hour. No foreign keys: what is removed has a past."""
+    """The GPUs that carried a job within one hour. No foreign keys: rows outlive GPUs and jobs."""
 
     job_id = models.BigIntegerField()
     hour = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""How far roll-ups are: what is before that is read from them, what is after from finer tiers."""
+"""How far roll-ups are: earlier times are read from them, later ones from finer tiers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def done(cursor: Cursor[Any], source: str) -> dict[int, float]:
 
 
 def begin(cursor: Cursor[Any], source: str, now: float) -> None:
-    """Ask for the roll-ups of what was stored before there were any. Once for each source."""
+    """Ask for roll-ups of readings stored before there were any. Once for each source."""
     if done(cursor, source):
         return
     stored = [

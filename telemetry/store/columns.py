@@ -59,7 +59,7 @@ def dtype_of(column: Column) -> np.dtype[Any]:
 
 
 def null_of(dtype: np.dtype[Any]) -> float | int:
-    """Return what stands for a missing value in an array of ``dtype``."""
+    """Return the value that marks a missing one in an array of ``dtype``."""
     return np.nan if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 

@@ -52,7 +52,7 @@ def fetch(
 
 
 def _copied(cursor: Cursor[Any], statement: sql.Composed) -> bytearray:
-    """Return what a COPY to us sends.
+    """Return the data that a COPY TO STDOUT sends.
 
     By libpq's own calls, since the rows of ``cursor.copy`` each go through several generators and
     cost twice as much.

@@ -1,4 +1,4 @@
-"""Open events as records in one array, and what becomes of them."""
+"""Open events as records in one array, and the changes that readings make to them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_back(records: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """What readings did to the events: records of :data:`EVENT`.
+    """The changes that readings made to the events: records of :data:`EVENT`.
 
     An event that opened and closed stands in ``opened``. Of those that go on, only those are in
     ``updated`` that have something new to be stored.
@@ -79,7 +79,7 @@ class Changes:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What one interval says of one cause: a row each, of distinct pairs of GPU and cause."""
+    """The evidence of one interval, a row for each of distinct pairs of GPU and cause."""
 
     gpu_id: Array
     cause: Array
@@ -149,7 +149,7 @@ class OpenEvents:
             self._open(evidence.take(opening))
 
     def changes(self) -> Changes:
-        """Return what happened since the last call, and note it as stored."""
+        """Return the changes since the last call, and note them as stored."""
         slots = np.unique(np.concatenate([np.zeros(0, "i8"), *self._touched]))
         slots = slots[self._records["opened_us"][slots] > 0] if len(slots) else slots
         records = self._records[slots]
@@ -250,7 +250,7 @@ class OpenEvents:
 
 
 def _plus(total: Array, more: Array) -> Array:
-    """Return the sum of what is known of both; NaN where nothing is."""
+    """Return the sum of both, or the one that is known; NaN where neither is."""
     both = total + more
     return np.where(np.isnan(both), np.fmax(total, more), both)
 
@@ -262,7 +262,7 @@ def _drop_tail(event: Any) -> None:
 
 
 def _grade(event: Any, lowered: Array) -> None:
-    """Class the events and raise their severity; what changes is worth being stored at once."""
+    """Class the events and raise their severity; a change of either is to be stored at once."""
     throttled_s, observed_s = event["throttled_s"], event["observed_s"]
     mostly = np.where(throttled_s > 0.0, event["capped_s"] >= EXPECTED_SHARE * throttled_s, lowered)
     expected = (event["cause"] == _CAP) & mostly

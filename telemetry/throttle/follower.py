@@ -36,7 +36,7 @@ class Follower:
         self._memory = memory.recall(shard)
 
     def follow(self, cursor: Cursor[Any], rows: Rows) -> None:
-        """Take in the GPU rows of a round and write down what they did, in its transaction.
+        """Take in the GPU rows of a round and write the changes of events, in its transaction.
 
         When that is rolled back, this object must be thrown away.
         """
@@ -50,7 +50,7 @@ class Follower:
         self._memory.rounds = memory.count_round(cursor, self._shard)
 
     def keep(self) -> None:
-        """Leave what is remembered to the next writer of the shard. After the last commit."""
+        """Leave the memory to the next writer of the shard. After the last commit."""
         memory.keep(self._shard, self._memory)
 
 

@@ -97,7 +97,7 @@ class Intervals:
 
 
 def intervals(before: Array, after: Array) -> Intervals:
-    """Return what happened between records of :data:`LAST`, row by row."""
+    """Return the intervals between records of :data:`LAST`, row by row."""
     heard = before["us"] > 0
     length_s = np.where(heard, (after["us"] - before["us"]) * 1e-6, 0.0)
     near = heard & (length_s <= MAX_GAP_S)

@@ -1,4 +1,4 @@
-"""What is remembered of each GPU, from one writer to the next.
+"""The tracker's memory of each GPU, handed from one writer to the next.
 
 It is too much to be stored with each round. A writer leaves it in Redis when it ends, with the
 number of rounds that it has seen, which Postgres counts as well. Where that is gone or of
@@ -45,7 +45,7 @@ _READ_ROUNDS = "SELECT rounds FROM telemetry_trackedrounds WHERE shard = %s"
 
 @dataclass
 class Memory:
-    """What is remembered after so many rounds."""
+    """The state of tracker and memory error counters after so many rounds."""
 
     rounds: int
     tracker: Tracker
@@ -56,7 +56,7 @@ _of_this_process: dict[int, Memory] = {}
 
 
 def recall(shard: int) -> Memory:
-    """Return what is remembered of a shard. To be used by one writer alone.
+    """Return the memory of a shard. To be used by one writer alone.
 
     After a round that was rolled back it knows too much and must be thrown away.
     """
@@ -75,7 +75,7 @@ def keep(shard: int, memory: Memory) -> None:
 
 
 def forget_own(shard: int) -> None:
-    """Have the next writer not use what this process has kept: it is about to be changed."""
+    """Drop this process's memory of the shard: if the round is rolled back, it will be wrong."""
     _of_this_process.pop(shard, None)
 
 
@@ -95,7 +95,7 @@ def _rounds(shard: int) -> int:
 
 @lru_cache(maxsize=2)
 def ratings_of(fleet: FleetArrays) -> Ratings:
-    """Return what each GPU is rated for, by database id."""
+    """Return the rated power and clock of each GPU, by database id."""
     size = int(fleet.gpus.ids.max(initial=0)) + 1
     power_w, sm_mhz = np.full(size, np.nan), np.full(size, np.nan)
     power_w[fleet.gpus.ids], sm_mhz[fleet.gpus.ids] = fleet.gpus.rated_w, fleet.gpus.sm_max_mhz
@@ -106,7 +106,7 @@ def ratings_of(fleet: FleetArrays) -> Ratings:
 
 
 def _rebuild(rounds: int) -> Memory:
-    """Make it from what is stored. Three queries, an index look-up a GPU."""
+    """Make the memory anew from stored rows. Three queries, an index look-up a GPU."""
     fleet = snapshot.current()
     with transaction.atomic(), connection.cursor() as cursor:
         latest = store.latest_samples(cursor)
@@ -122,7 +122,7 @@ def _rebuild(rounds: int) -> Memory:
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """After how many rounds, and the size of each array, bytes."""
+    """The header of a kept memory: number of rounds, and the size of each array, bytes."""
 
     rounds: int
     sizes: list[int]

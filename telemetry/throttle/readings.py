@@ -1,4 +1,4 @@
-"""What the tracker takes in: readings of GPUs as arrays, and what the inventory rates them for."""
+"""The input of the tracker: readings of GPUs as arrays, and ratings from the inventory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = ("ts", "throttle", *_COUNTED, *_AS_THEY_ARE)
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """By database id of the GPU: what its model is rated for (NaN: unknown)."""
+    """Ratings of GPUs by database id, as of their models (NaN: unknown)."""
 
     power_w: Array
     sm_mhz: Array

@@ -1,4 +1,4 @@
-"""What opens, closes, classes and grades a throttle event: every number of it, in one place.
+"""The thresholds that open, close, class and grade a throttle event, all in one place.
 
 docs/explanation/throttle-truth.md has the same as tables, and says why.
 """
@@ -61,7 +61,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Bar:
-    """What an event must reach: a share of its time, and so many throttled seconds."""
+    """A threshold for events: a share of their time, and so many throttled seconds."""
 
     share: float
     seconds: float

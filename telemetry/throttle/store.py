@@ -73,7 +73,7 @@ ON CONFLICT (gpu_id, at) DO NOTHING
 
 
 def save(cursor: Cursor[Any], changes: Changes, fleet: FleetArrays) -> None:
-    """Write what readings did to the events. Closing comes first: an event may follow at once."""
+    """Write the changes of events. Closing comes first: an event may follow at once."""
     if len(changed := np.concatenate([changes.updated, changes.closed])):
         cursor.execute(_UPDATE, _columns(changed, [""] * len(changed)))
     if len(changes.opened):

@@ -28,7 +28,7 @@ _CAP = CAUSES.index(ThrottleCause.SW_POWER_CAP)
 
 
 class Tracker:
-    """What is remembered of each GPU, and its open events."""
+    """The memory of each GPU, and its open events."""
 
     def __init__(self, last: Array | None = None, open_: Array | None = None) -> None:
         """``last``: records of ``intervals.LAST`` by database id; ``open_``: ``events.EVENT``."""
@@ -45,7 +45,7 @@ class Tracker:
 
     @property
     def last(self) -> Array:
-        """What is remembered of each GPU, by database id."""
+        """The last record of each GPU, by database id."""
         return self._last
 
     def open_events(self) -> Array:
@@ -53,7 +53,7 @@ class Tracker:
         return self._events.records()
 
     def advance(self, readings: Readings, ratings: Ratings = NO_RATINGS) -> Changes:
-        """Take in readings and return what changed.
+        """Take in readings and return the changes of events.
 
         Readings may come in any order and more than once. One that is not newer than what was
         taken in of its GPU before changes nothing.
@@ -189,7 +189,7 @@ def _throttles(before: Array, after: Array) -> Array:
 
 
 def _pairs(gpu_id: Array, open_: Array, found: Intervals) -> tuple[Array, Array]:
-    """Return row and cause of what events have to know of: all of those that are or get open."""
+    """Return row and cause of all pairs that matter to events: those that are or get open."""
     row, cause = np.nonzero(_any_of_run(open_ | found.opens, _firsts(gpu_id)) & found.told)
     return row, cause
 

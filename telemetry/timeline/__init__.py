@@ -1,1 +1,1 @@
-"""Timelines: what :mod:`telemetry.series` is made of."""
+"""Timelines: the parts that :mod:`telemetry.series` is made of."""

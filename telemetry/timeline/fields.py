@@ -1,4 +1,4 @@
-"""What may be asked for of each kind of thing, and what becomes of a field's values together."""
+"""The fields of each kind of thing, and how several values of a field become one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telemetry.samples import Table
 
 
 class Kind(StrEnum):
-    """What a series is of. ``id`` is that of the GPU, node, rack, link, meter, node or job."""
+    """The kind of a series. ``id`` is that of the GPU, node, rack, link, meter, node or job."""
 
     GPU = "gpu"
     NODE = "node"

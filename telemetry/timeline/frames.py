@@ -1,4 +1,4 @@
-"""Frames as they were: what the live frame held at each step of a span, made of samples.
+"""Frames of the past: the live frame as it was at each step of a span, made of samples.
 
 A reading counts from the end of the step in which it was taken, and stands until the next one.
 """

@@ -27,7 +27,7 @@ from telemetry.timeline.tiers import Tier
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What a node, rack or job is made of.
+    """The parts of a node, rack or job.
 
     ``gpus`` and ``meters``: node by id; 0 is the whole rack. ``job``: GPUs count while they carried
     it.
@@ -86,7 +86,7 @@ def _since(found: Found | None, start: float) -> Found | None:
 def read(
     members: Members, fields: Sequence[str], window: Window, tier: Tier, now: float
 ) -> Sources:
-    """Read what ``fields`` and the fields of power are made of."""
+    """Read the rows from which ``fields`` and the fields of power are computed."""
     power = ("power_w", USED) if USED in fields else ("power_w",)
     across = [name for name in fields if name in ACROSS]
 
@@ -220,7 +220,7 @@ def _reporting(gpus: Found | None, grid: _Grid) -> Array:
 
 
 def _working(meters: Found | None) -> Found | None:
-    """Return the meters' rows without what a failed one reads: telemetry.summary says so too.
+    """Return the meters' rows without readings of failed ones: telemetry.summary does the same.
 
     Zero and less is no draw. Of a roll-up with some such readings, the mean is that of the others.
     """

@@ -1,4 +1,4 @@
-"""What is known of one thing over a time, from whatever tier: rows with a width.
+"""Rows of one thing over a time, from whatever tier, each with a width.
 
 A reading is a row of width 0, a roll-up one as wide as its bucket. Values are float64, NaN where
 missing. All that is here is pure.
@@ -129,7 +129,7 @@ def in_buckets(points: Points, step_s: float) -> Points:
 
 
 def _combined(each: Field, over: Over, groups: Buckets, is_raw: Array) -> Field:
-    """Return what of a field's values stands for each group of rows.
+    """Return a field's values combined, one for each group of rows.
 
     The 95th percentile is exact where a group ``is_raw``, or one row; of several roll-ups it is the
     greatest of theirs, above which it cannot be.

@@ -1,4 +1,4 @@
-"""From the tiers to arrays: what is known of some things over a span."""
+"""From the tiers to arrays: rows of some things over a span."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Found:
 
 
 def known(table: Table, now: float) -> Known:
-    """Return what each tier has of ``table``. One query."""
+    """Return the span that each tier covers of ``table``. One query."""
     with connection.cursor() as django_cursor:
         cursor: Cursor[Any] = django_cursor.cursor
         done = progress.done(cursor, table.name) if table.name in ROLLUPS else {}
@@ -105,7 +105,7 @@ def _readings(
     window: Window,
     job: int | None,
 ) -> Columns:
-    """Return readings, with what is summed up over time as it ends at each of them."""
+    """Return readings, each with the sums over the time that ends at it."""
     columns = {column.name for column in table.columns}
     wanted = [name for name in names if name in columns] + (["job_id"] if job else [])
     sums = [name for name in names if name in SUMS]
@@ -129,7 +129,7 @@ def _readings(
 
 
 def _cut_first(rows: Columns, key: str, sums: Sequence[str], span: Window) -> None:
-    """Leave of the pieces across the start of ``span`` what is inside, in proportion to time."""
+    """Scale the pieces across the start of ``span`` to the part inside, in proportion to time."""
     ts, ids = rows["ts"], rows[key]
     across = np.flatnonzero((ts[1:] >= span.start_us) & (ts[:-1] < span.start_us)) + 1
     across = across[ids[across] == ids[across - 1]]
@@ -139,7 +139,7 @@ def _cut_first(rows: Columns, key: str, sums: Sequence[str], span: Window) -> No
 
 
 def _rest(rows: Columns, key: str, sums: Sequence[str], span: Window) -> Columns:
-    """Return a row at the end of ``span`` for each piece across it, with what of it is inside."""
+    """Return a row at the end of ``span`` for each piece across it, scaled to the part inside."""
     ts, ids = rows["ts"], rows[key]
     across = np.flatnonzero((ts[1:] >= span.end_us) & (ts[:-1] < span.end_us)) + 1
     across = across[ids[across] == ids[across - 1]]
@@ -165,7 +165,7 @@ def _rolled(
     stats: Sequence[str],
     job: int | None,
 ) -> Columns:
-    """Return roll-ups: of each field what they have of it."""
+    """Return roll-ups, with those columns of each field that they have."""
     width_s = part.tier.width_s
     rolled = (MINUTES if width_s == MINUTE_S else HOURS)[table.name]
     there = {column.name for column in rolled.columns}

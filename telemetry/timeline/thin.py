@@ -1,4 +1,4 @@
-"""Making a series short enough to draw, without hiding what stands out: pure functions.
+"""Making a series short enough to draw, without hiding outliers: pure functions.
 
 ``minmax`` keeps the least and the greatest value of every field in every bucket, in the order in
 which they came: two rows a bucket. ``mean`` gives means. ``lttb`` (Largest Triangle Three Buckets,

@@ -22,7 +22,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True)
 class Known:
-    """What each tier has of one kind of reading, Unix s."""
+    """The span that each tier covers of one kind of reading, Unix s."""
 
     #: Up to when roll-ups are complete; what is not there is not.
     minutes_until: float

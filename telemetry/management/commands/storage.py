@@ -1,4 +1,4 @@
-"""``manage.py storage [show|verify]``: what readings take, and whether files are whole."""
+"""``manage.py storage [show|verify]``: the size of readings, and whether files are whole."""
 
 from __future__ import annotations
 
