@@ -26,6 +26,15 @@ def observe() -> None:
 
 
 @shared_task
+def look_back() -> None:
+    """Ask new shadows of the admission policy about the day before them."""
+    # Imported here: reading recorded telemetry takes libraries that a worker else does without.
+    from admission.policy import lookback
+
+    lookback.look_back(timezone.now())
+
+
+@shared_task
 def forget() -> None:
     """Drop old estimates, and decisions of shadows more than a day old."""
     forecasts.forget(timezone.now())

@@ -394,6 +394,7 @@ CELERY_TASK_ROUTES = {
     "telemetry.tasks.forward_pushed": {"queue": "readings"},
     "policies.tasks.*": {"queue": "control"},
     "policies.playbooks.tasks.*": {"queue": "control"},
+    "admission.tasks.look_back": {"queue": "housekeeping"},
     "admission.tasks.*": {"queue": "control"},
     "config.tasks.*": {"queue": "control"},
 }
@@ -429,6 +430,7 @@ CELERY_BEAT_SCHEDULE = {
     "restrictions": _every(5.0, "policies.restrictions.tasks.follow"),
     "admission": _every(2.0, "admission.tasks.cycle"),
     "draws": _every(20.0, "admission.tasks.observe"),
+    "look-back": _every(30.0, "admission.tasks.look_back"),
     "forget-forecasts": _every(3600.0, "admission.tasks.forget"),
     "slos": _every(60.0, "admission.slos.tasks.measure"),
     "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -18,10 +18,13 @@ _BEGIN = (_Kind.IN_FORCE, _Kind.CHANGED, _Kind.APPROVED)
 _END = (_Kind.LIFTED, _Kind.RELEASED, _Kind.EXPIRED)
 
 
-def terms(start: float, end: float) -> list[Term]:
-    """Return the restrictions on power or links in force within a span (Unix s). Two queries."""
+def terms(start: float, end: float, kinds: Collection[RestrictionKind] = LIMITING) -> list[Term]:
+    """Return the restrictions in force at some time of a span (Unix s), and when. Two queries.
+
+    ``kinds``: which are asked for; left out, those that limit power or links.
+    """
     begun = datetime.fromtimestamp(end, UTC)
-    rows = Restriction.objects.filter(kind__in=LIMITING, effect_at__isnull=False).filter(
+    rows = Restriction.objects.filter(kind__in=kinds, effect_at__isnull=False).filter(
         issued_at__lt=begun
     )
     rows = rows.exclude(ended_at__lte=datetime.fromtimestamp(start, UTC))

@@ -143,6 +143,14 @@ class RecordedFrame:
     ids: Mapping[str, Ints]
     arrays: Mapping[str, Mapping[str, Array]]
 
+    def moment(self, index: int) -> RecordedFrame:
+        """Return the frame of one of the moments, whose fields are (things,)."""
+        arrays = {
+            kind: {name: values[index] for name, values in fields.items()}
+            for kind, fields in self.arrays.items()
+        }
+        return RecordedFrame(self.ids, arrays)
+
     def fields(self, kind: str, ids: Ints, *names: str) -> Mapping[str, Array]:
         there, known = self.ids[kind], self.arrays[kind]
         if ids is there:

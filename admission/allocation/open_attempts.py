@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import numpy as np
 from django.db import connection
+from django.db.models import Q
 
 from admission.core.allocation.allocations import (
     Allocations,
@@ -28,8 +31,10 @@ from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
 
 __all__ = [
+    "PastAttempts",
     "as_json",
     "current",
+    "during",
     "expire",
     "forget",
     "fresh",
@@ -184,6 +189,57 @@ def reserved_in(headroom: Headroom) -> Reservations:
     """Return the reservations of admitted jobs, for everybody's headroom."""
     rules = policy_in_force().reserve
     return current(headroom.fleet).reserved(headroom, rules).fleet
+
+
+@dataclass(frozen=True, eq=False)
+class PastAttempts:
+    """The attempts that held GPUs at some time of a span, on the inventory of now."""
+
+    fleet: FleetArrays
+    #: each with its placement, and when it ended, Unix s; inf: it goes on
+    found: Sequence[tuple[OpenAttempt, PlacementRows, float]]
+
+    def at(self, now: float) -> Allocations:
+        """Return the allocations of one moment of the span, Unix s.
+
+        Draws are those that were read until each attempt's end.
+        """
+        return allocations_of(
+            self.fleet,
+            [
+                (_as_of(attempt, now), placed)
+                for attempt, placed, ended_at in self.found
+                if attempt.released_at <= now < ended_at
+            ],
+        )
+
+
+def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
+    """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Two queries."""
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
+    rows = Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=first), released_at__lt=last)
+    ends = {
+        pk: math.inf if ended is None else ended.timestamp()
+        for pk, ended in rows.values_list("pk", "ended_at")
+    }
+    placed = _placed(list(ends), fleet)
+    opened = {row[0]: _open(row, placed[row[0]]) for row in _rows(list(ends)) if row[0] in placed}
+    return PastAttempts(fleet, [(opened[pk], placed[pk], ends[pk]) for pk in sorted(opened)])
+
+
+def _as_of(attempt: OpenAttempt, now: float) -> OpenAttempt:
+    """Return an attempt as it was: what it came to later was not known."""
+    begun, saved = attempt.started_at, attempt.checkpoint_at
+    has_begun = begun is not None and begun <= now
+    started_at = begun if has_begun and begun is not None else None
+    return replace(
+        attempt,
+        started_at=started_at,
+        checkpoint_at=saved if saved is not None and saved <= now else None,
+        expected_end_at=(started_at or attempt.released_at) + attempt.request.walltime_s,
+        is_leaving=False,
+        is_running=has_begun,
+    )
 
 
 def _rows(ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -51,11 +51,14 @@ from policies.restrictions.strictest import InForce
 __all__ = [
     "CycleInput",
     "Row",
+    "Waiting",
     "decisions",
     "dry_run",
     "explain",
     "fixes",
     "forget",
+    "input_of",
+    "occupied_in",
     "read_input",
     "snapshot",
     "under",
@@ -75,6 +78,14 @@ class Row:
     is_queued: bool
     reason: str
     reason_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The queue: the phases that wait, and their rows by key."""
+
+    pending: tuple[Pending, ...]
+    rows: dict[str, Row]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +137,7 @@ class _Requests:
 _requests = _Requests()
 
 
-def _waiting(fleet: FleetArrays) -> tuple[tuple[Pending, ...], dict[str, Row]]:
+def _waiting(fleet: FleetArrays) -> Waiting:
     """Read the phases that wait. Four queries at most."""
     # What a row is at is told by the transaction that wrote it last: no column has to be kept up.
     version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
@@ -148,7 +159,7 @@ def _waiting(fleet: FleetArrays) -> tuple[tuple[Pending, ...], dict[str, Row]]:
                 not_before=not_before.timestamp() if not_before else 0.0,
             )
         )
-    return tuple(pending), found
+    return Waiting(tuple(pending), found)
 
 
 def _succeeded(jobs: Sequence[int]) -> set[tuple[int, str]]:
@@ -170,10 +181,13 @@ def _as_fallen_back(
 # --- The fleet -----------------------------------------------------------------------------------
 
 
-def _occupied(headroom: Headroom, held: Allocations, now: float) -> Bools:
-    """Say of each GPU whether something runs on it, or nobody would run a job there. One query."""
+def occupied_in(headroom: Headroom, held: Allocations, runners: Collection[int]) -> Bools:
+    """Say of each GPU whether something runs on it, or nobody would run a job there.
+
+    ``runners``: the ids of nodes that run jobs.
+    """
     fleet = headroom.fleet
-    ready = np.isin(fleet.nodes.ids, np.fromiter(ready_nodes(now), dtype=np.int64))
+    ready = np.isin(fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
     return np.asarray(held.gpus | busy(headroom) | ~ready[fleet.gpus.node])
 
 
@@ -186,23 +200,43 @@ def read_input(now: float) -> CycleInput:
     # the queue before what runs, so that nothing that goes from one to the other is in neither.
     number = Cycle.objects.get_or_create(pk=1)[0].number
     fleet = inventory.current()
-    pending, rows = _waiting(fleet)
+    waiting = _waiting(fleet)
     held = open_attempts.fresh(fleet)
     in_force = store.in_force(datetime.fromtimestamp(now, UTC))
     policy = policy_in_force()
-    headroom, reserved = _headroom(now, in_force, held, policy)
-    occupied = _occupied(headroom, held, now)
+    measured = _measured(now, in_force, held)
+    occupied = occupied_in(measured, held, ready_nodes(now))
+    return input_of(now, waiting, held, measured, in_force, occupied, policy=policy, number=number)
+
+
+def input_of(
+    now: float,
+    waiting: Waiting,
+    held: Allocations,
+    measured: Headroom,
+    in_force: InForce,
+    occupied: Bools,
+    *,
+    policy: AdmissionPolicy,
+    number: int = 0,
+) -> CycleInput:
+    """Return the input of a cycle at ``now`` (Unix s). Two queries.
+
+    ``measured``: the headroom without reservations, of the inventory of ``held``.
+    """
+    reserved = held.reserved(measured, policy.reserve)
+    headroom = replace(measured, reservations=reserved.fleet)
     taken = Snapshot(
         now=now,
         cluster=Cluster.of(headroom, in_force, occupied, now=now),
-        pending=pending,
+        pending=waiting.pending,
         running=running_of(held, reserved),
         projects=_projects(now),
         classes=_classes(),
         caps=_caps(in_force),
         tuning=policy.tuning,
     )
-    return CycleInput(taken, number, rows, held, reserved, headroom, in_force, occupied)
+    return CycleInput(taken, number, waiting.rows, held, reserved, headroom, in_force, occupied)
 
 
 def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
@@ -222,16 +256,12 @@ def snapshot(now: float) -> Snapshot:
     return read_input(now).snapshot
 
 
-def _headroom(
-    now: float, in_force: InForce, held: Allocations, policy: AdmissionPolicy
-) -> tuple[Headroom, Reserved]:
-    """Return the headroom with the allocations of this very moment, not up to two seconds old."""
-    limits = current.limits_of(in_force, held.fleet)
-    measured = headroom_live.measured(now, limits=limits)
+def _measured(now: float, in_force: InForce, held: Allocations) -> Headroom:
+    """Return the headroom of this very moment, not of up to two seconds ago, nothing reserved."""
+    measured = headroom_live.measured(now, limits=current.limits_of(in_force, held.fleet))
     if measured.fleet is not held.fleet:
         raise InventoryChanged
-    reserved = held.reserved(measured, policy.reserve)
-    return replace(measured, reservations=reserved.fleet), reserved
+    return measured
 
 
 class InventoryChanged(Exception):

@@ -37,6 +37,10 @@ class ShadowProgress(models.Model):
     asked_at = models.DateTimeField(help_text="The last time")
     cycles = models.PositiveIntegerField(default=0)
     took_s = models.FloatField(default=0.0, help_text="Of the last time")
+    reconstructed_until = models.DateTimeField(
+        null=True, help_text="What it would have decided before is from records; null: not yet"
+    )
+    reconstructed_step_s = models.FloatField(null=True)
 
     def __str__(self) -> str:
         return f"{self.version}: {self.cycles} cycles"

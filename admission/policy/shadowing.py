@@ -8,9 +8,10 @@ each shadow, so a process that is slow asks more seldom: never for more than a q
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import structlog
@@ -19,6 +20,7 @@ from admission.core.allocation import reservation
 from admission.core.allocation.allocations import Allocations
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.shadow import Difference, differences
+from admission.core.policy import AdmissionPolicy
 from admission.cycle import live
 from admission.cycle.live import CycleInput
 from admission.jobs.models import Phase
@@ -29,7 +31,7 @@ from admission.policy.models import AdmissionPolicyVersion, ShadowDecision, Shad
 from admission.policy.reading import compiled
 from policies.documents.models import States
 
-__all__ = ["KEPT", "ask", "forget"]
+__all__ = ["KEPT", "MOST_SHADOWS", "Found", "ask", "compare", "forget", "keep"]
 
 log = structlog.get_logger(__name__)
 
@@ -67,15 +69,16 @@ def _ask(
     if policy is None:
         return False
     began = time.perf_counter()
-    held = inputs.allocations
-    if policy.reserve.quantile != policy_in_force().reserve.quantile:
-        held = _with_quantile(held, policy.reserve.quantile)
-    other = decide(live.under(inputs, policy, held))
-    _keep(version, differences(decisions, other, policy), inputs, at)
-    took_s = time.perf_counter() - began
-    kept = progress or ShadowProgress(version=version, since=at)
-    kept.asked_at, kept.took_s, kept.cycles = at, took_s, kept.cycles + 1
-    kept.save()
+    keep(version, compare(inputs, decisions, policy, policy_in_force()))
+    told = {
+        "asked_at": at,
+        "took_s": time.perf_counter() - began,
+        "cycles": (progress.cycles if progress else 0) + 1,
+    }
+    # Only these: somebody may be looking back for it.
+    ShadowProgress.objects.update_or_create(
+        version=version, defaults=told, create_defaults={**told, "since": at}
+    )
     return True
 
 
@@ -91,48 +94,67 @@ def _with_quantile(held: Allocations, quantile: float) -> Allocations:
     return replace(held, arrays=replace(held.arrays, p99_w=drawn_w))
 
 
-def _keep(
-    version: AdmissionPolicyVersion,
-    found: Sequence[Difference],
-    inputs: CycleInput,
-    at: datetime,
-) -> None:
-    """Write differences down, or that they are there still. Three queries."""
-    ids = _ids(found, inputs)
-    known = {
-        (row.phase_id, row.kind): row
-        for row in ShadowDecision.objects.filter(version=version, phase__in=ids.values())
-    }
-    new, again = [], []
+@dataclass(frozen=True)
+class Found:
+    """A difference of one phase at one moment."""
+
+    phase_id: int
+    difference: Difference
+    at: datetime
+
+
+def compare(
+    inputs: CycleInput, decided: Decisions, policy: AdmissionPolicy, own: AdmissionPolicy
+) -> list[Found]:
+    """Return where ``policy`` decides otherwise on ``inputs`` than ``own``, which ``decided``."""
+    held = inputs.allocations
+    if policy.reserve.quantile != own.reserve.quantile:
+        held = _with_quantile(held, policy.reserve.quantile)
+    other = decide(live.under(inputs, policy, held))
+    ids = {each.request.key: each.phase_id for each in held.attempts}
+    ids |= {key: row.id for key, row in inputs.rows.items()}
+    at = datetime.fromtimestamp(inputs.snapshot.now, UTC)
+    return [
+        Found(ids[each.key], each, at)
+        for each in differences(decided, other, policy)
+        if each.key in ids  # else it is gone since
+    ]
+
+
+def keep(version: AdmissionPolicyVersion, found: Sequence[Found]) -> None:
+    """Write differences down, given in order of time; of their words the newest. Four queries."""
+    by_phase: dict[tuple[int, str], list[Found]] = defaultdict(list)
     for each in found:
-        if each.key not in ids:  # it is gone since
-            continue
-        row = known.get((ids[each.key], each.kind.value))
-        if row is None:
-            row = ShadowDecision(
-                version=version, phase_id=ids[each.key], kind=each.kind.value, first_at=at, cycles=0
-            )
-            new.append(row)
-        else:
-            again.append(row)
-        row.decided, row.otherwise = each.decided[:500], each.otherwise[:500]
-        row.last_at, row.cycles = at, row.cycles + 1
+        by_phase[each.phase_id, each.difference.kind.value].append(each)
+    phases = Phase.objects.filter(pk__in={pk for pk, _ in by_phase})
+    there = set(phases.values_list("pk", flat=True))
+    rows = ShadowDecision.objects.filter(version=version, phase__in=there)
+    known = {(row.phase_id, row.kind): row for row in rows}
+    new, again = [], []
+    for (pk, kind), told in by_phase.items():
+        row = known.get((pk, kind))
+        if row is not None:
+            again.append(_told(row, told))
+        elif pk in there:
+            first = told[0].at
+            row = ShadowDecision(version=version, phase_id=pk, kind=kind, cycles=0)
+            row.first_at = row.last_at = first
+            new.append(_told(row, told))
     ShadowDecision.objects.bulk_create(new, batch_size=500)
     ShadowDecision.objects.bulk_update(
-        again, ["decided", "otherwise", "last_at", "cycles"], batch_size=500
+        again, ["decided", "otherwise", "first_at", "last_at", "cycles"], batch_size=500
     )
 
 
-def _ids(found: Sequence[Difference], inputs: CycleInput) -> Mapping[str, int]:
-    """Return the phases that differences are about, by key, as far as they are there still."""
-    running = {each.request.key: each.phase_id for each in inputs.allocations.attempts}
-    ids = {
-        each.key: inputs.rows[each.key].id if each.key in inputs.rows else running[each.key]
-        for each in found
-        if each.key in inputs.rows or each.key in running
-    }
-    there = set(Phase.objects.filter(pk__in=ids.values()).values_list("pk", flat=True))
-    return {key: pk for key, pk in ids.items() if pk in there}
+def _told(row: ShadowDecision, found: Sequence[Found]) -> ShadowDecision:
+    newest = found[-1]
+    if newest.at >= row.last_at:
+        row.decided = newest.difference.decided[:500]
+        row.otherwise = newest.difference.otherwise[:500]
+        row.last_at = newest.at
+    row.first_at = min(row.first_at, found[0].at)
+    row.cycles += len(found)
+    return row
 
 
 def forget(now: datetime) -> int:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from django.db.models import Q
 
-from admission.jobs.history import HELD, RELEASED_HOLD
-from admission.jobs.models import Attempt, JobEvent, Phase
+from admission.jobs.models import Attempt, Phase
+from admission.jobs.past import Spans, ended_before, held_spans
 from admission.slos.document import Measure
 from admission.slos.judging import Event
 
 __all__ = ["events"]
-
-Spans: TypeAlias = tuple[tuple[float, float], ...]
 
 #: Attempts that ended so were cut short by no fault of theirs.
 _CUT_SHORT = (Attempt.Outcome.PREEMPTED, Attempt.Outcome.LOST)
@@ -48,7 +44,7 @@ def _starts(since: datetime, oldest: datetime) -> list[Event]:
             job__submitted_at__gte=oldest,
         ).select_related("job__project")
     )
-    before, held = _ended_before(rows), _held_spans(rows)
+    before, held = ended_before(rows), held_spans(rows)
     return [
         Event(
             key=row.key,
@@ -63,26 +59,6 @@ def _starts(since: datetime, oldest: datetime) -> list[Event]:
     ]
 
 
-def _ended_before(rows: Iterable[Phase]) -> dict[int, float]:
-    """Return when the last of those that each phase needs ended. One query, if any needs one.
-
-    Not ``queued_at``: that of a phase that was let go and came back is a later one.
-    """
-    wanted = [row for row in rows if row.needs]
-    if not wanted:
-        return {}
-    found = Phase.objects.filter(job__in={row.job_id for row in wanted}, ended_at__isnull=False)
-    ended = {
-        (job, name): at.timestamp()
-        for job, name, at in found.values_list("job", "name", "ended_at")
-        if at is not None
-    }
-    return {
-        row.pk: max((ended.get((row.job_id, name), 0.0) for name in row.needs), default=0.0)
-        for row in wanted
-    }
-
-
 # --- Resumes -------------------------------------------------------------------------------------
 
 
@@ -91,7 +67,7 @@ def _resumes(since: datetime, oldest: datetime) -> list[Event]:
     is_recent = Q(phase__state__in=Phase.OPEN) | Q(phase__ended_at__gte=since)
     phases = Phase.objects.filter(pk__in=cut.filter(is_recent).values("phase"))
     rows = list(phases.select_related("job__project").prefetch_related("attempts"))
-    held = _held_spans(rows)
+    held = held_spans(rows)
     return [
         event
         for row in rows
@@ -135,35 +111,6 @@ def _told(phase: Phase) -> dict[str, Any]:
         "job_class": job.job_class,
         "project": job.project.name,
     }
-
-
-def _held_spans(rows: Sequence[Phase]) -> dict[tuple[int, str], Spans]:
-    """Return the spans in which somebody held each phase, by job and name. One query."""
-    if not rows:
-        return {}
-    marks: dict[tuple[int, str], list[tuple[str, float]]] = defaultdict(list)
-    names: dict[int, list[str]] = defaultdict(list)
-    for row in rows:
-        names[row.job_id].append(row.name)
-    found = JobEvent.objects.filter(job__in=names, kind__in=(HELD, RELEASED_HOLD)).order_by(
-        "at", "id"
-    )
-    for job, phase, kind, at in found.values_list("job", "phase", "kind", "at"):
-        for name in [phase] if phase else names[job]:
-            marks[job, name].append((kind, at.timestamp()))
-    return {key: _spans(each) for key, each in marks.items()}
-
-
-def _spans(marks: Iterable[tuple[str, float]]) -> Spans:
-    spans: list[tuple[float, float]] = []
-    begun: float | None = None
-    for kind, at in marks:
-        if kind == HELD:
-            begun = at if begun is None else begun
-        elif begun is not None:
-            spans.append((begun, at))
-            begun = None
-    return (*spans, (begun, math.inf)) if begun is not None else tuple(spans)
 
 
 def _seconds(at: datetime | None) -> float | None:

@@ -59,6 +59,14 @@ class ShadowSerializer(serializers.Serializer[Any]):
     cycles = serializers.IntegerField()
     jobs = serializers.IntegerField(help_text="That waited or ran since then, of the last day")
     jobs_otherwise = serializers.IntegerField(help_text="Of these, those decided otherwise")
+    reconstructed_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="What is said of the time before is reconstructed from records; null: not yet",
+    )
+    reconstructed_step_s = serializers.FloatField(allow_null=True)
+    not_recorded = serializers.ListField(
+        child=serializers.CharField(), help_text="What the records lack, in words"
+    )
     decisions = ShadowDecisionSerializer(
         many=True, help_text="Of jobs that you may see, the newest 2,000"
     )
