@@ -44,7 +44,7 @@ ENVIRONMENT = {"WORK_GATHER_S": "36000", "LOG_LEVEL": "WARNING"}
 
 
 def prepare_fleet(gpus: int = GPUS) -> None:
-    """Load a fleet whose machines all run jobs."""
+    """Load a fleet all of whose machines run jobs."""
     from admission.executors.models import Runner
     from fleet import inventory, snapshot
     from tests.builders.inventory import make_inventory

@@ -278,7 +278,7 @@ class LimitReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
 
 
 class AgentStatus(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How the agent itself is doing.
+    """The status of the agent itself.
 
     ``thinned_rows`` counts readings left out of batches that had to wait too long. ``skew_s`` is
     its clock minus the server's, with the time on the network taken out; null: not known yet.

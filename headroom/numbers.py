@@ -18,7 +18,7 @@ ENDLESS = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` as JSON can have it, with all that is inside of it."""
+    """Return ``value`` in a form that JSON has, with all that is inside of it."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):

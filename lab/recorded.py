@@ -23,7 +23,9 @@ from lab.twin.state import AWAKE_BASE, AWAKE_SLOPE
 Array = NDArray[np.float64]
 
 SITE = "recorded"
+#: A recording may ask for more than 1, a GPU at its rating, but for no more than this.
 _MOST_ACTIVITY = 1.5
+#: Of the feeds. Their capacity is raised by it, so that they may carry the share asked for.
 _DERATING = 0.8
 _NEVER, _NOTHING = np.zeros(1), np.zeros(1)
 

@@ -89,7 +89,7 @@ def _says(text: str) -> Meta:
 
 
 class Level(enum.StrEnum):
-    """How close together a gang stands, the closest first."""
+    """How close together the GPUs of a gang are, the closest first."""
 
     NODE = "node"
     RACK = "rack"
@@ -100,7 +100,7 @@ class Level(enum.StrEnum):
 
 
 class Sensitivity(enum.StrEnum):
-    """How much heat hurts: a low one takes any GPU that is below its slowdown temperature."""
+    """Sensitivity to heat: with a low one any GPU below its slowdown temperature will do."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -179,7 +179,7 @@ class Thermal(_Section, frozen=True):
 
 
 class LocalitySpec(_Section, frozen=True):
-    """Where it stands, and how close together."""
+    """Where a phase may run, and how close together its GPUs have to be."""
 
     required: Annotated[Level | None, _says("It never stands farther apart")] = None
     preferred: Annotated[Level | None, _says("Tried first")] = None
@@ -213,7 +213,7 @@ class Checkpoint(_Section, frozen=True):
 
 
 class Restart(_Section, frozen=True):
-    """Whether it is started again."""
+    """Whether a phase is started again, and how often."""
 
     tolerance: Annotated[Tolerance | None, _says("After what it may be started again")] = None
     max_restarts: Annotated[_Count | None, _says("After so many it fails")] = None

@@ -43,7 +43,7 @@ def counted(amount: int, one: str) -> str:
 
 
 def estimated(estimate: Answer | None) -> str:
-    """Return when something is likely to begin, as a range; empty where nobody can say."""
+    """Return the likely wait until a start, as a range; empty where that is unknown."""
     if not estimate or estimate["p10_s"] is None or estimate["p90_s"] is None:
         return ""
     first, last = lasting(estimate["p10_s"]), lasting(estimate["p90_s"])

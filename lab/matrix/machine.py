@@ -16,6 +16,7 @@ from lab.matrix.surroundings import RoomError, Surroundings
 
 __all__ = ["Machine"]
 
+#: How long the leases of a trial last: it takes a moment, and its own end undoes them before.
 _TRY_S = 60.0
 
 

@@ -30,6 +30,7 @@ __all__ = ["Address", "RoomError", "Started", "Surroundings"]
 #: A host and a port.
 Address = tuple[str, int]
 
+#: How long the command's own network may take to come up.
 _ROOM_WAIT_S = 20.0
 _HOST = "127.0.0.1"
 

@@ -73,6 +73,7 @@ MEASURES: dict[str, tuple[str, str]] = {
     "recovery_s": ("s", "time until as many GPUs run as before the faults, less a tenth"),
     "repeat_spread_share": ("", "difference of the work done by repeats with one seed, as a share"),
 }
+#: A run has recovered once so many of the GPUs that ran before the faults run again, for so long.
 _RECOVERED_SHARE = 0.9
 _RECOVERED_HOLD_S = 60.0
 _BUDGETS = ("rack", "domain", "site")

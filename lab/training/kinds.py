@@ -7,6 +7,7 @@ from dataclasses import dataclass
 #: A range that values are drawn from evenly.
 Range = tuple[float, float]
 
+#: Longer than any run, and finite, so that arithmetic with it stays so.
 NEVER_S = 1e12
 
 

@@ -23,6 +23,7 @@ from lab.training.table import Checkpoint, JobTable, Network, Storage
 
 Array = NDArray[np.float64]
 
+#: Load of GPUs whose job stands still to write a checkpoint.
 CHECKPOINT_ACTIVITY = 0.15
 #: A smaller batch keeps a GPU less busy, but not by as much: what is left at the smallest.
 SMALLEST_BATCH_ACTIVITY = 0.4

@@ -19,6 +19,7 @@ from lab.fleet import (
 Array = NDArray[np.float64]
 Indexes = NDArray[np.intp]
 
+#: One way, without a queue.
 UPLINK_LATENCY_S = 2e-6
 SPINE_LATENCY_S = 5e-6
 #: What is kept for control traffic, so that training cannot starve it: as the inventory says.

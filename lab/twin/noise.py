@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+#: Starts in the table, and how many of them are drawn in one call, since a call costs far more
+#: than a number.
 _PLACES = 1 << 16
 _DRAWN_AT_ONCE = 4096
 #: No number of the table is further from 0, so that what is made of it stays bounded.

@@ -70,6 +70,7 @@ LEAST_ACTIVITY = 0.02
 #: How far a GPU is awake, beside how much it does.
 AWAKE_BASE, AWAKE_SLOPE = 0.2, 1.2
 
+#: A GPU's memory: °C above its ambient when nothing is drawn, °C for each W, and time constant.
 MEMORY_OFFSET_C = 12.0
 MEMORY_C_PER_W = 0.027
 MEMORY_SETTLES_S = 4.0
@@ -79,6 +80,7 @@ MEMORY_SETTLES_S = 4.0
 HOST_BASE_LOAD, HOST_WORK_LOAD, HOST_FAN_LOAD = 0.02, 0.28, 0.3
 FANS_FROM_C, FANS_OVER_C = 40.0, 50.0
 
+#: A GPU shows its last Xid for so long.
 XID_KEPT_S = 900.0
 #: A node that has got its power back is up again after so long.
 BOOT_S = 240.0

@@ -19,7 +19,9 @@ __all__ = ["LimitPoller"]
 
 logger = logging.getLogger(__name__)
 
+#: Of one request.
 _TIMEOUT_S = 10.0
+#: Between two requests, after repeated failures: the leases in force end by themselves meanwhile.
 _LONGEST_WAIT_S = 60.0
 
 
