@@ -27,7 +27,7 @@ class _Present:
         self._conditions: dict[str, SiteConditions] = {}
 
     def limits(self, in_force: InForce, fleet: FleetArrays) -> Limits:
-        """Return the same object while nothing has changed: headroom is kept by it."""
+        """Return the same object while nothing has changed: headroom is cached by it."""
         last = self._limits
         if last is None or last[0] != in_force.restrictions or last[1] is not fleet:
             last = self._limits = (in_force.restrictions, fleet, limits_in(in_force, fleet))

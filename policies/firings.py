@@ -14,7 +14,7 @@ MOST_RUNS = 20
 
 
 class Severity(enum.StrEnum):
-    """How soon somebody has to look."""
+    """The severity of a firing: how soon a person has to look."""
 
     INFO = "info"
     WARNING = "warning"

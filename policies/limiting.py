@@ -41,7 +41,7 @@ class Term:
 
 
 def limits_over(terms: Sequence[Term], fleet: FleetArrays, times: Floats) -> Limits:
-    """Return :func:`limits_in` for each of ``times`` (Unix s, rising), as (times, things)."""
+    """Return :func:`limits_in` for each of ``times`` (Unix s, rising): (times, things)."""
     here = [each for each in terms if each.since <= times[-1] and each.until > times[0]]
     if not here:
         return Limits.none(fleet)

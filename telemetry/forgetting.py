@@ -32,7 +32,7 @@ _BATCH = 5_000
 
 @dataclass(frozen=True)
 class _Events:
-    """A table of events. ``over`` says of which rows nothing more is to come."""
+    """A table of events. ``over`` selects the rows that no reading changes any more."""
 
     table: str
     thing: str

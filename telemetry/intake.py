@@ -44,7 +44,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A batch that may be appended, and whose it is."""
+    """A batch that may be appended, with its agent's scope."""
 
     message: stream.Message
     scope: AgentScope

@@ -280,7 +280,7 @@ def check_boot_id(scope: AgentScope, boot_id: str) -> None:
 
 
 def check(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> None:
-    """Raise where the batch, whose rows are ``packed``, has a name that it may not have."""
+    """Raise where the batch, with its rows in ``packed``, has a name that its agent may not use."""
     if not packed.jobs and not packed.mounts:
         return
     _check_count(max(len(packed.jobs), len(packed.mounts)))

@@ -122,7 +122,7 @@ class AgentNote(NamedTuple):
 
 
 class PositionsMoved(Exception):
-    """Another writer has stored batches of the same agents meanwhile: nothing may be committed."""
+    """Another writer has stored batches of the same agents in between: nothing may be committed."""
 
 
 class Positions:

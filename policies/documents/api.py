@@ -267,7 +267,7 @@ def routes(
     nothing: Mapping[str, Any],
     says_serializer: type[serializers.Serializer[Any]] = CheckedSerializer,
 ) -> list[URLPattern]:
-    """Return the URLs of a kind: ``plural`` is its collection. See :class:`_CheckView` for says."""
+    """Return the URLs of a kind, in collection ``plural``. ``says``: see :class:`_CheckView`."""
     numbers = [OpenApiParameter(key, OpenApiTypes.INT, required=True) for key in ("old", "new")]
     slug = kind.noun
     one = f"{plural}/<slug:name>"

@@ -12,7 +12,7 @@ from headroom import documents
 
 @dataclass(frozen=True)
 class Change:
-    """A field that differs. None stands for one that is not there."""
+    """A field that differs between two versions. None stands for a missing field."""
 
     path: str
     old: Any

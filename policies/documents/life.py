@@ -32,7 +32,7 @@ _LOCK = 0x444F4353
 
 
 class Refused(Exception):
-    """Something cannot be done with a version as it stands. Says why, and the way out."""
+    """A step is not possible in the version's present state. Says why, and the way out."""
 
     def __init__(self, message: str, field: str = "", hint: str = "") -> None:
         super().__init__(message)

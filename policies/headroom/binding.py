@@ -15,7 +15,7 @@ from telemetry.summary import FULL_HEAT_MARGIN_C
 
 
 class Token(enum.StrEnum):
-    """Why a scope takes no more: the tokens under which jobs are told the same."""
+    """The tokens of constraints. Jobs that wait have the same ones as reasons."""
 
     TELEMETRY_STALE = "TelemetryStale"
     RACK_POWER = "RackPowerHeadroom"

@@ -129,7 +129,7 @@ def refit(now: float) -> int:
 
 
 def _due(now: float, gpus: int) -> list[int]:
-    """Return the GPUs whose turn it is. One query."""
+    """Return the GPUs that were tried longest ago. One query."""
     count = min(MOST_GPUS, max(FEWEST_GPUS, math.ceil(gpus * 60.0 / EVERY_S)))
     hour, soon = (datetime.fromtimestamp(now - age_s, UTC) for age_s in (EVERY_S, SOON_S))
     waiting = Gpu.objects.exclude(thermal_fit__fitted_at__gt=soon).exclude(

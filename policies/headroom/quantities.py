@@ -67,7 +67,7 @@ class Quantities:
         return self.sources.parts
 
     def with_past(self, past: Past) -> Self:
-        """Return the quantities of the same loads after another past, but for its host curves."""
+        """Return the quantities with another past, but with the loads as computed before."""
         return replace(self, past=past, sources=thermal.Sources(self.sources.gpus, past))
 
     def what_if(self, gpu_w: Floats) -> Self:

@@ -62,7 +62,7 @@ def _record(
 
 
 def acknowledge(actor: User, incident: Incident, *, now: datetime) -> Incident:
-    """Say that somebody is on it: nothing is repeated any more. The first one counts."""
+    """Acknowledge an incident: its notifications are no longer repeated. The first one counts."""
     with writing():
         row = _unresolved(incident)
         if row.state == Incident.State.ACKNOWLEDGED:
@@ -83,7 +83,7 @@ def acknowledge(actor: User, incident: Incident, *, now: datetime) -> Incident:
 
 
 def assign(actor: User, incident: Incident, assignee: str, *, now: datetime) -> Incident:
-    """Give it to a user, by name; "" to nobody. Raises ValidationError on one who is not there."""
+    """Assign it to a user, by name; "" to nobody. Raises ValidationError for an unknown user."""
     if assignee and not User.objects.filter(username=assignee, is_active=True).exists():
         raise ValidationError({"assignee": f"there is no active user {assignee!r}"})
     with writing():
@@ -210,7 +210,7 @@ def create_silence(
 
 
 def end_silence(actor: User, silence: Silence, *, now: datetime) -> Silence:
-    """End it before its time. One that is over stays as it is."""
+    """End a silence before its time. One that is over stays as it is."""
     with writing():
         row = Silence.objects.get(pk=silence.pk)
         if row.expires_at <= now:

@@ -206,7 +206,7 @@ def _release(channel: NotificationChannel, outcome: _Outcome) -> None:
 
 
 def _clean(text: str) -> str:
-    """Return an error as the database takes it."""
+    """Return an error's text in a form that the database can store."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:500]
 
 

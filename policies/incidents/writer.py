@@ -200,7 +200,7 @@ class Recorder:
         self._say(incident.pk, "severity", f"Severity rises from {was} to {severity}.")
 
     def _save_members(self) -> None:
-        """Write the members that arrive; one that has fired here before is the same row."""
+        """Write the arriving members. One that has fired in this incident before keeps its row."""
         arrivals = [
             (self._incidents[home], each)
             for home, coming in self._plan.arrivals.items()

@@ -52,7 +52,7 @@ class LineKind:
 
 
 class Wanted(Protocol):
-    """A lease that somebody wants."""
+    """A lease as its owner wants it."""
 
     @property
     def key(self) -> Key: ...
@@ -177,7 +177,7 @@ class Book(ABC, Generic[R, W]):
         return rows
 
     def issue(self, wanted: Iterable[W], *, now: datetime) -> list[R]:
-        """Hold those that are not held yet; return them. The others are left as they are."""
+        """Issue the leases that are not held yet; return them. The others are left as they are."""
         chosen = {each.key: each for each in wanted if self._can_be(each, now)}
         if not chosen:
             return []

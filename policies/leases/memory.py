@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Lease)
 
 
 class MemoryStore(Generic[R]):
-    """Leases that have not ended, for one thread. Lines of the ledger are told to ``tell``."""
+    """Leases that have not ended, for one thread. Lines of the ledger are passed to ``tell``."""
 
     def __init__(
         self, make: Callable[..., R], tell: Callable[[Line[R]], None] | None = None

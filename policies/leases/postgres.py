@@ -28,7 +28,7 @@ WHERE held.id = new.id AND held.expires_at < new.expires_at
 
 
 class PostgresStore(ABC, Generic[M]):
-    """The leases of one table, whose ledger is another."""
+    """Leases of one table, with their ledger in another."""
 
     #: the columns of a key, owner and cause first
     key: Sequence[str]

@@ -92,7 +92,7 @@ class Notify(Struct, forbid_unknown_fields=True):
 
 
 class Escalate(Struct, forbid_unknown_fields=True):
-    """Whom to ask when nobody of the first has answered."""
+    """The roles to ask when an approval was not answered in time, and channels to tell them by."""
 
     roles: list[Role]
     timeout: Duration
@@ -221,7 +221,7 @@ class Input(Struct, forbid_unknown_fields=True):
 
 
 class Playbook(Struct, forbid_unknown_fields=True):
-    """A playbook as it is written."""
+    """A playbook's YAML as typed values."""
 
     name: _Id
     description: _Text
@@ -293,7 +293,7 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Program:
-    """A playbook whose steps stand in a row."""
+    """A playbook with its steps in a row."""
 
     playbook: Playbook
     steps: tuple[PlannedStep, ...]

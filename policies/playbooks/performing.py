@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 class RunRow(Protocol):
-    """A run as it is kept."""
+    """A run as it is stored."""
 
     @property
     def pk(self) -> Any: ...

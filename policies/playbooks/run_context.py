@@ -19,7 +19,7 @@ from policies.playbooks.view import OneMoment, View
 
 
 class Conditions(OneMoment):
-    """Today's headroom, evaluated once for all who look at it, and only if somebody does."""
+    """Today's headroom, shared by all who look at it, and evaluated when first asked for."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now

@@ -116,7 +116,7 @@ def _changed(
     now: datetime,
     **detail: str,
 ) -> Restriction:
-    """Change a live restriction as nobody else can meanwhile; write the audit along with it."""
+    """Change a live restriction under the lock of its store, with an entry in the audit log."""
     with store.writing():
         before = audit.state(Restriction.objects.get(pk=pk))
         row = change(pk, by=user.get_username(), now=now)

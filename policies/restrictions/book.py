@@ -389,7 +389,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         version: int = 0,
         states: Collection[str] = (State.IN_FORCE, State.PENDING_APPROVAL),
     ) -> R:
-        """Change a live restriction as nobody else can meanwhile."""
+        """Change a live restriction while no other writer can."""
         with self.store.writing():
             self.expire(now)
             row = self.store.get(pk)

@@ -73,7 +73,7 @@ class Means:
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """The same GPUs before and after. Each of them stands for ``weight`` of the scope."""
+    """Readings of the same GPUs before and after. Each stands for ``weight`` GPUs of the scope."""
 
     before: Means
     after: Means

@@ -138,7 +138,7 @@ LIMITS = (RestrictionKind.POWER_CAP_W, RestrictionKind.CLOCK_CAP_MHZ)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A restriction that somebody wants to be in force until ``expires_at``.
+    """A restriction as its owner wants it, in force until ``expires_at``.
 
     ``owner`` is who wants it: "rule:NAME", "playbook:RUN/STEP" or "user:NAME". ``cause`` says why,
     in a form that stays the same for as long as the reason does: what has the same owner, cause,

@@ -187,12 +187,12 @@ class FleetBreaker(models.Model):
 
     @staticmethod
     def current() -> FleetBreaker:
-        """Return it as it is. One query."""
+        """Return the breaker. One query."""
         return FleetBreaker.objects.first() or FleetBreaker()
 
 
 class RestrictionGeneration(models.Model):
-    """One row, whose number differs after every change of a restriction: triggers see to it."""
+    """One row, with a number that differs after every change of a restriction, by triggers."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     number = models.BigIntegerField()

@@ -67,7 +67,7 @@ class Run:
         self._phases = Phases.idle(len(self.names))
 
     def go_on(self, columns: Columns, raw: dict[str, NDArray[Any]], times: Sequence[float]) -> None:
-        """Run over the times of ``columns``, whose values ``raw`` has as well."""
+        """Run over the times of ``columns``. ``raw`` has the same values, by name of the column."""
         when = self.rule.when.verdict(columns)
         clear = clear_of(self.rule, when, columns)
         # A scope that the rule does not look at is as one whose condition never holds.

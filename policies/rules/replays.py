@@ -136,7 +136,7 @@ def _begin(
 
 
 def _shown(rule: Rule) -> frozenset[str]:
-    """Return the columns that a rule looks at or tells, as far as its kind of scope has them."""
+    """Return the columns that a rule looks at or shows in its episodes."""
     return rule.fields | set(rule.shown) | {"name", "site"}
 
 
@@ -207,7 +207,7 @@ def _windows(
 
 @dataclass
 class _Recorded:
-    """Headroom as it was, a piece at a time: only frames are made here."""
+    """Headroom from recorded frames, a piece at a time."""
 
     fleet: FleetArrays
     recording: Recording

@@ -23,7 +23,7 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Placeholder:
-    """Where a text wants a value. ``field`` is empty where a brace stands alone."""
+    """A placeholder in a text. ``field`` is empty where a brace stands alone."""
 
     field: str
     spec: str

@@ -30,7 +30,7 @@ ORPHAN_AGE = timedelta(days=1)
 
 
 def merge(table: Table) -> bool:
-    """Write the unit with the most files anew, if they are too many; tell whether it was so."""
+    """Merge the files of the unit with the most of them, if too many; tell whether it did."""
     crowded = (
         ColdFile.objects.filter(table=table.name)
         .values("start", "end")

@@ -147,7 +147,7 @@ def answer(
     ack: TelemetryAck | None = None,
     headers: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    """Return the answer that says ``error``, and of a batch that was taken in part how much was."""
+    """Return the answer for ``error``; where a batch was taken in part, with how much of it was."""
     body = ErrorBody(error=error.error, refused=refused or [], refused_rows=refused_rows, ack=ack)
     return HttpResponse(
         msgspec.json.encode(body),

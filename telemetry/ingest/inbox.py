@@ -166,7 +166,7 @@ def _forget_durable() -> None:
 
 
 def _assign(now: datetime) -> None:
-    """Give the requests of each agent whose oldest has waited long enough their batches."""
+    """Group requests into batches, for each agent whose oldest request has waited long enough."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, [_REQUESTS_PER_ROUND])
         waiting: dict[int, list[tuple[int, int, datetime]]] = {}

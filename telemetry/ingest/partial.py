@@ -48,10 +48,10 @@ class NewNames(Protocol):
     def jobs(
         self, reported: Collection[str], named: Collection[str], newest_ts: float
     ) -> Mapping[str, BatchError]:
-        """Look at jobs whose progress is reported, and at all that are named, up to a time."""
+        """Return errors of jobs with reported progress, and of all that are named, up to a time."""
 
     def mounts(self, named: Collection[Mount]) -> Mapping[Mount, BatchError]:
-        """Look at mounts."""
+        """Return errors of mounts."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _passes(columns: dict[str, Any], row: int) -> None:
-    """Check no row: of some blocks there is nothing to know but their times."""
+    """Check nothing: some blocks have no errors by row but in their times."""
 
 
 class _Salvage:

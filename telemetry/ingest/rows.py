@@ -60,7 +60,7 @@ def rows_of(reports: Iterable[NodeReport]) -> Rows:
 
 
 def merged(pieces: Iterable[Rows]) -> Rows:
-    """Return the rows that the pieces form together. Of two that tell the same the first counts."""
+    """Return the rows that the pieces form together. Of two values of a field the first counts."""
     whole: Rows = {}
     for piece in pieces:
         for key, row in piece.items():

@@ -24,7 +24,7 @@ _P95 = 0.95
 
 @dataclass(frozen=True)
 class Buckets:
-    """Which rows form which bucket. Rows are in order of thing and time."""
+    """The buckets of rows that are in order of thing and time."""
 
     #: Place of each bucket's first row.
     starts: Array

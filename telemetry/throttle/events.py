@@ -54,7 +54,7 @@ _PEAKS = {"peak_temp_c": "temp_c", "peak_temp_mem_c": "temp_mem_c", "peak_power_
 
 
 def read_back(records: Array) -> Array:
-    """Return ``records``, of which the stored fields are known, as they were when last written."""
+    """Return open events from their stored fields, as they were when last written."""
     events = np.zeros(len(records), EVENT)
     for name in STORED:
         events[name] = records[name]

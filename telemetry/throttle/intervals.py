@@ -81,12 +81,12 @@ class Intervals:
 
     @property
     def opens(self) -> Array:
-        """By cause: enough to open an event. A bit alone is not where a counter can tell."""
+        """By cause: held long enough to open an event. A bit alone does only without a counter."""
         return self._reaches(OPEN_SHARE, OPEN_S, self.now & ~self.countable)
 
     @property
     def keeps(self) -> Array:
-        """By cause: enough for an event to go on."""
+        """By cause: held for long enough for an event to go on."""
         return self._reaches(KEEP_SHARE, KEEP_S, self.now)
 
     def _reaches(self, share: float, seconds: float, unseen: Array) -> Array:

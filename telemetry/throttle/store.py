@@ -156,7 +156,7 @@ def latest_samples(cursor: Any) -> Rows:
 
 
 def samples_since(cursor: Any) -> Rows:
-    """Return, of GPUs with open events, the samples from where the first of these has got."""
+    """Return the samples of GPUs with open events, each from the oldest update of its events."""
     return _rows(cursor, _SINCE)
 
 
@@ -172,7 +172,7 @@ def _rows(cursor: Any, query: str) -> Rows:
 
 
 def open_events(cursor: Any) -> Array:
-    """Return the events that go on, as they were last written down."""
+    """Return the open events, as they were last written."""
     cursor.execute(_OPEN)
     place = {int(cause): i for i, cause in enumerate(CAUSES)}
     found = cursor.fetchall()

@@ -71,7 +71,7 @@ class Tracker:
         return self._events.changes()
 
     def catch_up(self, readings: Readings, ratings: Ratings = NO_RATINGS) -> Changes:
-        """Bring open events, read back as they were last stored, to where readings have got.
+        """Bring open events from where they were last stored to the newest readings.
 
         ``readings`` are those since each event was last seen to hold, with the one at that very
         moment. No event opens: all that these readings opened are among those read back.
@@ -135,7 +135,7 @@ class Tracker:
         cause: Array,
         ratings: Ratings,
     ) -> None:
-        """Have the events take in the intervals of pairs of row and cause, each GPU's in order."""
+        """Apply the intervals of pairs of row and cause to the events, each GPU's in order."""
         if not len(row):
             return
         evidence = _evidence(readings, before, found, row, cause, ratings)
@@ -173,7 +173,7 @@ def _in_turn(firsts: Array, count: int) -> Iterator[tuple[Array, Array]]:
 
 
 def _shifted(after: Array, firsts: Array, earlier: Array) -> Array:
-    """Return for each record the one before it of the same GPU; ``earlier`` before the first."""
+    """Return for each record the previous one of its GPU; ``earlier`` for the first of each."""
     before = np.empty_like(after)
     before[1:] = after[:-1]
     before[firsts] = earlier

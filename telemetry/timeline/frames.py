@@ -20,7 +20,7 @@ from telemetry.timeline.tiers import Tier, parts
 
 
 class Recording:
-    """Frames of a span, a piece at a time: each goes on from where the one before it ended.
+    """Frames of a span, a piece at a time: each piece goes on where the one before it ended.
 
     ``wanted`` are the fields of each kind, ``ids`` the things.
     """

@@ -45,7 +45,7 @@ def minmax(points: Points, step_s: float) -> tuple[Array, dict[str, Array], Arra
 
 
 def _ends(name: str, each: Field, bucket: Field, groups: Buckets) -> Array:
-    """Return the first and the second of each bucket's extremes, in turn."""
+    """Return the two extremes of each bucket, one after the other, in order of time."""
     if over_time(name) is Over.BITS:
         return np.repeat(bucket.value, 2)
     least_at = _first_at(each.least, bucket.least, groups)

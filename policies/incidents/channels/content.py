@@ -21,7 +21,7 @@ __all__ = [
 
 
 class Event(enum.StrEnum):
-    """Why a channel is told."""
+    """The event of a notification."""
 
     OPENED = "opened"
     REOPENED = "reopened"

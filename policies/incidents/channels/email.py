@@ -34,7 +34,7 @@ def check(destination: Destination) -> None:
 
 
 def send(content: Content, destination: Destination) -> None:
-    """Send it. Raises SendingError. The message id is the same for each try."""
+    """Send an email. Raises SendingError. The message id is the same for each try."""
     subject = clip(" ".join(content.headline.split()), _SUBJECT)
     body = "\n".join([content.title, "", *content.lines, "", content.url]).strip() + "\n"
     thread = f"<{_id(content.group)}@headroom>"
