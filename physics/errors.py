@@ -1,4 +1,4 @@
-"""What the laws refuse."""
+"""Errors that the laws raise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ShapeMismatchError(PhysicsError):
 
 
 class UnfittableError(PhysicsError):
-    """Measurements that do not determine what a fit looks for."""
+    """Measurements that do not determine the parameters of a fit."""
 
 
 class UnknownKeyError(PhysicsError):

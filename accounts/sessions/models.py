@@ -15,7 +15,7 @@ from django.utils.crypto import salted_hmac
 
 class SessionQuerySet(models.QuerySet["Session"]):
     def live(self, now: datetime) -> SessionQuerySet:
-        """Those within their absolute and their idle lifetime."""
+        """Sessions within their absolute and their idle lifetime."""
         return self.filter(
             expire_date__gt=now,
             started_at__gt=now - timedelta(hours=settings.SESSION_MAX_H),
@@ -23,7 +23,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
         )
 
     def over(self, now: datetime) -> SessionQuerySet:
-        """Those that open nothing any more."""
+        """Sessions that are past one of their lifetimes."""
         return self.exclude(Q(pk__in=self.live(now).values("pk")))
 
 

@@ -1,4 +1,4 @@
-"""Why nobody was signed on."""
+"""Errors of single sign-on."""
 
 from __future__ import annotations
 

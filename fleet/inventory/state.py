@@ -1,4 +1,4 @@
-"""The inventory that there is, as rows."""
+"""The present inventory, as rows of the database."""
 
 from __future__ import annotations
 

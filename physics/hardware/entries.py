@@ -1,4 +1,4 @@
-"""What an entry of the catalogue is. No figures here, and no formulas."""
+"""Types of the catalogue's entries. No figures here, and no formulas."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Link(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class RackKind(Entry):
-    """What a rack of this kind draws."""
+    """Power of a rack of this kind."""
 
     power_w: float
 
@@ -183,7 +183,7 @@ class Workload(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class References(Entry):
-    """What a well-run training job reaches of its peak, as shares."""
+    """Shares of the peak that a well-run training job reaches."""
 
     mfu_low: float
     mfu_high: float

@@ -1,4 +1,4 @@
-"""Electric power: of GPUs under caps, nodes, racks, feeds and facilities, and what it costs."""
+"""Electric power and its cost: GPUs under caps, nodes, racks, feeds and facilities."""
 
 from physics.power.energy import (
     CheapestWindow,

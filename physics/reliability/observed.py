@@ -1,4 +1,4 @@
-"""What observed failures say."""
+"""Estimates from observed failures."""
 
 from __future__ import annotations
 

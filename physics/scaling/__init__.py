@@ -1,4 +1,4 @@
-"""What is left of N GPUs: scaling laws, a table of measured efficiency, and compound loss."""
+"""Efficiency of N GPUs: scaling laws, a table of measured values, and compound loss."""
 
 from physics.scaling.laws import (
     MeasuredEfficiency,

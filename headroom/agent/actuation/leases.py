@@ -47,11 +47,11 @@ class LeaseBook:
         self._replace(taken, got_at, valid_until=sent_at + answer.valid_for_s)
 
     def clear(self, now: float) -> None:
-        """There are no limits any more."""
+        """Drop all leases."""
         self._replace({}, now)
 
     def close(self, now: float) -> None:
-        """There are no limits, whatever the server may still say."""
+        """Drop all leases, and take none any more."""
         self._replace({}, now, is_last=True)
 
     def in_force(self, now: float) -> list[Limit]:
