@@ -40,6 +40,7 @@ __all__ = [
     "writing",
 ]
 
+#: Of the advisory lock that all who write restrictions wait for.
 _LOCK = 0x52455354
 
 
