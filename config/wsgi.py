@@ -9,9 +9,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django = get_wsgi_application()
 
 # Models need Django set up.
-from admission.executors.fast_path import WorkGate  # noqa: E402
+from admission.executors.fast_path import WorkFastPath  # noqa: E402
 from config.metrics import recorder  # noqa: E402
-from policies.restrictions.fast_path import LimitsGate  # noqa: E402
+from policies.restrictions.fast_path import LimitsFastPath  # noqa: E402
 
-work = WorkGate(django, recorder("work", "GET", 200))
-application = LimitsGate(work, recorder("limits", "GET", 200))
+work = WorkFastPath(django, recorder("work", "GET", 200))
+application = LimitsFastPath(work, recorder("limits", "GET", 200))

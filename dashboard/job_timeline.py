@@ -22,7 +22,7 @@ from telemetry.spans import ParameterError
 
 _POINTS = 240
 _LEAST_SPAN = timedelta(minutes=10)
-#: Drawn before it was let go and after it ended.
+#: Drawn before it was dispatched and after it ended.
 _AROUND = timedelta(minutes=1)
 #: With more readings than this, roll-ups by the minute are drawn.
 _MOST_READINGS = 100_000
@@ -72,7 +72,7 @@ def chart(
 ) -> Chart:
     """Return readings, throttling, directives and history, below each other. Up to ten queries."""
     end = min(now, (attempt.ended_at or now) + _AROUND)
-    start = min(attempt.released_at - _AROUND, end - _LEAST_SPAN)
+    start = min(attempt.dispatched_at - _AROUND, end - _LEAST_SPAN)
     at = Axis(start.timestamp(), end.timestamp()).steady()
     its = members(fleet, attempt.placement.get("gpus", {}))
     drawn = [
@@ -87,7 +87,7 @@ def chart(
 
 def _attempt_row(attempt: Attempt, at: Axis) -> ChartRow:
     ended = attempt.ended_at.timestamp() if attempt.ended_at else None
-    released, started = attempt.released_at.timestamp(), attempt.started_at
+    released, started = attempt.dispatched_at.timestamp(), attempt.started_at
     began = started.timestamp() if started else ended
     bars = [Span(released, began, "pending", "let go, not begun everywhere yet")]
     state = attempt.outcome or attempt.state

@@ -55,7 +55,7 @@ EVENTS_SHOWN = 100
 REASONS_SHOWN = 30
 DIRECTIVES_SHOWN = 50
 #: Kinds of events that are no change of reason: those are a list of their own.
-REASON = "reason"
+REASON, DISPATCHED = "reason", "dispatched"
 _AHEAD = 10
 
 
@@ -215,7 +215,7 @@ class ReasonSpan:
 
 def reason_spans(phase: Phase, visibility: Visibility) -> list[ReasonSpan]:
     """Return the dominant reasons that a phase has had, the newest first. Two queries at most."""
-    found = phase.job.events.filter(phase=phase.name, kind__in=(REASON, "released"))
+    found = phase.job.events.filter(phase=phase.name, kind__in=(REASON, DISPATCHED))
     events = visibility.veiled(found.order_by("-at", "-id")[: REASONS_SHOWN + 1], "text")
     spans = []
     after: JobEvent | None = None

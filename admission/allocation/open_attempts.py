@@ -106,12 +106,12 @@ SELECT attempt.id, attempt.xmin::text, phase.xmin::text, draw.xmin::text
 FROM admission_jobs_attempt AS attempt
 JOIN admission_jobs_phase AS phase ON phase.id = attempt.phase_id
 LEFT JOIN admission_learned_draw AS draw ON draw.attempt_id = attempt.id
-WHERE attempt.state IN ('released', 'running')
+WHERE attempt.state IN ('dispatched', 'running')
 ORDER BY attempt.id
 """
 _FIELDS = (
     "pk", "key", "phase_id", "phase__job__project_id", "phase__state", "phase__expected_end_at",
-    "released_at", "started_at", "checkpoint_at", "outcome", "draw__p99_w", "draw__read_s",
+    "dispatched_at", "started_at", "checkpoint_at", "outcome", "draw__p99_w", "draw__read_s",
 )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ class PastAttempts:
             [
                 (_as_of(attempt, now), placed)
                 for attempt, placed, ended_at in self.found
-                if attempt.released_at <= now < ended_at
+                if attempt.dispatched_at <= now < ended_at
             ],
         )
 
@@ -217,7 +217,7 @@ class PastAttempts:
 def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
     """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Two queries."""
     first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
-    rows = Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=first), released_at__lt=last)
+    rows = Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=first), dispatched_at__lt=last)
     ends = {
         pk: math.inf if ended is None else ended.timestamp()
         for pk, ended in rows.values_list("pk", "ended_at")
@@ -236,7 +236,7 @@ def _as_of(attempt: OpenAttempt, now: float) -> OpenAttempt:
         attempt,
         started_at=started_at,
         checkpoint_at=saved if saved is not None and saved <= now else None,
-        expected_end_at=(started_at or attempt.released_at) + attempt.request.walltime_s,
+        expected_end_at=(started_at or attempt.dispatched_at) + attempt.request.walltime_s,
         is_leaving=False,
         is_running=has_begun,
     )
@@ -273,7 +273,7 @@ def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
         project_id=project,
         request=placed.request,
         placement=placed.placement,
-        released_at=released.timestamp(),
+        dispatched_at=released.timestamp(),
         started_at=_seconds(started),
         checkpoint_at=_seconds(saved),
         expected_end_at=_seconds(ends) or begun + placed.request.walltime_s,

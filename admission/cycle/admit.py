@@ -1,7 +1,7 @@
-"""Admissions in the database: an attempt each, its phase, its job and the history, at once or not.
+"""Write admissions to the database: attempt, phase, job and history, all at once or none.
 
-A phase is let go only as the cycle saw it: held, amended or cancelled meanwhile, it is left to the
-next one. And only if no other cycle has let anything go since this one looked at the fleet: what
+A phase starts only as the cycle saw it: held, amended or cancelled meanwhile, it is left to the
+next one. And only if no other cycle has admitted anything since this one looked at the fleet: what
 both have counted as free can be given once.
 """
 
@@ -14,22 +14,22 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Max
 
+from admission import bulk
 from admission.allocation import open_attempts
 from admission.core.cycle.decide import Admission
 from admission.core.request import Placement
-from admission.cycle import metrics
+from admission.cycle import live, metrics
 from admission.cycle.live import CycleInput, Row
 from admission.jobs import history, progress
 from admission.jobs.models import Attempt, JobEvent, Phase
 from admission.learned import forecasts, profiles
 from admission.learned.models import Cycle
-from admission.queue import rows
 from policies.headroom.binding import quantity
 
-__all__ = ["RELEASED", "Overtaken", "admit"]
+__all__ = ["DISPATCHED", "Overtaken", "admit"]
 
 #: The kind of event.
-RELEASED = "released"
+DISPATCHED = "dispatched"
 
 _START = """
 UPDATE admission_jobs_phase AS phase
@@ -45,14 +45,14 @@ class Overtaken(Exception):
 
 
 def admit(inputs: CycleInput, admitted: Sequence[Admission], at: datetime) -> list[Attempt]:
-    """Let phases go at ``at``; return their attempts. Raises :class:`Overtaken`.
+    """Write what starts at ``at``; return the attempts to dispatch. Raises :class:`Overtaken`.
 
     Once for each input, also where nothing is admitted: that is what makes a cycle.
     """
     with transaction.atomic():
         _take_turn(inputs.number, at)
         chosen = [(each, inputs.rows[each.request.key]) for each in admitted]
-        mine = rows.lock([row for _, row in chosen if row.is_queued])
+        mine = live.lock_unchanged([row for _, row in chosen if row.is_queued])
         chosen = [(each, row) for each, row in chosen if row.id in mine]
         attempts = _write(inputs, chosen, at)
     open_attempts.expire()
@@ -78,13 +78,13 @@ def _write(
         .annotate(Max("number"))
     )
     attempts = [_attempt(inputs, each, row, last.get(row.id, 0) + 1, at) for each, row in chosen]
-    rows.add(attempts)
+    bulk.insert(attempts)
     _start(chosen, profiles.run_shares(), at)
     progress.phases_began(Phase(pk=row.id, job_id=row.job_id) for _, row in chosen)
     forecasts.began(ids, at)
     events = [_event(each, row, attempt) for (each, row), attempt in
               zip(chosen, attempts, strict=True)]  # fmt: skip
-    rows.add(events)
+    bulk.insert(events)
     return attempts
 
 
@@ -97,7 +97,7 @@ def _attempt(
         key=f"{admitted.request.key}/{number}",
         executor=settings.JOB_EXECUTOR,
         placement=open_attempts.as_json(admitted.placement, inputs.allocations.fleet),
-        released_at=at,
+        dispatched_at=at,
     )
 
 
@@ -119,12 +119,12 @@ def _event(admitted: Admission, row: Row, attempt: Attempt) -> JobEvent:
     placement = admitted.placement
     return history.event(
         row.job_id,
-        RELEASED,
+        DISPATCHED,
         sentence(placement),
-        attempt.released_at,
+        attempt.dispatched_at,
         phase=admitted.request.phase,
         attempt=attempt.number,
-        waited_s=attempt.released_at.timestamp() - admitted.request.submitted_at,
+        waited_s=attempt.dispatched_at.timestamp() - admitted.request.submitted_at,
         gpus=len(placement.gpus),
         asked_gpus=admitted.request.gpus,
         power_cap_w=placement.power_cap_w,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import numpy as np
+from django.db import connection
 from django.db.models import BigIntegerField
 from django.db.models.expressions import RawSQL
 
@@ -58,6 +59,7 @@ __all__ = [
     "fixes",
     "forget",
     "input_of",
+    "lock_unchanged",
     "occupied_in",
     "read_input",
     "snapshot",
@@ -176,6 +178,29 @@ def _as_fallen_back(
         return request
     state, home = away[request.job]
     return restricted(request, state, home=home, all_sites=sites)
+
+
+# What somebody is at work on is left to the next cycle: nothing waits for anybody, so that nobody
+# waits in a circle. The lock of the job is that of whoever changes it or its phases, and events
+# refer to it.
+_LOCK = """
+SELECT phase.id
+FROM unnest(%s::bigint[], %s::bigint[]) AS seen (id, version)
+JOIN admission_jobs_phase AS phase USING (id)
+JOIN admission_jobs_job AS job ON job.id = phase.job_id
+WHERE phase.xmin::text::bigint = seen.version
+FOR NO KEY UPDATE OF phase, job SKIP LOCKED
+"""
+
+
+def lock_unchanged(rows: Sequence[Row]) -> set[int]:
+    """Lock phases and their jobs until the transaction ends; return the ids of those it got.
+
+    Left out are those that have changed since they were seen, or that somebody is at work on.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [[row.id for row in rows], [row.version for row in rows]])
+        return {pk for (pk,) in cursor.fetchall()}
 
 
 # --- The fleet -----------------------------------------------------------------------------------

@@ -18,10 +18,9 @@ import structlog
 
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.estimates import Estimate, estimates
-from admission.cycle import admit, live, metrics
+from admission.cycle import admit, dispatch, live, metrics, reconciliation
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
-from admission.executors import handing, reconciliation
 from admission.learned import forecasts, shares
 from admission.policy import shadowing
 from admission.queue import queue_status, reasons
@@ -106,8 +105,8 @@ class _Work:
         admitted = admit.admit(inputs, decisions.admitted, self.at)
         self.cycle.admitted = len(admitted)
         # After the commit: an executor may be elsewhere. What a crash leaves between the two, the
-        # reconciliation of the next cycle hands over.
-        handing.hand_over(admitted, self.now)
+        # reconciliation of the next cycle dispatches.
+        dispatch.dispatch(admitted, self.now)
 
     def _preempt(self, inputs: CycleInput, decisions: Decisions) -> None:
         attempts = {each.request.key: each.key for each in inputs.allocations.attempts}

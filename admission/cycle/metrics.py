@@ -45,10 +45,10 @@ PART_SECONDS = Histogram(
 FAILED_PARTS = Counter(
     "headroom_admission_failed_parts_total", "Parts of cycles that failed.", ["part"]
 )
-ADMISSIONS = Counter("headroom_admission_admissions_total", "Phases let go.", ["job_class"])
+ADMISSIONS = Counter("headroom_admission_admissions_total", "Phases dispatched.", ["job_class"])
 WAIT_SECONDS = Histogram(
     "headroom_admission_wait_seconds",
-    "From the submission of a phase's job to when the phase was let go.",
+    "From the submission of a phase's job to when the phase was dispatched.",
     ["job_class"],
     buckets=(1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600),
 )
@@ -70,7 +70,7 @@ def show_queue(counts: Sequence[Count], classes: Iterable[str], running: int) ->
 
 
 def count_admissions(admitted: Iterable[Request], now: float) -> None:
-    """Count phases that were let go at ``now`` (Unix s)."""
+    """Count phases that were dispatched at ``now`` (Unix s)."""
     for request in admitted:
         ADMISSIONS.labels(request.job_class).inc()
         WAIT_SECONDS.labels(request.job_class).observe(max(now - request.submitted_at, 0.0))

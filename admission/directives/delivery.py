@@ -3,7 +3,7 @@
 What an attempt is to do is made anew from all that is in force for it: the smallest batch, the
 lowest cap, paused if anybody wants it so. It is told what differs from what it was told last. So a
 directive that ends is undone by its absence, and whoever dies before that leaves the difference to
-the next step. What is told and that it was told are one commit where the executor's mailbox is in
+the next step. What is told and that it was told are one commit where the executor's queue is in
 the same database; other executors take a signal twice without harm.
 """
 

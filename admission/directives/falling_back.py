@@ -145,7 +145,7 @@ def _homes(phases: Iterable[Phase]) -> dict[int, str]:
     rows = list(phases)
     began = Attempt.objects.filter(phase__job__in=[row.job_id for row in rows])
     first = dict(
-        began.order_by("phase__job", "-released_at").values_list("phase__job", "placement__sites")
+        began.order_by("phase__job", "-dispatched_at").values_list("phase__job", "placement__sites")
     )
     return {row.job_id: _home(row, first.get(row.job_id) or []) for row in rows}
 

@@ -42,7 +42,7 @@ class Active:
     attempt: Attempt
     nodes: Ints
     gpus: Ints
-    #: what it was let go for on each of its nodes, W; NaN where that is not told
+    #: what it was admitted for on each of its nodes, W; NaN where that is not told
     told_w: Floats
 
     @property

@@ -1,7 +1,7 @@
-"""The fast path for machines that ask for work while there is none.
+"""The fast path of machines that ask for work while there is none.
 
 A fleet of 12,500 machines asks some thousand times a second, and nearly always there is nothing for
-them. Each process keeps which nodes have open orders, and looks once a second.
+them. Each process keeps which nodes have open assignments, and looks once a second.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 
-from admission.executors.exchange import nodes_of
-from admission.executors.models import NodeOrder
+from admission.executors.models import NodeAssignment
 from admission.executors.runners import fence_s
+from admission.executors.sync import nodes_of
 from telemetry.ingest.fast_path import Environ, FastPath
 from telemetry.ingest.requests import agent_of
 
-__all__ = ["WorkGate", "expire"]
+__all__ = ["WorkFastPath", "expire"]
 
-#: What was put into the mailbox is seen by every process within this time, s.
+#: What was put into the queue is seen by every process within this time, s.
 MAX_AGE_S = 1.0
 
 
 class _Busy:
-    """The nodes that have open orders, as this process last read them."""
+    """The nodes that have open assignments, as this process last read them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class _Busy:
 
     def _read(self) -> None:
         asked_at = time.monotonic()
-        rows = NodeOrder.objects.exclude(state=NodeOrder.State.ENDED)
+        rows = NodeAssignment.objects.exclude(state=NodeAssignment.State.ENDED)
         self._nodes = frozenset(rows.values_list("node_id", flat=True).distinct())
         self._read_at = asked_at
 
@@ -55,7 +55,7 @@ _busy = _Busy()
 expire = _busy.forget
 
 
-class WorkGate(FastPath):
+class WorkFastPath(FastPath):
     """Answers machines that there is no work for them."""
 
     path = "/api/v1/work"

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
 from admission.executors.protocol import WorkOutcomeKind
 from headroom.work.contract import WorkOutcome
 
 __all__ = ["GangView", "PartView", "Verdict", "settle"]
 
 _State = Gang.State
-_Part = NodeOrder.State
+_Part = NodeAssignment.State
 _OUTCOMES = {
     WorkOutcome.EXITED: WorkOutcomeKind.FAILED,
     WorkOutcome.TIMED_OUT: WorkOutcomeKind.TIMED_OUT,

@@ -1,4 +1,4 @@
-"""The mailbox: gangs, the orders of each of their nodes, and the machines that poll."""
+"""The node queue: gangs, the assignments of their nodes, and the machines that ask."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-__all__ = ["Gang", "Hearing", "NodeOrder", "Runner"]
+__all__ = ["Gang", "Hearing", "NodeAssignment", "Runner"]
 
 
 class Gang(models.Model):
@@ -36,7 +36,9 @@ class Gang(models.Model):
     why = models.CharField(max_length=500, blank=True)
     signals = models.JSONField(default=list, help_text="Those not seen by all: seq, kind, value")
     signal_seq = models.IntegerField(default=0, help_text="Of the last signal")
-    version = models.IntegerField(default=1, help_text="Grows with every change, of its orders too")
+    version = models.IntegerField(
+        default=1, help_text="Grows with every change, of its assignments too"
+    )
     noted = models.IntegerField(default=0, help_text="The version that reconciliation has seen")
 
     class Meta:
@@ -52,8 +54,8 @@ class Gang(models.Model):
         return self.key
 
 
-class NodeOrder(models.Model):
-    """One node's part of a gang: its orders, and its last report.
+class NodeAssignment(models.Model):
+    """One node's part of a gang, and what the node says of it.
 
     The node is no foreign key: one that leaves the inventory must not leave the gang.
     """
@@ -65,7 +67,7 @@ class NodeOrder(models.Model):
         PAUSED = "paused", "Paused"
         ENDED = "ended", "Ended"
 
-    gang = models.ForeignKey(Gang, on_delete=models.CASCADE, related_name="orders")
+    gang = models.ForeignKey(Gang, on_delete=models.CASCADE, related_name="assignments")
     node_id = models.BigIntegerField()
     node = models.CharField(max_length=200)
     rank = models.PositiveIntegerField()
@@ -87,11 +89,13 @@ class NodeOrder(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["gang", "node_id"], name="executors_order_of_node"),
+            models.UniqueConstraint(
+                fields=["gang", "node_id"], name="executors_assignment_of_node"
+            ),
         ]
         indexes = [
             models.Index(
-                fields=["node_id"], condition=~Q(state="ended"), name="executors_order_open"
+                fields=["node_id"], condition=~Q(state="ended"), name="executors_assignment_open"
             ),
         ]
 

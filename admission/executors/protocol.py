@@ -150,10 +150,10 @@ class Executor(Protocol):
     def status(self, keys: Sequence[str]) -> list[WorkStatus]:
         """Return the status of each of ``keys``, in their order."""
 
-    def missing(self) -> list[str]:
-        """Return the keys of admitted attempts whose work the executor lacks, or only holds.
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Return those of ``keys`` that it does not have, or only holds; a bounded number.
 
-        What a crash has left between an admission and this executor.
+        A crash between an admission and this executor leaves such work.
         """
 
     def changes(self) -> list[WorkStatus]:

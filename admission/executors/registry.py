@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admission.executors.mailbox import Mailbox
+from admission.executors.node_queue import NodeQueue
 from admission.executors.protocol import Executor
 
 __all__ = ["LOCAL", "TWIN", "UnknownExecutor", "all_executors", "executor_of"]
@@ -12,7 +12,7 @@ LOCAL = "local"
 #: The simulated machines of the twin.
 TWIN = "twin"
 
-_EXECUTORS: dict[str, Executor] = {name: Mailbox(name) for name in (LOCAL, TWIN)}
+_EXECUTORS: dict[str, Executor] = {name: NodeQueue(name) for name in (LOCAL, TWIN)}
 
 
 class UnknownExecutor(Exception):

@@ -20,7 +20,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db.models import Max, Subquery
 
-from admission.executors.models import Gang, Hearing, NodeOrder, Runner
+from admission.executors.models import Gang, Hearing, NodeAssignment, Runner
 from telemetry.directory import KnownNode
 
 __all__ = [
@@ -165,13 +165,13 @@ def _lately_s() -> float:
 
 
 def silent(now: float, lease_s: float, *, executor: str) -> frozenset[int]:
-    """Return the orders whose machines are to be given up. A few queries."""
+    """Return the ids of assignments whose machines are to be given up. A few queries."""
     ears = _follow_hearing(now, lease_s)
     if ears.listened_s - ears.since_s <= lease_s:
         return frozenset()
-    started = NodeOrder.objects.filter(
+    started = NodeAssignment.objects.filter(
         gang__executor=executor, gang__state__in=[Gang.State.GO, Gang.State.STOPPING]
-    ).exclude(state=NodeOrder.State.ENDED)
+    ).exclude(state=NodeAssignment.State.ENDED)
     claims = list(started.values_list("pk", "node_id", "store"))
     rows = Runner.objects.filter(node_id__in={node for _, node, _ in claims})
     heard = {(row.node_id, row.store): row.heard_s for row in rows}

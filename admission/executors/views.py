@@ -1,6 +1,6 @@
-"""``/api/v1/work``: HTTP around ``exchange``.
+"""``/api/v1/work``: HTTP around ``sync``.
 
-Most requests of machines that have nothing to do do not come here: ``gate`` has answered them.
+Most requests of machines that have nothing to do do not come here: the fast path has answered them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
-from admission.executors import exchange
+from admission.executors import sync
 from headroom.contracts import BatchError, invalid_field
 from headroom.work.contract import WorkOrders, WorkReports
 from telemetry.ingest.errors import JSON, Overloaded, answer, malformed
@@ -32,16 +32,16 @@ _REFERENCE = "see docs/reference/executors.md"
 @require_http_methods(["GET", "POST"])
 def work(request: HttpRequest) -> HttpResponse:
     """Tell a machine its orders; POST brings its reports."""
-    return _answered(lambda: _look(request) if request.method == "GET" else _exchange(request))
+    return _answered(lambda: _look(request) if request.method == "GET" else _sync(request))
 
 
 def _look(request: HttpRequest) -> WorkOrders:
     scope = authenticate(request)
     nodes = request.GET.getlist("node")
-    return exchange.look(scope, nodes, request.GET.get("store", ""), time.time())
+    return sync.look(scope, nodes, request.GET.get("store", ""), time.time())
 
 
-def _exchange(request: HttpRequest) -> WorkOrders:
+def _sync(request: HttpRequest) -> WorkOrders:
     scope = authenticate(request)
     try:
         message = _decoder.decode(read(request))
@@ -50,7 +50,7 @@ def _exchange(request: HttpRequest) -> WorkOrders:
         raise BatchError(error.code, error.message, field=error.field, hint=_REFERENCE) from exc
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise malformed("JSON", str(exc)) from exc
-    return exchange.exchange(scope, message, time.time())
+    return sync.sync(scope, message, time.time())
 
 
 def _answered(work: Callable[[], WorkOrders]) -> HttpResponse:

@@ -19,8 +19,6 @@ from accounts import audit
 from accounts.models import AuditEntry, User
 from accounts.roles import Capability
 from admission.core.request import Request
-from admission.executors.protocol import SignalKind
-from admission.executors.registry import executor_of
 from admission.jobs import catalog, checks, history, inserting, limits, progress
 from admission.jobs.amending import amended
 from admission.jobs.classes import SchedulingClass
@@ -239,8 +237,9 @@ def cancel(job: Job, user: User, *, why: str, now: datetime) -> Job:
     before = _phases(job)
     over = {"state": Phase.State.CANCELLED, "ended_at": now, "reason": "", "reason_since": None}
     job.phases.filter(state__in=Phase.PENDING).update(**over)
-    for attempt in Attempt.objects.open().filter(phase__job=job):
-        _stop(attempt, text, now)
+    # The next cycle tells their executors.
+    stopped = Attempt.objects.open().filter(phase__job=job)
+    stopped.update(outcome=Attempt.Outcome.CANCELLED, why=text[:500])
     job.phases.filter(state__in=Phase.ACTIVE).update(state=Phase.State.STOPPING)
     progress.settle(job, now)
     audit.record(user, "job.cancel", job.name, why=why, **audit.changes(before, _phases(job)))
@@ -261,15 +260,6 @@ def _phases(job: Job) -> audit.State:
         }
         for each in job.phases.order_by("index")
     }  # fmt: skip
-
-
-def _stop(attempt: Attempt, why: str, now: datetime) -> None:
-    attempt.outcome, attempt.why = Attempt.Outcome.CANCELLED, why[:500]
-    attempt.save(update_fields=["outcome", "why"])
-    # The mailbox is in this database, so that a stop is told if and only if it is written down.
-    executor_of(attempt.executor).signal(
-        attempt.key, SignalKind.STOP, now.timestamp(), why=attempt.why
-    )
 
 
 @transaction.atomic

@@ -191,7 +191,7 @@ class Job(models.Model):
     """A pipeline run, as it was asked for, and how far it is."""
 
     class State(models.TextChoices):
-        #: none of its phases has been let go yet
+        #: none of its phases has been dispatched yet
         QUEUED = "queued", "Queued"
         RUNNING = "running", "Running"
         SUCCEEDED = "succeeded", "Succeeded"
@@ -277,7 +277,7 @@ class Phase(models.Model):
         #: a phase before it has not succeeded yet
         WAITING = "waiting", "Waiting"
         QUEUED = "queued", "Queued"
-        #: let go; its executor has not begun it everywhere yet
+        #: dispatched; its executor has not begun it everywhere yet
         STARTING = "starting", "Starting"
         RUNNING = "running", "Running"
         #: writes a checkpoint, then stops
@@ -348,10 +348,10 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
 
 
 class Attempt(models.Model):
-    """One time that a phase was let go. It is run at most once."""
+    """One dispatch of a phase to an executor. It is run at most once."""
 
     class State(models.TextChoices):
-        RELEASED = "released", "Released"
+        DISPATCHED = "dispatched", "Dispatched"
         RUNNING = "running", "Running"
         ENDED = "ended", "Ended"
 
@@ -366,7 +366,7 @@ class Attempt(models.Model):
         #: a node, or all trace of it, is gone
         LOST = "lost", "Lost"
 
-    OPEN = (State.RELEASED, State.RUNNING)
+    OPEN = (State.DISPATCHED, State.RUNNING)
 
     phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField(help_text="1 for the first")
@@ -376,11 +376,11 @@ class Attempt(models.Model):
         help_text="nodes, gpus by node, power_cap_w, peak_w by node, sites, racks, "
         "switch_domains, storage"
     )
-    state = models.CharField(max_length=10, choices=State.choices, default=State.RELEASED)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.DISPATCHED)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
     why = models.CharField(max_length=500, blank=True, help_text="Why it ended")
     exit_code = models.IntegerField(null=True, blank=True)
-    released_at = models.DateTimeField()
+    dispatched_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     checkpoint_at = models.DateTimeField(null=True, blank=True, help_text="The last one")
@@ -395,7 +395,7 @@ class Attempt(models.Model):
             # Two cycles that see the same phase let it go once.
             models.UniqueConstraint(
                 fields=["phase"],
-                condition=Q(state__in=["released", "running"]),
+                condition=Q(state__in=["dispatched", "running"]),
                 name="attempt_one_open",
             ),
         ]

@@ -44,7 +44,7 @@ def waiting_spans(rows: Sequence[Phase]) -> dict[int, Spans]:
     before = ended_before(rows)
     attempts: dict[int, list[tuple[float, float]]] = defaultdict(list)
     found = Attempt.objects.filter(phase__in=[row.pk for row in rows]).order_by("number")
-    for phase, begun, ended in found.values_list("phase", "released_at", "ended_at"):
+    for phase, begun, ended in found.values_list("phase", "dispatched_at", "ended_at"):
         attempts[phase].append((begun.timestamp(), ended.timestamp() if ended else math.inf))
     return {
         row.pk: _gaps(

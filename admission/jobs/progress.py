@@ -22,7 +22,7 @@ def lock(job_id: int) -> Job:
 
 
 def phases_began(phases: Iterable[Phase]) -> None:
-    """Mark the jobs of phases that were let go as running. One query."""
+    """Mark the jobs of phases that were dispatched as running. One query."""
     ids = {phase.job_id for phase in phases}
     Job.objects.filter(pk__in=ids, state=Job.State.QUEUED).update(state=Job.State.RUNNING)
 

@@ -34,7 +34,7 @@ SELECT job.project_id,
 FROM admission_jobs_phase phase
 JOIN admission_jobs_job job ON job.id = phase.job_id
 LEFT JOIN admission_jobs_attempt attempt
-    ON attempt.phase_id = phase.id AND attempt.state IN ('released', 'running')
+    ON attempt.phase_id = phase.id AND attempt.state IN ('dispatched', 'running')
 WHERE phase.state NOT IN ('succeeded', 'failed', 'cancelled') AND job.project_id = ANY(%s)
 GROUP BY job.project_id
 """

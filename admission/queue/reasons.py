@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
+from admission import bulk
 from admission.core.cycle.decide import Decisions, Waiting
+from admission.cycle import live
 from admission.cycle.live import CycleInput, Row
 from admission.jobs import history
 from admission.jobs.models import JobEvent
-from admission.queue import rows
 
 __all__ = ["REASON", "write"]
 
@@ -40,11 +41,11 @@ def write(inputs: CycleInput, decisions: Decisions, at: datetime) -> int:
     if not changed:
         return 0
     with transaction.atomic():
-        mine = rows.lock([row for row, _ in changed])
+        mine = live.lock_unchanged([row for row, _ in changed])
         chosen = [(row, waiting) for row, waiting in changed if row.id in mine]
         _save(chosen, at)
         news = [_event(row, waiting, at) for row, waiting in chosen if _is_news(row, at)]
-        rows.add(news)
+        bulk.insert(news)
     return len(chosen)
 
 

@@ -97,7 +97,7 @@ class Seeing:
             project_id=0,
             request=gang.request,
             placement=gang.placement,
-            released_at=at + gang.started_s,
+            dispatched_at=at + gang.started_s,
             started_at=at + gang.started_s,
             checkpoint_at=None if gang.saved_s is None else at + gang.saved_s,
             expected_end_at=at + gang.expected_end_s,

@@ -11,10 +11,10 @@ from policies.restrictions import limits
 from telemetry.ingest.fast_path import Environ, FastPath
 from telemetry.ingest.requests import agent_of
 
-__all__ = ["LimitsGate"]
+__all__ = ["LimitsFastPath"]
 
 
-class LimitsGate(FastPath):
+class LimitsFastPath(FastPath):
     """Answers agents with their limits."""
 
     path = "/api/v1/limits"

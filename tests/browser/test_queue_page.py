@@ -123,7 +123,7 @@ def test_a_job_is_held_on_a_phone_and_its_page_turns_when_it_begins(
     expect(page.get_by_text("llama-ft-12 is in the queue again")).to_be_visible()
     assert visitor.overflow_px() <= 0
     visitor.check_accessible()
-    note(job, "released", "Attempt 1 of train")
+    note(job, "dispatched", "Attempt 1 of train")
     Phase.objects.update(state="running")
     poll(page, "job-why")
     expect(page.locator("#job-why")).to_have_count(0)

@@ -108,7 +108,7 @@ def make_attempt(
         "switch_domains": [], "storage": "", **given.pop("placement", {}),
     }  # fmt: skip
     fields: dict[str, Any] = {
-        "executor": "local", "state": Attempt.State.RUNNING, "released_at": at,
+        "executor": "local", "state": Attempt.State.RUNNING, "dispatched_at": at,
         "started_at": at + timedelta(seconds=4),
     }  # fmt: skip
     return Attempt.objects.create(
@@ -263,7 +263,7 @@ def _make_running() -> None:
     gone = {"oslo-b01-n1": range(4)}
     make_attempt(train, gone, racks=["oslo/B01"], state=Attempt.State.ENDED, outcome="lost",
                  why="node oslo-b01-n1 is silent", ended_at=now - timedelta(minutes=12),
-                 released_at=now - timedelta(minutes=40), lost_gpu_s=9000.0)  # fmt: skip
+                 dispatched_at=now - timedelta(minutes=40), lost_gpu_s=9000.0)  # fmt: skip
     held = {"oslo-a01-n1": range(4), "oslo-a02-n1": [0, 2]}
     placement = {
         "slowdown": 0.04, "locality": "ZONE", "switch_domains": ["oslo-a"],
@@ -271,4 +271,4 @@ def _make_running() -> None:
         "warnings": ["communication takes longer than computing: 1.20 of a step"],
     }  # fmt: skip
     make_directive(make_attempt(train, held, racks=["oslo/A01", "oslo/A02"], placement=placement))
-    note(busy, "released", "Attempt 2 of train on 6 GPUs", phase="train")
+    note(busy, "dispatched", "Attempt 2 of train on 6 GPUs", phase="train")

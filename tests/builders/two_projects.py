@@ -22,9 +22,9 @@ from accounts.roles import Role
 from admission.core.allocation.reservation import BIN_EDGES_W
 from admission.core.directives.restricting import CAP_OWNER
 from admission.core.reasons import ReasonToken
+from admission.cycle import dispatch
 from admission.directives.models import Control, Directive, DirectiveEvent
-from admission.executors import handing
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
 from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from admission.policy.catalog import POLICIES
@@ -207,9 +207,9 @@ def _job_rows(one: Marked, other: Marked, fleet: SmallFleet) -> None:
     Control.objects.create(attempt=attempt)
     gang = Gang.objects.create(
         key=attempt.key, executor="local", state=Gang.State.OFFERED, offered_at=now,
-        work=msgspec.to_builtins(handing.work_of(attempt)),
+        work=msgspec.to_builtins(dispatch.work_of(attempt)),
     )  # fmt: skip
-    NodeOrder.objects.create(
+    NodeAssignment.objects.create(
         gang=gang, node_id=fleet.nodes[one.node].pk, node=one.node, rank=0, gpus=[0, 1, 2, 3],
         gpus_of_node=4, log_tail=one.marks["log"],
     )  # fmt: skip
@@ -219,7 +219,7 @@ def _ended(phase: Phase, other: Marked, now: datetime, *, number_of: dict[str, A
     return make_attempt(
         phase, number_of["gpus"], racks=number_of["racks"], state=Attempt.State.ENDED,
         outcome="preempted", ended_at=now - timedelta(minutes=1),
-        released_at=now - timedelta(minutes=30),
+        dispatched_at=now - timedelta(minutes=30),
         why=f"gives way to {other.key('queued')}, which counts for more",
     )  # fmt: skip
 

@@ -186,6 +186,18 @@ def test_a_room_imports_only_what_is_below_it(room: str) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize(("part", "other"), [("executors", "jobs"), ("jobs", "executors")])
+def test_jobs_and_executors_know_nothing_of_each_other(part: str, other: str) -> None:
+    """The cycle stands between them: it dispatches, delivers stops, and writes down what ended."""
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for path in sorted((REPOSITORY / "admission" / part).rglob("*.py"))
+        for name in sorted(imports_of(path))
+        if name.startswith(f"admission.{other}")
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("room", ["physics", "headroom", "lab"])
 def test_what_runs_outside_the_server_needs_nothing_of_it(room: str) -> None:
     wrong = [

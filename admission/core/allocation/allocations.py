@@ -70,7 +70,7 @@ class OpenAttempt:
     project_id: int
     request: Request
     placement: Placement
-    released_at: float
+    dispatched_at: float
     started_at: float | None
     checkpoint_at: float | None
     expected_end_at: float
@@ -238,7 +238,7 @@ def _as_running(each: OpenAttempt, watts: Sequence[float]) -> Running:
         request=each.request,
         # What would be free if it ended is what it reserves now, not what it did at first.
         placement=replace(each.placement, peak_w=tuple(watts)),
-        started_at=each.started_at or each.released_at,
+        started_at=each.started_at or each.dispatched_at,
         expected_end_at=each.expected_end_at,
         last_checkpoint_at=each.checkpoint_at,
         preempting=each.is_leaving,

@@ -1,4 +1,4 @@
-"""Present, capped, idle and peak draw of gangs, from the loads of nodes and GPUs. Pure."""
+"""What gangs draw, could draw and were admitted for, from the loads of nodes and GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gang(Protocol):
 
     @property
     def told_w(self) -> Floats:
-        """The power that it was admitted with on each of its nodes, W; NaN where unknown."""
+        """What it was admitted for on each of its nodes, W; NaN where that is not told."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Watts:
         return np.asarray(share * self.drawn_w(each))
 
     def peak_w(self, each: Gang) -> Floats:
-        """Return the power that a gang was admitted with on each node, W; rated where unknown."""
+        """Return the peak of a gang on each node, W; rated power where that is not told."""
         rated_w = self._rated_w(self.headroom.fleet, each)
         return np.where(np.isnan(each.told_w), rated_w, each.told_w)
 

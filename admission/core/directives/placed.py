@@ -49,7 +49,7 @@ class Active(Gang, Protocol):
 
     @property
     def placed_cap_w(self) -> float | None:
-        """The cap with which it was admitted, W per GPU; None: none."""
+        """The cap under which it was admitted, W per GPU; None: none."""
 
     @property
     def has_begun(self) -> bool: ...

@@ -1,7 +1,7 @@
 """Restrictions in force, as running jobs have to do with them; and caps that placements promise.
 
 A restriction on batches becomes directives to the jobs in its scope. One that drains a place moves
-those away that can be. The other way round, a job that was let go under a power cap, or was told
+those away that can be. The other way round, a job that was admitted under a power cap, or was told
 one, has its GPUs restricted to it: agents set limits for no other reason. Pure.
 """
 

@@ -72,7 +72,7 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "why",
             "exit_code",
             "placement",
-            "released_at",
+            "dispatched_at",
             "started_at",
             "ended_at",
             "checkpoint_at",

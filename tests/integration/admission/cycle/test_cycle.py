@@ -1,4 +1,4 @@
-"""The cycle: from a queue in the database to work that was handed over, and why the rest waits."""
+"""The cycle: from a queue in the database to work that was dispatched, and why the rest waits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_fits_is_let_go_and_handed_over(fleet: SmallFleet) -> None:
     assert phase.job.state == Job.State.RUNNING
     assert attempt.key == Gang.objects.get().key == "first/train/1"
     assert [len(gpus) for gpus in attempt.placement["gpus"].values()] == [4]
-    event = JobEvent.objects.get(kind="released")
+    event = JobEvent.objects.get(kind="dispatched")
     assert event.text.startswith("Let go on 4 GPUs of 1 node in oslo/A0")
     assert [passed for _, passed, _ in event.data["trace"]] == [True] * 6
 

@@ -1,4 +1,4 @@
-"""A cycle may die anywhere, and two may run at once: nothing is lost, nothing is let go twice."""
+"""A cycle may die anywhere, and two may run at once: nothing is lost, nothing starts twice."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     [
         "admission.cycle.loop.decide",
         "admission.learned.forecasts.began",
-        "admission.executors.handing.hand_over",
-        "admission.executors.mailbox.Mailbox.submit",
-        "admission.executors.mailbox.Mailbox.release",
+        "admission.cycle.dispatch.dispatch",
+        "admission.executors.node_queue.NodeQueue.submit",
+        "admission.executors.node_queue.NodeQueue.release",
         "admission.queue.reasons.write",
         "admission.queue.queue_status.publish",
         "admission.directives.step.step",
@@ -66,7 +66,7 @@ def test_what_a_cycle_leaves_the_next_one_makes_good(
     keys = {"job-0/train/1", "job-1/train/1"}
     assert set(Attempt.objects.values_list("key", flat=True)) == keys
     assert dict(Gang.objects.values_list("key", "state")) == dict.fromkeys(keys, "offered")
-    assert JobEvent.objects.filter(kind="released").count() == 2
+    assert JobEvent.objects.filter(kind="dispatched").count() == 2
     assert [phase_of(f"job-{n}").state for n in range(2)] == [Phase.State.STARTING] * 2
     assert phase_of("large").reason != ""
 
@@ -80,7 +80,7 @@ def test_a_part_that_fails_holds_up_no_other(
     def fail(*_args: object) -> None:
         raise OSError("no route to it")
 
-    monkeypatch.setattr("admission.executors.reconciliation.reconcile", fail)
+    monkeypatch.setattr("admission.cycle.reconciliation.reconcile", fail)
     monkeypatch.setattr("admission.queue.queue_status.publish", fail)
     done = cycle_once(time.time())
     assert done is not None

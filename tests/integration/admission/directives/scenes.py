@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from admission.cycle import dispatch
 from admission.directives.models import Control, Directive
 from admission.directives.step import Stepped, step
-from admission.executors import handing
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
 from admission.jobs.models import Attempt, Phase
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_attempt, make_job
@@ -35,11 +35,11 @@ def running(
         Phase.objects.get(job=job),
         {node: list(range(fleet.gpus_per_node)) for node in nodes},
         placement={"sites": sites, "peak_w": dict.fromkeys(nodes, 4_800.0), **placement},
-        state=Attempt.State.RELEASED,
+        state=Attempt.State.DISPATCHED,
     )
-    handing.hand_over([attempt], now)
+    dispatch.dispatch([attempt], now)
     began = datetime.fromtimestamp(now, UTC) - timedelta(minutes=10)
-    NodeOrder.objects.filter(gang__key=attempt.key).update(
+    NodeAssignment.objects.filter(gang__key=attempt.key).update(
         state="running", started_at=began, store="s"
     )
     Gang.objects.filter(key=attempt.key).update(state="go")
@@ -53,7 +53,7 @@ def obey(attempt: Attempt, **given: Any) -> None:
     """Have all nodes of a gang have seen, and done, what it was told."""
     gang = Gang.objects.get(key=attempt.key)
     seqs = {"signals_seen": gang.signal_seq, "signals_done": gang.signal_seq}
-    gang.orders.update(**{**seqs, **given})
+    gang.assignments.update(**{**seqs, **given})
 
 
 def end(attempt: Attempt, at: float, outcome: str = "preempted", **given: Any) -> None:

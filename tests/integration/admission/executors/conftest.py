@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from django.test import Client as HttpClient
 
-from admission.executors import exchange, handing, reconciliation, runners
-from admission.executors.mailbox import moment
+from admission.cycle import dispatch, reconciliation
+from admission.cycle.reconciliation import Reconciled
+from admission.executors import runners, sync
 from admission.executors.models import Gang, Hearing, Runner
-from admission.executors.reconciliation import Reconciled
+from admission.executors.node_queue import moment
 from admission.jobs.models import Attempt, Job, Phase
 from fleet import snapshot
 from headroom.work.contract import WorkReports
@@ -60,7 +61,7 @@ class Machine:
         message = msgspec.convert(self._message(), WorkReports)
         scope = scope_of(self.token)
         assert scope is not None
-        answer = exchange.exchange(scope, message, time.time())
+        answer = sync.sync(scope, message, time.time())
         return {order.attempt: msgspec.to_builtins(order) for order in answer.orders}
 
     def _message(self) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Scene:
         restart: Mapping[str, Any] | None = None,
         **given: Any,
     ) -> Attempt:
-        """Make an attempt that was admitted and not handed over."""
+        """Make an attempt that was admitted and not dispatched."""
         job = Job.objects.filter(name=name).first()
         if job is None:
             job = make_job(name, gpus=4 * len(nodes), state="starting")
@@ -114,12 +115,12 @@ class Scene:
             job.save(update_fields=["spec"])
         phase = job.phases.get()
         Phase.objects.filter(pk=phase.pk).update(state="starting")
-        fields: dict[str, Any] = {"state": Attempt.State.RELEASED, "started_at": None, **given}
+        fields: dict[str, Any] = {"state": Attempt.State.DISPATCHED, "started_at": None, **given}
         return make_attempt(phase, {node: range(4) for node in nodes}, **fields)
 
     def released(self, name: str = "llama", **given: Any) -> Attempt:
         attempt = self.attempt(name, **given)
-        handing.hand_over([attempt], self.now)
+        dispatch.dispatch([attempt], self.now)
         return attempt
 
     def running(self, name: str = "llama", **given: Any) -> Attempt:

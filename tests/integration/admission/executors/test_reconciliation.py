@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from admission.executors import handing, runners
+from accounts.models import User
+from accounts.roles import Role
+from admission.cycle import dispatch
+from admission.executors import runners
 from admission.executors.models import Gang, Hearing, Runner
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
-from admission.jobs import progress
+from admission.jobs import actions, progress
 from admission.jobs.models import Attempt, JobEvent, Phase
 from tests.integration.admission.executors.conftest import NODES, Scene
 
@@ -78,17 +81,17 @@ def test_a_tolerated_failure_is_queued_again_with_a_wait_that_doubles(scene: Sce
 
 def test_a_crash_between_admission_and_executor_is_made_good_once(scene: Scene) -> None:
     attempt = scene.attempt()
-    assert scene.reconcile().handed_over == 1
+    assert scene.reconcile().dispatched == 1
     assert scene.gang(attempt).state == "offered"
-    assert scene.gang(attempt).orders.count() == 2
-    assert scene.reconcile().handed_over == 0
-    handing.hand_over([attempt], scene.now)
-    assert scene.gang(attempt).orders.count() == 2
+    assert scene.gang(attempt).assignments.count() == 2
+    assert scene.reconcile().dispatched == 0
+    dispatch.dispatch([attempt], scene.now)
+    assert scene.gang(attempt).assignments.count() == 2
 
 
 def test_a_crash_between_submit_and_release_is_made_good(scene: Scene) -> None:
     attempt = scene.attempt()
-    executor_of("local").submit([handing.work_of(attempt)], scene.now)
+    executor_of("local").submit([dispatch.work_of(attempt)], scene.now)
     assert scene.gang(attempt).state == "held"
     scene.reconcile()
     assert scene.gang(attempt).state == "offered"
@@ -226,12 +229,16 @@ def test_work_that_no_attempt_asks_for_is_stopped(scene: Scene) -> None:
     assert scene.machines[0].wanted() == {attempt.key: "stop"}
 
 
-def test_a_canceled_attempt_ends_as_canceled(scene: Scene) -> None:
+def test_the_next_cycle_tells_machines_to_stop_what_was_canceled(scene: Scene) -> None:
     attempt = scene.running()
-    Attempt.objects.filter(pk=attempt.pk).update(outcome="cancelled", why="Cancelled by ada")
-    scene.phase(attempt).job.phases.update(state="stopping")
-    scene.reconcile(31)
+    user = User.objects.create_user("ada", role=Role.OPERATOR)
+    actions.cancel(scene.phase(attempt).job, user, why="", now=scene.at)
+    assert scene.gang(attempt).state == "go"
+    scene.reconcile(2)
     assert scene.gang(attempt).state == "stopping"
+    signals = scene.gang(attempt).signal_seq
+    scene.reconcile(2)
+    assert scene.gang(attempt).signal_seq == signals  # it is told once
     for _ in range(2):
         scene.go_round()
     scene.reconcile()
@@ -240,7 +247,7 @@ def test_a_canceled_attempt_ends_as_canceled(scene: Scene) -> None:
     assert scene.phase(attempt).state == "cancelled"
 
 
-def test_an_attempt_that_was_canceled_before_it_was_handed_over_is_never_started(
+def test_an_attempt_that_was_canceled_before_it_was_dispatched_is_never_started(
     scene: Scene,
 ) -> None:
     attempt = scene.attempt(outcome="cancelled", why="Cancelled by ada")

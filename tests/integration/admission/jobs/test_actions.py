@@ -41,7 +41,7 @@ def let_go(phase: Phase) -> Attempt:
     phase.state, phase.started_at = Phase.State.RUNNING, now()
     phase.save()
     return Attempt.objects.create(
-        phase=phase, number=1, key=f"{phase.key}/1", executor="local", released_at=now(),
+        phase=phase, number=1, key=f"{phase.key}/1", executor="local", dispatched_at=now(),
         placement={"nodes": [], "gpus": {}, "power_cap_w": None},
     )  # fmt: skip
 
@@ -229,7 +229,7 @@ def test_what_runs_is_told_to_stop_and_is_over_when_it_has(ada: User) -> None:
     assert states(job) == {"": "running", "a": "stopping", "b": "cancelled"}
     attempt.refresh_from_db()
     assert (attempt.state, attempt.outcome, attempt.why) == (
-        "released", "cancelled", "Cancelled by ada",
+        "dispatched", "cancelled", "Cancelled by ada",
     )  # fmt: skip
 
 

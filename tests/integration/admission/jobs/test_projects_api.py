@@ -73,7 +73,7 @@ def test_its_use_is_shown(client: Client, ada: User) -> None:
     running = submit(ada).phases.get()
     Phase.objects.filter(pk=running.pk).update(state="running")
     Attempt.objects.create(
-        phase=running, number=1, key="x", executor="local", released_at=now(),
+        phase=running, number=1, key="x", executor="local", dispatched_at=now(),
         placement={"gpus": {"n1": [0, 1], "n2": [3]}, "total_w": 2100.5},
     )  # fmt: skip
     row = client.get(f"{URL}/vision").json()

@@ -48,7 +48,7 @@ def move_back(then: datetime) -> None:
     """Have all that was queued and begun just now have been so at ``then``."""
     Job.objects.update(submitted_at=then)
     Phase.objects.exclude(queued_at=None).update(queued_at=then)
-    Attempt.objects.update(released_at=then + timedelta(seconds=2))
+    Attempt.objects.update(dispatched_at=then + timedelta(seconds=2))
 
 
 def told() -> list[tuple[str, str]]:

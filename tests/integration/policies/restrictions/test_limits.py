@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from headroom.contracts import LimitSet
 from policies.restrictions import limits, store
-from policies.restrictions.fast_path import LimitsGate
+from policies.restrictions.fast_path import LimitsFastPath
 from policies.restrictions.models import Restriction, RestrictionGeneration
 from tests.builders.accounts import api_client, bearer
 from tests.builders.agents import make_agent
@@ -145,7 +145,7 @@ class Behind:
 
 
 def request(
-    gate: LimitsGate, token: str, *, method: str = "GET", path: str = URL
+    gate: LimitsFastPath, token: str, *, method: str = "GET", path: str = URL
 ) -> tuple[list[str], bytes]:
     statuses: list[str] = []
     environ = {
@@ -162,7 +162,7 @@ def test_a_good_request_is_answered_before_django(fleet: SmallFleet, token: str)
     store.apply([make_wanted()], now=now())
     behind = Behind()
     seconds: list[float] = []
-    gate = LimitsGate(behind, seconds.append)
+    gate = LimitsFastPath(behind, seconds.append)
     statuses, body = request(gate, token)
     assert (statuses, behind.asked, len(seconds)) == (["200 OK"], [], 1)
     assert len(msgspec.json.decode(body, type=LimitSet).limits) == 1
@@ -170,7 +170,7 @@ def test_a_good_request_is_answered_before_django(fleet: SmallFleet, token: str)
 
 def test_all_else_goes_to_django(fleet: SmallFleet, token: str) -> None:
     behind = Behind()
-    gate = LimitsGate(behind, lambda seconds: None)
+    gate = LimitsFastPath(behind, lambda seconds: None)
     for token_, method, path in (
         ("hra_x", "GET", URL),
         (token, "POST", URL),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from admission.executors.gangs import GangView, PartView, Verdict, settle
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
 
-S, P = Gang.State, NodeOrder.State
+S, P = Gang.State, NodeAssignment.State
 OFFERED = GangView(S.OFFERED, offered_at=100.0)
 GO = GangView(S.GO, offered_at=100.0)
 

@@ -1,4 +1,4 @@
-"""Machines, the mailbox and the network between them, in any order, with anything lost or killed.
+"""Machines, the node queue and the network between them in any order, anything lost or killed.
 
 The machines run the real runner over real folders; only their shepherds are stand-ins, so that a
 test decides when one comes up, ends, or is killed.
@@ -19,12 +19,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
 from headroom.work.contract import Task
 from headroom.work.folder import Folder
 from headroom.work.launch import Launcher
 from headroom.work.runner import Runner, RunnerSettings
-from tests.unit.admission.executors.pure_mailbox import GATHER_S, Line, PureMailbox
+from tests.unit.admission.executors.pure_node_queue import GATHER_S, Line, PureNodeQueue
 
 NODES = ("n1", "n2", "n3")
 #: Quicker than a disk, where there is one.
@@ -105,8 +105,8 @@ class Shepherds(Launcher):
 class Machine:
     """One node: its disk, its line to the server, and its runner while it has one."""
 
-    def __init__(self, folder: Path, mailbox: PureMailbox, node: str) -> None:
-        self.line = Line(mailbox, node)
+    def __init__(self, folder: Path, node_queue: PureNodeQueue, node: str) -> None:
+        self.line = Line(node_queue, node)
         self.shepherds = Shepherds()
         self._folder = folder
         self.runner = self._start()
@@ -139,14 +139,14 @@ class Faults(RuleBasedStateMachine):
     def begin(self) -> None:
         parent = str(_SHM) if _SHM.is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="gangs-", dir=parent))
-        self.mailbox = PureMailbox()
-        self.machines = {n: Machine(self.folder, self.mailbox, n) for n in NODES}
+        self.node_queue = PureNodeQueue()
+        self.machines = {n: Machine(self.folder, self.node_queue, n) for n in NODES}
         self.count = 0
 
     @rule(size=st.integers(1, len(NODES)))
     def release(self, size: int) -> None:
         self.count += 1
-        self.mailbox.release(f"job{self.count}/train/1", NODES[:size])
+        self.node_queue.release(f"job{self.count}/train/1", NODES[:size])
 
     @rule(
         node=st.sampled_from(NODES),
@@ -183,19 +183,19 @@ class Faults(RuleBasedStateMachine):
 
     @rule(after_s=st.sampled_from([1.0, GATHER_S + 1.0]))
     def time_passes(self, after_s: float) -> None:
-        self.mailbox.now += after_s
-        for key in self.mailbox.gangs:
-            self.mailbox.settle(key)
+        self.node_queue.now += after_s
+        for key in self.node_queue.gangs:
+            self.node_queue.settle(key)
 
     @precondition(lambda self: self.count)
     @rule(data=st.data())
     def stop(self, data: st.DataObject) -> None:
-        self.mailbox.stop(data.draw(st.sampled_from(sorted(self.mailbox.gangs))))
+        self.node_queue.stop(data.draw(st.sampled_from(sorted(self.node_queue.gangs))))
 
     @precondition(lambda self: self.count)
     @rule(data=st.data(), node=st.sampled_from(NODES))
     def a_lease_ends(self, data: st.DataObject, node: str) -> None:
-        self.mailbox.give_up(data.draw(st.sampled_from(sorted(self.mailbox.gangs))), node)
+        self.node_queue.give_up(data.draw(st.sampled_from(sorted(self.node_queue.gangs))), node)
 
     @invariant()
     def nothing_is_started_twice(self) -> None:
@@ -208,7 +208,7 @@ class Faults(RuleBasedStateMachine):
         if hasattr(self, "machines"):
             for machine in self.machines.values():
                 for attempt in machine.shepherds.spawned:
-                    assert self.mailbox.gangs[attempt].go_at is not None
+                    assert self.node_queue.gangs[attempt].go_at is not None
 
     def teardown(self) -> None:
         if not hasattr(self, "machines"):
@@ -216,8 +216,8 @@ class Faults(RuleBasedStateMachine):
         try:
             self._calm_down()
             self._check_whole()
-            for key in self.mailbox.gangs:
-                self.mailbox.stop(key)
+            for key in self.node_queue.gangs:
+                self.node_queue.stop(key)
             self._calm_down()
             self._check_nothing_is_left()
         finally:
@@ -234,23 +234,25 @@ class Faults(RuleBasedStateMachine):
 
     def _check_whole(self) -> None:
         """Each gang that went was started whole, or is being ended; and none hangs."""
-        for key, gang in self.mailbox.gangs.items():
-            orders = self.mailbox.orders[key]
+        for key, gang in self.node_queue.gangs.items():
+            orders = self.node_queue.assignments[key]
             started = [key in self.machines[o.node].shepherds.spawned for o in orders]
             assert gang.state != Gang.State.OFFERED, key
             if gang.go_at is None:
                 assert not any(started), key
             elif gang.state == Gang.State.GO:
                 assert all(started), key
-                assert all(o.state != NodeOrder.State.CLAIMED for o in orders), key
-                running = sum(o.state == NodeOrder.State.RUNNING for o in orders)
+                assert all(o.state != NodeAssignment.State.CLAIMED for o in orders), key
+                running = sum(o.state == NodeAssignment.State.RUNNING for o in orders)
                 assert running, key
-        of_orders = sum(o.state == "running" for all_ in self.mailbox.orders.values() for o in all_)
+        of_orders = sum(
+            o.state == "running" for all_ in self.node_queue.assignments.values() for o in all_
+        )
         assert of_orders <= sum(len(m.shepherds.running) for m in self.machines.values())
 
     def _check_nothing_is_left(self) -> None:
         """All is over, on both sides, and nothing runs on that nobody asks for."""
-        assert {gang.state for gang in self.mailbox.gangs.values()} <= {Gang.State.ENDED}
+        assert {gang.state for gang in self.node_queue.gangs.values()} <= {Gang.State.ENDED}
         for machine in self.machines.values():
             assert not machine.shepherds.running
             assert machine.runner.held() == []

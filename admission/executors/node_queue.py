@@ -1,4 +1,4 @@
-"""The executor for machines that poll: their orders lie in Postgres until they ask.
+"""The executor of machines that ask: a queue of assignments for each node, in Postgres.
 
 Machines with an agent that may run jobs ("local") and those of the twin ("twin") differ in who
 asks, and in nothing else. Whoever changes a gang holds the lock of its row, so that of "go" and
@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import F, QuerySet
 
+from admission import bulk
 from admission.executors import runners
 from admission.executors.gangs import GangView, PartView, Verdict, settle
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
 from admission.executors.protocol import (
     NodeStatus,
     SignalKind,
@@ -27,14 +28,12 @@ from admission.executors.protocol import (
     WorkStatus,
     WorkStatusState,
 )
-from admission.jobs.models import Attempt
-from admission.queue import rows
 from headroom.work.contract import WorkOutcome
 
-__all__ = ["Mailbox", "locked", "moment", "resettle"]
+__all__ = ["NodeQueue", "locked", "moment", "resettle"]
 
 _State = Gang.State
-_Part = NodeOrder.State
+_Part = NodeAssignment.State
 #: Gangs that one look at the clock settles at once.
 _MOST = 1000
 #: Work that is over, with the end of its log, is kept for this long, s.
@@ -67,7 +66,7 @@ _STATES = {
 }
 
 
-class Mailbox:
+class NodeQueue:
     """An :class:`~admission.executors.protocol.Executor` over the tables of this application."""
 
     def __init__(self, name: str) -> None:
@@ -85,7 +84,13 @@ class Mailbox:
         with transaction.atomic():
             held = _locked(placements).filter(state=_State.HELD)
             gangs = dict(held.values_list("pk", "key"))
-            rows.add([order for pk, key in gangs.items() for order in _orders(pk, placements[key])])
+            bulk.insert(
+                [
+                    assignment
+                    for pk, key in gangs.items()
+                    for assignment in _assignments(pk, placements[key])
+                ]
+            )
             caps = [placements[key].power_cap_w for key in gangs.values()]
             with connection.cursor() as cursor:
                 cursor.execute(_OFFER, [at, list(gangs), caps])
@@ -93,22 +98,22 @@ class Mailbox:
     def signal(
         self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
     ) -> int | None:
-        """Put a signal into the mailbox; a stop also ends work that has not begun."""
+        """Put a signal into the queue; a stop also ends what has not begun."""
         with transaction.atomic():
             gang = next(iter(locked([key])), None)
             if gang is None or gang.state == _State.ENDED:
                 return None
-            orders = list(gang.orders.order_by("rank"))
+            assignments = list(gang.assignments.order_by("rank"))
             gang.signal_seq += 1
             if kind == SignalKind.STOP:
                 gang.outcome = gang.outcome or WorkOutcomeKind.STOPPED
                 gang.why = gang.why or why[:500]
             else:
-                seen = min((order.signals_seen for order in orders), default=0)
+                seen = min((assignment.signals_seen for assignment in assignments), default=0)
                 kept = [each for each in gang.signals if each["seq"] > seen]
                 gang.signals = [*kept, {"seq": gang.signal_seq, "kind": kind, "value": value}]
             gang.save(update_fields=["signals", "signal_seq"])
-            resettle([gang], {gang.pk: orders}, now)
+            resettle([gang], {gang.pk: assignments}, now)
             return gang.signal_seq
 
     def status(self, keys: Sequence[str]) -> list[WorkStatus]:
@@ -117,12 +122,11 @@ class Mailbox:
         unknown = WorkStatusState.UNKNOWN
         return [found.get(key) or WorkStatus(key=key, state=unknown) for key in keys]
 
-    def missing(self) -> list[str]:
-        """Return the keys of attempts that were let go without an offer. One query."""
-        offered = Gang.objects.filter(key=OuterRef("key")).exclude(state=_State.HELD)
-        released = Attempt.objects.filter(executor=self.name, state=Attempt.State.RELEASED)
-        missing = released.filter(~Exists(offered)).order_by("pk")
-        return list(missing.values_list("key", flat=True)[:_MOST])
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Return those of ``keys`` that were not offered to any node. One query."""
+        offered = Gang.objects.filter(key__in=keys).exclude(state=_State.HELD)
+        known = set(offered.values_list("key", flat=True)) if keys else set()
+        return [key for key in keys if key not in known][:_MOST]
 
     def changes(self) -> list[WorkStatus]:
         """Return statuses that changed and were not noted, oldest first, bounded. Two queries."""
@@ -151,7 +155,7 @@ class Mailbox:
         if keys:
             with transaction.atomic():
                 gangs = locked(keys)
-                resettle(gangs, orders_of(gangs), now)
+                resettle(gangs, assignments_of(gangs), now)
 
     def _forget(self, now: float) -> None:
         """Drop work that ended long ago, a bounded lot each time. Attempts are kept elsewhere."""
@@ -166,21 +170,23 @@ class Mailbox:
         if not silent:
             return
         with transaction.atomic():
-            keys = NodeOrder.objects.filter(pk__in=silent).values_list("gang__key", flat=True)
+            keys = NodeAssignment.objects.filter(pk__in=silent).values_list("gang__key", flat=True)
             gangs = locked(set(keys))
-            orders = orders_of(gangs)
+            assignments = assignments_of(gangs)
             lost = [
-                order
-                for each in orders.values()
-                for order in each
-                if order.pk in silent and order.state != _Part.ENDED
+                assignment
+                for each in assignments.values()
+                for assignment in each
+                if assignment.pk in silent and assignment.state != _Part.ENDED
             ]
-            for order in lost:
-                order.state, order.outcome = _Part.ENDED, WorkOutcome.LOST
-                order.ended_at = moment(now)
-                order.text = f"not heard for {settings.WORK_LEASE_S:g} s"
-            NodeOrder.objects.bulk_update(lost, ["state", "outcome", "ended_at", "text"], _MOST)
-            resettle(gangs, orders, now)
+            for assignment in lost:
+                assignment.state, assignment.outcome = _Part.ENDED, WorkOutcome.LOST
+                assignment.ended_at = moment(now)
+                assignment.text = f"not heard for {settings.WORK_LEASE_S:g} s"
+            NodeAssignment.objects.bulk_update(
+                lost, ["state", "outcome", "ended_at", "text"], _MOST
+            )
+            resettle(gangs, assignments, now)
 
 
 def locked(keys: Iterable[str]) -> list[Gang]:
@@ -192,27 +198,29 @@ def _locked(keys: Iterable[str]) -> QuerySet[Gang]:
     return Gang.objects.select_for_update().filter(key__in=list(keys)).order_by("pk")
 
 
-def orders_of(gangs: Sequence[Gang]) -> dict[int, list[NodeOrder]]:
-    """Return the orders of gangs that are locked, by gang, in order of rank. One query."""
-    found: dict[int, list[NodeOrder]] = {gang.pk: [] for gang in gangs}
-    for order in NodeOrder.objects.filter(gang__in=gangs).order_by("rank"):
-        found[order.gang_id].append(order)
+def assignments_of(gangs: Sequence[Gang]) -> dict[int, list[NodeAssignment]]:
+    """Return the assignments of gangs that are locked, by gang, in order of rank. One query."""
+    found: dict[int, list[NodeAssignment]] = {gang.pk: [] for gang in gangs}
+    for assignment in NodeAssignment.objects.filter(gang__in=gangs).order_by("rank"):
+        found[assignment.gang_id].append(assignment)
     return found
 
 
-def resettle(gangs: Sequence[Gang], orders: Mapping[int, list[NodeOrder]], now: float) -> None:
-    """Bring gangs that are locked, and have changed, to the states that their orders imply."""
-    unstarted: list[NodeOrder] = []
+def resettle(
+    gangs: Sequence[Gang], assignments: Mapping[int, list[NodeAssignment]], now: float
+) -> None:
+    """Bring gangs that are locked, and have changed, to what their assignments have come to."""
+    unstarted: list[NodeAssignment] = []
     for gang in gangs:
-        parts = [_part(order) for order in orders[gang.pk]]
+        parts = [_part(assignment) for assignment in assignments[gang.pk]]
         verdict = settle(_view(gang), parts, now, settings.WORK_GATHER_S)
         _become(gang, verdict, moment(now))
         if verdict.never_started:
-            unstarted.extend(o for o in orders[gang.pk] if o.state != _Part.ENDED)
-    for order in unstarted:
-        order.state, order.outcome = _Part.ENDED, WorkOutcome.NEVER_STARTED
-        order.ended_at = moment(now)
-    NodeOrder.objects.bulk_update(unstarted, ["state", "outcome", "ended_at"], _MOST)
+            unstarted.extend(o for o in assignments[gang.pk] if o.state != _Part.ENDED)
+    for assignment in unstarted:
+        assignment.state, assignment.outcome = _Part.ENDED, WorkOutcome.NEVER_STARTED
+        assignment.ended_at = moment(now)
+    NodeAssignment.objects.bulk_update(unstarted, ["state", "outcome", "ended_at"], _MOST)
     Gang.objects.bulk_update(gangs, _FIELDS, _MOST)
 
 
@@ -238,14 +246,14 @@ def _view(gang: Gang) -> GangView:
     return GangView(gang.state, gang.outcome, gang.why, _unix(gang.offered_at))
 
 
-def _part(order: NodeOrder) -> PartView:
+def _part(assignment: NodeAssignment) -> PartView:
     return PartView(
-        node=order.node,
-        state=order.state,
-        outcome=order.outcome,
-        exit_code=order.exit_code,
-        text=order.text,
-        ended_at=_unix(order.ended_at),
+        node=assignment.node,
+        state=assignment.state,
+        outcome=assignment.outcome,
+        exit_code=assignment.exit_code,
+        text=assignment.text,
+        ended_at=_unix(assignment.ended_at),
     )
 
 
@@ -253,9 +261,9 @@ def _stored(work: Work) -> str:
     return json.dumps({name: value for name, value in vars(work).items() if name != "key"})
 
 
-def _orders(gang_id: int, placement: WorkPlacement) -> Iterator[NodeOrder]:
+def _assignments(gang_id: int, placement: WorkPlacement) -> Iterator[NodeAssignment]:
     for rank, share in enumerate(placement.nodes):
-        yield NodeOrder(
+        yield NodeAssignment(
             gang_id=gang_id,
             node_id=share.node_id,
             node=share.node,
@@ -270,49 +278,54 @@ def _orders(gang_id: int, placement: WorkPlacement) -> Iterator[NodeOrder]:
 
 def _statuses(gangs: QuerySet[Gang]) -> list[WorkStatus]:
     found = list(gangs.defer("work"))
-    orders = orders_of(found)
-    return [_status(gang, orders[gang.pk]) for gang in found]
+    assignments = assignments_of(found)
+    return [_status(gang, assignments[gang.pk]) for gang in found]
 
 
-def _status(gang: Gang, orders: Sequence[NodeOrder]) -> WorkStatus:
-    starts = [_unix(order.started_at) for order in orders]
+def _status(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatus:
+    starts = [_unix(assignment.started_at) for assignment in assignments]
     begun = [start for start in starts if start is not None]
-    saved = [_unix(order.checkpoint_at) for order in orders]
+    saved = [_unix(assignment.checkpoint_at) for assignment in assignments]
     has_saved = [at for at in saved if at is not None]
     return WorkStatus(
         key=gang.key,
-        state=_state(gang, orders),
+        state=_state(gang, assignments),
         outcome=WorkOutcomeKind(gang.outcome) if gang.outcome else None,
-        exit_code=_exit_code(orders),
+        exit_code=_exit_code(assignments),
         why=gang.why,
-        started_at=max(begun) if begun and len(begun) == len(orders) else None,
+        started_at=max(begun) if begun and len(begun) == len(assignments) else None,
         ended_at=_unix(gang.ended_at),
         # What one rank has not written, the job does not have.
-        checkpoint_at=min(has_saved) if has_saved and len(has_saved) == len(orders) else None,
-        signals_seen=min((order.signals_seen for order in orders), default=0),
-        signals_done=min((order.signals_done for order in orders), default=0),
+        checkpoint_at=min(has_saved) if has_saved and len(has_saved) == len(assignments) else None,
+        signals_seen=min((assignment.signals_seen for assignment in assignments), default=0),
+        signals_done=min((assignment.signals_done for assignment in assignments), default=0),
         version=gang.version,
         nodes=tuple(
-            NodeStatus(o.node, o.rank, o.state, o.exit_code, o.text, o.log_tail) for o in orders
+            NodeStatus(o.node, o.rank, o.state, o.exit_code, o.text, o.log_tail)
+            for o in assignments
         ),
     )
 
 
-def _state(gang: Gang, orders: Sequence[NodeOrder]) -> WorkStatusState:
+def _state(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatusState:
     if gang.state != _State.GO:
         return _STATES[_State(gang.state)]
-    if any(order.state in (_Part.OFFERED, _Part.CLAIMED) for order in orders):
+    if any(assignment.state in (_Part.OFFERED, _Part.CLAIMED) for assignment in assignments):
         return WorkStatusState.STARTING
-    running = [order.state for order in orders if order.state != _Part.ENDED]
+    running = [assignment.state for assignment in assignments if assignment.state != _Part.ENDED]
     if running and all(state == _Part.PAUSED for state in running):
         return WorkStatusState.PAUSED
     return WorkStatusState.RUNNING
 
 
-def _exit_code(orders: Sequence[NodeOrder]) -> int | None:
+def _exit_code(assignments: Sequence[NodeAssignment]) -> int | None:
     """Return the code of the part that failed first; 0 where all have ended well."""
-    codes = [(order.ended_at, order.exit_code) for order in orders if order.exit_code is not None]
+    codes = [
+        (assignment.ended_at, assignment.exit_code)
+        for assignment in assignments
+        if assignment.exit_code is not None
+    ]
     failed = [code for _, code in sorted(codes, key=lambda each: str(each[0])) if code]
     if failed:
         return failed[0]
-    return 0 if codes and len(codes) == len(orders) else None
+    return 0 if codes and len(codes) == len(assignments) else None

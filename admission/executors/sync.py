@@ -1,7 +1,7 @@
-"""The exchange with machines: they report the state of their work, and are told their orders.
+"""Sync with machines: write down what they report, and answer with the state wanted of them.
 
-What a machine reports moves its orders forward, never back. What it is told follows from the
-orders alone, so it may ask as often as it likes.
+A report moves assignments forward, never back. The answer follows from the assignments alone, so a
+machine may ask as often as it likes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from admission.executors import runners
-from admission.executors.mailbox import locked, moment, orders_of, resettle
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
+from admission.executors.node_queue import assignments_of, locked, moment, resettle
 from fleet import snapshot
 from headroom.contracts import BatchError
 from headroom.work.contract import (
@@ -35,12 +35,12 @@ from headroom.work.contract import (
 from telemetry.checks import OutOfScope, UnknownName
 from telemetry.directory import AgentScope, KnownNode, names_of
 
-__all__ = ["exchange", "look", "nodes_of", "take", "told"]
+__all__ = ["look", "nodes_of", "sync", "take", "told"]
 
 log = structlog.get_logger(__name__)
 
 _State = Gang.State
-_Part = NodeOrder.State
+_Part = NodeAssignment.State
 _Nodes = Sequence[tuple[str, KnownNode]]
 #: What a report may change.
 _FIELDS = [
@@ -49,8 +49,8 @@ _FIELDS = [
 ]  # fmt: skip
 
 
-def exchange(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
-    """Write down the reports of a machine, and return its orders.
+def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
+    """Write down what a machine reports, and return what is wanted of it.
 
     Three queries where nothing has changed. Raises BatchError, of which OutOfScope is a kind.
     """
@@ -59,7 +59,7 @@ def exchange(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
     runners.seen(
         nodes, agent=scope.name, store=message.store, version=message.version, at=moment(now)
     )
-    rows = _orders(nodes, reports)
+    rows = _assignments(nodes, reports)
     moved = {
         row.gang.key
         for row in rows
@@ -69,13 +69,13 @@ def exchange(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
     if moved:
         _write(moved, reports, message.store, now)
     # What was taken above was taken in memory alone, and without a lock.
-    rows = _orders(nodes, reports) if moved else rows
+    rows = _assignments(nodes, reports) if moved else rows
     return _answer(list(told(rows, reports, message.store, _nodes_of_gangs(rows))), now)
 
 
 def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> WorkOrders:
-    """Return the orders of a machine that reports nothing. One query."""
-    rows = _orders(nodes_of(scope, nodes), {})
+    """Return what is wanted of a machine that says nothing. One query."""
+    rows = _assignments(nodes_of(scope, nodes), {})
     return _answer(list(told(rows, {}, store, _nodes_of_gangs(rows))), now)
 
 
@@ -111,12 +111,14 @@ def _reports(message: WorkReports) -> dict[tuple[str, str], WorkReport]:
     return {(report.attempt, report.node): report for report in message.reports}
 
 
-def _orders(nodes: _Nodes, reports: Mapping[tuple[str, str], WorkReport]) -> list[NodeOrder]:
-    """Return the open orders of ``nodes`` and those that are reported on. One query."""
+def _assignments(
+    nodes: _Nodes, reports: Mapping[tuple[str, str], WorkReport]
+) -> list[NodeAssignment]:
+    """Return the open assignments of ``nodes`` and those that are reported on. One query."""
     wanted = ~Q(state=_Part.ENDED)
     if reports:
         wanted |= Q(gang__key__in={key for key, _ in reports})
-    rows = NodeOrder.objects.filter(wanted, node_id__in=[node.node_id for _, node in nodes])
+    rows = NodeAssignment.objects.filter(wanted, node_id__in=[node.node_id for _, node in nodes])
     return list(rows.select_related("gang").order_by("pk")[: 2 * MAX_ORDERS])
 
 
@@ -125,64 +127,68 @@ def _write(
 ) -> None:
     with transaction.atomic():
         gangs = locked(moved)
-        orders = orders_of(gangs)
+        assignments = assignments_of(gangs)
         changed = [
-            order
+            assignment
             for gang in gangs
-            for order in orders[gang.pk]
-            if (report := reports.get((gang.key, order.node)))
-            and take(order, gang.state, report, store, moment(now))
+            for assignment in assignments[gang.pk]
+            if (report := reports.get((gang.key, assignment.node)))
+            and take(assignment, gang.state, report, store, moment(now))
         ]
-        NodeOrder.objects.bulk_update(changed, _FIELDS)
-        resettle(gangs, orders, now)
+        NodeAssignment.objects.bulk_update(changed, _FIELDS)
+        resettle(gangs, assignments, now)
 
 
-def take(order: NodeOrder, gang_state: str, report: WorkReport, store: str, at: datetime) -> bool:
-    """Put a report into ``order``; return whether that changes anything. Pure.
+def take(
+    assignment: NodeAssignment, gang_state: str, report: WorkReport, store: str, at: datetime
+) -> bool:
+    """Put a report into ``assignment``; return whether that changes anything. Pure.
 
     One of another machine than the one that has claimed it, or that comes too late, changes
     nothing.
     """
-    if order.state == _Part.ENDED or order.store not in ("", store):
+    if assignment.state == _Part.ENDED or assignment.store not in ("", store):
         return False
-    if order.state == _Part.OFFERED:
-        return gang_state == _State.OFFERED and _answer_to_offer(order, report, store, at)
+    if assignment.state == _Part.OFFERED:
+        return gang_state == _State.OFFERED and _answer_to_offer(assignment, report, store, at)
     if gang_state not in (_State.GO, _State.STOPPING):
         return False
-    before = [getattr(order, name) for name in _FIELDS]
-    _follow(order, report, at)
-    return before != [getattr(order, name) for name in _FIELDS]
+    before = [getattr(assignment, name) for name in _FIELDS]
+    _follow(assignment, report, at)
+    return before != [getattr(assignment, name) for name in _FIELDS]
 
 
-def _answer_to_offer(order: NodeOrder, report: WorkReport, store: str, at: datetime) -> bool:
+def _answer_to_offer(
+    assignment: NodeAssignment, report: WorkReport, store: str, at: datetime
+) -> bool:
     if report.state == WorkState.CLAIMED:
-        order.state, order.store, order.claimed_at = _Part.CLAIMED, store, at
+        assignment.state, assignment.store, assignment.claimed_at = _Part.CLAIMED, store, at
         return True
     if report.state == WorkState.ENDED:
-        order.state, order.store, order.ended_at = _Part.ENDED, store, at
-        order.outcome = WorkOutcome.NEVER_STARTED
-        order.text = report.text
+        assignment.state, assignment.store, assignment.ended_at = _Part.ENDED, store, at
+        assignment.outcome = WorkOutcome.NEVER_STARTED
+        assignment.text = report.text
         return True
     # It cannot run what it was never told to run.
     log.warning("work_runs_unasked", attempt=report.attempt, node=report.node)
     return False
 
 
-def _follow(order: NodeOrder, report: WorkReport, at: datetime) -> None:
-    order.signals_seen = max(order.signals_seen, report.signals_seen)
-    order.signals_done = max(order.signals_done, report.signals_done)
-    if report.started_at is not None and order.started_at is None:
-        order.started_at = min(moment(report.started_at), at)
+def _follow(assignment: NodeAssignment, report: WorkReport, at: datetime) -> None:
+    assignment.signals_seen = max(assignment.signals_seen, report.signals_seen)
+    assignment.signals_done = max(assignment.signals_done, report.signals_done)
+    if report.started_at is not None and assignment.started_at is None:
+        assignment.started_at = min(moment(report.started_at), at)
     if report.checkpoint_at is not None:
-        order.checkpoint_at = min(moment(report.checkpoint_at), at)
+        assignment.checkpoint_at = min(moment(report.checkpoint_at), at)
     if report.state == WorkState.CLAIMED:
         return
-    order.state = _Part(report.state.value)
+    assignment.state = _Part(report.state.value)
     if report.state == WorkState.ENDED:
-        order.outcome = report.outcome or WorkOutcome.LOST
-        order.exit_code = report.exit_code
-        order.ended_at = at if report.ended_at is None else min(moment(report.ended_at), at)
-        order.text, order.log_tail = report.text, report.log_tail
+        assignment.outcome = report.outcome or WorkOutcome.LOST
+        assignment.exit_code = report.exit_code
+        assignment.ended_at = at if report.ended_at is None else min(moment(report.ended_at), at)
+        assignment.text, assignment.log_tail = report.text, report.log_tail
 
 
 # --- The answer -----------------------------------------------------------------------------------
@@ -199,14 +205,14 @@ def _answer(orders: list[Order], now: float) -> WorkOrders:
 
 
 def told(
-    rows: Sequence[NodeOrder],
+    rows: Sequence[NodeAssignment],
     reports: Mapping[tuple[str, str], WorkReport],
     store: str,
     nodes_of_gang: Mapping[str, Sequence[str]],
 ) -> Iterator[Order]:
     """Yield the orders for the machine with ``store``. Pure.
 
-    ``rows`` are the orders of its nodes, ``reports`` what it holds, by attempt and node;
+    ``rows`` are the assignments of its nodes, ``reports`` what it holds, by attempt and node;
     ``nodes_of_gang`` has the nodes, by rank, of the gangs that are offered.
     """
     known = set()
@@ -224,9 +230,9 @@ def told(
 
 
 def _wanted(
-    row: NodeOrder, report: WorkReport | None, nodes_of_gang: Mapping[str, Sequence[str]]
+    row: NodeAssignment, report: WorkReport | None, nodes_of_gang: Mapping[str, Sequence[str]]
 ) -> Order | None:
-    """Return the order to send for one row; None: nothing but to wait."""
+    """Return the order for one assignment; None: nothing but to wait."""
     gang = row.gang
     if row.state == _Part.ENDED or gang.state == _State.ENDED:
         return _unwanted(report) if report else None
@@ -261,7 +267,7 @@ def _signal(row: Mapping[str, object]) -> SignalOrder:
     )
 
 
-def _nodes_of_gangs(rows: Sequence[NodeOrder]) -> dict[str, list[str]]:
+def _nodes_of_gangs(rows: Sequence[NodeAssignment]) -> dict[str, list[str]]:
     """Return the nodes, by rank, of the gangs that are offered in ``rows``. At most one query."""
     offered = {
         row.gang_id
@@ -270,13 +276,13 @@ def _nodes_of_gangs(rows: Sequence[NodeOrder]) -> dict[str, list[str]]:
     }
     names: dict[str, list[str]] = {}
     if offered:
-        found = NodeOrder.objects.filter(gang__in=offered).order_by("gang", "rank")
+        found = NodeAssignment.objects.filter(gang__in=offered).order_by("gang", "rank")
         for key, node in found.values_list("gang__key", "node"):
             names.setdefault(key, []).append(node)
     return names
 
 
-def _task(row: NodeOrder, nodes: Sequence[str]) -> Task:
+def _task(row: NodeAssignment, nodes: Sequence[str]) -> Task:
     work = row.gang.work
     return Task(
         job=work["job"],
@@ -291,6 +297,6 @@ def _task(row: NodeOrder, nodes: Sequence[str]) -> Task:
         power_cap_w=row.gang.power_cap_w,
         walltime_s=work["walltime_s"],
         grace_s=work["grace_s"],
-        # What was handed over by an older version does not say.
+        # What was dispatched by an older version does not say.
         project=work.get("project", ""),
     )

@@ -70,7 +70,7 @@ def test_an_end_is_told_once_and_then_forgotten(scene: Scene) -> None:
     machine = scene.machines[0]
     machine.hold(KEY, "ended", outcome="exited", exit_code=3, log_tail="Traceback…")
     assert machine.wanted() == {KEY: "forget"}
-    order = scene.gang(attempt).orders.get()
+    order = scene.gang(attempt).assignments.get()
     assert (order.exit_code, order.log_tail) == (3, "Traceback…")
     machine.hold(KEY, "ended", outcome="exited", exit_code=0)
     assert machine.wanted() == {KEY: "forget"}
@@ -169,7 +169,7 @@ def asked(scene: Scene, node: str, token: str = "") -> tuple[str, bytes]:
         "QUERY_STRING": f"node={node}&store=s",
         "HTTP_AUTHORIZATION": f"Bearer {token or scene.fleet.token}",
     }  # fmt: skip
-    body = b"".join(fast_path.WorkGate(behind, lambda seconds: None)(environ, start))
+    body = b"".join(fast_path.WorkFastPath(behind, lambda seconds: None)(environ, start))
     return answered[0], body
 
 

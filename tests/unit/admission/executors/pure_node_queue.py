@@ -1,27 +1,27 @@
-"""The mailbox without its tables: the same decisions over rows that are never saved."""
+"""The node queue without its tables: the same decisions over rows that are never saved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admission.executors.exchange import take, told
 from admission.executors.gangs import GangView, PartView, settle
-from admission.executors.mailbox import moment
-from admission.executors.models import Gang, NodeOrder
+from admission.executors.models import Gang, NodeAssignment
+from admission.executors.node_queue import moment
 from admission.executors.protocol import WorkOutcomeKind
+from admission.executors.sync import take, told
 from headroom.work.contract import WorkOrders, WorkOutcome, WorkReport, WorkReports
 
 GATHER_S = 30.0
 
 
 @dataclass
-class PureMailbox:
+class PureNodeQueue:
     """What the server holds, and what it answers to each machine."""
 
     now: float = 1_000_000.0
     gangs: dict[str, Gang] = field(default_factory=dict)
-    orders: dict[str, list[NodeOrder]] = field(default_factory=dict)
+    assignments: dict[str, list[NodeAssignment]] = field(default_factory=dict)
 
     def release(self, key: str, nodes: Sequence[str]) -> None:
         job, phase, number = key.split("/")
@@ -34,8 +34,8 @@ class PureMailbox:
             state=Gang.State.OFFERED, offered_at=moment(self.now),
         )  # fmt: skip
         self.gangs[key] = gang
-        self.orders[key] = [
-            NodeOrder(gang=gang, node_id=rank, node=node, rank=rank, gpus=[0], gpus_of_node=1)
+        self.assignments[key] = [
+            NodeAssignment(gang=gang, node_id=rank, node=node, rank=rank, gpus=[0], gpus_of_node=1)
             for rank, node in enumerate(nodes)
         ]
 
@@ -49,9 +49,9 @@ class PureMailbox:
         """Take a machine's part for lost, as after its lease."""
         if self.gangs[key].state not in (Gang.State.GO, Gang.State.STOPPING):
             return
-        for order in self.orders[key]:
-            if order.node == node and order.state != NodeOrder.State.ENDED:
-                order.state, order.outcome = NodeOrder.State.ENDED, WorkOutcome.LOST
+        for assignment in self.assignments[key]:
+            if assignment.node == node and assignment.state != NodeAssignment.State.ENDED:
+                assignment.state, assignment.outcome = NodeAssignment.State.ENDED, WorkOutcome.LOST
         self.settle(key)
 
     def settle(self, key: str) -> None:
@@ -61,45 +61,51 @@ class PureMailbox:
             gang.offered_at.timestamp() if gang.offered_at else None,
         )  # fmt: skip
         parts = [
-            PartView(order.node, order.state, order.outcome, order.exit_code)
-            for order in self.orders[key]
+            PartView(assignment.node, assignment.state, assignment.outcome, assignment.exit_code)
+            for assignment in self.assignments[key]
         ]
         verdict = settle(view, parts, self.now, GATHER_S)
         if verdict.state == Gang.State.GO and gang.go_at is None:
             gang.go_at = moment(self.now)
         gang.state, gang.outcome, gang.why = verdict.state, verdict.outcome, verdict.why
         if verdict.never_started:
-            for order in self.orders[key]:
-                order.state = NodeOrder.State.ENDED
+            for assignment in self.assignments[key]:
+                assignment.state = NodeAssignment.State.ENDED
 
-    def exchange(self, node: str, store: str, reports: Sequence[WorkReport]) -> WorkOrders:
+    def sync(self, node: str, store: str, reports: Sequence[WorkReport]) -> WorkOrders:
         by_key = {(report.attempt, report.node): report for report in reports}
         for (key, _), report in by_key.items():
-            for order in self.orders.get(key, []):
-                if order.node == node:
+            for assignment in self.assignments.get(key, []):
+                if assignment.node == node:
                     state = self.gangs[key].state
-                    take(order, state, report, store, moment(self.now))
+                    take(assignment, state, report, store, moment(self.now))
             if key in self.gangs:
                 self.settle(key)
         rows = [
-            order
-            for orders in self.orders.values()
-            for order in orders
-            if order.node == node
-            and (order.state != NodeOrder.State.ENDED or (order.gang.key, node) in by_key)
+            assignment
+            for assignments in self.assignments.values()
+            for assignment in assignments
+            if assignment.node == node
+            and (
+                assignment.state != NodeAssignment.State.ENDED
+                or (assignment.gang.key, node) in by_key
+            )
         ]
         orders = list(told(rows, by_key, store, self._nodes()))
         return WorkOrders(now=self.now, orders=orders, poll_s=2.0, report_s=30.0)
 
     def _nodes(self) -> Mapping[str, list[str]]:
-        return {key: [order.node for order in orders] for key, orders in self.orders.items()}
+        return {
+            key: [assignment.node for assignment in assignments]
+            for key, assignments in self.assignments.items()
+        }
 
 
 @dataclass
 class Line:
-    """What a machine's runner talks to: the mailbox over a network that loses and delays."""
+    """What a machine's runner talks to: the queue over a network that loses and delays."""
 
-    mailbox: PureMailbox
+    node_queue: PureNodeQueue
     node: str
     #: "ok", "request lost", "answer lost" or "stale": an answer of before, in place of the new one
     mood: str = "ok"
@@ -116,7 +122,7 @@ class Line:
 
         if self.mood == "request lost":
             raise Unavailable("lost")
-        answer = self.mailbox.exchange(self.node, store, reports)
+        answer = self.node_queue.sync(self.node, store, reports)
         self.heard.append(answer)
         if self.mood == "answer lost":
             raise Unavailable("lost")

@@ -1,7 +1,7 @@
 """Reconciliation: the statuses of executors compared with our own state, again and again.
 
 Each cycle takes what has changed, and every half minute all there is: an attempt that its executor
-does not know is handed over, or was lost; work that no attempt asks for is stopped. What is found
+does not know is dispatched, or was lost; work that no attempt asks for is stopped. What is found
 is written down attempt by attempt, so that whatever dies on the way is found again.
 """
 
@@ -17,8 +17,9 @@ import structlog
 from django.db import transaction
 
 from admission.core.response.shedding import lost_gpu_s
-from admission.executors.handing import hand_over
-from admission.executors.mailbox import moment
+from admission.cycle.dispatch import dispatch
+from admission.cycle.restarting import After, Terms, after
+from admission.executors.node_queue import moment
 from admission.executors.protocol import (
     Executor,
     SignalKind,
@@ -27,7 +28,6 @@ from admission.executors.protocol import (
     WorkStatusState,
 )
 from admission.executors.registry import all_executors
-from admission.executors.restarting import After, Terms, after
 from admission.jobs import catalog, history, progress
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, JobEvent, Phase
@@ -49,7 +49,7 @@ STARTED, REQUEUED = "started", "requeued"
 class Reconciled:
     """The results of one reconciliation, in attempts."""
 
-    handed_over: int = 0
+    dispatched: int = 0
     began: int = 0
     ended: int = 0
     requeued: int = 0
@@ -84,14 +84,18 @@ def _reconcile(
 ) -> None:
     changed = executor.changes()
     statuses = {status.key: status for status in changed}
-    keys = set(executor.missing())
+    mine = Attempt.objects.open().filter(executor=name).order_by("pk")
     if looks_at_all:
-        mine = Attempt.objects.open().filter(executor=name)
-        keys |= set(mine.values_list("key", flat=True))
+        keys = set(mine.values_list("key", flat=True))
+    else:
+        dispatched = mine.filter(state=Attempt.State.DISPATCHED)
+        to_stop = mine.filter(outcome=Attempt.Outcome.CANCELLED)
+        keys = set(executor.missing(list(dispatched.values_list("key", flat=True))))
+        keys |= set(to_stop.values_list("key", flat=True))
     asked = sorted(keys - statuses.keys())
     statuses |= {status.key: status for status in executor.status(asked)}
     rows = _rows(statuses)
-    _hand_over(statuses, rows, now, done)
+    _dispatch(statuses, rows, now, done)
     _began(statuses, rows, moment(now), done)
     _follow(statuses, rows, executor, now)
     _close(statuses, rows, now, done)
@@ -108,22 +112,22 @@ def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
     return {row.key: row for row in found}
 
 
-# --- Handed over, begun ---------------------------------------------------------------------------
+# --- Dispatched, begun ---------------------------------------------------------------------------
 
 
-def _hand_over(
+def _dispatch(
     statuses: Mapping[str, WorkStatus], rows: Mapping[str, Attempt], now: float, done: Reconciled
 ) -> None:
-    """Hand over attempts that a crash has left between their admission and their executor."""
+    """Dispatch what a crash has left between an admission and its executor."""
     left = [
         row
         for key, row in rows.items()
         if statuses[key].state in (_State.UNKNOWN, _State.HELD)
-        and row.state == Attempt.State.RELEASED
+        and row.state == Attempt.State.DISPATCHED
         and not row.outcome
     ]
     if left:
-        done.handed_over += hand_over(left, now)
+        done.dispatched += dispatch(left, now)
 
 
 def _began(
@@ -136,14 +140,16 @@ def _began(
     running = [
         row
         for key, row in rows.items()
-        if row.state == Attempt.State.RELEASED and statuses[key].started_at is not None
+        if row.state == Attempt.State.DISPATCHED and statuses[key].started_at is not None
     ]
     if not running:
         return
     with transaction.atomic():
         locked = Attempt.objects.select_for_update().filter(pk__in=[row.pk for row in running])
         still = set(
-            locked.filter(state=Attempt.State.RELEASED).order_by("pk").values_list("pk", flat=True)
+            locked.filter(state=Attempt.State.DISPATCHED)
+            .order_by("pk")
+            .values_list("pk", flat=True)
         )
         begun = [row for row in running if row.pk in still]
         for row in begun:
@@ -182,7 +188,6 @@ def _follow(
             saved.append(row)
         _follow_pause(row, status)
         if row.outcome == Attempt.Outcome.CANCELLED and status.state in _TO_STOP:
-            # It was released while somebody canceled it.
             executor.signal(key, SignalKind.STOP, now, why=row.why)
     Attempt.objects.bulk_update(saved, ["checkpoint_at"], _AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""Handing attempts over to their executors: after the commit that made them, and again."""
+"""Dispatch attempts to their executors: after the commit that made them, and again."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from admission.jobs.models import Attempt
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 
-__all__ = ["hand_over", "placement_of", "work_of"]
+__all__ = ["dispatch", "placement_of", "work_of"]
 
 log = structlog.get_logger(__name__)
 
-#: What is handed over. To read whole rows costs more than to write what follows from them.
+#: What is dispatched. To read whole rows costs more than to write what follows from them.
 _FIELDS = (
     "key", "executor", "number", "placement", "phase__name", "phase__index", "phase__job__name",
     "phase__job__priority", "phase__job__spec", "phase__job__project__name",
 )  # fmt: skip
 
 
-def hand_over(attempts: Sequence[Attempt], now: float) -> int:
-    """Submit and release those of ``attempts`` that are still to be run; return how many.
+def dispatch(attempts: Sequence[Attempt], now: float) -> int:
+    """Submit and release what of ``attempts`` is still to be run; return how many.
 
     Repeating it changes nothing. Whoever is about to end is left out. One query, and those of the
     executors.
     """
     rows = Attempt.objects.filter(
-        pk__in=[attempt.pk for attempt in attempts], state=Attempt.State.RELEASED, outcome=""
+        pk__in=[attempt.pk for attempt in attempts], state=Attempt.State.DISPATCHED, outcome=""
     )
     fleet = snapshot.current()
     by_executor: dict[str, list[Attempt]] = {}
     for row in rows.select_related("phase__job__project").only(*_FIELDS):
         by_executor.setdefault(row.executor, []).append(row)
-    return sum(_hand_over(name, mine, fleet, now) for name, mine in by_executor.items())
+    return sum(_dispatch(name, mine, fleet, now) for name, mine in by_executor.items())
 
 
-def _hand_over(name: str, rows: Sequence[Attempt], fleet: FleetArrays, now: float) -> int:
+def _dispatch(name: str, rows: Sequence[Attempt], fleet: FleetArrays, now: float) -> int:
     try:
         executor = executor_of(name)
     except UnknownExecutor as exc:
-        log.error("work_not_handed_over", why=str(exc), attempts=len(rows))
+        log.error("work_not_dispatched", why=str(exc), attempts=len(rows))
         return 0
     executor.submit([work_of(row) for row in rows], now)
     executor.release({row.key: placement_of(row, fleet) for row in rows}, now)
