@@ -1,4 +1,4 @@
-"""Where a request came from."""
+"""The address and the network of the client of a request."""
 
 from __future__ import annotations
 

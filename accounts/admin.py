@@ -71,7 +71,7 @@ class UserAdmin(BaseUserAdmin):
                 sessions.end_all(actor_of(request), obj, why="user.change")
 
     def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
-        """Note a password set for somebody else too, which does not pass ``save_model``."""
+        """Note passwords set for others, too, which do not pass ``save_model``."""
         if "password" in str(message).lower():
             audit.record(actor_of(request), "password.set", obj.username)
             own = request.session.session_key if obj == request.user else None
@@ -80,7 +80,7 @@ class UserAdmin(BaseUserAdmin):
 
     @admin.display(description="Sessions")
     def live_sessions(self, obj: User) -> str:
-        """Return where somebody is logged in now, a line each."""
+        """Return the live sessions of a user, a line each."""
         live = obj.sessions.live(timezone.now()).order_by("-last_seen_at")
         return "\n".join(
             f"{in_words(each.agent)}, {each.address or 'no address'}, "
@@ -134,7 +134,7 @@ class ApiTokenAdmin(TokenModelAdmin):
 
     @admin.action(description="Revoke selected tokens", permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        """Revoke tokens, say how many."""
+        """Revoke tokens, and show how many."""
         revoked = sum(
             actions.revoke_token(actor_of(request), token)
             for token in queryset.select_related("user")
@@ -142,7 +142,7 @@ class ApiTokenAdmin(TokenModelAdmin):
         self.message_user(request, f"{revoked} tokens are revoked.", messages.SUCCESS)
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Asked for by the action: the page itself is read-only."""
+        """Let the action ask for it: the page itself is read-only."""
         return request.user.has_perm("accounts.change_apitoken")
 
 
@@ -158,7 +158,7 @@ class GroupRoleAdmin(NotedAdmin):
 
 @admin.register(Identity)
 class IdentityAdmin(NotedAdmin):
-    """Who may sign on as whom. To add one is to let that person of the provider be this user."""
+    """Identities at the provider. To add one is to let that person sign on as this user."""
 
     noted = "identity"
     list_display = ["user", "subject", "issuer", "created_at", "last_used_at"]
@@ -169,7 +169,7 @@ class IdentityAdmin(NotedAdmin):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(AuditModelAdmin):
-    """Read-only. Beneath it a trigger refuses the same."""
+    """Entries of the audit log, read-only. A trigger of the database refuses writes, too."""
 
     list_display = ["at", "actor", "action", "target", "detail"]
     list_filter = ["action"]

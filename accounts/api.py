@@ -1,4 +1,4 @@
-"""Who am I: for clients that want to check a token before they use it."""
+"""The user of a token: for clients that want to check it before they use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MeSerializer(serializers.Serializer[dict[str, object]]):
 
 
 class Me(APIView):
-    """The user whom the request's token or session belongs to."""
+    """The user of the request's token or session."""
 
     permission_classes = [ViewsFleet]
 

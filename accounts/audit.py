@@ -99,7 +99,7 @@ def _guarded(name: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value as plain JSON."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):

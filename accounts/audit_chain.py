@@ -58,11 +58,11 @@ class Exported(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, link: Link) -> Exported:
-        """Return a link for others; of an entry that is gone the content is empty."""
+        """Return a link for export; where its entry is gone, the content is empty."""
         return cls(link.position, link.previous.hex(), link.hash.hex(), link.content or "")
 
     def link(self) -> Link:
-        """Return the link, with the number that its content gives the entry."""
+        """Return the link, with the id of the entry that its content names."""
         entry = msgspec.json.decode(self.content or "{}").get("id", 0)
         previous, made = bytes.fromhex(self.previous), bytes.fromhex(self.hash)
         return Link(self.position, entry, previous, made, self.content)

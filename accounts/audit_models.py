@@ -8,7 +8,7 @@ __all__ = ["AuditEntry", "AuditLink", "AuditShipment"]
 
 
 class AuditEntry(models.Model):
-    """One thing that somebody did. Rows are added and never changed: a trigger sees to it."""
+    """One action of somebody. Rows are added and never changed: a trigger sees to it."""
 
     at = models.DateTimeField(auto_now_add=True)
     actor = models.CharField(max_length=200, help_text="user name, agent name, or 'system'")
@@ -51,7 +51,7 @@ class AuditLink(models.Model):
 
 
 class AuditShipment(models.Model):
-    """How far the audit log has come to the syslog receiver. One row."""
+    """One row: the position up to which the syslog receiver has the audit log."""
 
     position = models.BigIntegerField(default=0, help_text="of the last link that arrived")
     shipped_at = models.DateTimeField(null=True, blank=True)

@@ -43,7 +43,7 @@ class RoleBackend(ModelBackend):
         return isinstance(user_obj, User) and capability is not None and user_obj.can(capability)
 
     def has_module_perms(self, user_obj: User | AnonymousUser, app_label: str) -> bool:
-        """Say whether the role may see anything of an app."""
+        """Say whether the role may view any model of an app."""
         capability = _needed(app_label, viewing=True)
         return isinstance(user_obj, User) and capability is not None and user_obj.can(capability)
 

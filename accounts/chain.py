@@ -11,7 +11,7 @@ __all__ = ["START", "Broken", "Head", "Link", "check", "check_anchor", "hash_of"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last link of a chain, or of the part of one that somebody knows."""
+    """The head of a chain, or of a known part of one: the position and hash of its last link."""
 
     position: int
     hash: bytes
@@ -34,7 +34,7 @@ class Link:
 
 @dataclass
 class Broken(Exception):
-    """The chain does not hold. ``entry_id``: the first entry that is wrong, where one is known."""
+    """The chain does not hold. ``entry_id``: the first wrong entry, where one is known."""
 
     message: str
     position: int

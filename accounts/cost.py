@@ -45,7 +45,7 @@ F = TypeVar("F", bound=Callable[..., HttpResponseBase])
 
 
 class TooDear(Exception):
-    """A request takes more than it may. ``retry_after_s``: None where it always will."""
+    """A request is over its limit. ``retry_after_s``: None where it always will be."""
 
     def __init__(
         self, code: str, message: str, hint: str, *, status: int, retry_after_s: float | None
@@ -58,7 +58,7 @@ class TooDear(Exception):
 
 
 class StatementEnded(TooDear):
-    """A statement took longer than it may."""
+    """A statement was ended by its timeout."""
 
 
 class Slots:
@@ -128,7 +128,7 @@ _BURST_S = 20
 
 
 def dear(narrow: str) -> Callable[[F], F]:
-    """Mark a view, or a method of one of the REST API, whose user is known, as dear.
+    """Mark a view, or a method of a REST view, as expensive: it takes a slot. Its user is known.
 
     ``narrow`` says which parameters make it cheaper, for whoever has asked for too much.
     """
@@ -137,7 +137,7 @@ def dear(narrow: str) -> Callable[[F], F]:
 
 
 def dear_unless_quick(narrow: str) -> Callable[[F], F]:
-    """Mark a reading view likewise that takes a slot only once its statements have taken long.
+    """Mark a reading view that takes a slot only once its statements have taken long.
 
     It is then begun anew.
     """
@@ -181,7 +181,7 @@ class WriteThrottle(BaseThrottle):
     _wait_s = 0.0
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Say whether it is a reading request, or one that the user may make now."""
+        """Say whether the request only reads, or the user may write now."""
         user_id = request.user.pk if request.user else None
         if request.method in SAFE_METHODS or user_id is None:
             return True

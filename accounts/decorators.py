@@ -1,4 +1,4 @@
-"""Guard of the pages: who may see a view."""
+"""The guard of pages: the capability that a view requires."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _NAME_LENGTH = User._meta.get_field("username").max_length
 
 
 class LoginForm(AuthenticationForm):
-    """Name and password. A name that nobody can have is not looked up, nor counted."""
+    """Name and password. A name longer than any user's is not looked up, nor counted."""
 
     def clean_username(self) -> str:
         """Refuse names that are longer than any."""

@@ -24,14 +24,14 @@ class PatientPBKDF2PasswordHasher(PBKDF2PasswordHasher):
     """
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        """Return the hash, once it is its turn."""
+        """Return the hash, computed in turn."""
         turn = _thread(os.getpid()).submit(super().encode, password, salt, iterations)
         return turn.result()
 
 
 @cache
 def _thread(_pid: int) -> ThreadPoolExecutor:
-    """Return the thread of this process: a child that was forked has none of its parent's."""
+    """Return the hashing thread of this process: a forked child has none of its parent's."""
     return ThreadPoolExecutor(1, thread_name_prefix="passwords", initializer=_step_back)
 
 

@@ -33,7 +33,7 @@ _KNOWN_FOR = timedelta(days=180)
 
 
 class Handler(AxesDatabaseHandler):  # type: ignore[misc]
-    """Axes' counts, kept by client of a name, and compared with three limits in place of one."""
+    """Axes' counts of failures, by client and name, compared with three limits in place of one."""
 
     def user_login_failed(
         self,
@@ -42,14 +42,14 @@ class Handler(AxesDatabaseHandler):  # type: ignore[misc]
         request: HttpRequest | None = None,
         **kwargs: Any,
     ) -> None:
-        """Count a wrong password, that of a known browser as such."""
+        """Count a wrong password; where the browser is known, by that browser."""
         browser = request and known_browser(request, _name(credentials))
         if request is not None and browser:
             request.axes_user_agent = browser  # type: ignore[attr-defined]
         super().user_login_failed(sender, credentials, request, **kwargs)
 
     def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
-        """Return the failures that count for this try; a full limit reads as the first one."""
+        """Return the failures that count for this attempt; a full limit reads as the first one."""
         limits = _limits(request, _name(credentials))
         first = settings.AXES_FAILURE_LIMIT
         shares = [_failures(found) / limit for found, limit in limits]
@@ -57,7 +57,7 @@ class Handler(AxesDatabaseHandler):  # type: ignore[misc]
 
 
 def remember_browser(request: HttpRequest, response: HttpResponseBase, username: str) -> None:
-    """Have the browser be known as one of ``username`` from now on."""
+    """Set a cookie by which the browser is known as one of ``username`` from now on."""
     browser = known_browser(request, username) or secrets.token_urlsafe(12)
     response.set_cookie(
         COOKIE,
@@ -84,7 +84,7 @@ def known_browser(request: HttpRequest, username: str) -> str | None:
 def locked(
     request: HttpRequest, _response: HttpResponse | None, credentials: dict[str, Any] | None
 ) -> HttpResponse:
-    """Return the page that says for how long tries do not count."""
+    """Return the page that says how long the lockout lasts."""
     left = remaining(request, _name(credentials))
     page = render(
         request,

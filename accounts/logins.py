@@ -1,4 +1,4 @@
-"""The ways in meet here: after the first factor comes the second, and only then the login.
+"""Login in two steps: after the first factor comes the second, and only then the session.
 
 Between the two the session knows whom it waits for, but nobody is logged in: no page, admin site or
 API has to ask whether a second factor is missing.
@@ -55,7 +55,7 @@ def first_factor_shown(
 
 
 def half_logged_in(request: HttpRequest) -> User | None:
-    """Return who has shown the first factor here a moment ago, and can still log in."""
+    """Return the user who has just shown the first factor here, and can still log in."""
     half = _half(request)
     if half is None or timezone.now() - datetime.fromisoformat(half.shown_at) > _WAITS:
         return None
@@ -66,7 +66,7 @@ def half_logged_in(request: HttpRequest) -> User | None:
 
 
 def second_factor_shown(request: HttpRequest, user: User) -> HttpResponse:
-    """Log in whom :func:`half_logged_in` returned."""
+    """Log in the user that :func:`half_logged_in` returned."""
     half = _half(request)
     if half is None:
         return redirect("login")
@@ -75,19 +75,19 @@ def second_factor_shown(request: HttpRequest, user: User) -> HttpResponse:
 
 
 def user_of(request: HttpRequest) -> User:
-    """Return who is logged in. Raises PermissionDenied where nobody is."""
+    """Return the user of a page. Raises PermissionDenied where nobody is logged in."""
     if not isinstance(request.user, User):
         raise PermissionDenied
     return request.user
 
 
 def password_is_right(request: HttpRequest, user: User, password: str) -> bool:
-    """Say whether this is the password of ``user``; tries count as those of a login do."""
+    """Check the password of ``user``; failures count as those of a login do."""
     return authenticate(request, username=user.username, password=password) == user
 
 
 def note_facts(request: HttpRequest) -> Facts:
-    """Write into the session of somebody who is just logged in where, when and how."""
+    """Store in a new session where, when and how its user logged in."""
     given = getattr(request, "login_facts", Facts())
     facts = Facts(
         started_at=timezone.now(),

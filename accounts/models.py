@@ -68,7 +68,7 @@ class User(AbstractUser):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """All that the user may do, by the token that was used for it if there was one."""
+        """The capabilities of the user, within the scope of the token that was used, if any."""
         held = CAPABILITIES[self.role] if self.is_active else frozenset()
         return held if self.scope is None else held & self.scope
 
@@ -79,7 +79,7 @@ class User(AbstractUser):
         return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
 
     def why_not(self, capability: Capability) -> str:
-        """Return the sentence for somebody who may not do it."""
+        """Return the sentence that refuses somebody a capability."""
         if self.scope is not None and capability in CAPABILITIES[self.role]:
             return f"This token may not {capability.phrase}: it is for less than its user may."
         return f"The role {self.role} may not {capability.phrase}."
@@ -98,7 +98,7 @@ class User(AbstractUser):
             self.end_tokens("the password was changed")
 
     def end_tokens(self, why: str) -> int:
-        """Revoke all of the user's tokens that still work; return how many those were."""
+        """Revoke all usable tokens of the user; return how many these were."""
         ended = list(self.api_tokens.usable().select_for_update(of=("self",)).order_by("pk"))
         self.api_tokens.filter(pk__in=[each.pk for each in ended]).update(revoked_at=timezone.now())
         for each in ended:
@@ -108,12 +108,12 @@ class User(AbstractUser):
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def usable(self) -> ApiTokenQuerySet:
-        """Tokens that are neither revoked nor over, of users who are active."""
+        """Tokens that are neither revoked nor expired, of active users."""
         is_live = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
         return self.filter(is_live, revoked_at__isnull=True, user__is_active=True)
 
     def with_secret(self, secret: str) -> ApiTokenQuerySet:
-        """The token whose secret this is, if there is one."""
+        """The token with this secret, if there is one."""
         return self.filter(digest=tokens.digest(secret))
 
 
@@ -190,7 +190,7 @@ class ApiToken(models.Model):
         return token, secret
 
     def note_use(self, address: str | None) -> None:
-        """Write down when and from where it was used, at most once a minute.
+        """Store when and from where it was used, at most once a minute.
 
         Requests at the same moment do not wait for each other: one of them writes.
         """
@@ -202,7 +202,7 @@ class ApiToken(models.Model):
 
     @classmethod
     def opened_by(cls, secret: str) -> ApiToken | None:
-        """Return the usable token whose secret this is, with its user. One query.
+        """Return the usable token with this secret, with its user. One query.
 
         It is asked with each request; to have the ORM put it together costs more than its answer.
         """

@@ -1,4 +1,4 @@
-"""Admin pages whose every write has its entry in the audit log."""
+"""Admin pages that write an audit entry with each change."""
 
 from __future__ import annotations
 

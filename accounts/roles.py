@@ -18,7 +18,7 @@ class Role(models.TextChoices):
 
 
 class Capability(enum.Enum):
-    """Something that a person or a token may do."""
+    """A permission that roles and tokens hold."""
 
     VIEW_FLEET = "view_fleet"
     SEE_ALL_JOBS = "see_all_jobs"

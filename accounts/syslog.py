@@ -34,7 +34,7 @@ _REFUSAL_S = 0.05
 
 
 class Undelivered(Exception):
-    """The receiver may not have all of it: send it again."""
+    """The receiver may not have all messages: send them again."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def digest(token: str) -> bytes:
 
 
 def hint(token: str) -> str:
-    """Return the few first characters, by which a person can tell tokens apart."""
+    """Return the first few characters, by which a person can tell tokens apart."""
     return token[:8]
 
 

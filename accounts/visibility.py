@@ -90,7 +90,7 @@ class Visibility:
         return self.sees_all or self.seen([name])[0]
 
     def seen(self, names: Sequence[str]) -> list[bool]:
-        """Say it of each of ``names``. One query at most."""
+        """Say of each of ``names`` whether the reader sees its job. One query at most."""
         if self.sees_all:
             return [True] * len(names)
         jobs = [name.partition("/")[0] for name in names]
@@ -152,7 +152,7 @@ class Visibility:
         return ANOTHER if self._is_foreign[found["job"], found["phase"]] else found[0]
 
     def read(self, values: Iterable[Any]) -> None:
-        """Look up at once all that texts and JSON name: one query at most for all of them."""
+        """Look up all jobs that texts and JSON name: one query at most for all of them."""
         if self.sees_all:
             return
         keys = {key for value in values for key in _keys_in(value)} - self._is_foreign.keys()
@@ -163,7 +163,7 @@ class Visibility:
             self._is_foreign |= dict.fromkeys(keys, True)
 
     def data(self, value: Any) -> Any:
-        """Return JSON with :meth:`text` done to all texts of it."""
+        """Return JSON with :meth:`text` applied to all of its texts."""
         if self.sees_all:
             return value
         if isinstance(value, str):
@@ -173,7 +173,7 @@ class Visibility:
         return [self.data(each) for each in value] if isinstance(value, list | tuple) else value
 
     def veiled(self, rows: Iterable[Row], *fields: str) -> list[Row]:
-        """Return copies of rows whose ``fields`` are :meth:`data`. They are not to be saved.
+        """Return copies of rows with :meth:`data` applied to ``fields``. They are not to be saved.
 
         One query at most.
         """

@@ -1,4 +1,4 @@
-"""URLs of admission, under ``/api/v1/``: each part brings its own."""
+"""URLs of admission, under ``/api/v1/``, part by part."""
 
 from django.urls import URLPattern, URLResolver, include, path
 

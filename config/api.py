@@ -62,7 +62,7 @@ class CursorPagination(BaseCursorPagination):
     max_page_size = 1000
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """Return the place that ``cursor`` names: of this list, as this server gave it out.
+        """Return the position that ``cursor`` names, if this server made it for this list.
 
         Anybody else's could hold a place that the database cannot compare with.
         """
@@ -124,7 +124,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
 
 
 def _refused_document(exc: DocumentError) -> Response:
-    """Answer with every fault of a document, each with its place."""
+    """Answer with all faults of a document, each with its place."""
     set_rollback()
     errors = [{**msgspec.structs.asdict(each)} for each in exc.problems]
     body: dict[str, Any] = {"error": errors[0]}

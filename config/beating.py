@@ -39,7 +39,7 @@ class WorkerBeat(bootsteps.StartStopStep):
 
 
 class WorkerConsumer(Consumer):
-    """Beats while it waits for a broker that is away: its loop does not go round then."""
+    """Beats while it waits for a broker that is away: its loop does not run then."""
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, however long that takes."""

@@ -24,13 +24,13 @@ setup_logging.connect(logs.configure_celery)
 
 @task_prerun.connect
 def let_go_of_dead_connections(**_: object) -> None:
-    """Have a task that finds its connection to the database dead begin with a new one."""
+    """Close connections to the database that are dead, so that a task begins with a new one."""
     close_old_connections()
 
 
 @worker_process_init.connect
 def have_long_to_live(**_: object) -> None:
-    """Prepare a process of a worker for a fleet that it comes to know."""
+    """Prepare a worker's process for a large inventory in memory: collect garbage seldom."""
     garbage.look_seldom()
 
 

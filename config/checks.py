@@ -67,7 +67,7 @@ def secret_key(**_: Any) -> list[checks.CheckMessage]:
 
 
 def metrics_token(**_: Any) -> list[checks.CheckMessage]:
-    """Without it, Prometheus cannot log in."""
+    """Without a metrics token, Prometheus cannot log in."""
     if settings.METRICS_TOKEN:
         return []
     return [
@@ -155,7 +155,7 @@ def sign_on(**_: Any) -> list[checks.CheckMessage]:
 
 
 def local_login(**_: Any) -> list[checks.CheckMessage]:
-    """Passwords for emergencies alone want another way in for all other days."""
+    """Passwords for emergencies alone need an identity provider for all other logins."""
     if settings.LOCAL_LOGIN == "all" or (settings.OIDC_ISSUER and settings.OIDC_CLIENT_ID):
         return []
     return [
@@ -168,7 +168,7 @@ def local_login(**_: Any) -> list[checks.CheckMessage]:
 
 
 def roles(**_: Any) -> list[checks.CheckMessage]:
-    """A role that is misspelt would not need its second factor."""
+    """A misspelt role would not need its second factor."""
     unknown = sorted(set(settings.SECOND_FACTOR_ROLES) - set(Role.values))
     if not unknown:
         return []

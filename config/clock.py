@@ -1,4 +1,4 @@
-"""Moments whose distance no step of the clock changes.
+"""Moments by two clocks, whose distance no step of the wall clock changes.
 
 The clock on the wall is set forth and back, by hand or by NTP. What is scheduled, what is a timeout
 and what is an age go by the monotonic clock; the wall clock is for what people read and for

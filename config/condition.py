@@ -50,7 +50,7 @@ _STEPS = "clock:steps"
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the clock: by how much (s, negative: back), and for how long it is known."""
+    """A step of the clock: its size (s, negative: back), and for how long it is known."""
 
     by_s: float
     age_s: float
@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Service:
-    """A service as the supervisor has it."""
+    """A service by the supervisor's report."""
 
     name: str
     running: bool
@@ -90,7 +90,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that is wrong. ``check`` is the check of /readyz that says so."""
+    """A trouble of the server. ``check`` is the check of /readyz that fails by it."""
 
     check: str
     name: str
@@ -169,7 +169,7 @@ def _step(client: redis.Redis, now: Moment) -> Step | None:
 
 
 def in_control(condition: Condition) -> bool:
-    """Say whether every loop without which nobody is in control has been done lately. Pure."""
+    """Say whether every loop of control has been done lately. Pure."""
     ok = {each.name for each in condition.loops if each.ok}
     return ok.issuperset(loops.CONTROL)
 

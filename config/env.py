@@ -66,7 +66,7 @@ _OURS = (
 
 
 def misspelt(names: Iterable[str]) -> dict[str, str]:
-    """Return those of ``names`` that no setting has, each with the setting that was likely meant.
+    """Return the unknown ones of ``names``, each with the setting that was likely meant.
 
     What is not close to any setting is somebody else's.
     """

@@ -81,7 +81,7 @@ def csrf_failure(
     request: HttpRequest,
     reason: str = "",  # noqa: ARG001 - for developers, and in the log already
 ) -> HttpResponse:
-    """Answer a form that came without its CSRF token, or from another site."""
+    """Answer a form without a valid CSRF token, or from another site."""
     return _answer(
         request, 403, "The form was too old or came from elsewhere. Load the page again."
     )

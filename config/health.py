@@ -32,7 +32,7 @@ _FAILURES = (psycopg.Error, redis.RedisError, OSError, ValueError)
 @never_cache
 @require_safe
 def healthz(_request: HttpRequest) -> HttpResponse:
-    """Answer as long as the process does. For restarting it; asks nobody else."""
+    """Answer as long as the process lives. For restarting it; asks nobody else."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
@@ -72,7 +72,7 @@ def _room(clock_offset_s: float | None) -> dict[str, Check]:
 
 
 def _checked(check: Callable[[], Check]) -> Check:
-    """Run a check. Of a failure only the kind is told: the text may hold addresses or names."""
+    """Run a check. Only the kind of a failure is shown: its text may hold addresses or names."""
     started = time.perf_counter()
     try:
         facts = check()

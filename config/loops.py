@@ -85,7 +85,7 @@ def begin() -> None:
 
 
 def announce(name: str, *, again: bool) -> dict[str, str] | None:
-    """Return the headers of the next message of ``name``; None while the last one waits still.
+    """Return the headers of the next message of ``name``; None while the last one still waits.
 
     ``again``: it has waited for so long that it may be lost; the next one takes its place.
     """
@@ -101,7 +101,7 @@ def announce(name: str, *, again: bool) -> dict[str, str] | None:
 
 
 class LoopTask(celery.Task):  # type: ignore[type-arg]
-    """A task that is passed over when it was done since beat sent this message.
+    """A task that is skipped when it was done since beat sent this message.
 
     One that returns False has not done its work: another process is at it, or a part failed.
     """
@@ -122,7 +122,7 @@ class LoopTask(celery.Task):  # type: ignore[type-arg]
 
 
 def _take_up(name: str, number: int) -> bool:
-    """Take up all messages that were sent until now; False where this one was taken up before."""
+    """Take up all messages sent until now; False where this one was taken up before."""
     with suppress(redis.RedisError):
         client = stream.connection()
         taken, newest = cast(

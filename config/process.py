@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 def command(part: str, *flags: str) -> tuple[str, ...]:
-    """Return the command of a part, with more flags of its own."""
+    """Return the command of a service, with more flags of its own."""
     return (sys.executable, "-m", *PARTS[part], *flags)
 
 

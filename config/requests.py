@@ -1,4 +1,4 @@
-"""One log line for each request, and the request's id in every line that is written meanwhile."""
+"""One log line for each request, with the request's id in every line written meanwhile."""
 
 from __future__ import annotations
 

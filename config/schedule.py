@@ -73,7 +73,7 @@ class MonotonicScheduler(Scheduler):
 
 
 def _first_s(pace_s: float) -> float:
-    """Return after how long something has its first turn, s."""
+    """Return the time from the start until something is first due, s."""
     return 0.0 if pace_s <= _OFTEN_S else min(pace_s, _FIRST_S)
 
 

@@ -180,7 +180,7 @@ class _Child:
 
 @dataclass
 class _Run:
-    """A service, and its process if it has one now."""
+    """A service, and its process if one runs now."""
 
     service: Service
     backoff: Backoff
@@ -219,7 +219,7 @@ class _Vigil:
     def look(
         self, ages: Mapping[int, float], allowed: Mapping[int, float], now: float
     ) -> list[_Hung]:
-        """Condemn whoever hangs and return those that are new.
+        """Abort processes that newly hang, and return them.
 
         `ages` and `allowed` are by the main process of a service: since when it runs, and for how
         long its processes may be silent, s.
@@ -418,7 +418,7 @@ class Supervisor:
             self._output.line(run.service.name, f"process {hung.pid} {hung.why}: ended by force")
 
     def _keep_report(self) -> None:
-        """Say how services are, for /readyz; whoever reads it sees by its age whether we live."""
+        """Write the state of the services for /readyz; its age shows whether we live."""
         now = time.monotonic()
         if self._report is None or now < self._report_at:
             return
@@ -453,7 +453,7 @@ class Supervisor:
                 run.child = None
 
     def _stop(self, children: Sequence[_Child]) -> None:
-        """Ask these to end, wait, and end by force those that did not by then."""
+        """Ask these to end, wait, and kill those that did not by then."""
         for child in children:
             # The main process alone: it knows how to end its own workers.
             if child.alive:

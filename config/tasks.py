@@ -1,4 +1,4 @@
-"""Celery tasks that look after all the others."""
+"""Celery tasks that watch all the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hung processes: those that show no sign of life, and those that somebody has stopped.
+"""Hung processes: those without a sign of life, and those that were stopped by a signal.
 
 A process that died is seen by whoever started it. One that hangs is not: it holds its port, its
 lock and its connection, and does nothing. All is by looks that we take ourselves and by the
@@ -71,7 +71,7 @@ def heartbeats(folder: Path) -> dict[int, int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and not only waits for its parent to hear of its end."""
+    """Say whether a process lives, and is no zombie."""
     with suppress(psutil.Error):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False
@@ -85,7 +85,7 @@ def group_of(pid: int) -> int | None:
 
 
 def with_descendants(pids: Iterable[int]) -> dict[int, list[int]]:
-    """Return each of ``pids`` with its child processes and theirs."""
+    """Return each of ``pids`` with all of its descendants."""
     children: dict[int, list[int]] = {}
     for process in psutil.process_iter(["ppid"]):
         children.setdefault(process.info["ppid"], []).append(process.pid)

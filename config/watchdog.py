@@ -1,4 +1,4 @@
-"""The dead-man's switch: says each minute that all is in control, and is silent when it is not.
+"""The dead-man's switch: reports each minute that all is in control, and else is silent.
 
 An alarm about a system that is dead cannot come from that system. So somebody else listens, and
 raises the alarm when nothing is heard: an Alertmanager, or a service for heartbeats.
@@ -31,7 +31,7 @@ _ALERT = [
 
 
 def push(now: Moment) -> bool:
-    """Tell ``WATCHDOG_URL``, where a minute has passed since the last time. True: it was told."""
+    """Send the report to ``WATCHDOG_URL``, where a minute has passed. True: it arrived."""
     if not settings.WATCHDOG_URL or not _is_due(now):
         return False
     token = settings.WATCHDOG_TOKEN

@@ -1,4 +1,4 @@
-"""All that needs a thread. The front door, ``config.door``, stands before it."""
+"""The WSGI application, which needs threads. The front door, ``config.door``, stands before it."""
 
 import os
 

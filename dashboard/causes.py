@@ -28,7 +28,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A throttle cause as pages name it."""
+    """A throttle cause, with its words for pages."""
 
     token: str
     label: str

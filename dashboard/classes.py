@@ -86,7 +86,7 @@ def _add_queued(use: Use, reason: str, count: int, asked: int, oldest: datetime 
 
 @dataclass(frozen=True, slots=True)
 class ClassCard:
-    """One class. ``version`` is None for one as it is built in."""
+    """One class in force. ``version`` is None for a built-in one."""
 
     job_class: SchedulingClass
     use: Use
@@ -96,7 +96,7 @@ class ClassCard:
 
     @property
     def at_cap(self) -> bool:
-        """Whether no more of it may run at once."""
+        """Whether no more jobs of it may run at once."""
         most, gpus = self.job_class.max_running, self.job_class.max_gpus
         is_full = most is not None and self.use.running >= most
         return is_full or (gpus is not None and self.use.gpus >= gpus)
@@ -147,7 +147,7 @@ _SHARES = frozenset(("shrink_below", "pause_below", "min_batch_scale", "max_slow
 
 
 def _said(name: str, value: object) -> str:
-    """Return a field with its value, whose unit its name ends in."""
+    """Return a field with its value, in the unit that its name ends in."""
     words = name.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"no {words}"
@@ -178,7 +178,7 @@ _ENDINGS: dict[str, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
-    """The admission policy in force. ``number`` is 0 for the one that is built in."""
+    """The admission policy in force. ``number`` is 0 for the built-in one."""
 
     name: str
     number: int
@@ -204,7 +204,7 @@ class ProjectLine:
 
     @property
     def gpu_share(self) -> float:
-        """Of its quota of GPUs; NaN without one."""
+        """The share of its GPU quota in use; NaN without one."""
         return _share(self.use.gpus, self.project.gpu_quota)
 
     @property
@@ -218,7 +218,7 @@ class ProjectLine:
 
     @property
     def pending(self) -> int:
-        """Phases that wait, also for others."""
+        """The number of its phases that wait, for the fleet or for other phases."""
         return self.use.queued + self.use.behind
 
 
@@ -239,7 +239,7 @@ class Projects:
 
     @property
     def full(self) -> list[ProjectLine]:
-        """Those that hold as much as they may."""
+        """The projects that have used up a quota."""
         return [line for line in self.lines if line.gpu_share >= 1 or line.power_share >= 1]
 
 

@@ -24,7 +24,7 @@ class Made(Protocol):
         """The version of the state: changes with it."""
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return ``make()``, kept by ``key`` for as long as this is shown."""
+        """Return ``make()``, kept by ``key`` for as long as the state is shown."""
 
 
 #: A view says by this header that its answer is the same for all who get it. The front door then
@@ -95,7 +95,7 @@ def _encoding(request: HttpRequest) -> str:
 
 
 def shared(response: HttpResponse) -> HttpResponse:
-    """Mark an answer as the same for all who get it."""
+    """Mark an answer as shared: the same for all who get it."""
     response[SHARED] = "1"
     return response
 

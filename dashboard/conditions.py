@@ -55,7 +55,7 @@ def lines(headroom: Headroom, kind: ScopeKind, rows: Sequence[int]) -> list[Line
 
 
 def short_name(scope: Scope) -> str:
-    """Return the name within its site."""
+    """Return the name of a scope within its site."""
     has_site = scope.kind in (
         ScopeKind.ZONE, ScopeKind.POWER_DOMAIN, ScopeKind.RACK, ScopeKind.STORAGE,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def short_name(scope: Scope) -> str:
 
 
 def place_url(fleet: FleetArrays, scope: Scope) -> str:
-    """Return where a scope is shown: a rack, node or GPU by itself, the rest with their site."""
+    """Return the page of a scope: of a rack, node or GPU its own, else that of its site."""
     site = _site_of(fleet, scope)
     if not site:
         return scopes.href(fleet, scope)
@@ -98,7 +98,7 @@ def of_site(headroom: Headroom, kind: ScopeKind, site: str) -> Ints:
 
 
 def tightest_first(headroom: Headroom, kind: ScopeKind, rows: Ints) -> Ints:
-    """Return ``rows``, those with the least left first; those of which nothing is known last."""
+    """Return ``rows``, those with the least left first and unknown ones last."""
     left = headroom.table(kind).columns["tightest"][rows]
     return rows[np.argsort(np.where(np.isnan(left), np.inf, left), kind="stable")]
 
@@ -169,7 +169,7 @@ def over_count(headroom: Headroom, site: str) -> int:
 
 @dataclass(frozen=True)
 class Whole:
-    """All sites in one sentence. W."""
+    """All sites in numbers. W."""
 
     sites: int
     load_w: float
@@ -231,7 +231,7 @@ def _descend(parent: Ints, here: Ints, above: int, depth: int, order: list[Place
 
 
 def worst_failover(headroom: Headroom, site: str) -> Line | None:
-    """Return the domain that has the least left, as a share, when the other half of it fails."""
+    """Return the domain with the least left, as a share, when the other half of its pair fails."""
     columns = headroom.table(ScopeKind.POWER_DOMAIN).columns
     here = of_site(headroom, ScopeKind.POWER_DOMAIN, site)
     share = columns["failover_headroom_w"][here] / np.maximum(columns["power_budget_w"][here], 1.0)
@@ -288,7 +288,7 @@ def bound_words(bound: Binding | None) -> str:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A forecast of a site's load, W, with how far such forecasts were off."""
+    """A forecast of a site's load, W, with the errors of such forecasts."""
 
     minutes: int
     load_w: float
@@ -323,7 +323,7 @@ def ahead(site: Line, scores: Sequence[Score]) -> list[Ahead]:
 
 @dataclass(frozen=True)
 class Measured:
-    """How far forecasts of one kind and horizon were off."""
+    """The errors of forecasts of one kind and horizon."""
 
     kind: str
     minutes: int

@@ -68,7 +68,7 @@ def _changes(old: Version, new: Version) -> list[diff.Change]:
 
 
 def percentage(text: str) -> float | None:
-    """Return a percentage as a share; None: nobody said. Raises Refused."""
+    """Return a percentage as a share; None where the field is empty. Raises Refused."""
     if not text.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Static files that installed packages carry: no copy of them is kept in the repository."""
+"""Static files from installed packages: the repository keeps no copy of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASSETS = {
 
 
 class PackageFileStorage(FileSystemStorage):
-    """Read-only storage in which each name of ``ASSETS`` is a file somewhere else."""
+    """Read-only storage in which each name of ``ASSETS`` is a file of some package."""
 
     prefix = ""
 
@@ -29,7 +29,7 @@ class PackageFileStorage(FileSystemStorage):
 
 
 class PackageAssetFinder(BaseFinder):
-    """Finds the files of ``ASSETS`` in their packages, without importing them."""
+    """Finds the files of ``ASSETS`` in their packages, without importing these."""
 
     storage = PackageFileStorage()
 

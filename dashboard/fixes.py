@@ -28,7 +28,7 @@ _KEY = "dashboard:fix:"
 
 
 def is_slow(cycle: queue_status.QueueStatus | None) -> bool:
-    """Say whether to look for fixes takes longer than people wait for a page."""
+    """Say whether finding fixes takes longer than people wait for a page."""
     return cycle is not None and cycle.took_s > _SLOW_S
 
 
@@ -41,7 +41,7 @@ class Found:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be looked for again."""
+        """Whether the fix is to be looked for again."""
         return time.time() - self.at >= _DUE_S
 
 

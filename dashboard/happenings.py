@@ -111,7 +111,7 @@ def _counted(event: EccEvent, events: list[ThrottleEvent]) -> Happening:
 
 
 def _beside(events: list[ThrottleEvent], gpu_id: int | None, at: datetime) -> tuple[Cause, ...]:
-    """Return why the GPU was throttled at about ``at``, as far as ``events`` tell."""
+    """Return the throttle causes of the GPU at about ``at``, as far as ``events`` tell."""
     found = {
         event.cause
         for event in events

@@ -69,7 +69,7 @@ class Filters:
 
     @property
     def params(self) -> dict[str, str]:
-        """The filters as a query string has them, without those that ask for all."""
+        """The filters as a query string, without empty ones."""
         names = ("state", "severity", "site", "rule", "assignee", "scope")
         return {name: value for name in names if (value := getattr(self, name))}
 
@@ -174,7 +174,7 @@ class Row:
 
 
 def lasted_s(incident: Incident) -> float:
-    """Return how long it took to be resolved; 0 while it is not."""
+    """Return the time until an incident was resolved, s; 0 while it is not."""
     end = incident.resolved_at or incident.opened_at
     return (end - incident.opened_at).total_seconds()
 
@@ -230,7 +230,7 @@ class Member:
 def members(
     incident: Incident, visibility: Visibility, fleet: FleetArrays, now: datetime
 ) -> list[Member]:
-    """Return its firings: those that go on first, the worst of them on top. Two queries at most."""
+    """Return its firings: active ones first, the worst of them on top. Two queries at most."""
     severity = Case(*(When(severity=each.value, then=Value(rank)) for each, rank in _RANK.items()))
     ended = Case(When(cleared_at=None, then=Value(0)), default=Value(1))
     seen = incident.members.filter(visibility.seen_rows()).select_related("silence")
@@ -432,7 +432,7 @@ def _unix(at: datetime | None) -> float | None:
 
 
 def silences(visibility: Visibility, now: datetime) -> list[Silence]:
-    """Return those in force or to come, the first to end on top. Two queries at most."""
+    """Return silences in force or to come, the first to end on top. Two queries at most."""
     found = Silence.objects.filter(expires_at__gt=now).order_by("expires_at", "pk")[:100]
     return visibility.veiled(found, *visible.SILENCE)
 

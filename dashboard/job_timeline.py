@@ -191,7 +191,7 @@ def _directive_rows(given: Sequence[Directive], at: Axis) -> Iterator[ChartRow]:
 
 
 def _lease(row: Directive) -> Span:
-    """Return from when to when a directive was in force; one that is done once is a short bar."""
+    """Return the span in which a directive was in force; one that is done once is a short bar."""
     end = row.ended_at or (None if row.is_lasting else row.applied_at or row.issued_at)
     title = f"{jobs.asked(row)}, {row.outcome or row.state}, by {row.owner}: {row.reason}"
     return Span(row.issued_at.timestamp(), end.timestamp() if end else None, "restrict", title)

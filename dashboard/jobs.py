@@ -69,7 +69,7 @@ _FIRST = (
 
 
 def chosen(phases: Sequence[Phase], name: str) -> Phase | None:
-    """Return the phase that the URL names, or the one that matters most. None: there is no such."""
+    """Return the phase that the URL names, or the most relevant one. None: there is no such."""
     if name:
         return next((phase for phase in phases if phase.name == name), None)
     ranked = [phase for state in _FIRST for phase in phases if phase.state == state]
@@ -113,7 +113,7 @@ def _how_long(phase: Phase, now: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A phase before it in the queue. Without a name it is a job of another project."""
+    """A phase ahead in the queue. Without a name it is a job of another project."""
 
     position: int
     name: str
@@ -166,7 +166,7 @@ def why(
 
 
 def _ahead(position: int, visibility: Visibility) -> list[Ahead]:
-    """Return those right before a position, the nearest last."""
+    """Return the phases right before a position, the nearest last."""
     first = max(position - 1 - _AHEAD, 0)
     keys = queue_status.order(first, position - 1 - first)
     pending_statuses = queue_status.pending_statuses(keys)
@@ -204,7 +204,7 @@ def _phases_with(keys: Sequence[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ReasonSpan:
-    """A dominant reason and for how long it was that. ``lasted_s`` NaN: it still is."""
+    """A dominant reason and its duration. ``lasted_s`` NaN: it is the present one."""
 
     token: str
     meaning: str
@@ -324,7 +324,7 @@ def fix_of(found: Counterfactual) -> Fix:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How many estimates of the last week came true: that it begins between p10 and p90."""
+    """How many starts of the last week fell into their estimates, from p10 to p90."""
 
     made: int
     held: int

@@ -22,7 +22,7 @@ _AMONG = {
 
 @dataclass(frozen=True, slots=True)
 class Lemon:
-    """A finding with the sentence that says it. The sentence goes on from the GPU's name."""
+    """A finding and its sentence, which goes on from the GPU's name."""
 
     finding: LemonFinding
     sentence: str
@@ -44,7 +44,7 @@ def of_gpu(gpu: Gpu) -> list[Lemon]:
 
 
 def listed(*, ended: bool) -> QuerySet[LemonFinding]:
-    """Return the findings that hold, the worst first; or those that ended, the newest first."""
+    """Return open findings, the worst first; or ended ones, the newest first."""
     findings = LemonFinding.objects.select_related("gpu__node__rack__site", "gpu__model")
     if ended:
         return findings.filter(ended_at__isnull=False).order_by("-ended_at", "-pk")

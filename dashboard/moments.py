@@ -25,7 +25,7 @@ class Moment:
 
     @property
     def now(self) -> float:
-        """When it was, Unix s."""
+        """The time of the evaluation, Unix s."""
         return self.headroom.at
 
     @property

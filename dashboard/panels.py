@@ -1,4 +1,4 @@
-"""Parts of a page that htmx asks for again and again.
+"""Panels: parts of a page that htmx polls for.
 
 A panel's template names ``poll_url`` in its ``hx-get``. The URL carries a digest of what is shown,
 so that the answer is 204, and nothing is swapped, as long as the same would be shown.
@@ -23,7 +23,7 @@ _PLACE = "panel-version"
 def draw(
     request: HttpRequest, template: str, url: str, query: Mapping[str, str], context: dict[str, Any]
 ) -> tuple[SafeString, str]:
-    """Return a panel with its version. ``url`` and ``query`` are where the panel is had again."""
+    """Return a panel with its version. ``url`` and ``query`` are those that return it again."""
     poll_url = f"{url}?{urlencode([*query.items(), ('v', _PLACE)])}"
     html = render_to_string(template, {**context, "poll_url": poll_url}, request)
     version = hashlib.blake2b(html.encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Where a phase stands: its racks on the map of their site, and its GPUs on each node."""
+"""The placement of a phase: its racks on the map of their site, and its GPUs on each node."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _node(fleet: FleetArrays, row: int, held: Sequence[int], peak_w: float) -> H
 
 
 def _strip(node: str, indexes: Sequence[int], held: set[int]) -> SafeString:
-    """Return the GPUs of a node as squares, those that are held filled."""
+    """Return the GPUs of a node as squares, those of the phase filled."""
     squares = (
         (place * (_GPU + _GPU_GAP) + 0.5, "held" if index in held else "free", _GPU, _GPU)
         for place, index in enumerate(indexes)

@@ -142,7 +142,7 @@ class Line:
 
     @property
     def depth(self) -> int:
-        """How many branches are around it."""
+        """The number of branches around it."""
         return self.path.partition("/")[0].count(".") // 2
 
 

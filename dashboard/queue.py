@@ -65,7 +65,7 @@ class Filters:
 
     @property
     def params(self) -> dict[str, str]:
-        """The filters as a query string has them, without those that ask for all."""
+        """The filters as a query string, without empty ones."""
         given = {
             "state": "" if self.state is Tab.QUEUED else self.state.value,
             "reason": self.reason,
@@ -83,7 +83,7 @@ class Filters:
 
     @property
     def names_jobs(self) -> bool:
-        """Whether it filters by facts that only those may know who see the job."""
+        """Whether it filters by facts that are hidden from readers who may not see the job."""
         return bool(self.project or self.search)
 
 
@@ -221,7 +221,7 @@ class Brief:
 
 
 def brief(now: float) -> Brief | None:
-    """Return the queue as the last cycle saw it (``now`` in Unix s); None: there was none of late.
+    """Return the queue by the last cycle (``now`` in Unix s); None: there was none of late.
 
     What waits for a phase of its own job is left out. One round trip to Redis.
     """
@@ -292,7 +292,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One phase that holds GPUs, or is about to."""
+    """One phase that holds GPUs."""
 
     phase: Phase
     name: str

@@ -286,7 +286,7 @@ def _figure(metric: str, read: Any, age_s: float) -> str:
 
 
 def _words(read: Any, heat_c: float, age_s: float) -> str:
-    """Return all of a GPU's numbers as a sentence."""
+    """Return all values of a GPU as a sentence."""
     if read["ts"] == 0:
         return "never heard from"
     power, limit = float(read["power_w"]), float(read["power_limit_w"])

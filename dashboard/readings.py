@@ -79,7 +79,7 @@ class GpuNow:
 
     @property
     def causes(self) -> list[Cause]:
-        """Why it is throttled now; nothing is known of now when the reading is stale."""
+        """The throttle causes now; none are known when the reading is stale."""
         return [] if self.reading.stale else causes.in_mask(int(self.reading["throttle"] or 0))
 
     @property
@@ -101,7 +101,7 @@ def hottest(gpus: list[GpuNow]) -> GpuNow | None:
 
 
 def total(gpus: list[GpuNow], name: str) -> float | None:
-    """Return the sum of a value over fresh readings; None where nobody gave it."""
+    """Return the sum of a value over fresh readings; None where none has it."""
     known = [v for gpu in gpus if not gpu.reading.stale and (v := gpu.reading[name]) is not None]
     return sum(known) if known else None
 

@@ -218,7 +218,7 @@ def wider_than(fleet: FleetArrays, scope: Scope) -> Iterator[Scope]:
 
 
 def _feeds(fleet: FleetArrays, domain: int) -> Iterator[Scope]:
-    """Yield a power domain and those above it."""
+    """Yield a power domain and its ancestors."""
     for _ in range(len(fleet.domains)):
         if domain < 0:
             return
@@ -348,7 +348,7 @@ def outcome(row: Restriction, events: Sequence[RestrictionEvent]) -> str:
 
 
 def reach(fleet: FleetArrays, scope: Scope) -> int | None:
-    """Return how many GPUs are in a scope; None where it has none by its kind, or is unknown."""
+    """Return the number of GPUs in a scope; None where its kind has none, or it is unknown."""
     if scope.kind in _NO_GPUS:
         return None
     try:

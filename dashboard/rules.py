@@ -208,7 +208,7 @@ def _row(
 
 
 def active_scopes(name: str, kind: ScopeKind, fleet: FleetArrays) -> list[ActiveScope]:
-    """Return the scopes on which something is under way, those that fire first. One query."""
+    """Return scopes with rules pending, firing or clearing, the firing ones first. One query."""
     found = [
         _active_scope(row.version, kind, name, kept, fleet)
         for row in _under_way().filter(version__name=name)

@@ -1,4 +1,4 @@
-"""From a margin to a color: the one scale that all pages share.
+"""The scale from a margin to a color, which all pages share.
 
 A level is 0 (nothing left) to 10 (much left), or one of three states that are no margin. Levels are
 CSS classes of static/css/headroom.css; as numbers they are places in ``CLASSES``.

@@ -14,7 +14,7 @@ _WORDS = {ScopeKind.POWER_DOMAIN: "power domain", ScopeKind.GPU: "GPU"}
 
 
 def words(scope: Scope) -> str:
-    """Return ``rack oslo/A01``, as people say it."""
+    """Return a scope in words: ``rack oslo/A01``."""
     return f"{_WORDS.get(scope.kind, scope.kind.value)} {scope.name}"
 
 

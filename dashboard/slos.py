@@ -98,7 +98,7 @@ class Row:
 
     @property
     def lasts(self) -> str:
-        """How long the budget lasts: beyond its window it does."""
+        """How long the budget lasts; at most its window is shown."""
         lasts_s, window_s = self.status.health.lasts_s, self.status.objective.window_s
         if math.isnan(lasts_s):
             return units.DASH
@@ -192,7 +192,7 @@ class Held:
 
 
 def held(objective: Objective, at: datetime) -> list[Held]:
-    """Return for how much of the last day the condition held at each site. One query."""
+    """Return the share of the last day in which the condition held at each site. One query."""
     if objective.when is None:
         return []
     samples = sampling.load(at - timedelta(seconds=_CONDITIONS_S), at)

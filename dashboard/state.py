@@ -48,7 +48,7 @@ class View:
 
     @property
     def serves_s(self) -> float:
-        """For how long it is shown before another is made, s."""
+        """For how long a view is shown before another is made, s."""
         return max(_LEAST_AGE_S, min(_REST * self.once.cost_s, _DEAR_AGE_S))
 
     @property

@@ -47,7 +47,7 @@ class Filters:
 
     @property
     def params(self) -> dict[str, str]:
-        """The filters as a query string has them, without those that ask for all."""
+        """The filters as a query string, without empty ones."""
         given = {
             **ranges.as_params(self.picker),
             "class": self.class_.value if self.class_ else "",
@@ -236,7 +236,7 @@ def timeline(filters: Filters) -> list[TimelineRow]:
 
 
 def _steady(span: Span) -> Span:
-    """Return the span moved to whole units of the drawing: it is not drawn anew each second."""
+    """Return the span rounded to steps of the drawing, so that it is not drawn anew each second."""
     unit = span.length_s / spans.WIDTH
     start = math.floor(span.start / unit) * unit
     return replace(span, start=start, end=start + span.length_s + unit)

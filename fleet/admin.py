@@ -1,4 +1,4 @@
-"""The inventory on the admin site. Relations are looked up as one types: fleets are large."""
+"""The inventory on the admin site. Relations are autocompleted: fleets are large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks of the database: who does something that only one process may do at a time.
+"""Advisory locks of the database, for work that only one process may do at a time.
 
 They belong to the database session, and so end with a process that is killed.
 """

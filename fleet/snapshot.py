@@ -1,4 +1,4 @@
-"""The inventory as it stands in the database, as the arrays of ``fleet.tables``."""
+"""The inventory in the database, as the arrays of ``fleet.tables``."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ def current(max_age_s: float = 2.0) -> FleetArrays:
 
 
 def fresh() -> FleetArrays:
-    """Return the inventory as it is now: one query, and a wait for whoever is reloading."""
+    """Return the inventory as it is now: one query, and a wait while another thread reloads it."""
     return _cache.fresh()
 
 

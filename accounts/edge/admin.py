@@ -30,7 +30,7 @@ class AdminSite(admin.AdminSite):
 
 
 class Autocomplete(AutocompleteSelect):
-    """Shows a form again whose value is no row's key, as one in which nothing is chosen."""
+    """Shows a form with an invalid key again, as one in which nothing is chosen."""
 
     def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
         return super().optgroups(name, [each for each in value if self._may_be_key(each)], attr)

@@ -14,7 +14,7 @@ MAX_DEPTH = 32
 
 
 class BadBody(ValueError):
-    """A body is no JSON that is taken. ``field`` says where, if that is known."""
+    """A body is not valid JSON, or over a limit. ``field`` says where, if that is known."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)

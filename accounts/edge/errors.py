@@ -7,7 +7,7 @@ from rest_framework.exceptions import APIException
 
 
 class InUse(APIException):
-    """Something else refers to the row, or stands in it."""
+    """Other rows refer to the row, or are inside it."""
 
     status_code = status.HTTP_409_CONFLICT
     default_code = "in_use"

@@ -1,4 +1,4 @@
-"""The one check of names that people and programs give to things, as a validator of Django."""
+"""Validation of names that people and programs give, for Django's models and forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and moments as they stand in query strings, forms and bodies: one reading of each.
+"""Parsing of numbers and moments in query strings, forms and bodies.
 
 A number is ASCII digits, no more than its greatest value has. A moment lies in a time in which
 nothing overflows, whatever is added to it and whatever time zone it is told in.
@@ -34,7 +34,7 @@ _NO_MOMENT = f"Give a time from {EARLIEST:%Y} to {LATEST:%Y}."
 
 
 def whole_number(text: str, *, least: int = 0, most: int) -> int | None:
-    """Return the number that ``text`` is; None: it is none, or not from ``least`` to ``most``."""
+    """Return ``text`` as a number; None where it is none, or not from ``least`` to ``most``."""
     if not (text.isascii() and text.isdecimal()):
         return None
     digits = text.lstrip("0") or "0"
@@ -45,7 +45,7 @@ def whole_number(text: str, *, least: int = 0, most: int) -> int | None:
 
 
 def as_moment(at: datetime) -> datetime:
-    """Return ``at`` in UTC, which it is in already where it does not say. Raises ValueError."""
+    """Return ``at`` in UTC, which a moment without a zone is taken to be in. Raises ValueError."""
     # Years alone are compared: to move it to UTC first is what might overflow.
     if not EARLIEST.year < at.year < LATEST.year:
         raise ValueError(_NO_MOMENT)

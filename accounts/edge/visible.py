@@ -23,7 +23,7 @@ _ODD = re.compile(
 
 
 def visible(body: bytes) -> bytes:
-    """Return a page, or JSON, with odd characters spelled out. Others come out as they are."""
+    """Return a page, or JSON, with odd characters spelled out. Other answers stay as they are."""
     return _ODD.sub(_spelled, body)
 
 

@@ -33,13 +33,13 @@ def is_on(user: User) -> bool:
 
 
 def is_required(user: User) -> bool:
-    """Say whether the role of ``user`` may not log in without one."""
+    """Say whether the role of ``user`` requires one."""
     return user.role in settings.SECOND_FACTOR_ROLES
 
 
 @transaction.atomic
 def turn_on(user: User, new_secret: str, typed: str, now: datetime) -> list[str] | None:
-    """Keep a secret that ``typed`` proves to be in the app. Return recovery codes, shown once.
+    """Store a secret, which ``typed`` proves to be in the app. Return recovery codes, shown once.
 
     Return None where the code is wrong, or another window was faster.
     """
@@ -74,7 +74,7 @@ def turn_off(actor: User | str, user: User, *, action: str = "second_factor.off"
 
 @transaction.atomic
 def reset(actor: User | str, user: User) -> bool:
-    """Remove the second factor of somebody who has lost it, and end their sessions."""
+    """Remove the lost second factor of a user, and end the user's sessions."""
     done = turn_off(actor, user, action="second_factor.reset")
     if done:
         sessions.end_all(actor, user, why="second_factor")

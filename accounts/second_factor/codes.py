@@ -17,7 +17,7 @@ _RECOVERY_BYTES = 10
 
 
 def timecode_of(secret: str, code: str, now_s: float) -> int | None:
-    """Return the number of the 30 s of ``code``, None where it is wrong at ``now_s``."""
+    """Return the number of the 30 s step of ``code``; None where it is wrong at ``now_s``."""
     try:
         return pyotp.TOTP(secret).verify_and_get_timecode(
             code, for_time=int(now_s), valid_window=_WINDOW
@@ -37,7 +37,7 @@ def tidy(typed: str) -> str:
 
 
 def is_recovery_code(code: str) -> bool:
-    """Say whether a tidy code looks like one for recovery."""
+    """Say whether a tidy code has the form of a recovery code."""
     return len(code) == _RECOVERY_BYTES * 8 // 5
 
 

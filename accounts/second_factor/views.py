@@ -51,7 +51,7 @@ def code(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "POST"])
 def enroll_at_login(request: HttpRequest) -> HttpResponse:
-    """Have somebody whose role needs a second factor set one up before they are in."""
+    """Have a user whose role requires a second factor set one up before the login."""
     user = logins.half_logged_in(request)
     if user is None or actions.is_on(user):
         return redirect("login")

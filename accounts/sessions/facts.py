@@ -12,7 +12,7 @@ _KEY = "login"
 
 
 class Way(StrEnum):
-    """How somebody logged in."""
+    """The ways to log in."""
 
     PASSWORD = "password"  # noqa: S105 - a word, not one
     SIGN_ON = "sign_on"
@@ -25,7 +25,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """When, from where and how somebody logged in; nothing of it before a login."""
+    """Time, address, browser and way of a login; empty before it."""
 
     started_at: datetime | None = None
     address: str | None = None
@@ -44,10 +44,10 @@ class Facts:
         return cls(**{**kept, "started_at": started_at, "way": way})
 
     def write(self, session: MutableMapping[str, Any]) -> None:
-        """Keep them in the data of a session."""
+        """Store the facts in the data of a session."""
         started_at = self.started_at.isoformat() if self.started_at else None
         session[_KEY] = {**vars(self), "started_at": started_at}
 
     def with_second_factor(self) -> Facts:
-        """Return them as they are once the second factor was shown."""
+        """Return the facts after the second factor was shown."""
         return replace(self, second_factor=True)

@@ -35,13 +35,13 @@ class SessionUseMiddleware:
 
 
 def _lacks_second_factor(request: HttpRequest) -> bool:
-    """Say whether this session began before its user's role came to need a second factor."""
+    """Say whether a session lacks the second factor that its user's role requires by now."""
     role = getattr(request.user, "role", None)
     return role in settings.SECOND_FACTOR_ROLES and not Facts.of(request.session).second_factor
 
 
 def _by_a_person(request: HttpRequest) -> bool:
-    """Say whether somebody asked for this. A page that polls by itself is not somebody."""
+    """Say whether a person made the request, and not a page that polls."""
     return request.method not in ("GET", "HEAD") or request.headers.get("Sec-Fetch-Dest") != "empty"
 
 

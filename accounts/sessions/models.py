@@ -45,5 +45,5 @@ class Session(AbstractBaseSession):
 
     @property
     def handle(self) -> str:
-        """A name for pages and forms: who reads it cannot take the session over."""
+        """An id for pages and forms: it does not let its reader take the session over."""
         return salted_hmac("accounts.sessions", self.session_key).hexdigest()[:16]

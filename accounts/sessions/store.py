@@ -1,4 +1,4 @@
-"""Where sessions are kept: Postgres, with owner, address and both lifetimes in columns."""
+"""The store of sessions: Postgres, with owner, address and both lifetimes in columns."""
 
 from __future__ import annotations
 

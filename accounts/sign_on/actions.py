@@ -38,7 +38,7 @@ def sign_on(person: Person) -> User:
 
 
 def link(user: User, person: Person) -> None:
-    """Let ``person`` of the provider sign on as ``user``, who asked for it with the password."""
+    """Link ``person`` of the provider to ``user``, who asked for it with the password."""
     if user.username in settings.EMERGENCY_USERS:
         raise SignOnError("emergency_account", "An account for emergencies stays a local one.")
     with transaction.atomic():
@@ -54,7 +54,7 @@ def link(user: User, person: Person) -> None:
 
 @transaction.atomic
 def unlink(actor: User | str, identity: Identity) -> None:
-    """Have an identity open its account no more."""
+    """Remove an identity: it opens its account no more."""
     told = audit.changes(audit.state(identity), None)
     audit.record(actor, "identity.unlink", identity.user.username, subject=identity.subject, **told)
     identity.delete()

@@ -27,7 +27,7 @@ class ProviderAwayError(SignOnError):
 
 
 class StaleAttemptError(SignOnError):
-    """The browser is back without the cookie with which it left."""
+    """The browser came back without the cookie that it left with."""
 
     status = 400
 

@@ -31,14 +31,14 @@ class Identity(models.Model):
         return f"{self.subject} at {self.issuer}"
 
     def clean(self) -> None:
-        """Keep accounts for emergencies out of the provider's hands."""
+        """Refuse to link emergency accounts to the provider."""
         user_id = self.user_id  # None while the form has none
         if user_id and self.user.username in settings.EMERGENCY_USERS:
             raise ValidationError({"user": "An account for emergencies stays a local one."})
 
 
 class GroupRole(models.Model):
-    """The role of those who are in a group of the provider."""
+    """The role of the members of a group of the provider."""
 
     group = models.CharField(
         max_length=255, unique=True, help_text="Exactly as the groups claim has it"

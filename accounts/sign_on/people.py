@@ -1,4 +1,4 @@
-"""Whom the claims of an ID token are about, and which role they get. Pure."""
+"""From the claims of an ID token to a person and a role. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accounts.sign_on.tokens import texts
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody as the provider knows them."""
+    """A person by the provider's claims."""
 
     issuer: str
     subject: str
@@ -35,7 +35,7 @@ class Claims:
 
 
 def person(claims: Mapping[str, Any], names: Claims) -> Person:
-    """Return whom verified ``claims`` are about."""
+    """Return the person whom verified ``claims`` are about."""
     return Person(
         issuer=claims["iss"].rstrip("/"),
         subject=claims["sub"],
@@ -49,7 +49,7 @@ def person(claims: Mapping[str, Any], names: Claims) -> Person:
 
 
 def role_of(groups: frozenset[str], roles: Mapping[str, str], default: Role | None) -> Role | None:
-    """Return the last in the order of :class:`Role` that a group has, else ``default``."""
+    """Return the highest role of ``groups``, in the order of :class:`Role`, else ``default``."""
     held = {roles[group] for group in groups & roles.keys()}
     ranked = [role for role in Role if role.value in held]
     return ranked[-1] if ranked else default

@@ -90,7 +90,7 @@ def ask(secrets: Secrets, back: str) -> str:
 
 
 def redeem(code: str, secrets: Secrets, back: str) -> dict[str, Any]:
-    """Return the claims about whoever came back with ``code``."""
+    """Return the claims about the person who came back with ``code``."""
     metadata = discover()
     with _client(metadata, back) as client:
         token = _answered(lambda: _fetch_token(client, metadata, code, secrets))
@@ -101,7 +101,7 @@ def redeem(code: str, secrets: Secrets, back: str) -> dict[str, Any]:
 
 
 def end_session_url(back: str) -> str | None:
-    """Return where somebody ends the session at the provider too, if it has such a place."""
+    """Return the URL that ends the session at the provider, if it has one."""
     endpoint = discover().end_session_endpoint
     if endpoint is None or not _is_safe(endpoint):
         return None

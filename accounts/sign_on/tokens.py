@@ -23,7 +23,7 @@ _ALGORITHMS = [
 
 
 class UnknownKeyError(Exception):
-    """The token names a key that is not among those we have: the provider may have a new one."""
+    """The token's key is not among those we have: the provider may have a new one."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def callback(request: HttpRequest) -> HttpResponse:
-    """Take the browser back, and log its person in or link them to who is logged in."""
+    """Take the browser back: log its person in, or link them to the logged-in user."""
     if not provider.is_configured():
         return redirect("login")
     try:
@@ -138,7 +138,7 @@ def may_link(user: User) -> bool:
 
 
 def further_logout(request: HttpRequest) -> str | None:
-    """Return where the session at the provider can be ended, if it says so now."""
+    """Return the URL that ends the session at the provider, if it can be had now."""
     try:
         return provider.end_session_url(_absolute(request, reverse("login")))
     except SignOnError:

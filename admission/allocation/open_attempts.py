@@ -47,7 +47,7 @@ _MOVING = frozenset({Phase.State.PAUSING, Phase.State.STOPPING})
 
 
 def as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
-    """Return a placement as attempts keep it: by names, since rows move with the inventory."""
+    """Return a placement for the database: by names, since rows move with the inventory."""
     names = fleet.nodes.names
     gpus: dict[str, list[int]] = {str(names[row]): [] for row in placement.nodes}
     for row in placement.gpus:

@@ -114,7 +114,7 @@ class AdmissionPolicy:
     played: Played = field(default_factory=Played)
 
     def allows(self, project: str, job_class: str) -> bool:
-        """Say whether jobs of a project may be of a class."""
+        """Say whether a project may use a class."""
         allowed = self.classes_of.get(project)
         return allowed is None or job_class in allowed
 
@@ -157,7 +157,7 @@ _AT_MOST_1 = frozenset({"band", "quantile"})
 
 @lru_cache(maxsize=64)
 def read(text: str) -> AdmissionPolicy:
-    """Return the policy that ``text`` says. Raises DocumentError with all faults found."""
+    """Return the policy in ``text``. Raises DocumentError with all faults found."""
     document = documents.read(text)
     given = document.converted(_Document, _SEE)
     problems: list[FieldError] = []
@@ -263,7 +263,7 @@ _ONLY_PLAYED = {
 
 
 def for_server(text: str) -> AdmissionPolicy:
-    """Return the policy that ``text`` says, if a server can go by it. Raises DocumentError."""
+    """Return the policy in ``text``. Raises DocumentError where a server cannot use it."""
     policy = read(text)
     problems = list(_unplayable(documents.read(text)))
     if problems:

@@ -78,5 +78,5 @@ class Reason:
 
 
 def dominant(reasons: list[Reason]) -> Reason:
-    """Return the reason that is said first. Raises ValueError where there is none."""
+    """Return the first reason in order of precedence. Raises ValueError where there is none."""
     return min(reasons, key=lambda reason: PRECEDENCE[reason.token])

@@ -79,7 +79,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a gang stands, and under which limit.
+    """The GPUs of a gang, with cap, reserved power and labels.
 
     ``gpus`` are rows of the inventory's GPU table, ``nodes`` those of the node table, each sorted;
     ``peak_w`` is what the gang reserves on each node of ``nodes``, hosts included, W.

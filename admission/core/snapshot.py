@@ -110,7 +110,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a cycle looks at. ``cluster`` is left as it is."""
+    """The whole input of a cycle. ``cluster`` is left as it is."""
 
     #: Unix seconds
     now: float

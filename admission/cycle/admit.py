@@ -110,7 +110,7 @@ def _start(
 
 
 def _expected_s(admitted: Admission, run_shares: Mapping[str, float]) -> float:
-    """Return how long it is expected to run: as long as others of its project did of theirs."""
+    """Return its expected run time, s: the same share of its walltime as others of its project."""
     share = run_shares.get(admitted.request.project, 1.0)
     return admitted.request.walltime_s * min(share / (1.0 - admitted.placement.slowdown), 1.0)
 
@@ -135,7 +135,7 @@ def _event(admitted: Admission, row: Row, attempt: Attempt) -> JobEvent:
 
 
 def sentence(placement: Placement) -> str:
-    """Say where a phase begins."""
+    """Return a placement in words."""
     gpus, nodes = len(placement.gpus), len(placement.nodes)
     where = ", ".join(placement.racks[:3]) + (" and others" if len(placement.racks) > 3 else "")
     text = f"Let go on {_count(gpus, 'GPU')} of {_count(nodes, 'node')} in {where}"

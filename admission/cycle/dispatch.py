@@ -70,7 +70,7 @@ def work_of(attempt: Attempt) -> Work:
 
 
 def placement_of(attempt: Attempt, fleet: FleetArrays) -> WorkPlacement:
-    """Return where ``attempt`` is to run. A node that has left the inventory never takes it."""
+    """Return the nodes and GPUs of ``attempt``. A node gone from the inventory never takes it."""
     document: dict[str, Any] = attempt.placement
     return WorkPlacement(
         nodes=tuple(

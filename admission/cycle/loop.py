@@ -143,7 +143,7 @@ class _Work:
 def pending_statuses(
     decisions: Decisions, known: Mapping[str, Estimate]
 ) -> dict[str, PendingStatus]:
-    """Return how everything that waits stands, in order of position."""
+    """Return the status of each waiting phase, in order of position."""
     ordered = sorted(decisions.waiting.items(), key=lambda item: item[1].position)
     # Many wait for the very same reasons.
     made: dict[int, tuple[ReasonLine, ...]] = {}

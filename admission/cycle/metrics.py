@@ -57,7 +57,7 @@ _shown: set[str] = set()
 
 
 def show_queue(counts: Sequence[Count], classes: Iterable[str], running: int) -> None:
-    """Show how many wait. Those of ``classes`` for whom nobody waits are 0."""
+    """Show how many phases wait. Classes without waiting phases are shown as 0."""
     RUNNING.set(running)
     _shown.update(classes, (each.job_class for each in counts))
     found = {(each.job_class, each.reason): each for each in counts}
@@ -77,7 +77,7 @@ def count_admissions(admitted: Iterable[Request], now: float) -> None:
 
 
 def show_calibration(calibration: Calibration) -> None:
-    """Show how estimates of starts came out."""
+    """Show how often starts fell into their estimated ranges."""
     if calibration.coverage is not None:
         FORECASTS_WITHIN.set(calibration.coverage)
 

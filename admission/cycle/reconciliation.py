@@ -59,7 +59,7 @@ class Reconciled:
 
 
 class _LastLook:
-    """When this process has last compared everything: at its start, it never has."""
+    """The time at which this process last compared everything: at its start, it never has."""
 
     at = -float("inf")
 

@@ -27,7 +27,7 @@ _Kind = Directive.Kind
 
 
 class BadDirective(ValueError):
-    """A directive that cannot be. Says which field is wrong, and the way out."""
+    """A directive that cannot be given. Names the field, and the way out."""
 
     def __init__(self, field: str, message: str, hint: str = "") -> None:
         super().__init__(message)

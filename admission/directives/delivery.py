@@ -120,7 +120,7 @@ class _Telling:
         }[_Kind(kind)]
 
     def _link(self, kind: str, *, is_told: bool) -> None:
-        """Note by which signal each directive was told, and each that has ended undone."""
+        """Note which signal carried each directive, and each undoing."""
         if not is_told:
             return
         control = self.control

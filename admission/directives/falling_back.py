@@ -43,7 +43,7 @@ def away() -> dict[str, tuple[Fallback, str]]:
 
 @dataclass(frozen=True)
 class _Falling:
-    """A phase of a job, as its fallback is about it."""
+    """A phase of a job whose fallback is to be decided."""
 
     phase: Phase
     home: str
@@ -183,7 +183,7 @@ def _take(job: Job, home: str, transition: Transition, *, by: str, now: datetime
 
 
 def _move_what_runs(job: Job, home: str, transition: Transition, now: datetime) -> None:
-    """End attempts that stand where the job may not be any more; their phases wait again."""
+    """End attempts at sites that the job may no longer use; their phases wait again."""
     attempts = Attempt.objects.open().filter(phase__job=job).select_related("phase")
     leaving = [
         each for each in attempts if leaves(transition.state, home, each.placement.get("sites", ()))
@@ -202,7 +202,7 @@ def _move_what_runs(job: Job, home: str, transition: Transition, now: datetime) 
 
 
 def move(job: Job, state: Fallback, *, why: str, by: str, now: datetime) -> bool:
-    """Bring a job to a state, whatever the policy says now; return whether it was in another.
+    """Bring a job to a state, whatever the policy says now; return whether its state changed.
 
     The policy goes on from there.
     """

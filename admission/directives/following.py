@@ -230,7 +230,7 @@ def _never_applied(work: _Work, row: Directive, why: str) -> None:
 
 
 def _undone(work: _Work, row: Directive, status: WorkStatus | None) -> None:
-    """Note that the job is as it was: it says so, or it is over."""
+    """Note that a directive is undone: the job reports so, or it has ended."""
     if not row.is_lasting or row.undone_at is not None or row.signal_seq is None:
         return
     is_over = row.attempt.state == Attempt.State.ENDED

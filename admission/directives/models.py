@@ -17,15 +17,15 @@ __all__ = ["Control", "Directive", "DirectiveEvent", "JobFallback", "Overload"]
 
 class DirectiveQuerySet(models.QuerySet["Directive"]):
     def live(self) -> DirectiveQuerySet:
-        """Those that somebody wants, as far as is known."""
+        """Directives that have not ended yet."""
         return self.filter(ended_at=None)
 
     def in_force(self, now: datetime) -> DirectiveQuerySet:
-        """Those that count at ``now``, whether or not a step has passed since they ran out."""
+        """Directives in force at ``now``, whether or not a step has passed since they ran out."""
         return self.live().filter(expires_at__gt=now)
 
     def unfinished(self) -> DirectiveQuerySet:
-        """Those of which something is still to be done or written down."""
+        """Directives that still need work or a line in the ledger."""
         return self.filter(is_closed=False)
 
 
@@ -194,7 +194,7 @@ class Overload(models.Model):
 
 
 class JobFallback(models.Model):
-    """Where a job's fallback stands: its home, since when, and which ways have been open."""
+    """The fallback status of a job: its home, since when, and since when each way has been open."""
 
     job = models.OneToOneField("admission_jobs.Job", on_delete=models.CASCADE)
     home = models.CharField(max_length=200, help_text="Its primary site")

@@ -38,7 +38,7 @@ _MOST = 200
 
 
 def owner_of(asked: Asked) -> str:
-    """Return the owner of the directives that come of one that a playbook asks for: its key."""
+    """Return the key of a playbook's request, which owns the directives that follow from it."""
     return asked.key
 
 
@@ -95,7 +95,7 @@ def _migrate(asked: Asked, there: Sequence[Active], now: datetime) -> None:
 
 
 def report(*, now: datetime) -> int:
-    """Tell playbooks how far their directives are; return how many were told something.
+    """Report to playbooks the progress of their directives; return how many changed.
 
     Also ends what they have withdrawn and jobs have not begun yet.
     """

@@ -44,7 +44,7 @@ class Stepped:
 
 
 def step(now: float) -> Stepped:
-    """Do one step at ``now`` (Unix s). The caller sees to it that no other does one meanwhile."""
+    """Do one step at ``now`` (Unix s). The caller must exclude other steps meanwhile."""
     return _Work(now).run()
 
 
@@ -103,7 +103,7 @@ class _Work(Step):
 
 
 def manner() -> Manner:
-    """Return how jobs are told by the admission policy in force. One query."""
+    """Return the settings of a step by the admission policy in force. One query."""
     policy = policy_in_force()
     return Manner(
         response=policy.response, fallback=policy.fallback, shed_after_s=policy.shed_after_s

@@ -1,4 +1,4 @@
-"""When a gang goes, when it is withdrawn, and how it ends. Pure.
+"""The state machine of a gang: start, withdrawal, end. Pure.
 
 The two steps of a start: each node writes down durably that it will start its part, and only when
 all have is the gang told to go, once and for good. Until then nothing of it runs anywhere, so it
@@ -124,7 +124,7 @@ def _going(gang: GangView, parts: Sequence[PartView]) -> Verdict:
 
 
 def _cause(parts: Sequence[PartView]) -> tuple[str, str]:
-    """Return how and why the gang fails: by the part that failed first, which takes others along.
+    """Return outcome and cause of a failed gang: those of the part that failed first.
 
     Two empty strings: none has.
     """

@@ -125,7 +125,7 @@ class Runner(models.Model):
 
 
 class Hearing(models.Model):
-    """One row: for how long machines were listened to, by a clock that only we move on.
+    """One row: the time that machines were listened to, s, by a clock that only we move on.
 
     It goes on with each look, by the time that has passed since the one before, and stands still
     while nobody looks: a clock that is set changes nothing, nor does the time in which we were

@@ -65,7 +65,7 @@ class WorkPlacement:
 
 
 class WorkStatusState(enum.StrEnum):
-    """How far the work of an attempt is, as its executor sees it."""
+    """The state of an attempt's work, as its executor sees it."""
 
     #: The executor has never heard of it, or has forgotten it.
     UNKNOWN = "unknown"
@@ -110,7 +110,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkStatus:
-    """How the work of one attempt is. ``signals_seen`` and ``signals_done`` hold for all nodes."""
+    """The status of one attempt's work. ``signals_seen`` and ``signals_done``: of all nodes."""
 
     key: str
     state: WorkStatusState
@@ -137,12 +137,12 @@ class Executor(Protocol):
         """Hand work over, held: nothing runs yet. Work that it knows already stays as it is."""
 
     def release(self, placements: Mapping[str, WorkPlacement], now: float) -> None:
-        """Let held work run where it was placed, by its key. A gang starts whole or not at all."""
+        """Start held work at its placement, by key. A gang starts whole or not at all."""
 
     def signal(
         self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
     ) -> int | None:
-        """Tell running work something; return the seq of the signal.
+        """Signal running work; return the seq of the signal.
 
         None: the work is over, or not known. A stop is for good, also before it has begun.
         """

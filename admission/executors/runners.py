@@ -1,4 +1,4 @@
-"""The machines that run jobs: who was heard, and who has fallen silent.
+"""The machines that run jobs: when each was last heard, and which are given up.
 
 A machine has its work for as long as it is heard, and may go on for half of ``WORK_LEASE_S`` from
 when it last asked (:func:`fence_s`): then it stops what it runs by itself. Only after all of the
@@ -90,7 +90,7 @@ def listen(ears: Ears, passed_s: float | None, heard_s: float | None, lease_s: f
 
 
 def is_silent(ears: Ears, heard_s: float | None, lease_s: float) -> bool:
-    """Say whether a machine is to be given up. Pure. ``heard_s``: None where it never was."""
+    """Say whether a machine is to be given up. Pure. ``heard_s``: None where it was never heard."""
     return ears.listened_s - max(heard_s or 0.0, ears.since_s) > lease_s
 
 

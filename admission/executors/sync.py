@@ -80,7 +80,7 @@ def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> Wor
 
 
 def nodes_of(scope: AgentScope, names: Sequence[str]) -> _Nodes:
-    """Return the nodes that a machine speaks for. Raises where one is not its agent's."""
+    """Return the nodes that a machine reports for. Raises where one is not its agent's."""
     directory = names_of(snapshot.current())
     found = []
     for place, name in enumerate(names):

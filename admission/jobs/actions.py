@@ -68,7 +68,7 @@ class Conflict(Exception):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A specification that could be a job: nothing is written. Requests are those of its phases."""
+    """A checked specification that is not written yet. Requests are those of its phases."""
 
     spec: JobSpec
     name: str
@@ -80,7 +80,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job with its phases; not ``created`` where the same submission had come before."""
+    """A submitted job with its phases; not ``created`` where the same submission came before."""
 
     job: Job
     phases: list[Phase]
@@ -88,7 +88,7 @@ class Submitted:
 
 
 def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
-    """Check all that a job has to keep to. One query, and another where the inventory is old.
+    """Check a specification on the server. One query, and another where the inventory is old.
 
     Raises :class:`SpecError`, and :class:`OverLimit` where it has more phases than a job may have.
     """
@@ -128,7 +128,7 @@ def try_out(spec: JobSpec, user: User, now: datetime) -> Prepared:
 
 
 def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "") -> Submitted:
-    """Take a job. Raises :class:`SpecError`, and :class:`Conflict` where its name is taken.
+    """Submit a job. Raises :class:`SpecError`, and :class:`Conflict` where its name is taken.
 
     Raises :class:`OverLimit` where its user or project has too much waiting, or comes too fast.
 
@@ -306,7 +306,7 @@ def amend(job: Job, phase: str, change: Mapping[str, Any], user: User, *, now: d
 
 
 def amendment_problems(job: Job, phase: str, change: Mapping[str, Any]) -> list[FieldError]:
-    """Return why :func:`amend` would refuse ``change``, as an operator might ask for it."""
+    """Return why :func:`amend` would refuse ``change`` of an operator."""
     try:
         _amended(job, phase, change, is_operator=True)
     except SpecError as error:

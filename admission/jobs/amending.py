@@ -53,14 +53,14 @@ def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values
 
 
 def _written(name: str, value: Any) -> Any:
-    """Return a value as the specification writes it: counterfactuals part words by "-"."""
+    """Return a value as the specification writes it: words of counterfactuals are joined by "-"."""
     if name == "locality" and isinstance(value, str):
         return value.replace("-", "_")
     return list(value) if isinstance(value, tuple) else value
 
 
 def _fewer_still(phase: Values, wanted: Mapping[str, Any]) -> None:
-    """A phase that asks for fewer GPUs than it would take at least takes those."""
+    """Lower a phase's least number of GPUs to the number that it now asks for."""
     gang = phase.get("gang", {})
     if isinstance(wanted.get("gpus"), int) and gang.get("min_gpus") is not None:
         gang["min_gpus"] = min(gang["min_gpus"], wanted["gpus"])

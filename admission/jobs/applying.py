@@ -12,7 +12,7 @@ __all__ = ["applicable", "applicable_to"]
 
 
 def applicable(key: str, found: Iterable[Counterfactual]) -> tuple[Counterfactual, ...]:
-    """Return those of ``found`` that the phase ``key`` may be amended by, in their order.
+    """Return those of ``found`` by which the phase ``key`` may be amended, in their order.
 
     The solver knows nothing of pinned inputs, or of how long a class lets its jobs run. One query,
     and one more for each that was found; none where nothing was.
@@ -26,7 +26,7 @@ def applicable(key: str, found: Iterable[Counterfactual]) -> tuple[Counterfactua
 def applicable_to(
     job: Job, phase: str, found: Iterable[Counterfactual]
 ) -> tuple[Counterfactual, ...]:
-    """Return the same of a job that need not be saved."""
+    """Return those of ``found`` by which a job that need not be saved may be amended."""
     return tuple(
         each for each in found if not amendment_problems(job, phase, each.change.as_json())
     )

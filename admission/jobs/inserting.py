@@ -1,4 +1,4 @@
-"""A new job with all that is written beside it, in one statement.
+"""A new job with all rows beside it, in one statement.
 
 Thousands are submitted within a minute. Row by row, what is written costs more than all else that
 a submission does together, here and in Postgres.

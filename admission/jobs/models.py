@@ -46,13 +46,13 @@ class SubmissionLimits(models.Model):
 
 class ProjectQuerySet(models.QuerySet["Project"]):
     def open_to(self, user: User) -> ProjectQuerySet:
-        """Those that ``user`` may submit to, and whose jobs ``user`` may change."""
+        """Projects that ``user`` may submit to, and whose jobs ``user`` may change."""
         if user.can(Capability.EDIT_POLICIES):
             return self
         return self.filter(members=user) if user.can(Capability.SUBMIT_JOBS) else self.none()
 
     def visible_to(self, user: User) -> ProjectQuerySet:
-        """Those that ``user`` may know of by name: those whose jobs ``user`` sees."""
+        """Projects that ``user`` may know of by name: those whose jobs ``user`` sees."""
         if visibility.sees_all(user):
             return self
         return self.filter(members=user) if user.can(Capability.VIEW_FLEET) else self.none()
@@ -147,7 +147,7 @@ class ProjectGroup(models.Model):
 
 
 class GroupMembership(models.Model):
-    """A membership that groups gave, and so may take back. Those given by hand have no such row."""
+    """A membership given by a group, which may take it back. Those by hand have no such row."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="group_memberships")
@@ -167,28 +167,28 @@ class ClassVersion(Version):
 
 class JobQuerySet(models.QuerySet["Job"]):
     def open(self) -> JobQuerySet:
-        """Those that are not over."""
+        """Jobs that have not ended."""
         return self.filter(state__in=Job.OPEN)
 
     def whole_for(self, user: User) -> JobQuerySet:
-        """Those whose command and environment ``user`` may see: of the own projects alone."""
+        """Jobs whose command and environment ``user`` may see: of the own projects alone."""
         if not user.can(Capability.SUBMIT_JOBS):
             return self.none()
         return self.filter(project__in=user.projects.all())
 
     def changeable_by(self, user: User) -> JobQuerySet:
-        """Those that ``user`` may cancel, hold and amend."""
+        """Jobs that ``user`` may cancel, hold and amend."""
         return self.filter(project__in=Project.objects.open_to(user))
 
     def visible_to(self, user: User) -> JobQuerySet:
-        """Those that ``user`` may see by name: see ``accounts.visibility``."""
+        """Jobs that ``user`` may see by name: see ``accounts.visibility``."""
         if visibility.sees_all(user):
             return self
         return self.filter(project__in=Project.objects.visible_to(user))
 
 
 class Job(models.Model):
-    """A pipeline run, as it was asked for, and how far it is."""
+    """A pipeline run: its specification, and its progress."""
 
     class State(models.TextChoices):
         #: none of its phases has been dispatched yet
@@ -257,11 +257,11 @@ class Job(models.Model):
 
 class PhaseQuerySet(models.QuerySet["Phase"]):
     def open(self) -> PhaseQuerySet:
-        """Those that are not over."""
+        """Phases that have not ended."""
         return self.filter(state__in=Phase.OPEN)
 
     def pending(self) -> PhaseQuerySet:
-        """Those that want to begin, or will."""
+        """Phases that wait to begin, or for other phases."""
         return self.filter(state__in=Phase.PENDING)
 
     def with_key(self, key: str) -> PhaseQuerySet:
@@ -343,7 +343,7 @@ class Phase(models.Model):
 
 class AttemptQuerySet(models.QuerySet["Attempt"]):
     def open(self) -> AttemptQuerySet:
-        """Those that hold, or may hold, GPUs."""
+        """Attempts that hold, or may hold, GPUs."""
         return self.filter(state__in=Attempt.OPEN)
 
 

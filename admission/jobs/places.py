@@ -1,4 +1,4 @@
-"""Where jobs are placed, for those who check who may report on them."""
+"""The nodes of running jobs, to check which agents may report on them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from admission.jobs.models import GroupMembership, Project
 
 @receiver(groups_known)
 def follow_groups(user: User, groups: frozenset[str], **_: Any) -> None:
-    """Give ``user`` the projects of these groups, and take back those of groups that are gone.
+    """Give ``user`` the projects of these groups, and take back those of groups left.
 
     Who was made a member by hand stays one.
     """

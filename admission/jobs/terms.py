@@ -86,7 +86,7 @@ def may_move(terms: PhaseSpec) -> bool:
 
 
 def _filled(said: S, by_class: S, usual: S) -> S:
-    """Return a section, each field of it by the first of the three that says something."""
+    """Return a section whose fields come from the first of the three that sets them."""
     values: dict[str, Any] = {}
     for name in said.__struct_fields__:
         given = (getattr(each, name) for each in (said, by_class, usual))

@@ -35,7 +35,7 @@ def reasons(lines: Iterable[ReasonLine], visibility: Visibility) -> list[ReasonL
 
 
 def pending_status(found: PendingStatus, visibility: Visibility) -> PendingStatus:
-    """Return how a phase stands as the reader may see it. Two queries at most."""
+    """Return the status of a phase as the reader may see it. Two queries at most."""
     return msgspec.structs.replace(
         found,
         reasons=tuple(reasons(found.reasons, visibility)),

@@ -20,7 +20,7 @@ _MOST_WAITING = 5_000
 
 
 def calibration() -> Calibration:
-    """Return how far estimates were off so far. One query."""
+    """Return the calibration of estimates so far. One query."""
     row = StartCalibration.objects.filter(pk=1).first()
     return Calibration.from_json(row.document) if row else Calibration()
 

@@ -53,7 +53,7 @@ class Draw(models.Model):
 
 class DrawProfileQuerySet(models.QuerySet["DrawProfile"]):
     def visible_to(self, user: User) -> DrawProfileQuerySet:
-        """Those of the projects whose jobs ``user`` sees."""
+        """Profiles of the projects whose jobs ``user`` sees."""
         return self.filter(project__in=Project.objects.visible_to(user))
 
 
@@ -110,7 +110,7 @@ class StartForecast(models.Model):
 
 
 class StartCalibration(models.Model):
-    """One row: how far such estimates were off (``admission.core.cycle.estimates.Calibration``)."""
+    """One row: the errors of such estimates (``admission.core.cycle.estimates.Calibration``)."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     document = models.JSONField()

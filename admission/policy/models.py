@@ -48,7 +48,7 @@ class ShadowProgress(models.Model):
 
 class ShadowDecisionQuerySet(models.QuerySet["ShadowDecision"]):
     def visible_to(self, user: User) -> ShadowDecisionQuerySet:
-        """Those about jobs that ``user`` may see by name."""
+        """Decisions about jobs that ``user`` may see by name."""
         return self.filter(phase__job__in=Job.objects.visible_to(user))
 
 

@@ -41,7 +41,7 @@ _AT_ONCE = 2_000
 
 
 class ReasonLine(msgspec.Struct, array_like=True, frozen=True):
-    """A reason as pages and API show it. ``scope_kind`` is empty where it is nowhere in particular.
+    """A reason for pages and API. ``scope_kind`` is empty where it is nowhere in particular.
 
     ``token`` is of ``admission.core.reasons.ReasonToken``; numbers are in ``unit``.
     """
@@ -91,7 +91,7 @@ class Count(msgspec.Struct, array_like=True, frozen=True):
 
 
 class QueueStatus(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The last cycle. ``at`` is Unix seconds; ``failed`` names parts of it that did not work."""
+    """The status of the last cycle. ``at`` is Unix seconds; ``failed`` names its failed parts."""
 
     cycle: int
     at: float
@@ -104,7 +104,7 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, and anything else of evidence as text."""
+    """Return a number of NumPy as one of Python, and any other evidence as text."""
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
@@ -117,7 +117,7 @@ _pending_status = msgspec.msgpack.Decoder(PendingStatus)
 
 
 def publish(status: QueueStatus, lines: Mapping[str, PendingStatus]) -> None:
-    """Put up ``status`` with how each key stands; ``lines`` are in order of position.
+    """Publish ``status`` with the line of each key; ``lines`` are in order of position.
 
     Readers see the old status or the new one: each part is written aside and put in its place.
     """

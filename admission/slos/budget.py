@@ -22,7 +22,7 @@ LEAST_EVENTS = 10
 
 
 class State(enum.StrEnum):
-    """How an objective stands, the best first."""
+    """The states of an objective, the best first."""
 
     #: nothing was judged yet
     NO_EVENTS = "no_events"
@@ -68,7 +68,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Health:
-    """How an objective stands. Shares and rates are NaN where no event tells them."""
+    """The status of an objective in numbers. Shares and rates are NaN without events."""
 
     state: State
     tally: Tally
@@ -82,7 +82,7 @@ class Health:
 
 
 def health(target: float, window_s: float, tally: Tally, recent: Mapping[str, Tally]) -> Health:
-    """Return how an objective stands, given its events in its window and in each of ``SPANS_S``."""
+    """Return the health of an objective by its events in its window and in each of ``SPANS_S``."""
     allowed = 1.0 - target
     rates = {name: _burn_rate(recent[name], allowed) for name in SPANS_S}
     if not tally.events:

@@ -66,7 +66,7 @@ class Judgment:
 
 
 def selected(objective: Objective, event: Event) -> bool:
-    """Say whether ``objective`` is about ``event``."""
+    """Say whether ``objective`` judges ``event``."""
     if objective.classes and event.job_class not in objective.classes:
         return False
     if objective.projects and event.project not in objective.projects:
@@ -122,7 +122,7 @@ class _Always(Clock):
     """The clock that always runs."""
 
     def __init__(self) -> None:
-        """It needs no samples."""
+        """Make a clock without samples."""
 
     def read(self, at: Floats) -> Floats:
         return at
@@ -207,7 +207,7 @@ def _limit_s(objective: Objective, event: Event) -> float:
 
 
 def _passed_at(clock: Clock, starts: Floats, ends: Floats, limit_s: float) -> float:
-    """Return when the clock, running in these spans, came to ``limit_s``."""
+    """Return when the clock, running in these spans, reached ``limit_s``."""
     left_s = limit_s
     for start, end in zip(starts, ends, strict=True):
         shown, shows = clock.read(np.array([start, end])).tolist()

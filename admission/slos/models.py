@@ -17,7 +17,7 @@ class SloJudgmentQuerySet(models.QuerySet["SloJudgment"]):
     """Queries of judgments."""
 
     def visible_to(self, user: User) -> SloJudgmentQuerySet:
-        """Those of jobs that ``user`` may see by name. They all count."""
+        """Judgments of jobs that ``user`` may see by name. The others count, too."""
         return self.filter(job__in=Job.objects.visible_to(user).values("name"))
 
 
@@ -29,7 +29,7 @@ class Slo(Version):
 
 
 class SloJudgment(models.Model):
-    """One event that was good or bad by an objective."""
+    """The judgment of one event by an objective: good or bad."""
 
     slo = models.ForeignKey(Slo, on_delete=models.CASCADE, related_name="judgments")
     #: what was judged: "job/phase", with "/attempt" where it is a resume

@@ -14,7 +14,7 @@ __all__ = ["Bound", "Budget", "Pace", "TooMany", "TooMuch"]
 
 
 class TooMany(Exception):
-    """The bound is reached. ``in_all``: that of everybody together, not that of the key."""
+    """A bound is reached. ``in_all``: that of all together, not that of the key."""
 
     def __init__(self, *, in_all: bool) -> None:
         super().__init__(in_all)
@@ -36,7 +36,7 @@ class Bound:
 
     @contextmanager
     def one(self, key: Hashable) -> Iterator[None]:
-        """Count one more of ``key`` during the block. Raises :class:`TooMany` before it."""
+        """Count one open request of ``key`` during the block. Raises :class:`TooMany` before it."""
         self._enter(key)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which agent sends a request: from memory, and from the database only for who is not there."""
+"""Agents by their tokens: from memory, and from the database only where they are unknown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_AGAIN_AFTER_S = 0.1
 
 
 class Agents:
-    """Agents by their tokens. All who are unknown wait for the same look at the database."""
+    """Agents by their tokens. All unknown tokens wait for one query together."""
 
     def __init__(self, lane: Lane[Callable[[], None], None]) -> None:
         self._lane = lane

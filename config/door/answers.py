@@ -41,7 +41,7 @@ class Answer:
     stream: Stream | None = None
 
     async def send(self, protocol: HTTPProtocol) -> None:
-        """Hand it to granian, which keeps it until the client has read it."""
+        """Send the answer through granian, which keeps it until the client has read it."""
         if self.stream is not None:
             await self.stream.send(protocol, self)
         elif self.path:

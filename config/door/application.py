@@ -248,7 +248,7 @@ class Door:
             await asyncio.sleep(CHORES_EVERY_S)
 
     def _beat(self) -> None:
-        """Show the supervisor that the loop goes round, and that no lane hangs."""
+        """Show the supervisor that the event loop runs, and that no lane hangs."""
         now = time.monotonic()
         if not any(lane.hangs(now, HANGS_S) for lane in self._lanes):
             heartbeat.beat()

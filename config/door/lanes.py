@@ -1,4 +1,4 @@
-"""Lanes: threads that whole requests are handed to, with room for so many and no more.
+"""Lanes: thread pools with a bounded queue, for whole requests.
 
 Each kind of request has a lane of its own, so that one kind cannot take the threads of another.
 """
@@ -24,7 +24,7 @@ class LaneFull(Exception):
 
 
 class WaitedTooLong(Exception):
-    """No thread came free in the time that is thought worth waiting."""
+    """No thread came free in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Turn(Generic[Job, Result]):
 
 
 class Lane(Generic[Job, Result]):
-    """Threads that do jobs for an event loop.
+    """A pool of threads that do jobs for an event loop.
 
     ``work`` takes up to ``at_once`` jobs and returns a result for each, in their order. A thread
     waits ``linger_s`` for others to come before it begins with fewer. There is
@@ -79,7 +79,7 @@ class Lane(Generic[Job, Result]):
             threading.Thread(target=self._serve, args=(loop,), name=name, daemon=True).start()
 
     async def do(self, job: Job) -> Result:
-        """Have a thread do ``job``. Raises :class:`LaneFull`, :class:`WaitedTooLong`."""
+        """Run ``job`` on a thread. Raises :class:`LaneFull`, :class:`WaitedTooLong`."""
         if self._loop is None or self.open >= self._room:
             raise LaneFull
         answered: asyncio.Future[Result] = self._loop.create_future()
@@ -88,7 +88,7 @@ class Lane(Generic[Job, Result]):
         return await answered
 
     def hangs(self, now: float, after_s: float) -> bool:
-        """Say whether each of its threads is at one job for longer than ``after_s``.
+        """Say whether each of its threads has been at one job for longer than ``after_s``.
 
         ``now`` is of ``time.monotonic``.
         """

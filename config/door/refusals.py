@@ -87,7 +87,7 @@ class Refused(Exception):
         self.cause = cause
 
     def answer(self) -> Answer:
-        """Return the answer that says so, in the form of the telemetry contract."""
+        """Return the error response, in the form of the telemetry contract."""
         status, message, hint, retry_after_s = _SAID[self.cause]
         headers = [("Content-Type", _JSON), ("Cache-Control", "no-store")]
         if retry_after_s:

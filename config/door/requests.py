@@ -51,7 +51,7 @@ _BASE: Environ = {
 
 
 class Request:
-    """A request whose body has not been looked at."""
+    """A request whose body has not been read."""
 
     __slots__ = ("authorization", "headers", "length", "method", "path", "scope")
 

@@ -1,4 +1,4 @@
-"""Finds embedded servers that hang: they live, hold the port and the data, and answer nobody."""
+"""Detects embedded servers that hang: they live, hold the port and the data, and do not answer."""
 
 from __future__ import annotations
 

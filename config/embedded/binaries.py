@@ -1,4 +1,4 @@
-"""Where the servers' programs are: in the wheels, else in packages of the system."""
+"""The paths of the servers' programs: in the wheels, else in packages of the system."""
 
 from __future__ import annotations
 

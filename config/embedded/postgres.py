@@ -113,7 +113,7 @@ class Postgres(Server):
             raise ServerFailedError(self.name, why, "") from error
 
     def _login(self, role: str) -> roles.Login:
-        """Return a role with its password, which tells nothing of the superuser's."""
+        """Return a role with its password, derived one way from the superuser's."""
         key = self._record.password.encode()
         return roles.Login(role, hmac.new(key, role.encode(), hashlib.sha256).hexdigest())
 
@@ -262,7 +262,7 @@ def _unprivileged() -> Account | None:
 
 
 def _owner_of(data_dir: Path) -> Account | None:
-    """Return the user whose data this is, if we are root and it is not ours."""
+    """Return the owner of the data, if we are root and it is not ours."""
     if os.geteuid() != 0 or not data_dir.exists():
         return None
     status = data_dir.stat()

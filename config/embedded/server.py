@@ -90,7 +90,7 @@ class Server(ABC):
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Tell whether clients are served."""
+        """Say whether the server accepts clients."""
 
     def start(self) -> None:
         """Start and return once clients are served.

@@ -41,7 +41,7 @@ class EmbeddedServers:
 
     @property
     def owner_url(self) -> str | None:
-        """The same for whoever owns the schema: for migrations, and no service."""
+        """URL for the owner of the schema: for migrations, and no service."""
         return self._postgres.owner_url if self._postgres else None
 
     @property

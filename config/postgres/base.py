@@ -1,4 +1,4 @@
-"""A connection is of use only while its server takes writes.
+"""Connections of which each is used only while its server takes writes.
 
 When another server takes the place of the one that we are connected to, ours may live on as a
 standby, or behind a proxy: then it answers, and refuses each write. Django's own check, ``SELECT
@@ -16,7 +16,7 @@ __all__ = ["DatabaseWrapper"]
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's connection, which is given up when its server has become a standby."""
+    """Django's connection, closed when its server has become a standby."""
 
     def is_usable(self) -> bool:
         """Say whether the server answers and takes writes."""

@@ -55,12 +55,12 @@ class Axis:
         return (self.start + self.end) / 2
 
     def x(self, at: float) -> float:
-        """Return where ``at`` stands, within the drawing."""
+        """Return the x coordinate of ``at``, within the drawing."""
         share = (at - self.start) / max(self.end - self.start, 1e-9)
         return WIDTH * min(max(share, 0.0), 1.0)
 
     def steady(self) -> Axis:
-        """Return the axis with ends that move in steps: it is not drawn anew each second."""
+        """Return the axis with ends rounded to steps, so that it is not drawn anew each second."""
         step = max((self.end - self.start) / _STEPS, 1.0)
         return Axis(math.floor(self.start / step) * step, math.ceil(self.end / step) * step)
 

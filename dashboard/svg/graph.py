@@ -29,7 +29,7 @@ _Item: TypeAlias = str | tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A phase as it is drawn. ``mark`` and ``look`` (a CSS class ``phase-LOOK``) tell its state."""
+    """The drawing of a phase. ``mark`` and ``look`` (a CSS class ``phase-LOOK``) tell its state."""
 
     name: str
     needs: tuple[str, ...]
@@ -45,7 +45,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where phases stand, and through which places the lines between them go."""
+    """The places of phases, and those that the lines between them pass."""
 
     places: dict[str, Place]
     routes: list[list[Place]]
@@ -129,7 +129,7 @@ def _route(columns: _Columns, places: Mapping[_Item, Place], last: _Item, name: 
 
 
 def _depths(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return how many phases in a row come before each, at most."""
+    """Return the length of the longest chain of phases before each."""
     depth: dict[str, int] = {}
     while len(depth) < len(needs):
         ready = [

@@ -1,4 +1,4 @@
-"""The elevation of a rack: nodes where they stand, GPUs as colored cells, each a link."""
+"""The elevation of a rack: nodes at their units, GPUs as colored cells, each a link."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def absolute(value: float) -> float:
 
 @register.filter
 def known(value: float | None) -> bool:
-    """Say whether there is a number."""
+    """Say whether a number is known."""
     return value is not None and not math.isnan(value)
 
 

@@ -28,7 +28,7 @@ def value_of(row: Restriction) -> str:
 
 @register.filter
 def state_words(row: Restriction, now: datetime) -> str:
-    """Return the state as it is by the clock, whether or not a sweep has passed."""
+    """Return the state by the clock, whether or not a sweep has passed."""
     can_expire = row.state in (Restriction.State.IN_FORCE, Restriction.State.PENDING_APPROVAL)
     if can_expire and row.expires_at <= now:
         return "expired"
@@ -49,5 +49,5 @@ def watts(value: float | None) -> str:
 
 @register.simple_tag
 def restriction_kinds() -> list[str]:
-    """Return all kinds, as they are documented."""
+    """Return all kinds of restrictions, with their documentation."""
     return [kind.value for kind in RestrictionKind]

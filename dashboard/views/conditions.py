@@ -64,7 +64,7 @@ def site_page(request: HttpRequest, site: str) -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def site_panel(request: HttpRequest, site: str) -> HttpResponse:
-    """All of a site's page, for htmx. Made once for all who may do the same."""
+    """All of a site's page, for htmx. Made once for all with the same capabilities."""
     moment = moments.current()
     asked = _asked(request)
 
@@ -77,7 +77,7 @@ def site_panel(request: HttpRequest, site: str) -> HttpResponse:
 
 
 def _asked(request: HttpRequest) -> tuple[str, int, bool]:
-    """Return the list that is shown whole, its page, and whether this user may restrict."""
+    """Return the list to show in full, its page, and whether this user may restrict."""
     show = request.GET.get("show", "")
     may = cast(User, request.user).can(Capability.EDIT_POLICIES)
     page = whole_number(request.GET.get("page", ""), most=99_999)
@@ -167,7 +167,7 @@ def _make_site(moment: Moment, site: str) -> dict[str, Any]:
 
 
 def _scores(moment: Moment) -> list[Score]:
-    """Return how far forecasts of the last day were off. One query for each moment."""
+    """Return the errors of forecasts of the last day. One query for each moment."""
     return moment.once("scores", lambda: forecasts.scores(moment.now))
 
 

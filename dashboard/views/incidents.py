@@ -121,7 +121,7 @@ def incident_panel(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(request: HttpRequest, number: int) -> Incident:
-    """Return an incident as who asks may see it. Acts read it anew."""
+    """Return an incident as the reader may see it. Actions read it anew."""
     visibility = Visibility(cast(User, request.user))
     found = Incident.objects.seen_by(visibility).filter(pk=number).first()
     if found is None:
@@ -153,7 +153,7 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
 
 
 def _rule_url(name: str) -> str:
-    """Return the page of a rule; empty for one from elsewhere."""
+    """Return the page of a rule; empty for one of an external source."""
     known = RuleVersion.objects.filter(name=name).exists()
     return reverse("rule", args=[name]) if known else ""
 
@@ -181,7 +181,7 @@ def _shown(
 
 
 def _people() -> list[str]:
-    """Return the names of those who may act on an incident."""
+    """Return the names of users who may act on an incident."""
     found = User.objects.filter(Q(role__in=_RUNNERS), is_active=True).order_by("username")
     return list(found.values_list("username", flat=True)[:_MOST_PEOPLE])
 

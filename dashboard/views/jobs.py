@@ -54,7 +54,7 @@ _Drawn = tuple[str, str, dict[str, str], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One job as the URL asks for it: a phase of it, and one of that phase's attempts."""
+    """One job, with the phase and the attempt that the URL selects."""
 
     user: User
     visibility: Visibility
@@ -176,7 +176,7 @@ def fixes_panel(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _it_has_begun() -> HttpResponse:
-    """Have the browser load the page anew: it is another one."""
+    """Have the browser reload the page, which shows a started phase otherwise."""
     return HttpResponse(status=204, headers={"HX-Refresh": "true"})
 
 

@@ -25,7 +25,7 @@ _STATES = {"open": "now", "ended": "ended"}
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """Which GPUs are worse than their peers."""
+    """The GPUs that are worse than their peers."""
     drawn = _panel(request)
     html, _ = panels.draw(request, *drawn)
     return render(request, "dashboard/lemons.html", {**drawn[-1], "panel": html})

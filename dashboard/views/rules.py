@@ -65,7 +65,7 @@ effects:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """Each rule with its state, and where it fires."""
+    """The rules with their states, and the scopes on which they fire."""
     drawn = _listed(request)
     html, _ = panels.draw(request, *drawn)
     return render(request, "dashboard/rules.html", {**drawn[-1], "panel": html})
@@ -134,7 +134,7 @@ def rule(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def rule_panel(request: HttpRequest, name: str) -> HttpResponse:
-    """Where one rule stands, for htmx."""
+    """The state of one rule, for htmx."""
     return panels.answer(request, *_one(name))
 
 
@@ -234,7 +234,7 @@ def _replay(row: RuleReplay) -> tuple[str, str, dict[str, str], dict[str, Any]]:
 def _to_replay(
     versions: list[RuleVersion], shown: RuleVersion | None, chosen: str
 ) -> RuleVersion | None:
-    """Return the version that somebody likely wants to replay: the one asked for, else a draft."""
+    """Return the version to offer for replay: the one asked for, else a draft."""
     draft = next((each for each in versions if each.state in (States.DRAFT, States.SHADOW)), None)
     return shown if chosen or draft is None else draft
 

@@ -134,7 +134,7 @@ def _links(query: str, most: int) -> list[Hit]:
 
 
 def _of_link(link: Link) -> str:
-    """Links have no page: where a link starts is the page that shows it."""
+    """Return the page for a link, which has none of its own: that of its start."""
     if link.node_id is not None:
         return reverse("node", args=[link.node_id])
     if link.rack_id is not None:
@@ -143,7 +143,7 @@ def _of_link(link: Link) -> str:
 
 
 def _named(things: QuerySet[M], name: str) -> QuerySet[M]:
-    """Return those with ``name`` in their name, those that are called just so first."""
+    """Return rows with ``name`` in their name, exact matches first."""
     exactly = Case(When(name__iexact=name, then=0), default=1)
     return things.filter(name__icontains=name).order_by(exactly, "name")
 

@@ -58,7 +58,7 @@ def _listed() -> tuple[str, str, dict[str, str], dict[str, Any]]:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def detail(request: HttpRequest, name: str) -> HttpResponse:
-    """One objective: how it stands, when events were late, and which."""
+    """One objective: its status, when events were late, and which."""
     slo = get_object_or_404(Slo.objects.active(), name=name)
     drawn = _one(request, slo)
     html, _ = panels.draw(request, *drawn)
@@ -75,7 +75,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def detail_panel(request: HttpRequest, name: str) -> HttpResponse:
-    """How one objective stands, for htmx."""
+    """The status of one objective, for htmx."""
     slo = get_object_or_404(Slo.objects.active(), name=name)
     return panels.answer(request, *_one(request, slo))
 

@@ -41,6 +41,6 @@ class SeeingView(BaseView):
         return {**super().get_serializer_context(), "visibility": self.visibility}
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        """Return the rows of a page, with names for who may see them."""
+        """Return the rows of a page, with the names of jobs that the reader may see."""
         page = super().paginate_queryset(queryset)
         return page and self.visibility.veiled(page, *self.veiled_fields)

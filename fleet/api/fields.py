@@ -18,7 +18,7 @@ else:
 
 
 def by_key(rows: QuerySet[Any], key: str) -> QuerySet[Any]:
-    """Return the one of ``rows`` that has this key, or none. For kinds that others refer to."""
+    """Return the row with this key, or none. For kinds that others refer to."""
     if not hasattr(rows.model, "site"):
         return rows.filter(name=key)
     site, _, name = key.partition("/")

@@ -33,7 +33,7 @@ class TooLongError(APIException):
 
 
 class YamlParser(BaseParser):
-    """Hands the body on as it is, once it is known to be of bearable length."""
+    """Hands the body on as it is, once its length is within bounds."""
 
     media_type = "application/yaml"
 

@@ -46,7 +46,7 @@ class _RowSerializer(serializers.ModelSerializer[_Row]):
         return []
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Hold the whole row, as it would be, against the model. The view has locked the rest."""
+        """Check the whole row by its model. The view has locked the rest."""
         model: Any = self.Meta.model
         row = model() if self.instance is None else copy.copy(self.instance)
         for name, value in attrs.items():

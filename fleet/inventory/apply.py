@@ -95,7 +95,7 @@ def _create(kind: Kind, rows: dict[str, Row], ids: _Ids) -> None:
 
 
 def _levels(kind: Kind, rows: dict[str, Row]) -> Iterator[list[str]]:
-    """Yield the keys of ``rows`` in lots of which each refers to those before it only."""
+    """Yield the keys of ``rows`` in batches, of which each refers to those before it only."""
     own = [ref for ref, target in kind.refs.items() if target == kind.name]
     waiting = rows
     while waiting:

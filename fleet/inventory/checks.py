@@ -217,7 +217,7 @@ def _feeds(
 
 
 def _units(path: Path, rack: RackEntry) -> Iterator[Problem]:
-    """Find nodes that stand out of their rack or in one another."""
+    """Find nodes that reach out of their rack or overlap."""
     placed = sorted(
         (node.position_u, place, node)
         for place, node in enumerate(rack.nodes)

@@ -1,4 +1,4 @@
-"""A plan, as people read it and as programs do."""
+"""A plan as text for people, and as data for programs."""
 
 from __future__ import annotations
 

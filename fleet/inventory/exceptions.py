@@ -34,7 +34,7 @@ class Problem:
 
 
 class InventoryError(Exception):
-    """An inventory that cannot be taken. ``problems`` says why, in the order of the text."""
+    """An invalid inventory. ``problems`` lists its faults, in the order of the text."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "inventory") -> None:
         self.problems = list(problems)

@@ -122,7 +122,7 @@ def _rack(row: Row, nodes: _ByOwner, gpus: _ByOwner) -> _Values:
 
 
 def _gpus(rows: list[Row]) -> GpuGroup | list[GpuEntry]:
-    """Return the short form where it says all that there is to say."""
+    """Return GPUs in the short form where they are alike, else one by one."""
     rows = sorted(rows, key=lambda row: row["index"])
     models = {row["model"] for row in rows}
     counted = all(place == row["index"] and not row["uuid"] for place, row in enumerate(rows))

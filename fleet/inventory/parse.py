@@ -78,7 +78,7 @@ def _item_struct(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def _arms(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type that it is."""
+    """Return the types of a union, or the one type."""
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 

@@ -1,4 +1,4 @@
-"""YAML text to plain values, by way of its events.
+"""Parser from YAML text to plain values, by way of its events.
 
 A value is a mapping, a list, a text or null. Numbers stay texts: the document's types say what is a
 number, so that a rack may be called ``01``, a pool ``no`` and a capacity ``3.2e12``, whatever YAML

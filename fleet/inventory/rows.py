@@ -13,7 +13,7 @@ _PARTS = ("power_domains", "cooling_zones", "storage_endpoints", "racks")
 
 
 def rows_of(document: Document) -> Rows:
-    """Return the rows that ``document``, which has passed the checks, asks for."""
+    """Return the rows of ``document``, which has passed the checks."""
     lists: dict[str, list[Row]] = {name: [] for name in KINDS}
     lists["hardware_models"] = [_row(entry) for entry in document.hardware_models]
     for site in document.sites:

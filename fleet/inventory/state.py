@@ -12,7 +12,7 @@ from fleet.reading import one_view_of_the_database
 
 @dataclass(frozen=True)
 class State:
-    """All rows by kind and key, their database ids, and the generation that they are of."""
+    """All rows by kind and key, with their database ids and their generation."""
 
     rows: Rows = field(default_factory=lambda: {name: {} for name in KINDS})
     ids: Mapping[str, Mapping[str, int]] = field(

@@ -12,7 +12,7 @@ from fleet.models.rack import Rack
 
 
 def _exactly_one(*fields: str) -> models.Q:
-    """A condition that holds where one of ``fields`` is set and the others are null."""
+    """Return a constraint: one of ``fields`` is set, and the others are null."""
     return reduce(
         operator.or_,
         (models.Q(**{f"{f}__isnull": f != chosen for f in fields}) for chosen in fields),
@@ -20,7 +20,7 @@ def _exactly_one(*fields: str) -> models.Q:
 
 
 class Meter(models.Model):
-    """Something that measures one power domain, cooling zone, rack or node."""
+    """A sensor of power or temperature at one power domain, cooling zone, rack or node."""
 
     name = models.CharField(max_length=200, validators=[names.plain], unique=True)
     kind = models.CharField(max_length=16, choices=MeterKind.choices, default=MeterKind.POWER)

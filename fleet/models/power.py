@@ -81,7 +81,7 @@ class PowerDomain(models.Model):
             domain = domain.parent
 
     def clean(self) -> None:
-        """Refuse a parent at another site and a tree that bites its tail."""
+        """Refuse a parent at another site, and cycles."""
         if validators.lacks(self):
             return
         validators.site_stays(self)

@@ -46,7 +46,7 @@ class Rack(models.Model):
         return f"{self.site}/{self.name}"
 
     def clean(self) -> None:
-        """Refuse feeds and a cooling zone that it cannot have, and less height than is in use."""
+        """Refuse feeds and a cooling zone of another site, and less height than is in use."""
         if validators.lacks(self):
             return
         validators.site_stays(self)

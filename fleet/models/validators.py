@@ -63,7 +63,7 @@ def labels(value: Any) -> None:
 
 
 def lacks(row: models.Model) -> bool:
-    """Say whether a field is empty that may not be. Its own check tells so: ``clean`` is later."""
+    """Say whether a required field is empty. Its own check reports it, before ``clean``."""
     return any(
         getattr(row, field.attname) is None
         for field in row._meta.concrete_fields

@@ -251,7 +251,7 @@ def _feed_name(feed: PowerFeed) -> str:
 
 
 def _either(device: Device, name: str) -> Any:
-    """Return a custom field, or the same in the config context."""
+    """Return a custom field, or the value of that name in the config context."""
     value = device.custom_fields.get(name)
     return (device.config_context or {}).get(name) if value is None else value
 

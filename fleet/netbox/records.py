@@ -1,4 +1,4 @@
-"""The part of NetBox's REST answers that is read, by its own names (NetBox 3.5 and later)."""
+"""The fields of NetBox's REST answers that are read (NetBox 3.5 and later)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take a lost second factor from somebody, where no admin can get in to do it."""
+"""Remove a user's second factor, where no admin can get in to do it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Watts:
         return np.asarray(gang_w + host_w * gang_gpus / total)
 
     def capped_w(self, each: Gang, cap_w: float) -> Floats:
-        """Return its draw on each node if no GPU drew more than ``cap_w``.
+        """Return the draw of a gang on each node if no GPU drew more than ``cap_w``.
 
         Hosts draw less along with their GPUs.
         """

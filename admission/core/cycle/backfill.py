@@ -50,7 +50,7 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """Where a blocked job will stand, from when on (Unix s).
+    """The reservation of a blocked job: where it will start, and from when on (Unix s).
 
     ``then`` is the fleet at that time with the job on it; ``rank`` its place in the order.
     """
@@ -62,7 +62,7 @@ class Reservation:
     then: Cluster
 
     def is_put_off_by(self, request: Request, placement: Placement, end_at: float) -> bool:
-        """Whether another's ``placement`` until ``end_at`` would put the job off."""
+        """Say whether a ``placement`` until ``end_at`` would delay the reserved job."""
         return end_at > self.at and not self.then.admits(placement, request)
 
     def reason(self, request: Request, end_at: float) -> Reason:
@@ -107,7 +107,7 @@ class Reservations:
         return len(self.kept) >= self._most
 
     def reserve(self, request: Request, rank: int) -> bool:
-        """Keep room for a blocked job from when there will be enough; False if there never will."""
+        """Reserve room for a blocked job from when there will be enough; False if never."""
         if self._all_over is not None and _placed(self._all_over, request) is None:
             return False
         ahead, ended = self._ahead.copy(), self._ended
@@ -133,7 +133,7 @@ class Reservations:
     def reserve_after(
         self, leaving: Sequence[Ending], request: Request, rank: int, placement: Placement
     ) -> None:
-        """Keep ``placement`` for a job that others, ``leaving``, give way to.
+        """Reserve ``placement`` for a job that others, ``leaving``, are preempted for.
 
         It must be in the way of none that something is kept for.
         """
@@ -159,7 +159,7 @@ class Reservations:
         insort(self._endings, ending, lo=self._ended, key=_when)
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
-        """Note that a job holds ``placement`` now, until ``end_at``. It must be in nobody's way."""
+        """Note that a job holds ``placement`` until ``end_at``. It must delay no reserved job."""
         for each in self.kept:
             if end_at > each.at:
                 each.then.allocate(placement, request)

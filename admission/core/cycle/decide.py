@@ -76,7 +76,7 @@ class Decisions:
 
 
 def decide(snapshot: Snapshot) -> Decisions:
-    """Decide who starts, who gives way, and why the others wait."""
+    """Decide which jobs start, which are preempted, and why the others wait."""
     return _Cycle(snapshot).run()
 
 

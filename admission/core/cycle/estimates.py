@@ -97,7 +97,7 @@ class _Spread:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far forecasts were off, and how many starts fell into their ranges. A value.
+    """The errors of past forecasts, and how many starts fell into their ranges. A value.
 
     ``waiting`` are those that have not come true yet: how far they are off at least.
     """
@@ -158,7 +158,7 @@ class Calibration:
         )
 
     def beside(self, waiting: Iterable[tuple[float, float]], at: float) -> Calibration:
-        """Return the calibration that also knows who still waits at ``at`` (Unix s).
+        """Return the calibration with the jobs that still wait at ``at`` (Unix s).
 
         Of each when it was told its range (Unix s), and the forecast of that, s. Without them only
         those count that have started, and of those who were told the same these are the lucky ones.
@@ -173,7 +173,7 @@ class Calibration:
         return Calibration(self.by_distance, self.starts, self.within, found)
 
     def estimate(self, forecast_s: float) -> Estimate:
-        """Return the range that a forecast comes to."""
+        """Return the range for a forecast."""
         key = _distance(forecast_s)
         if key not in self._spreads:
             self._spreads[key] = self._spread(key)
@@ -232,7 +232,7 @@ def _quantiles(known: Sequence[float], at_least: Sequence[float]) -> tuple[float
 
 
 def estimate(decisions: Decisions, key: str, calibration: Calibration) -> Estimate | None:
-    """Return when the job ``key`` starts; None where nobody can say. KeyError: it does not wait.
+    """Return when the job ``key`` starts; None where unknown. Raises KeyError if it does not wait.
 
     To ask for many take :func:`estimates`: it plays the queue on once.
     """
@@ -242,7 +242,7 @@ def estimate(decisions: Decisions, key: str, calibration: Calibration) -> Estima
 
 
 def estimates(decisions: Decisions, calibration: Calibration) -> dict[str, Estimate]:
-    """Return when each job starts that waits and of which that can be said, by key."""
+    """Return when each waiting job starts, by key; those without an estimate are left out."""
     return {key: calibration.estimate(s) for key, s in forecasts(decisions).items()}
 
 

@@ -10,7 +10,7 @@ __all__ = ["gates"]
 
 
 def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
-    """Return why a job is not tried now; empty where it is."""
+    """Return why a job is held back now; empty where it is tried."""
     found = []
     if pending.spec_error:
         found.append(_reason(pending, ReasonToken.SPEC_INVALID, pending.spec_error))

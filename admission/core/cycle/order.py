@@ -41,7 +41,7 @@ class Order:
         return self.priority + self.waited + self.share + self.deadline
 
     def sentence(self, place: int) -> str:
-        """Say where the points of the job at ``place`` (from 0) come from."""
+        """Return the points of the job at ``place`` (from 0) in words."""
         parts = [f"{self.priority[place]:g} of priority", f"{self.waited[place]:.1f} for waiting"]
         parts.append(f"{self.share[place]:.1f} for its project's share")
         if self.deadline[place]:

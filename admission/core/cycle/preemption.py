@@ -33,7 +33,7 @@ def preempt_for(queue: Queue, request: Request, rank: int, *, most: int) -> list
 
 
 def _fits_soon(queue: Queue, request: Request) -> bool:
-    """Whether it fits once those have ended that do so within the time it takes to give way."""
+    """Say whether it fits once the jobs have ended that end within the grace of a preemption."""
     soon = queue.now + queue.snapshot.tuning.preemption_grace_s
     ending = [each for each in queue.endings.values() if each.at <= soon]
     if not ending:
@@ -44,7 +44,7 @@ def _fits_soon(queue: Queue, request: Request) -> bool:
 
 
 def _candidates(queue: Queue, request: Request) -> list[Running]:
-    """Return who may be asked, the least work lost for its watts first."""
+    """Return the jobs that may be preempted, the least work lost for its watts first."""
     snapshot = queue.snapshot
     highest = request.priority - snapshot.tuning.preemption_gap
     might = [
@@ -59,7 +59,7 @@ def _candidates(queue: Queue, request: Request) -> list[Running]:
 
 
 def _is_leaving(queue: Queue, running: Running) -> bool:
-    """Whether it was asked to give way in this cycle, or ends as soon by itself."""
+    """Say whether it was preempted in this cycle, or ends as soon by itself."""
     soon = queue.now + queue.snapshot.tuning.preemption_grace_s
     return queue.endings[running.request.key].at <= soon
 
@@ -67,7 +67,7 @@ def _is_leaving(queue: Queue, running: Running) -> bool:
 def _enough_of(
     queue: Queue, request: Request, candidates: list[Running]
 ) -> tuple[list[Running], Placement] | None:
-    """Return those that free enough, the cheapest first, without any that the others make up for.
+    """Return the jobs whose end frees enough, the cheapest first, without any that are not needed.
 
     And where the job stands then. None where all of them do not free enough.
     """

@@ -48,7 +48,7 @@ class Verdict:
 
     @property
     def is_cured_by_ends(self) -> bool:
-        """Whether it fits nowhere now and may when other jobs have ended."""
+        """Whether it fits nowhere now, and may fit when other jobs have ended."""
         return self.stage is Stage.FLEET and any(
             each.token in CURED_BY_ENDS for each in self.reasons
         )
@@ -148,7 +148,7 @@ class Queue:
         )
 
     def start(self, request: Request, placement: Placement) -> None:
-        """Have a job stand there from now on."""
+        """Start a job at ``placement``."""
         end_at = self.now + request.walltime_s
         self._hold(request, placement, end_at)
         self.endings[request.key] = Ending(end_at, request, placement)
@@ -156,7 +156,7 @@ class Queue:
         self._close_full_places()
 
     def stagger(self, request: Request, rank: int, placement: Placement) -> None:
-        """Keep its place for a job that starts as soon as its zone has taken up others' heat."""
+        """Reserve its place for a job that starts as soon as its zone can take more heat."""
         self._hold(request, placement, self.now + request.walltime_s)
         self.staggered[request.key] = rank, request, placement
         self.ramp.add(placement)
@@ -291,7 +291,7 @@ class Queue:
         return Verdict(Stage.ADMITTED, (), found)
 
     def _elsewhere(self, request: Request, end_at: float, rank: int) -> Placement | None:
-        """Return a place that is in nobody's way."""
+        """Return a placement that delays no reserved job."""
         found = self.reservations.beside(request)
         if found is None or not self.cluster.admits(found, request):
             return None
@@ -302,7 +302,7 @@ class Queue:
     # --- What if ----------------------------------------------------------------------------------
 
     def at_turn(self, rank: int, key: str = "") -> Queue:
-        """Return the queue as it is when the next cycle comes to ``rank``: only those before count.
+        """Return the queue at the turn of ``rank`` in the next cycle: only jobs before it count.
 
         ``key`` is the job that stands there: what is kept for it is not in its own way. The queue
         that is returned shares much with this one: ask it, and change nothing.
@@ -340,16 +340,16 @@ class Queue:
         return self._ranks[key]
 
     def keeps_room_for(self, key: str) -> bool:
-        """Whether a place on the fleet is kept for a job that waits."""
+        """Say whether a place on the fleet is reserved for a waiting job."""
         return key in self._room_kept_for()
 
     def _room_kept_for(self) -> dict[str, int]:
-        """Return for whom a place is kept, with their ranks."""
+        """Return the jobs with a reserved place, with their ranks."""
         kept = {each.request.key: each.rank for each in self.reservations.kept}
         return kept | {name: rank for name, (rank, _, _) in self.staggered.items()}
 
     def order_with(self, pending: Pending) -> tuple[Order, int, int]:
-        """Return the order if ``pending`` stood in it, its place there, and its rank here.
+        """Return the order with ``pending`` in it, its place there, and its rank in this queue.
 
         Its rank here is such that all for whom something is kept and who would be before it are.
         """
@@ -370,5 +370,5 @@ class Queue:
         ]
 
     def pending_next(self) -> Sequence[Pending]:
-        """Return who waits when the next cycle begins, as far as is known now."""
+        """Return the phases that wait when the next cycle begins, as far as is known now."""
         return [each for each in self.snapshot.pending if each.request.key not in self.endings]

@@ -75,7 +75,7 @@ class Quota:
         self.kept = Kept(key, rank, at, self.limit - used - amount)
 
     def in_the_way(self, amount: float, end_at: float, rank: int) -> Kept | None:
-        """Return for whom it is kept, if ``amount`` until ``end_at`` would be in its way."""
+        """Return the reservation that using ``amount`` until ``end_at`` would break, if any."""
         kept = self.kept
         if kept is None or kept.rank >= rank or end_at <= kept.at:
             return None
@@ -228,7 +228,7 @@ class Quotas:
     # --- Verdicts ---------------------------------------------------------------------------------
 
     def fitted(self, request: Request, end_at: float, rank: int) -> Request | tuple[Reason, ...]:
-        """Return ``request`` with as many GPUs as are left to it, or why too few are.
+        """Return ``request`` with as many GPUs as its quotas leave, or why these are too few.
 
         ``rank`` is its place in the order: what is kept for those before it is not left to it.
         """
@@ -249,7 +249,7 @@ class Quotas:
     def refusals(
         self, request: Request, placement: Placement, end_at: float, rank: int
     ) -> tuple[Reason, ...]:
-        """Return why it must not stand there, if it must not."""
+        """Return the quotas that forbid that placement; empty where none does."""
         reasons = []
         for quota, amount in self._there(request, placement):
             if amount > quota.left + _ROUNDING:
@@ -259,7 +259,7 @@ class Quotas:
         return tuple(reasons)
 
     def ever_let(self, request: Request, placement: Placement) -> bool:
-        """Whether it may stand there when nothing else runs."""
+        """Say whether its quotas allow that placement when nothing else runs."""
         draws = self._there(request, placement)
         return all(amount <= quota.limit + _ROUNDING for quota, amount in draws)
 
@@ -273,7 +273,7 @@ class Quotas:
     def keep(
         self, request: Request, rank: int, at: float, placement: Placement | None = None
     ) -> None:
-        """Reserve a waiting job's quotas, from ``at`` on or as soon as they are free."""
+        """Reserve the quotas of a waiting job, from ``at`` on or as soon as they are free."""
         draws = (
             self._anywhere(request, request.min_gpus)
             if placement is None
@@ -300,7 +300,7 @@ class Quotas:
             each.used, each.ends, each.kept = used, ends.copy(), None
 
     def kept_for(self) -> dict[str, int]:
-        """Return for whom something is kept, with their ranks."""
+        """Return the jobs with a reserved quota, with their ranks."""
         return {each.kept.key: each.kept.rank for each in self._all() if each.kept is not None}
 
     def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
@@ -321,7 +321,7 @@ class Quotas:
 
 
 def _most(quota: Quota, end_at: float, rank: int) -> int:
-    """Return how many GPUs are left that are not kept for somebody before ``rank``."""
+    """Return how many GPUs are left that are not kept for a job before ``rank``."""
     kept = quota.kept
     left = quota.left
     if kept is not None and kept.rank < rank and end_at > kept.at:

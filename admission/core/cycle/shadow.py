@@ -1,4 +1,4 @@
-"""Where another policy would have decided otherwise, on the same look at queue and fleet. Pure.
+"""Differences of the decisions of two policies on the same snapshot. Pure.
 
 It says what would have been decided at that moment, with everything as it had become under the
 policy in force. What the other would have made of a day of its own decisions it does not say.
@@ -38,7 +38,7 @@ class Otherwise(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One phase that would have been decided otherwise. ``key``: of its request."""
+    """One phase on which the decisions differ. ``key``: of its request."""
 
     key: str
     kind: Otherwise
@@ -47,7 +47,7 @@ class Difference:
 
 
 def differences(decided: Decisions, other: Decisions, policy: AdmissionPolicy) -> list[Difference]:
-    """Return where two decisions on one look differ, by key. ``policy``: that of the other."""
+    """Return the differences between two decisions, by key. ``policy``: that of the other."""
     return sorted(
         (*_of_queue(decided, other), *_of_running(decided, other), *_refused(decided, policy)),
         key=_order,

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Ramp:
-    """Heat that has come to each cooling zone of late."""
+    """New heat in each cooling zone: from the jobs that started of late."""
 
     def __init__(
         self, fleet: FleetArrays, running: Sequence[Running], now: float, tuning: Tuning
@@ -42,11 +42,11 @@ class Ramp:
                 self._count(each.placement, each.started_at)
 
     def add(self, placement: Placement) -> None:
-        """Count a job that starts now, or that is next: those behind it wait for it."""
+        """Count the heat of a job that starts now or next: those behind it wait for it."""
         self._count(placement, self._now)
 
     def without(self, placements: Sequence[Placement]) -> Ramp:
-        """Return the same as if these had not been added."""
+        """Return a ramp without the heat of these placements."""
         found = copy.copy(self)
         less_w = sum((_by_zone(self._fleet, each) for each in placements), 0.0 * self._new_w)
         found._new_w = self._new_w - less_w

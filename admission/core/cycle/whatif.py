@@ -136,7 +136,7 @@ def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
 
 
 def _is_up_to_its_request(reasons: tuple[Reason, ...]) -> bool:
-    """Whether asking for something else may help: it does not where it is not tried at all."""
+    """Say whether another request may help: it does not where gates hold the job back."""
     return dominant(list(reasons)).token not in (
         ReasonToken.SPEC_INVALID,
         ReasonToken.ON_HOLD,
@@ -147,7 +147,7 @@ def _is_up_to_its_request(reasons: tuple[Reason, ...]) -> bool:
 def _all_reasons(
     decisions: Decisions, search: _Search, known: tuple[Reason, ...]
 ) -> tuple[Reason, ...]:
-    """Return the reasons of the cycle, those of the checks that it did not come to, and of others.
+    """Return the reasons of the cycle, and those of the checks that it did not reach.
 
     Each token once, in order of precedence.
     """
@@ -196,7 +196,7 @@ class _Search:
 
     @classmethod
     def of_new(cls, decisions: Decisions, pending: Pending) -> _Search:
-        """For a job that is not queued, or not with the priority that it has in the queue."""
+        """Search for a job that is not queued, or has another priority in the queue."""
         return cls(decisions, pending, *decisions.after.order_with(pending))
 
     def verdict(self, request: Request) -> Verdict:
@@ -227,7 +227,7 @@ class _Search:
                     yield Change(job_class=name)
 
     def _is_up_to_its_class(self) -> bool:
-        """Whether caps of its class or others ahead of it are in its way, and not the fleet."""
+        """Say whether caps of its class or jobs ahead of it are in its way, and not the fleet."""
         reasons = self._decisions.waiting.get(self.pending.request.key)
         now = reasons.reasons if reasons else self.verdict(self.pending.request).reasons
         return any(each.token in _BY_CLASS for each in now)
@@ -268,12 +268,12 @@ class _Search:
         return Change(locality=found.locality)
 
     def _placed(self, request: Request) -> Placement | None:
-        """Return where it would stand, in nobody's way if it can."""
+        """Return the placement with which it would be admitted, if any."""
         verdict = self.verdict(request)
         return verdict.placement if verdict.stage is Stage.ADMITTED else None
 
     def _as_found(self, request: Request, found: Placement) -> Change:
-        """Return the least change of ``request`` that a place found for a willing one asks for."""
+        """Return the least change of ``request`` that allows ``found``."""
         sites: tuple[str, ...] | None = None
         if request.sites and not set(found.sites) <= set(request.sites):
             sites = tuple(sorted({*request.sites, *found.sites}))
@@ -285,7 +285,7 @@ class _Search:
         return Change(lowest_cap_w=cap_w, max_slowdown=slowdown, gpus=gpus, sites=sites)
 
     def _tried(self, change: Change) -> Counterfactual | None:
-        """Return the change as one that holds, if it does."""
+        """Return ``change`` with its placement if the job starts under it; else None."""
         old = self.pending.request
         request = change.apply(old, self._after.snapshot.classes)
         if request == old:
@@ -304,7 +304,7 @@ class _Search:
         return Counterfactual(change, text, placement, 1.0 - speed)
 
     def _makes_way(self, request: Request) -> bool:
-        """Whether others may start or be kept room for, once the job is ``request`` further back.
+        """Say whether other jobs may start or get reservations once the job is further back.
 
         What would come of that is not known without deciding anew on all.
         """

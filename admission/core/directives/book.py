@@ -60,7 +60,7 @@ ISSUED = "issued"
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A directive that somebody wants. With the same key it is the same one, renewed."""
+    """A directive that an owner wants. With the key of a live one it renews that one."""
 
     attempt_id: int
     kind: str
@@ -99,10 +99,10 @@ R = TypeVar("R", bound=Lease)
 
 
 class Directives(Store[R], Protocol[R]):
-    """Where directives are kept."""
+    """The store of directives."""
 
     def caps_w(self) -> Iterable[tuple[int, float]]:
-        """Return attempt and value of each power cap that somebody wants, W per GPU."""
+        """Return attempt and value of each power cap in force, W per GPU."""
 
 
 class DirectiveBook(Book[R, Wanted], Generic[R]):

@@ -49,7 +49,7 @@ J = TypeVar("J", bound=Falling)
 
 
 class Jobs(Protocol[J]):
-    """Where the fallback of jobs is kept."""
+    """The store of fallback states."""
 
     def concerned(self, sites: Sites) -> Iterable[J]:
         """Return the jobs that are to be looked at."""

@@ -56,7 +56,7 @@ class Active(Gang, Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """Whether it was told to end, by whomever."""
+        """Whether a directive to end it is in force, whoever gave it."""
 
     @property
     def status(self) -> ResponseStatus:
@@ -84,14 +84,14 @@ class Placed(ABC):
         return len(self.ids)
 
     def least(self, by_rack: Floats) -> Floats:
-        """Return the least of the racks of each; inf where it stands nowhere."""
+        """Return the least value by rack over the racks of each attempt; inf where it has none."""
         found = np.full(len(self), np.inf)
         if len(self._firsts):
             found[self._stands] = np.minimum.reduceat(by_rack[self._racks], self._firsts)
         return found
 
     def on_nodes(self, rows: Ints) -> Bools:
-        """Say of each whether it stands on one of these nodes."""
+        """Say of each attempt whether it is on one of these nodes."""
         found = np.zeros(len(self), dtype=bool)
         if len(self._firsts):
             here = np.isin(self._nodes, rows)
@@ -99,7 +99,7 @@ class Placed(ABC):
         return found
 
     def in_scope(self, scope: Scope, in_force: InForce) -> Ints:
-        """Return the ids of those of which some part is in ``scope``."""
+        """Return the ids of the attempts that are partly in ``scope``."""
         kind, name, attempts = scope.kind, scope.name, self.held.attempts
         if kind is ScopeKind.JOB:
             here = [name in (each.request.job, each.request.key) for each in attempts]
@@ -116,7 +116,7 @@ class Placed(ABC):
 
     @abstractmethod
     def below(self) -> Floats:
-        """Return the margin from which on each does something; -inf for one that never does."""
+        """Return the margin below which each attempt responds; -inf for one that never does."""
 
     @abstractmethod
     def load(self, ids: Iterable[int]) -> Sequence[Active]:
@@ -128,7 +128,7 @@ class Placed(ABC):
 
     @abstractmethod
     def remember(self, statuses: Mapping[int, ResponseStatus]) -> None:
-        """Keep where the responses of some attempts are now, by id."""
+        """Store the response statuses of some attempts, by id."""
 
     @abstractmethod
     def agreed(self, concerned: Sequence[Active]) -> Mapping[int, Throttling]:
@@ -136,7 +136,7 @@ class Placed(ABC):
 
     @abstractmethod
     def overloads(self, over: Collection[Scope], now: datetime) -> Mapping[Scope, datetime]:
-        """Keep that exactly ``over`` are over their budgets; return since when each is."""
+        """Store which scopes are over their budgets (``over``); return since when each is."""
 
     @abstractmethod
     def stop(

@@ -165,7 +165,7 @@ def _wanted(
     reach: Reach,
     now: datetime,
 ) -> list[Wanted]:
-    """Return the directives of all that have given way: those of before are renewed."""
+    """Return the directives of all jobs that have given way: those of before are renewed."""
     changes = {change.key: change for change in responded.changes}
     found = []
     for key, status in responded.statuses.items():
@@ -249,7 +249,7 @@ def _free_what_ends(room: Room, reach: Reach, watts: Watts, running: Sequence[Ac
 
 
 def _candidates(running: Sequence[Active], watts: Watts, now: datetime) -> list[Candidate]:
-    """Return who could go. Jobs that may not be preempted go last, when no other is left."""
+    """Return the candidates for shedding. Jobs that may not be preempted go last."""
     return [
         Candidate(
             key=each.key,

@@ -1,4 +1,4 @@
-"""Restrictions in force, as running jobs have to do with them; and caps that placements promise.
+"""Restrictions that bind running jobs: batch scales by directive, and caps of placements.
 
 A restriction on batches becomes directives to the jobs in its scope. One that drains a place moves
 those away that can be. The other way round, a job that was admitted under a power cap, or was told
@@ -33,7 +33,7 @@ CAP_LEASE = timedelta(minutes=10)
 def shrink(
     placed: Placed, directives: DirectiveBook[Any], in_force: InForce, *, now: datetime
 ) -> None:
-    """Have jobs keep to the batches that restrictions leave them, and no longer than they do."""
+    """Give jobs the batch scales of restrictions in force, and withdraw them with those."""
     found = in_force.of(RestrictionKind.MAX_BATCH_SCALE)
     ids = {each.id: placed.in_scope(each.scope, in_force).tolist() for each in found}
     loaded = placed.load(pk for mine in ids.values() for pk in mine)
@@ -79,7 +79,7 @@ def hold_caps(
     *,
     now: datetime,
 ) -> int:
-    """Have the GPUs of capped jobs be restricted to their caps; return how many jobs those are.
+    """Restrict the GPUs of capped jobs to their caps; return how many jobs these are.
 
     Restrictions are leases: if nobody renews them, agents lift the caps by themselves.
     """
@@ -105,7 +105,7 @@ def hold_caps(
 
 
 def _capped(placed: Placed, directives: DirectiveBook[Any]) -> dict[int, tuple[str, float]]:
-    """Return key and cap of attempts that have one: of placement or directive, the lower."""
+    """Return key and cap of capped attempts: the lower of placement and directive."""
     found = {
         each.id: (each.key, each.placement.power_cap_w)
         for each in placed.held.attempts
@@ -137,7 +137,7 @@ def _restrictions(
 
 
 def _scopes(each: Active, fleet: FleetArrays) -> Iterator[Scope]:
-    """Return whole nodes where the gang has all GPUs of one, else its GPUs."""
+    """Yield whole nodes where the gang has all of their GPUs, else single GPUs."""
     nodes = fleet.gpus.node[each.gpus]
     for node in each.nodes.tolist():
         mine = each.gpus[nodes == node]

@@ -83,7 +83,7 @@ class FreeGpus:
         return np.bincount(group, count, groups).astype(np.int64)
 
     def best(self, level: Locality) -> tuple[int, int]:
-        """Return how many the group with the most of them has, and which one that is."""
+        """Return how many GPUs the group with the most of them has, and which one that is."""
         found = self._best.get(level)
         if found is None:
             total = self.by_group(level)
@@ -92,7 +92,7 @@ class FreeGpus:
         return found
 
     def within(self, level: Locality, group: int) -> FreeGpus:
-        """Return those of one group."""
+        """Return the free GPUs of one group."""
         if level is Locality.FLEET:
             return self
         nodes = self.topology.nodes_of(level, group)
@@ -424,7 +424,7 @@ class _Filling:
         return gpus - rest
 
     def evenly(self, part: Part, gpus: int) -> Selection:
-        """Take the same of each of the fewest racks that can give it, in whole steps."""
+        """Take equal parts of the fewest racks that can give them, in whole steps."""
         racks = np.sort(part.racks)
         step, fit = self._pool.step, self._pool.rack_fit[racks]
         order = np.argsort(-fit, kind="stable")

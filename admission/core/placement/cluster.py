@@ -124,12 +124,12 @@ class FleetConstants:
 
     @cached_property
     def any_away(self) -> bool:
-        """Whether some node is to be taken after others."""
+        """Whether some node is to be used only after the others."""
         return bool(self.away.any())
 
     @cached_property
     def any_closed(self) -> bool:
-        """Whether jobs do not begin somewhere, or not by themselves, or not all of them."""
+        """Whether some place is closed to some jobs, or awaits a review."""
         flags = (self.closed, self.review, self.local_only, self.keeps_checkpoints)
         return any(each.any() for each in flags)
 
@@ -339,7 +339,7 @@ class Cluster:
         self.hopeless.clear()
 
     def admits(self, placement: Placement, request: Request) -> bool:
-        """Say whether exactly this breaks no limit: GPUs, watts, heat, WAN, storage.
+        """Say whether a placement breaks no limit: GPUs, watts, heat, WAN, storage.
 
         Restrictions that close places are not asked: they say where jobs begin.
         """
@@ -573,7 +573,7 @@ def _empty_room_w(headroom: Headroom, topology: Topology, idle_w: Floats) -> Flo
 
 
 def _named(restrictions: list[ActiveRestriction], kind: ScopeKind, fleet: FleetArrays) -> Bools:
-    """Say which links or sites restrictions are on by name."""
+    """Say which links or sites have a restriction by name."""
     table = fleet.links if kind is ScopeKind.LINK else fleet.sites
     found = np.zeros(len(table), dtype=bool)
     for each in restrictions:

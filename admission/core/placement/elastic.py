@@ -59,7 +59,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a gang stands after all, under which cap (None: none), and its speed as a share."""
+    """The placement of an elastic gang, its cap (None: none), and its speed as a share."""
 
     pool: CandidatePool
     selection: Selection

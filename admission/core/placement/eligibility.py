@@ -27,7 +27,7 @@ class ScopedRestrictions:
     by_scope: dict[Scope, tuple[ActiveRestriction, ...]]
 
     def on(self, request: Request, kind: RestrictionKind) -> list[ActiveRestriction]:
-        """Return those of a kind that hold for a request, wherever it would run."""
+        """Return the restrictions of a kind that hold for a request, wherever it would run."""
         scopes = [
             Scope(ScopeKind.CLASS, request.job_class),
             Scope(ScopeKind.JOB, request.job),
@@ -182,7 +182,7 @@ class Eligibility:
         return next((level for level in Locality if most[level] >= gpus), Locality.FLEET)
 
     def _same(self, mask: Bools) -> Bools:
-        """Return the one array kept of all equal masks: pools are remembered by identity."""
+        """Return one array for all equal masks: pools are remembered by identity."""
         found = self.cluster.constants.memo.setdefault(("mask", mask.tobytes()), mask)
         return found if isinstance(found, np.ndarray) else mask
 

@@ -1,4 +1,4 @@
-"""Where a gang stands: on which GPUs, and under which limit; or why nowhere. Pure.
+"""Placement of a gang: its GPUs, and its power cap; or why there is none. Pure.
 
 A gang's GPUs are all of one model. All of them at full power, as close together as they fit, is
 tried first; then less of it, as far as the request accepts that.
@@ -82,7 +82,7 @@ def _search(eligibility: Eligibility) -> Choice | Refusal:
 
 
 def _full(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | None:
-    """Return all of the gang without a cap, on the first of its models that has it."""
+    """Return the whole gang without a cap, on the first of its models that has enough."""
     request = eligibility.request
     pool_at = _pool_at(eligibility, nodes)
     for draw in eligibility.draws:
@@ -109,7 +109,7 @@ def _less(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | 
 
 
 def _preferred(eligibility: Eligibility, nodes: Bools, widest: Locality, found: Choice) -> Choice:
-    """Return the same where it would rather be, if that is as good; else ``found``."""
+    """Return an equally good choice in a preferred place; else ``found``."""
     for better in eligibility.better(nodes):
         other = _full(eligibility, better, widest)
         if other is None and found.work < eligibility.request.gpus:

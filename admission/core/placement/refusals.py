@@ -155,7 +155,7 @@ def _inventory(eligibility: Eligibility) -> _Inventory:
 
 
 def _never(eligibility: Eligibility) -> list[Reason]:
-    """Return why not even an empty fleet would do."""
+    """Return why not even an empty fleet could place it."""
     request = eligibility.request
     models = ", ".join(request.models) or "any model"
     need = float(request.min_gpus)
@@ -257,7 +257,7 @@ class _Lack:
         return _best(self._eligibility, gpus)
 
     def _would(self, gpus: Ints, now: Ints) -> bool:
-        """Say whether ``gpus`` would do and those of now do not."""
+        """Say whether ``gpus`` would be enough while those free ``now`` are not."""
         return self._best(gpus)[0] >= self._need > self._best(now)[0]
 
     def _reason(
@@ -267,7 +267,7 @@ class _Lack:
         return Reason(token, float(self._need), have, "GPUs", scope, sentence, evidence)
 
     def _closed(self, free: Ints) -> list[Reason]:
-        """Return the restrictions that keep it out, where without them there would be enough."""
+        """Return the restrictions without which there would be enough GPUs."""
         eligibility = self._eligibility
         if not self._cluster.constants.any_closed and not eligibility.is_local:
             return []
@@ -385,7 +385,7 @@ class _Lack:
     # --- Heat -------------------------------------------------------------------------------------
 
     def _too_hot(self, free: Ints) -> list[Reason]:
-        """Say which margin the coolest GPUs that are enough keep, and which watts they lack."""
+        """Return the margin that the coolest GPUs keep, and the watts that they lack."""
         pool = self._pool(_ANY_MARGIN_C)
         watts = self.watts(pool)
         return [self._heat(pool, free), *(watts if isinstance(watts, list) else [])]
@@ -461,7 +461,7 @@ class _Lack:
         return int(np.where(enough, pool.group_fit(widest), -2).argmax())
 
     def _uneven(self, usable: Ints) -> Reason:
-        """Say that GPUs are there, and not in parts of one size."""
+        """Return the refusal of GPUs that are enough, but not in equal parts."""
         have = self._best(usable)[0]
         sentence = (
             f"needs {self._need} GPUs {self._within}, the same of each part; {have} are free there,"
@@ -473,7 +473,7 @@ class _Lack:
         )
 
     def _broken(self, rows: Ints, need_w: Any) -> list[Reason]:
-        """Return for each kind of limit the one that is shortest."""
+        """Return the shortest limit of each kind."""
         worst: dict[ReasonToken, tuple[float, int, float]] = {}
         for row, need in zip(rows.tolist(), need_w.tolist(), strict=True):
             token = self._cluster.topology.limit(row)[0].token
@@ -523,7 +523,7 @@ def _link_reason(eligibility: Eligibility, row: int, bits_per_s: float) -> Reaso
 
 
 def storage_reasons(eligibility: Eligibility) -> list[Reason]:
-    """Return why its storage endpoint does not take it."""
+    """Return why its storage endpoint lacks the bandwidth."""
     request, cluster = eligibility.request, eligibility.cluster
     row = cluster.fleet.storage.index_by_path.get(request.storage)
     if row is None:

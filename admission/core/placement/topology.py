@@ -37,7 +37,7 @@ _WAN = LINK_KINDS.index("wan")
 
 @dataclass(frozen=True)
 class LimitKind:
-    """A kind of limit: why a job waits for it, where it lies, and the rows that it fills."""
+    """A kind of limit: the reason that it gives, its scope, and its rows."""
 
     token: ReasonToken
     scope: ScopeKind

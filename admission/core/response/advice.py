@@ -87,7 +87,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """Every way, and the one that is advised."""
+    """All options to scale, and the best one."""
 
     key: str
     best: Direction
@@ -106,7 +106,7 @@ def advise(
 
 
 class _Adviser:
-    """One job on a fleet without it."""
+    """The advice for one job, on a fleet without it."""
 
     def __init__(
         self, cluster: Cluster, running: Running, growing: Growing, room: Room, reach: Reach

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Fallback(enum.StrEnum):
-    """Where a job goes on. The values are those that jobs and playbooks have."""
+    """The fallback states. The values are those of jobs and playbooks."""
 
     #: where it wants to be
     PRIMARY_SITE = "primary-site"
@@ -161,7 +161,7 @@ class FallbackStatus:
 
 @dataclass(frozen=True)
 class Transition:
-    """A job takes a way, on the evidence of the facts that its guards asked for."""
+    """A transition that a job makes, with the facts that its guards asked for."""
 
     was: Fallback
     state: Fallback
@@ -172,7 +172,7 @@ class Transition:
 def next_state(
     status: FallbackStatus, facts: Mapping[str, float], policy: Policy, *, now: float
 ) -> tuple[FallbackStatus, Transition | None]:
-    """Return how a job stands after a look at ``facts``, and the way that it takes, if any.
+    """Return the status of a job by ``facts``, and the transition that it makes, if any.
 
     Of several the first of the policy is taken. A way that leads to more restriction is free at
     once; one that leads back waits until the job has been where it is for ``dwell_s``.

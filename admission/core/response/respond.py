@@ -116,7 +116,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Change:
-    """A job goes to another level. ``margin`` is the share of the tightest budget that was left."""
+    """A change of a job's level. ``margin`` is the share left of its tightest budget."""
 
     key: str
     was: Level
@@ -264,7 +264,7 @@ class _Round:
         job.status = replace(status, low_since=low_since, relapses=relapses)
 
     def _next_down(self, job: _Job, margin: float) -> Level | None:
-        """Return the level that a margin asks for beyond the present one; None: none."""
+        """Return the lower level that a margin calls for; None: none."""
         for level in (Level.PAUSED, Level.SHRUNK):
             below = job.subject.throttling.below(level)
             if below is not None and level > job.status.level and margin < below:

@@ -186,7 +186,7 @@ class Reach:
         return int(_firsts(self.fleet)[-1])
 
     def place_of(self, need: Need) -> int:
-        """Return where the budget of ``need`` stands. Raises KeyError for one that has none."""
+        """Return the place of the budget of ``need``. Raises KeyError where it has none."""
         fleet, first = self.fleet, _firsts(self.fleet)
         kind, name = need.scope.kind, need.scope.name
         if kind is ScopeKind.POWER_DOMAIN:
@@ -200,7 +200,7 @@ class Reach:
         return int(start + rows[name])
 
     def scope_at(self, place: int) -> tuple[Scope, bool]:
-        """Return whose budget stands at ``place``, and whether it is that of a domain alone."""
+        """Return the scope of the budget at ``place``, and whether it is that of a domain alone."""
         fleet = self.fleet
         names = [fleet.racks.paths, fleet.domains.paths, fleet.domains.paths, fleet.zones.paths]
         names.append(fleet.sites.names)

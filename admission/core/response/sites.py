@@ -88,7 +88,7 @@ class Sites:
 
     @cached_property
     def troubled(self) -> set[str]:
-        """Return the sites whose jobs have to be looked at."""
+        """Return the sites with conditions that may move jobs."""
         names = self.fleet.sites.names
         rows = self.draining | (self.silent_share >= SILENT) | (self.wan_up == 0)
         named = self.named(RestrictionKind.LOCAL_ONLY) | self.named(RestrictionKind.HOLD_FOR_REVIEW)

@@ -107,7 +107,7 @@ class DirectiveWithdrawView(APIView):
 
 
 class JobFallbackView(APIView):
-    """Where a job goes on."""
+    """The fallback state of a job."""
 
     permission_classes = (ViewsFleetOrSubmitsJobs,)
 
@@ -129,7 +129,7 @@ class JobFallbackView(APIView):
 
 
 class JobAdviceView(APIView):
-    """Whether a job would do more with more."""
+    """Scaling advice for a job."""
 
     permission_classes = (ViewsFleet,)
 

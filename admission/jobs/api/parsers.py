@@ -1,4 +1,4 @@
-"""Bodies that are job specifications, as they were sent: reading them is the contract's matter."""
+"""Bodies that are job specifications, passed on unread: the contract reads them."""
 
 from __future__ import annotations
 

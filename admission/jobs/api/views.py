@@ -116,11 +116,11 @@ class JobViewSet(
         return rows.select_related("project").prefetch_related("phases")
 
     def get_throttles(self) -> list[Any]:
-        """Submissions have limits of their own."""
+        """Return the throttles: submissions have limits of their own."""
         return [] if self.action == "create" else cast(list[Any], super().get_throttles())
 
     def get_parsers(self) -> list[Any]:
-        """A specification is read by its own reader; all else is JSON."""
+        """Return the parsers: specifications have their own, all else is JSON."""
         if getattr(self, "action_map", {}).get("post") == "create":
             return [parser() for parser in PARSERS]
         return cast(list[Any], super().get_parsers())

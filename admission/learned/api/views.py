@@ -47,7 +47,7 @@ class DrawProfileSerializer(serializers.ModelSerializer[DrawProfile]):
 
     @cached_property
     def _rules(self) -> Rules:
-        """Those in force. One query for all rows."""
+        """The rules in force. One query for all rows."""
         return policy_in_force().reserve
 
     def get_p50_w(self, profile: DrawProfile) -> float | None:
@@ -84,7 +84,7 @@ class DrawProfileViewSet(ListModelMixin, GenericViewSet[DrawProfile]):
     cursor_ordering = ("project__name", "image", "model")
 
     def get_queryset(self) -> QuerySet[DrawProfile]:
-        """Those that the user may see."""
+        """Return the profiles that the user may see."""
         rows = DrawProfile.objects.select_related("project")
         user = self.request.user
         return rows.visible_to(user) if isinstance(user, User) else rows.none()
@@ -101,6 +101,6 @@ class StartEstimatesView(APIView):
 
     @extend_schema(responses=StartEstimatesSerializer)
     def get(self, request: Request) -> Response:
-        """How estimates of when jobs begin came out."""
+        """Return how many starts fell into their estimated ranges."""
         found = forecasts.calibration()
         return Response({"starts": found.starts, "within": found.within, "share": found.coverage})

@@ -69,7 +69,7 @@ class AdmissionPolicyInForceView(APIView):
 
     @extend_schema(operation_id="admission_policy_in_force", responses=AdmissionPolicySerializer)
     def get(self, request: Request) -> Response:
-        """Show the policy in force, with every number where it is as Headroom brings it."""
+        """Show the policy in force, with every number written out where it is the built-in one."""
         row = AdmissionPolicyVersion.objects.active().first()
         if row is None:
             return Response({"name": policy.NAME, "number": 0, "text": policy.built_in_text()})
