@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COOKIE = "known_browser"
 _SALT = "accounts.lockout.known_browser"
+#: A browser of somebody who has not logged in for so long counts as a stranger's again.
 _KNOWN_FOR = timedelta(days=180)
 
 

@@ -24,6 +24,7 @@ from accounts.sessions.facts import Facts, Way
 
 _BACKEND = "accounts.backends.RoleBackend"
 _KEY = "half_login"
+#: After the first factor there is so long for the second.
 _WAITS = timedelta(minutes=10)
 
 

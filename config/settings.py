@@ -381,6 +381,7 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# With more, a task would wait behind a long one of its process while another process is idle.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # Tasks come every other second: a connection for each would cost more than most of them do.
 CELERY_DB_REUSE_MAX = 1000

@@ -24,6 +24,7 @@ MOST_PART_W = 1e6
 MOST_PLACE_W = 1e12
 COLDEST_C, HOTTEST_C = -274.0, 1000.0
 MOST_MHZ = 1e5
+#: Fits into a bigint, the type of its column.
 MOST_BYTES = 2**62
 MOST_BYTES_PER_S = 1e15
 MOST_BITS_PER_S = 1e16

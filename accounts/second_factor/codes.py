@@ -12,6 +12,7 @@ from pyotp.exceptions import OTPVerificationError
 
 #: Codes of the 30 s before and after count too, for clocks that differ.
 _WINDOW = 1
+#: Of 80 random bits each: too many to be guessed, so a lock of the app does not cover them.
 _RECOVERY_CODES = 10
 _RECOVERY_BYTES = 10
 

@@ -228,7 +228,7 @@ def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
 
 
 def _as_of(attempt: OpenAttempt, now: float) -> OpenAttempt:
-    """Return an attempt as it was: what it came to later was not known."""
+    """Return an attempt as it was known at ``now``: without events that came later."""
     begun, saved = attempt.started_at, attempt.checkpoint_at
     has_begun = begun is not None and begun <= now
     started_at = begun if has_begun and begun is not None else None

@@ -45,7 +45,7 @@ class Overtaken(Exception):
 
 
 def admit(inputs: CycleInput, admitted: Sequence[Admission], at: datetime) -> list[Attempt]:
-    """Write what starts at ``at``; return the attempts to dispatch. Raises :class:`Overtaken`.
+    """Admit phases at ``at``; return the attempts to dispatch. Raises :class:`Overtaken`.
 
     Once for each input, also where nothing is admitted: that is what makes a cycle.
     """

@@ -25,7 +25,7 @@ _FIELDS = (
 
 
 def dispatch(attempts: Sequence[Attempt], now: float) -> int:
-    """Submit and release what of ``attempts`` is still to be run; return how many.
+    """Submit and release those of ``attempts`` that are still to be run; return how many.
 
     Repeating it changes nothing. Whoever is about to end is left out. One query, and those of the
     executors.

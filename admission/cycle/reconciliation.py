@@ -118,7 +118,7 @@ def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
 def _dispatch(
     statuses: Mapping[str, WorkStatus], rows: Mapping[str, Attempt], now: float, done: Reconciled
 ) -> None:
-    """Dispatch what a crash has left between an admission and its executor."""
+    """Dispatch attempts that a crash has left between their admission and their executor."""
     left = [
         row
         for key, row in rows.items()

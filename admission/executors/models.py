@@ -55,7 +55,7 @@ class Gang(models.Model):
 
 
 class NodeAssignment(models.Model):
-    """One node's part of a gang, and what the node says of it.
+    """One node's part of a gang, and the node's last report on it.
 
     The node is no foreign key: one that leaves the inventory must not leave the gang.
     """

@@ -98,7 +98,7 @@ class NodeQueue:
     def signal(
         self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
     ) -> int | None:
-        """Put a signal into the queue; a stop also ends what has not begun."""
+        """Put a signal into the queue; a stop also ends work that has not begun."""
         with transaction.atomic():
             gang = next(iter(locked([key])), None)
             if gang is None or gang.state == _State.ENDED:
@@ -209,7 +209,7 @@ def assignments_of(gangs: Sequence[Gang]) -> dict[int, list[NodeAssignment]]:
 def resettle(
     gangs: Sequence[Gang], assignments: Mapping[int, list[NodeAssignment]], now: float
 ) -> None:
-    """Bring gangs that are locked, and have changed, to what their assignments have come to."""
+    """Bring gangs that are locked, and have changed, to the states that their assignments imply."""
     unstarted: list[NodeAssignment] = []
     for gang in gangs:
         parts = [_part(assignment) for assignment in assignments[gang.pk]]

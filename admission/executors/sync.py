@@ -1,4 +1,4 @@
-"""Sync with machines: write down what they report, and answer with the state wanted of them.
+"""Sync with machines: write their reports down, and answer with the state wanted of them.
 
 A report moves assignments forward, never back. The answer follows from the assignments alone, so a
 machine may ask as often as it likes.
@@ -50,7 +50,7 @@ _FIELDS = [
 
 
 def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
-    """Write down what a machine reports, and return what is wanted of it.
+    """Write the reports of a machine down, and return the state wanted of it.
 
     Three queries where nothing has changed. Raises BatchError, of which OutOfScope is a kind.
     """
@@ -74,7 +74,7 @@ def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
 
 
 def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> WorkOrders:
-    """Return what is wanted of a machine that says nothing. One query."""
+    """Return the state wanted of a machine that reports nothing. One query."""
     rows = _assignments(nodes_of(scope, nodes), {})
     return _answer(list(told(rows, {}, store, _nodes_of_gangs(rows))), now)
 

@@ -17,7 +17,7 @@ Spans: TypeAlias = tuple[tuple[float, float], ...]
 
 
 def ended_before(rows: Iterable[Phase]) -> dict[int, float]:
-    """Return when the last of those that each phase needs ended. One query, if any needs one.
+    """Return when the last phase that each phase needs ended. One query, if any needs one.
 
     Not ``queued_at``: that of a phase that was let go and came back is a later one.
     """
@@ -58,7 +58,7 @@ def waiting_spans(rows: Sequence[Phase]) -> dict[int, Spans]:
 
 
 def _gaps(begin: float, taken: Iterable[tuple[float, float]], end: float) -> Spans:
-    """Return what is left of the time from ``begin`` to ``end`` beside the spans ``taken``."""
+    """Return the gaps between the spans ``taken``, from ``begin`` to ``end``."""
     gaps = []
     for first, last in taken:
         gaps.append((begin, first))

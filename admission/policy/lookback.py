@@ -230,7 +230,7 @@ class _Queue:
         )
 
     def at(self, begin: float, end: float) -> Waiting:
-        """Return what waited at any time from ``begin`` to before ``end``, Unix s."""
+        """Return the phases that waited at any time from ``begin`` to before ``end``, Unix s."""
         pending, rows = [], {}
         for each in self.phases:
             waits = [

@@ -34,7 +34,9 @@ _DATABASE = _SUPERUSER = "headroom"
 _OWNER = "headroom_owner"
 _APPLICATION = "headroom_app"
 _MIB = 1024 * 1024
+#: The major version that brought the locale provider of Postgres itself, ``builtin``.
 _BUILTIN_LOCALE_SINCE = 17
+#: The line of postmaster.pid, from 0, in which the server says that it is ready.
 _STATUS_LINE = 7
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),

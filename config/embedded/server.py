@@ -29,6 +29,7 @@ from config.embedded.state import trim_log, write_private
 
 __all__ = ["Record", "Server"]
 
+#: Between the choice of a port and the start somebody else may take it: then with another one.
 _PORT_TRIES = 3
 _PREDECESSOR_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 300.0

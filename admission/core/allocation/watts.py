@@ -1,4 +1,4 @@
-"""What gangs draw, could draw and were admitted for, from the loads of nodes and GPUs. Pure."""
+"""Present, capped, idle and peak draw of gangs, from the loads of nodes and GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gang(Protocol):
 
     @property
     def told_w(self) -> Floats:
-        """What it was admitted for on each of its nodes, W; NaN where that is not told."""
+        """The power that it was admitted with on each of its nodes, W; NaN where unknown."""
 
 
 @dataclass(frozen=True, eq=False)

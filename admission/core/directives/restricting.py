@@ -27,6 +27,7 @@ __all__ = ["CAP_LEASE", "CAP_OWNER", "OWNER", "drain", "hold_caps", "shrink"]
 OWNER = "restriction"
 #: Of restrictions that caps of jobs ask for; the cause is the attempt's key.
 CAP_OWNER = "admission:power-cap"
+#: A cap is renewed while its job has it; without a worker it ends by itself after this.
 CAP_LEASE = timedelta(minutes=10)
 
 

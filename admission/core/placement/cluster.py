@@ -29,6 +29,7 @@ __all__ = ["Cluster", "FleetConstants", "HeatLimit", "beside_w"]
 
 T = TypeVar("T")
 
+#: A power of two, so that sums of steps are exact as floats.
 _STEPS_PER_W = 1024.0
 #: A GPU without an idle rating is taken to draw this share of its rating when it has no work: the
 #: less it draws idle, the more a gang adds.
