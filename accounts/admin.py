@@ -96,7 +96,7 @@ class UserAdmin(BaseUserAdmin):
 
     @admin.action(description="Reset the second factor of selected users", permissions=["change"])
     def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """Remove another user's lost second factor. One's own is removed on the account page."""
+        """Take a lost second factor from others. One's own takes a code, on one's account page."""
         others = queryset.exclude(pk=actor_of(request).pk)
         count = sum(second_factor.reset(actor_of(request), user) for user in others)
         self.message_user(request, f"{count} second factors are reset.", messages.SUCCESS)

@@ -91,7 +91,7 @@ def links(after: int = 0, limit: int | None = None) -> Iterator[Link]:
 
 
 def head() -> Head:
-    """Return the last link of the chain."""
+    """Return the last link that there is now."""
     rows = _fetch(_HEAD, [])
     return Head(rows[0][0], bytes(rows[0][1])) if rows else START
 

@@ -109,7 +109,7 @@ class Buckets:
         self._full_at: dict[int, float] = {}
 
     def take(self, user_id: int, now: float, *, per_s: float, at_once: int) -> float:
-        """Take one request at ``now`` (s). Return how long to wait for one, s; 0: it was taken."""
+        """Take one request at ``now`` (s); return for how long there is none, s. 0: it was had."""
         with self._lock:
             full_at = max(self._full_at.get(user_id, now), now) + 1.0 / per_s
             wait_s = full_at - now - at_once / per_s

@@ -1,4 +1,4 @@
-"""Password hashing on one thread of low priority, so that requests do not slow down."""
+"""Password hashing that takes nothing from requests: on one thread, after all else."""
 
 from __future__ import annotations
 

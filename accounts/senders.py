@@ -1,4 +1,4 @@
-"""Tells known senders of requests from others, before a body is read."""
+"""Is somebody known who sends a request? For who must be asked before its body is read."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def roles(**_: Any) -> list[checks.CheckMessage]:
 
 
 def misspelt(**_: Any) -> list[checks.CheckMessage]:
-    """Warn of settings that do not exist: the default of the one that was meant is in force."""
+    """A setting that nobody reads leaves the default in force, without a word."""
     return [
         checks.Warning(
             f"{name} is set, but there is no such setting.",

@@ -1,4 +1,4 @@
-"""Types of arguments that several modules share, beside those of :mod:`physics.law`."""
+"""What arguments of several modules may be, beyond the types of :mod:`physics.law`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def chosen(argument: str, value: Any, table: Mapping[str, T]) -> T:
-    """Return the entry of ``table`` under ``value``, or raise with the names of all entries."""
+    """Return what ``value`` names in ``table``, or raise with the names that there are."""
     if not isinstance(value, str) or value not in table:
         raise ImpossibleArgumentError(argument, f"one of {', '.join(table)}")
     return table[value]

@@ -45,7 +45,7 @@ ADAM_MIXED_BYTES_PER_PARAMETER = 14.0
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionState:
-    """Bytes per parameter of weights, master copy, a moment and gradients in a precision."""
+    """Bytes for each parameter of what a precision stores, whatever the optimizer."""
 
     weights_bytes_per_parameter: float
     master_bytes_per_parameter: float
@@ -91,7 +91,7 @@ OPTIMIZERS: Mapping[str, OptimizerState] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """Bytes per parameter by kind. Gradients are 0 unless they were asked for."""
+    """Bytes for each parameter, by what they hold. Gradients are 0 unless they were asked for."""
 
     weights_bytes_per_parameter: Values
     master_bytes_per_parameter: Values
@@ -141,7 +141,7 @@ def state_bytes_per_parameter(
     optimizer_bytes_per_parameter: NonNegative = 0.0,
     gradients_bytes_per_parameter: NonNegative = 0.0,
 ) -> Values:
-    """Return the state per parameter, B: the sum of the parts given.
+    """Return the state for each parameter from its parts, B: the sum of what is given.
 
     For what :func:`training_state` has no entry for. ``optimizer_bytes_per_parameter`` takes in one
     figure what the parts before it do not say.
@@ -217,7 +217,7 @@ def sharded_write(
 
 @dataclasses.dataclass(frozen=True)
 class WanTransfer:
-    """Time and rate of a transfer over a long link, and the bytes in flight at once."""
+    """A transfer over a long link, at which rate, and what has to be in flight for the link."""
 
     transfer_s: Values
     rate_bytes_per_s: Values

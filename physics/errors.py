@@ -1,4 +1,4 @@
-"""Errors that the laws raise."""
+"""What the laws refuse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ShapeMismatchError(PhysicsError):
 
 
 class UnfittableError(PhysicsError):
-    """Measurements that do not determine the parameters of a fit."""
+    """Measurements that do not determine what a fit looks for."""
 
 
 class UnknownKeyError(PhysicsError):

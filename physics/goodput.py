@@ -83,7 +83,7 @@ LEVERS = {
 
 @dataclass(frozen=True)
 class LossShares:
-    """Shares of wall time lost to each cause, budgeted or measured."""
+    """Shares of wall time lost to each cause: a budget, or what was measured."""
 
     pipeline_bubble_share: float = 0.0
     checkpoint_share: float = 0.0
@@ -100,7 +100,7 @@ class LossShares:
         require(self.goodput() > -1e-9, "unattributed_share", "at most what the others leave of 1")
 
     def goodput(self) -> float:
-        """Return the share of wall time that the losses leave."""
+        """Return what the losses leave."""
         return 1.0 - float(sum(vars(self).values()))
 
     def of(self, cause: str) -> float:
@@ -119,7 +119,7 @@ TEXTBOOK_BUDGET = LossShares(
 
 @dataclass(frozen=True)
 class BudgetedGoodput:
-    """Goodput under a budget, by the two ways of composing its losses."""
+    """What a budget leaves, by the two ways of composing its losses."""
 
     #: Each loss is a share of the wall time: they add up.
     additive: Values

@@ -1,4 +1,4 @@
-"""The decorator of laws: checks arguments by their types; floats or arrays in, the same out.
+"""What every law shares: arguments checked by their types; floats or arrays in, the same out.
 
 A law is a function of keyword arguments only. The type of an argument says what it may be
 (:data:`Positive`, :data:`Share`, …) and the end of its name says in which unit (``_w``, ``_s``;
@@ -47,7 +47,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """The range of every number of an argument. A series is one-dimensional, never broadcast."""
+    """What every number of an argument must be. A series is one-dimensional, never broadcast."""
 
     requirement: str
     low: float = -np.inf

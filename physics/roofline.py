@@ -1,4 +1,4 @@
-"""Ceilings of an accelerator by compute, memory and network; decoding; utilization.
+"""What an accelerator can reach: compute, memory and network ceilings; decoding; utilization.
 
 A ceiling is an upper bound: kernels stay under it. Peaks are those of dense arithmetic in the
 precision that is used, bandwidths those of data sheets: nothing reaches either in full.

@@ -25,7 +25,6 @@ from telemetry.tiers import Kept
 
 log = structlog.get_logger(__name__)
 
-#: Of the advisory lock: one housekeeper is at work for a database.
 _LOCK = 0x4B454550
 #: After this long a task gives way, s.
 BUDGET_S = 8.0

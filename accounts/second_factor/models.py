@@ -25,7 +25,7 @@ class Authenticator(models.Model):
 
 
 class RecoveryCode(models.Model):
-    """A code that stands in for a lost authenticator app, once."""
+    """A code for the day on which the app is lost. It goes when it is used."""
 
     user = models.ForeignKey(
         "accounts.User", on_delete=models.CASCADE, related_name="recovery_codes"

@@ -69,7 +69,7 @@ def enroll_at_login(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "POST"])
 def enroll(request: HttpRequest) -> HttpResponse:
-    """Set up a second factor by choice. Other sessions, which have not shown it, end."""
+    """Set a second factor up, of one's own will. Other sessions, which have not shown it, end."""
     user = logins.user_of(request)
     if actions.is_on(user):
         return redirect("account")

@@ -15,7 +15,7 @@ from django.utils.crypto import salted_hmac
 
 class SessionQuerySet(models.QuerySet["Session"]):
     def live(self, now: datetime) -> SessionQuerySet:
-        """Sessions within their absolute and their idle lifetime."""
+        """Those within their absolute and their idle lifetime."""
         return self.filter(
             expire_date__gt=now,
             started_at__gt=now - timedelta(hours=settings.SESSION_MAX_H),
@@ -23,7 +23,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
         )
 
     def over(self, now: datetime) -> SessionQuerySet:
-        """Sessions that are past one of their lifetimes."""
+        """Those that open nothing any more."""
         return self.exclude(Q(pk__in=self.live(now).values("pk")))
 
 

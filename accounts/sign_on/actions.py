@@ -94,7 +94,7 @@ def _default() -> Role | None:
 
 
 def _made(person: Person, role: Role) -> User:
-    """Make the account of a new person. Raises :class:`SignOnError` for a name that is taken."""
+    """Make the account of somebody who is here for the first time; a name that is taken is not."""
     user = User(username=person.username, role=role)
     user.set_unusable_password()
     try:

@@ -1,4 +1,4 @@
-"""Errors of single sign-on."""
+"""Why nobody was signed on."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def allow_link(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def unlink(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove one of one's own identities, if a password is left to log in with."""
+    """Have one of one's own identities open one's account no more, where a password still does."""
     user = logins.user_of(request)
     identity = get_object_or_404(Identity, pk=pk, user=user)
     if user.has_usable_password():
@@ -200,7 +200,7 @@ def _link(request: HttpRequest, attempt: _Attempt, person: Person) -> HttpRespon
 
 
 def _linking(request: HttpRequest) -> int | None:
-    """Return the user who is linking an identity; None: the sign-on is a login."""
+    """Return who may link an identity now; None lets the sign-on be a login."""
     until = request.session.pop(_MAY_LINK, None)
     if until is None or timezone.now() > datetime.fromisoformat(until):
         return None

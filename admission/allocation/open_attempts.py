@@ -23,7 +23,7 @@ from admission.core.allocation.allocations import (
     placement_rows_of,
 )
 from admission.core.allocation.reservation import Floats
-from admission.core.request import Locality, Placement, Request
+from admission.core.request import Request, placement_from_json
 from admission.jobs.models import Attempt, Phase
 from admission.policy.catalog import policy_in_force
 from fleet.snapshot import FleetArrays
@@ -32,7 +32,6 @@ from policies.headroom.inputs import Reservations
 
 __all__ = [
     "PastAttempts",
-    "as_json",
     "current",
     "during",
     "expire",
@@ -44,57 +43,6 @@ __all__ = [
 #: Pages and rules see what is held as it was at most so long ago, s.
 _SERVES_S = 2.0
 _MOVING = frozenset({Phase.State.PAUSING, Phase.State.STOPPING})
-
-
-def as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
-    """Return a placement for the database: by names, since rows move with the inventory."""
-    names = fleet.nodes.names
-    gpus: dict[str, list[int]] = {str(names[row]): [] for row in placement.nodes}
-    for row in placement.gpus:
-        gpus[str(names[fleet.gpus.node[row]])].append(int(fleet.gpus.index[row]))
-    return {
-        "nodes": list(gpus),
-        "gpus": gpus,
-        "peak_w": dict(zip(gpus, placement.peak_w, strict=True)),
-        "power_cap_w": placement.power_cap_w,
-        "total_w": placement.total_w,
-        "slowdown": placement.slowdown,
-        "locality": placement.locality.name,
-        "sites": list(placement.sites),
-        "racks": list(placement.racks),
-        "switch_domains": list(placement.switch_domains),
-        "storage": placement.storage,
-        "comm_ratio": placement.comm_ratio,
-        "comm_model": placement.comm_model,
-        "warnings": list(placement.warnings),
-    }
-
-
-def from_json(document: dict[str, Any], fleet: FleetArrays) -> Placement:
-    """Return a stored placement as the solver has it, without parts gone from the inventory."""
-    row_of, gpu_of = fleet.nodes.index_by_name, fleet.gpu_index_by_node
-    nodes = sorted((row_of[name], name) for name in document["nodes"] if name in row_of)
-    gpus = [
-        gpu_of[name, index]
-        for _, name in nodes
-        for index in document["gpus"][name]
-        if (name, index) in gpu_of
-    ]
-    return Placement(
-        gpus=tuple(sorted(gpus)),
-        nodes=tuple(row for row, _ in nodes),
-        peak_w=tuple(float(document["peak_w"][name]) for _, name in nodes),
-        power_cap_w=document["power_cap_w"],
-        slowdown=document.get("slowdown", 0.0),
-        locality=Locality[document.get("locality", "FLEET")],
-        sites=tuple(document["sites"]),
-        racks=tuple(document["racks"]),
-        switch_domains=tuple(document["switch_domains"]),
-        storage=document["storage"],
-        comm_ratio=document.get("comm_ratio"),
-        comm_model=document.get("comm_model", ""),
-        warnings=tuple(document.get("warnings", ())),
-    )
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -257,7 +205,7 @@ def _placed(ids: Sequence[int], fleet: FleetArrays) -> dict[int, PlacementRows]:
 def _placement_rows(
     document: dict[str, Any], asked: dict[str, Any], fleet: FleetArrays
 ) -> PlacementRows:
-    request, placement = msgspec.convert(asked, Request), from_json(document, fleet)
+    request, placement = msgspec.convert(asked, Request), placement_from_json(document, fleet)
     placed = {name: at for at, name in enumerate(document["nodes"])}
     drawn = [placed[name] for name in fleet.nodes.names[list(placement.nodes)]]
     return placement_rows_of(request, placement, fleet, drawn=drawn, drawn_of=len(placed))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from admission.core.reasons import Reason
+from fleet.tables import FleetArrays
 
 
 class Locality(enum.IntEnum):
@@ -113,3 +115,57 @@ class Refusal:
     """Why a request does not fit now: all reasons, at least one."""
 
     reasons: tuple[Reason, ...]
+
+
+# --- As attempts keep it -------------------------------------------------------------------------
+
+
+def placement_as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
+    """Return a placement for the database: by names, since rows move with the inventory."""
+    names = fleet.nodes.names
+    gpus: dict[str, list[int]] = {str(names[row]): [] for row in placement.nodes}
+    for row in placement.gpus:
+        gpus[str(names[fleet.gpus.node[row]])].append(int(fleet.gpus.index[row]))
+    return {
+        "nodes": list(gpus),
+        "gpus": gpus,
+        "peak_w": dict(zip(gpus, placement.peak_w, strict=True)),
+        "power_cap_w": placement.power_cap_w,
+        "total_w": placement.total_w,
+        "slowdown": placement.slowdown,
+        "locality": placement.locality.name,
+        "sites": list(placement.sites),
+        "racks": list(placement.racks),
+        "switch_domains": list(placement.switch_domains),
+        "storage": placement.storage,
+        "comm_ratio": placement.comm_ratio,
+        "comm_model": placement.comm_model,
+        "warnings": list(placement.warnings),
+    }
+
+
+def placement_from_json(document: dict[str, Any], fleet: FleetArrays) -> Placement:
+    """Return a stored placement as the solver has it, without parts gone from the inventory."""
+    row_of, gpu_of = fleet.nodes.index_by_name, fleet.gpu_index_by_node
+    nodes = sorted((row_of[name], name) for name in document["nodes"] if name in row_of)
+    gpus = [
+        gpu_of[name, index]
+        for _, name in nodes
+        for index in document["gpus"][name]
+        if (name, index) in gpu_of
+    ]
+    return Placement(
+        gpus=tuple(sorted(gpus)),
+        nodes=tuple(row for row, _ in nodes),
+        peak_w=tuple(float(document["peak_w"][name]) for _, name in nodes),
+        power_cap_w=document["power_cap_w"],
+        slowdown=document.get("slowdown", 0.0),
+        locality=Locality[document.get("locality", "FLEET")],
+        sites=tuple(document["sites"]),
+        racks=tuple(document["racks"]),
+        switch_domains=tuple(document["switch_domains"]),
+        storage=document["storage"],
+        comm_ratio=document.get("comm_ratio"),
+        comm_model=document.get("comm_model", ""),
+        warnings=tuple(document.get("warnings", ())),
+    )

@@ -17,7 +17,7 @@ from django.db.models import Max
 from admission import bulk
 from admission.allocation import open_attempts
 from admission.core.cycle.decide import Admission
-from admission.core.request import Placement
+from admission.core.request import Placement, placement_as_json
 from admission.cycle import live, metrics
 from admission.cycle.live import CycleInput, Row
 from admission.jobs import history, progress
@@ -96,7 +96,7 @@ def _attempt(
         number=number,
         key=f"{admitted.request.key}/{number}",
         executor=settings.JOB_EXECUTOR,
-        placement=open_attempts.as_json(admitted.placement, inputs.allocations.fleet),
+        placement=placement_as_json(admitted.placement, inputs.allocations.fleet),
         dispatched_at=at,
     )
 

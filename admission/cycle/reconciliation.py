@@ -31,7 +31,7 @@ from admission.executors.registry import all_executors
 from admission.jobs import catalog, history, progress
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, JobEvent, Phase
-from admission.jobs.terms import terms_of_phase
+from admission.jobs.resolution import terms_of_phase
 
 __all__ = ["Reconciled", "reconcile"]
 

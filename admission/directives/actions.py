@@ -13,7 +13,7 @@ from admission.core.directives.book import Wanted
 from admission.core.directives.placed import save_s, stop_wanted
 from admission.directives import store
 from admission.directives.models import Directive
-from admission.jobs import requests
+from admission.jobs import resolution
 from admission.jobs.models import Attempt, Job, Phase
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def stop(
 
 
 def _save_s(owner: str, attempt: Attempt) -> float:
-    request = requests.request_of(attempt.phase)
+    request = resolution.request_of(attempt.phase)
     return save_s(owner, request, has_begun=attempt.started_at is not None)
 
 

@@ -13,7 +13,7 @@ from admission.directives.models import Control
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Job, Phase
-from admission.jobs.terms import terms_of_phase
+from admission.jobs.resolution import terms_of_phase
 from admission.policy.catalog import policy_in_force
 from headroom.jobs.spec import Response
 from policies import current

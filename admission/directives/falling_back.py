@@ -17,9 +17,9 @@ from admission.core.response.fallback import Fallback, FallbackStatus, Transitio
 from admission.core.response.sites import Sites
 from admission.directives import actions
 from admission.directives.models import JobFallback
-from admission.jobs import catalog, history, requests
+from admission.jobs import catalog, history, resolution
 from admission.jobs.models import Attempt, Job, Phase
-from admission.jobs.terms import may_move, terms_of_phase
+from admission.jobs.resolution import may_move, terms_of_phase
 from policies.restrictions.kinds import RestrictionKind
 from policies.scopes import ScopeKind
 
@@ -56,7 +56,7 @@ class _Falling:
 
     @property
     def request(self) -> Request:
-        return requests.request_of(self.phase)
+        return resolution.request_of(self.phase)
 
     @property
     def status(self) -> FallbackStatus:

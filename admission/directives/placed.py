@@ -23,7 +23,7 @@ from admission.directives.running import Active, active, attempts_of
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, Job
-from admission.jobs.terms import terms_of, terms_of_phase
+from admission.jobs.resolution import terms_of, terms_of_phase
 from fleet.snapshot import FleetArrays
 from headroom.jobs.spec import Gang, PhaseSpec, Response
 from headroom.jobs.spec import Throttling as Terms

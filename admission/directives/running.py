@@ -13,7 +13,7 @@ from admission.core.request import Request
 from admission.core.response.respond import Level, ResponseStatus
 from admission.core.response.shedding import lost_gpu_s
 from admission.directives.models import Control
-from admission.jobs import requests
+from admission.jobs import resolution
 from admission.jobs.models import Attempt, Job, Phase
 from fleet.snapshot import FleetArrays
 
@@ -63,7 +63,7 @@ class Active:
 
     @cached_property
     def request(self) -> Request:
-        return requests.request_of(self.phase)
+        return resolution.request_of(self.phase)
 
     @property
     def placed_cap_w(self) -> float | None:

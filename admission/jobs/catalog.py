@@ -11,7 +11,7 @@ from django.db import connection
 
 from accounts.models import User
 from accounts.roles import Capability
-from admission.jobs import classes, requests
+from admission.jobs import classes, resolution
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Holder, limits_of
 from admission.jobs.models import ClassVersion, Phase, Project, UserLimits
@@ -138,5 +138,5 @@ def _rewrite_requests(job_class: SchedulingClass) -> None:
     waiting = Phase.objects.pending().filter(job__job_class=job_class.name)
     rows = list(waiting.select_related("job__project").select_for_update(of=("self",)))
     for row in rows:
-        row.request = requests.stored(requests.made_for(row, {job_class.name: job_class}))
+        row.request = resolution.stored(resolution.made_for(row, {job_class.name: job_class}))
     Phase.objects.bulk_update(rows, ["request"], batch_size=500)

@@ -1,4 +1,4 @@
-"""Checks of a specification that only the server can do: its class, and inventory names."""
+"""Checks of a specification that only the server can make: its class, names of the inventory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.terms import may_move, may_restart, terms_of
+from admission.jobs.resolution import Resolved, may_move, may_restart
 from fleet.snapshot import COOLING_KINDS, FleetArrays
 from headroom.contracts import FieldError
 from headroom.jobs.spec import CrossSite, JobSpec, PhaseSpec
@@ -14,13 +14,12 @@ from headroom.jobs.spec import CrossSite, JobSpec, PhaseSpec
 __all__ = ["problems_of", "unknown"]
 
 
-def problems_of(
-    spec: JobSpec, job_class: SchedulingClass, fleet: FleetArrays, *, is_operator: bool
-) -> list[FieldError]:
-    """Return all that keeps ``spec`` from being a job of ``job_class`` on ``fleet``."""
-    found = list(_priority(spec, is_operator=is_operator))
-    for index, phase in enumerate(spec.phases):
-        terms, path = terms_of(phase, job_class), f"phases[{index}]"
+def problems_of(resolved: Resolved, fleet: FleetArrays, *, is_operator: bool) -> list[FieldError]:
+    """Return all that keeps a specification from being a job of its class on ``fleet``."""
+    job_class = resolved.job_class
+    found = list(_priority(resolved.spec, is_operator=is_operator))
+    for index, (phase, terms) in enumerate(resolved.phases()):
+        path = f"phases[{index}]"
         found += _names(phase, fleet, path)
         found += _limits(phase, job_class, path)
         found += _inputs(terms, job_class, path)

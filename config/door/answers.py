@@ -90,7 +90,7 @@ class Stream:
             self._room.release()
 
     def make(self) -> None:
-        """Make all pieces, until the client is gone."""
+        """Make all pieces, until nobody wants them any more."""
         try:
             for piece in self._pieces:
                 if not self._room.acquire(timeout=_PATIENCE_S) or not self._is_wanted:
@@ -118,7 +118,7 @@ class _File:
 
     @property
     def path(self) -> str:
-        """Path of the file that is the whole body; empty for one in memory, or a part of a file."""
+        """Where all of it is on the disk; empty where it is in memory, or a part of a file."""
         if not isinstance(self.file, io.BufferedReader) or self.file.tell():
             return ""
         return self.file.name if isinstance(self.file.name, str) else ""

@@ -80,7 +80,7 @@ _SAID: dict[Cause, tuple[int, str, str, float]] = {
 
 
 class Refused(Exception):
-    """The request is refused, for ``cause``."""
+    """The request goes no further, for ``cause``."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause)

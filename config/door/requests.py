@@ -82,7 +82,7 @@ class Request:
 
     @property
     def is_by_tls(self) -> bool:
-        """Whether the request came by TLS, if TLS is required."""
+        """Whether it came by TLS where that is asked for."""
         return not settings.BEHIND_TLS or self.headers.get("x-forwarded-proto") == "https"
 
     @property

@@ -46,7 +46,7 @@ class EmbeddedServers:
 
     @property
     def superuser_url(self) -> str | None:
-        """URL of the database for the cluster's superuser: for launchers only."""
+        """The same for the cluster's superuser: for launchers, and nobody else."""
         return self._postgres.superuser_url if self._postgres else None
 
     @property
@@ -56,7 +56,7 @@ class EmbeddedServers:
 
     @property
     def environment(self) -> dict[str, str]:
-        """URLs of the servers, by the name of their setting."""
+        """The URLs that there are, by the name of their setting."""
         urls = {"DATABASE_URL": self.database_url, "REDIS_URL": self.redis_url}
         return {name: url for name, url in urls.items() if url}
 

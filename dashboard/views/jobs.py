@@ -23,9 +23,9 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.cycle import live
-from admission.jobs import actions, requests
-from admission.jobs.actions import SpecError
+from admission.jobs import actions, resolution
 from admission.jobs.models import Attempt, Job, Phase
+from admission.jobs.submission import Conflict, SpecError
 from admission.queue import queue_status
 from dashboard import fixes, job_timeline, jobs, panels, placement, queue, state
 from dashboard.memo import Memo
@@ -208,7 +208,7 @@ def _main(shown: Shown) -> _Drawn:
         "placed": _placed(shown.attempt),
         "measured": jobs.measured(shown.attempt) if shown.attempt else None,
         "learned": jobs.learned(job, phase),
-        "facts": jobs.wants(requests.request_of(phase)),
+        "facts": jobs.wants(resolution.request_of(phase)),
         "artifacts": jobs.artifacts(job.spec, phase),
         "directives": jobs.ledger(shown.attempts, shown.visibility),
         "events": shown.visibility.veiled(events, "text"),
@@ -311,7 +311,7 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
         messages.success(request, do(Asked(shown, given, timezone.now())))
     except SpecError as error:
         return _page(request, shown, str(error).split("; "), status=400)
-    except actions.Conflict as error:
+    except Conflict as error:
         messages.error(request, f"{error}: {error.hint}" if error.hint else str(error))
     url = reverse("job-page", args=[shown.job.name])
     return redirect(f"{url}?{urlencode(shown.params)}" if shown.params else url)

@@ -76,7 +76,7 @@ def _rows_of(
 
 
 def _let_go(domains: KindPlan, ids: dict[str, int]) -> None:
-    """Unpair power domains that are deleted or changed, and take deleted ones from the tree.
+    """Take power domains that go or change out of their pairs, and those that go from the tree.
 
     Else a pair could not swap its sides, nor a domain take the place of one that goes.
     """

@@ -1,4 +1,4 @@
-"""The kinds of rows of an inventory, in one table.
+"""The kinds of rows that an inventory is made of: one table that all the rest goes by.
 
 A row is a dict of a model's fields. It is known by its key, and it refers to others by theirs:
 ``oslo``, ``oslo/feed-a1``, ``oslo/A01``, a node's name, ``NODE/INDEX`` for a GPU.

@@ -1,4 +1,4 @@
-"""The present inventory, as rows of the database."""
+"""The inventory that there is, as rows."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Node(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse a wrong model, storage of another site, and a place that is taken or outside."""
+        """Refuse a place that is taken or outside the rack, and what belongs elsewhere."""
         if self.labels is None:  # what the admin's form makes of an empty text
             self.labels = {}
         if validators.lacks(self):

@@ -133,7 +133,7 @@ def _open_nvml(actuation: Actuation | None) -> NvmlSource | None:
 
 
 def _open_for_a_look(options: AgentOptions) -> list[Source]:
-    """Open the sources for two samples, since rates need two, and wait for those that are slow."""
+    """Return the sources for two samples: counters are read twice, and all else is waited for."""
     sources = _open(options, None, longest_s=options.settings.sample_s / 2)
     _settle(sources)
     return sources

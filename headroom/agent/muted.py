@@ -20,11 +20,10 @@ _FIELD = re.compile(r"links\.link\[(\d+)\]")
 
 
 class MutedLinks:
-    """Links that are left out of batches, since the server's inventory does not have them.
+    """Ports are found, not asked for, so the inventory need not have all of them.
 
-    Ports are found on the machine, and the inventory need not name them all. A batch with a link
-    that the server does not know would be taken apart there row by row. So the link is left out,
-    and tried again every few minutes.
+    A batch with a link that the server does not know would be taken apart there row by row. So the
+    link is left out, and tried again every few minutes.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -92,7 +92,7 @@ class Player:
 
     @property
     def durable(self) -> int:
-        """How many of these readings are durable on the server."""
+        """How many of them the server has for good."""
         # A batch that had to be cut in two has a seq more.
         return self._sent_by_seq[min(self._delivery.durable_seq, len(self._sent_by_seq) - 1)]
 
@@ -103,7 +103,7 @@ class Player:
 
     @property
     def recorded_s(self) -> float:
-        """Seconds of the recording that the present pass has sent."""
+        """How far into the recording the present pass has sent, s."""
         last = self._recording.t_s[self.position - 1] if self.position else self._recording.start_s
         return last - self._recording.start_s
 

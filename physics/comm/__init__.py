@@ -1,4 +1,4 @@
-"""Time that GPUs spend on communication: transfers, collectives, and their share of a step.
+"""Time that GPUs spend on talking: transfers, collectives, and what they cost beside computation.
 
 All times follow the alpha-beta model: a message takes a latency alpha, and its bytes divided by a
 bandwidth B. Ranks send and receive at once. The arithmetic of a reduction, kernel launches,

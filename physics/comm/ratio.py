@@ -1,4 +1,4 @@
-"""Cost of communication in a step that also computes, with the model that it assumes."""
+"""What communication costs a step that also computes: always with the model that it assumes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MODELS = dict.fromkeys(get_args(Model))
 
 @dataclass(frozen=True)
 class CommunicationRatio:
-    """The ratio rho of communication to computation, the model behind it, and its verdict."""
+    """The ratio rho, the model behind its communication time, and what it says."""
 
     model: str
     ratio: Values

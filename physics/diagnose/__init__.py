@@ -1,4 +1,4 @@
-"""Diagnoses: from a symptom with numbers to its bottleneck and remedy, with the arithmetic.
+"""From a symptom with numbers to what binds and which lever moves, with the arithmetic shown.
 
 Each law here answers one question of one case: single numbers in, a :class:`Diagnosis` out. Its
 steps say which formula was used, what was put in and what came out; every number in them is

@@ -1,4 +1,4 @@
-"""The answer of a diagnosis, with its arithmetic as lines of text."""
+"""What a diagnosis is, and how its arithmetic is written down."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The bottleneck, its meaning, the remedy, and the arithmetic behind them.
+    """What binds, what that means, what to move, and the arithmetic behind it.
 
     ``constraint`` is a stable name, ``verdict`` and ``lever`` are sentences, ``figures`` are the
     numbers by name (with their unit at the end), and ``steps`` show how they came about: formula,

@@ -150,7 +150,7 @@ def _doubled(
     table: EfficiencyTable,
     loss_per_doubling: float | None,
 ) -> str:
-    """Describe the gain of twice the GPUs."""
+    """Say what twice the GPUs would bring."""
     twice = 2.0 * gpus
     if loss_per_doubling is None and twice > table.sizes[-1]:
         return "The table ends before twice as many."

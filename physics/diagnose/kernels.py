@@ -1,4 +1,4 @@
-"""Diagnosis of one kernel on one accelerator: compute, memory or network."""
+"""One kernel on one accelerator: what does it wait for?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kernel(
     network_intensity_flop_per_byte: OneNonNegative | None = None,
     measured_flops: OnePositive | None = None,
 ) -> Diagnosis:
-    """Diagnose a kernel by the roofline: the least of ``R_peak``, ``I · BW``, ``I_net · BW_net``.
+    """Diagnose a kernel by the roofline: ``min(R_peak, I · BW, I_net · BW_net)`` and what binds.
 
     ``intensity_flop_per_byte`` is I, useful FLOP per byte from memory. The network counts where
     both of its arguments are given. With ``measured_flops``, the rate that the kernel reaches, its

@@ -24,7 +24,7 @@ __all__ = ["communication"]
 
 @dataclass(frozen=True)
 class _Step:
-    """One all-reduce per step, and the link that it runs over."""
+    """One all-reduce per step, and what it runs over."""
 
     ranks: float
     ranks_per_node: float
@@ -208,7 +208,7 @@ def _judge(
 
 
 def _room(step: _Step, found: comm.RatioByModel, rho: float) -> str:
-    """Describe how much shorter steps may get, and the limit."""
+    """Say how much shorter steps may get, and what keeps it so."""
     if rho == 0.0:
         return "One rank has nobody to talk to: nothing to do."
     room = f"Overlap it. Steps may get {quantity(1.0 / rho)} times shorter before it shows."

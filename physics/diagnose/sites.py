@@ -25,7 +25,7 @@ __all__ = ["power"]
 
 @dataclass(frozen=True)
 class _Gpu:
-    """Power of one GPU at its TDP and at no speed, and of its share of the host."""
+    """What one GPU draws at its TDP, at any speed, and what its host draws beside it."""
 
     tdp_w: float
     static_w: float
@@ -66,7 +66,7 @@ def power(
     gpus_per_rack: OneCount | None = None,
     rack_limit_w: OnePositive | None = None,
 ) -> Diagnosis:
-    """Diagnose whether power or the number of GPUs is the limit, and name the remedy.
+    """Diagnose whether power or the number of GPUs is the limit, and what to do about it.
 
     The site admits ``floor(budget / (PUE · (TDP + host)))`` GPUs at their TDP. Where that is fewer
     than there are, two ways out are compared: to run that many and switch the others off, or to cap

@@ -1,4 +1,4 @@
-"""Diagnosis of failures: how often a cluster fails, and the time a job loses by it."""
+"""How often does the cluster fail, and what does that take from a job?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def failures(
     interval_s: OnePositive | None = None,
     window_s: OnePositive = _DAY_S,
 ) -> Diagnosis:
-    """Diagnose how often a job of ``work_s`` on N GPUs fails, and the time that this costs.
+    """Answer "how often will it fail?" for a job of ``work_s`` on N GPUs, and what it costs.
 
     ``M = M_component / N``, ``P = 1 - exp(-T / M)`` in a window (a day, unless given), the best
     checkpoint interval, and the effective training time ratio (ETTR) at ``interval_s``, or at the
@@ -123,7 +123,7 @@ def _better(
     costs: dict[str, Any],
     run: reliability.ExpectedRun,
 ) -> str:
-    """Describe the gain of the best interval, where the given one loses more than a point."""
+    """Say what the best interval would bring, where the given one loses more than a point."""
     at_best = reliability.ettr(**(costs | {"interval_s": best_s or None}))
     gain = at_best - float(run.ettr)
     at_given = quantity(float(run.ettr), "%")

@@ -1,4 +1,4 @@
-"""Types of the catalogue's entries. No figures here, and no formulas."""
+"""What an entry of the catalogue is. No figures here, and no formulas."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Link(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class RackKind(Entry):
-    """Power of a rack of this kind."""
+    """What a rack of this kind draws."""
 
     power_w: float
 
@@ -183,7 +183,7 @@ class Workload(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class References(Entry):
-    """Shares of the peak that a well-run training job reaches."""
+    """What a well-run training job reaches of its peak, as shares."""
 
     mfu_low: float
     mfu_high: float

@@ -55,7 +55,7 @@ OVERRIDE = Source(document="override", publisher="the user", as_of="")
 
 
 def document_of(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. Raises :class:`PhysicsError`."""
+    """Return what a TOML text holds. Raises :class:`PhysicsError`."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:

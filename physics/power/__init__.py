@@ -1,4 +1,4 @@
-"""Electric power and its cost: GPUs under caps, nodes, racks, feeds and facilities."""
+"""Electric power: of GPUs under caps, nodes, racks, feeds and facilities, and what it costs."""
 
 from physics.power.energy import (
     CheapestWindow,

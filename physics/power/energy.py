@@ -17,7 +17,7 @@ Between: TypeAlias = Literal["step", "linear"]
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
-    """Energy and mean power of a series, with its gaps and its readings of zero and below.
+    """Energy of a series, and what its mean hides.
 
     ``mean_w`` is over ``covered_s``. ``missing_s`` is the time in ``gaps`` that are too long, of
     which nothing is in ``energy_j``. Readings of zero and below count as they stand.
@@ -49,7 +49,7 @@ class GridBill:
 
 @dataclass(frozen=True)
 class CheapestWindow:
-    """Best start of a load, its cost, and the saving against starting at once."""
+    """When to run a load, what it costs then, and what that saves against starting at once."""
 
     start_s: Values
     end_s: Values
@@ -59,7 +59,7 @@ class CheapestWindow:
 
 @dataclass(frozen=True)
 class CleanestWindow:
-    """Best start of a load, its emissions, and the saving against starting at once."""
+    """When to run a load, what it emits then, and what that saves against starting at once."""
 
     start_s: Values
     end_s: Values
@@ -69,7 +69,7 @@ class CleanestWindow:
 
 @law
 def cost_usd(*, energy_j: NonNegative, price_usd_per_kwh: Real) -> Values:
-    """Return the cost of energy at one price, USD: ``E / 3.6e6 · price``. All broadcast."""
+    """Return what energy costs at one price, USD: ``E / 3.6e6 · price``. All broadcast."""
     return energy_j / J_PER_KWH * price_usd_per_kwh
 
 

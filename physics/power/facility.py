@@ -33,13 +33,13 @@ def facility_load_w(*, it_w: NonNegative, pue: AtLeastOne) -> Values:
 
 @law
 def facility_overhead_w(*, it_w: NonNegative, pue: AtLeastOne) -> Values:
-    """Return the power of a facility beside its IT, W: ``P_IT · (PUE - 1)``. All broadcast."""
+    """Return what a facility draws beside its IT, W: ``P_IT · (PUE - 1)``. All broadcast."""
     return it_w * (pue - 1.0)
 
 
 @law
 def pue_saving_w(*, it_w: NonNegative, pue: AtLeastOne, better_pue: AtLeastOne) -> Values:
-    """Return the power that a better PUE saves, W: ``P_IT · (PUE - better PUE)``. All broadcast.
+    """Return what a better PUE saves, W: ``P_IT · (PUE - better PUE)``. All broadcast.
 
     Negative where ``better_pue`` is the worse one.
     """

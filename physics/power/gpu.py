@@ -1,4 +1,4 @@
-"""Power of one GPU against its throughput, without and under a cap."""
+"""Power of one GPU against its throughput, and what a cap does to both."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _SPREAD_PER_MAD = 1.4826
 
 @dataclass(frozen=True)
 class HostCurve:
-    """Host power = ``host_idle_w + host_share · GPUs``: power on node meters beside the GPUs.
+    """Host power = ``host_idle_w + host_share · GPUs``: what node meters show beside the GPUs.
 
     Errors are one standard error; ``spread_w`` is the robust standard deviation of the readings
     from the line, ``left_out`` how many readings have no say in it.
@@ -35,7 +35,7 @@ class HostCurve:
 
 @dataclass(frozen=True)
 class Failover:
-    """Load of each feed of a pair alone, and its headroom then (negative: too little)."""
+    """What each feed of a pair carries alone, and what it has left then (negative: too little)."""
 
     survivor_a_w: Values
     survivor_b_w: Values
@@ -123,7 +123,7 @@ def rack_power_w(
 
 @law
 def usable_w(*, capacity_w: NonNegative, derating: Share) -> Values:
-    """Return the continuous rating, W: ``capacity · derating``.
+    """Return what may be drawn without end, W: ``capacity · derating``.
 
     ``derating`` is a share: 0.8 for continuous loads on breakers rated for 80 % (NEC 210.20 and
     215.3: 125 % of the continuous load), 1 where the capacity is already that. All broadcast.
@@ -133,7 +133,7 @@ def usable_w(*, capacity_w: NonNegative, derating: Share) -> Values:
 
 @law
 def headroom_w(*, load_w: NonNegative, capacity_w: NonNegative, derating: Share = 1.0) -> Values:
-    """Return the headroom, W: ``capacity · derating - load``; negative where the load is over it.
+    """Return what is left, W: ``capacity · derating - load``; negative where the load is over it.
 
     All broadcast.
     """
@@ -150,7 +150,7 @@ def failover(
     derating: Share = 1.0,
     transferred: Share = 1.0,
 ) -> Failover:
-    """Return the load of each feed of an A/B pair when the other fails, W.
+    """Return what each feed of an A/B pair carries when the other fails, W.
 
     ``survivor_a = load_a + transferred · load_b``, its margin ``capacity_a · derating`` less that;
     B alike. ``transferred`` is the share of a feed's load that moves over: 1 where all power

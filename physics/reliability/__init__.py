@@ -1,4 +1,4 @@
-"""Failures of a fleet, and their cost to a training job.
+"""Failures of a fleet, and what they cost a training job.
 
 Failures are exponential (a constant rate) unless a law says otherwise; :func:`weibull_test` says
 whether that is so.

@@ -1,4 +1,4 @@
-"""Cost of failures to a job, and the checkpoint intervals that keep it low.
+"""What failures cost a job, and the checkpoint intervals that keep the cost low.
 
 M is the system's mean time between failures, δ the time of a checkpoint, R that of a restart, D the
 wait in a queue before it, τ the interval: the useful time between the end of one checkpoint and the
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ExpectedRun:
-    """Expected wall time of a job of a given length, with its failures and checkpoints."""
+    """What a job of a given length comes to, in expectation."""
 
     wall_s: Values
     #: Useful time over wall time.
@@ -160,7 +160,7 @@ def expected_run(
     interval_s: Positive | None = None,
     queue_wait_s: NonNegative = 0.0,
 ) -> ExpectedRun:
-    """Return the expected time to train for ``work_s`` of useful time, by part.
+    """Return the expected time to train for ``work_s`` of useful time, and what it is made of.
 
     Each part of length τ (the last is what remains of the work) ends with a checkpoint and takes
     ``e^(R/M) (M + D) (e^((τ+δ)/M) - 1)``; failures are ``wall / (M + D)``. Without ``interval_s``

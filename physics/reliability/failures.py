@@ -29,7 +29,7 @@ _HOURS_PER_YEAR = 8760.0
 
 @dataclass(frozen=True)
 class FailureForecast:
-    """Expected failures of a system over a window."""
+    """What to expect of a system over a window."""
 
     system_mtbf_s: Values
     expected_failures: Values
@@ -106,7 +106,7 @@ def failure_forecast(
     components: Count,
     percentile: Probability = 0.95,
 ) -> FailureForecast:
-    """Return the expected failures of N components: ``M = M_component / N``, ``T / M``.
+    """Return what to expect of N like components over a window: ``M = M_component / N``, ``T / M``.
 
     :func:`system_mtbf_s`, :func:`expected_failures`, :func:`failure_probability`
     (``1 - exp(-T / M)``) and :func:`failures_at_percentile` in one. Shapes broadcast.

@@ -1,4 +1,4 @@
-"""Estimates from observed failures."""
+"""What observed failures say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Efficiency of N GPUs: scaling laws, a table of measured values, and compound loss."""
+"""What is left of N GPUs: scaling laws, a table of measured efficiency, and compound loss."""
 
 from physics.scaling.laws import (
     MeasuredEfficiency,

@@ -1,4 +1,4 @@
-"""Compound loss of a fleet's peak, and the time to train with the rest."""
+"""What is left of the peak of a fleet, and how long it trains with that."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def effective_rate_flops(
 
 @dataclasses.dataclass(frozen=True)
 class CompoundLoss:
-    """Losses of a fleet's peak in order, each a share of the rest that those before it left."""
+    """Where the peak of a fleet goes: what each loss takes of what those before it left."""
 
     total_peak_flops: Values
     lost_to_mfu_flops: Values
@@ -76,7 +76,7 @@ class CompoundLoss:
 def compound_loss(
     *, gpus: Count, peak_flops: Positive, mfu: Share, efficiency: Share, goodput: Share
 ) -> CompoundLoss:
-    """Return the losses of ``N · R_peak`` to MFU, then to scaling, then to overheads.
+    """Return what is lost of ``N · R_peak`` to MFU, then to scaling, then to overheads.
 
     The three losses and :func:`effective_rate_flops` add up to the peak. The same loss late in the
     chain takes fewer FLOP/s than early: the order is that of the formula.
@@ -110,7 +110,7 @@ def needed_rate_flops(*, parameters: Positive, tokens: Positive, time_s: Positiv
 
 @dataclasses.dataclass(frozen=True)
 class TrainingTime:
-    """Work, wall time and GPU-hours of a training run."""
+    """The work of a training run, how long it takes and what it occupies."""
 
     work_flop: Values
     time_s: Values

@@ -114,7 +114,7 @@ def gpus_worth(
     table: EfficiencyTable = TEXTBOOK_TABLE_5,
     loss_per_doubling: Share | None = None,
 ) -> Values:
-    """Return how many GPUs to add for the gain of software that is ``speedup`` times faster.
+    """Return how many added GPUs do what making the software ``speedup`` times faster does.
 
     The smallest whole ΔN with ``(N + ΔN) · η(N + ΔN) ≥ speedup · N · η(N)``. It is more than
     ``(speedup - 1) · N``, as added GPUs lower the efficiency of all.

@@ -1,4 +1,4 @@
-"""Flows of air and coolant that carry heat away, and the kinds of cooling for a rack."""
+"""Flows of air and coolant that carry heat away, and what kinds of cooling a rack admits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CoolantFlow:
 
 @dataclass(frozen=True)
 class RackCooling:
-    """The simplest kind of cooling that carries a rack's heat, its limit and its headroom.
+    """The simplest kind of cooling that carries a rack's heat, its limit, and what is left of it.
 
     ``kind`` is ``none`` where no kind does: the limit is then the highest, the margin negative.
     """
@@ -161,7 +161,7 @@ def rack_cooling(
     direct_to_chip_limit_w: NonNegative,
     immersion_limit_w: NonNegative,
 ) -> RackCooling:
-    """Return the simplest cooling that carries a rack's heat, its limit and its headroom, W.
+    """Return the simplest cooling that carries a rack's heat, its limit and what is left, W.
 
     In the order air, rear-door, direct-to-chip, immersion, the first whose limit is at least
     ``rack_w``. The limits are those of a site; physics.hardware holds usual ones. All broadcast.

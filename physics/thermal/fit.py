@@ -144,7 +144,7 @@ def _still(power_w: Array) -> Flags:
 
 
 class _Model:
-    """Temperatures of parts as sums of the shares of their start, of power, and of ambient.
+    """The temperatures of parts as sums of what they began with, power, and ambient.
 
     For a given time constant they are linear in the first temperature, in R and in the ambient, so
     that only the time constant is searched for.

@@ -32,7 +32,6 @@ FEWEST_READINGS = 30
 #: Of a GPU whose fit is younger than this no new one is made, s; sooner where it is worth little,
 #: as when there were but some minutes of readings.
 EVERY_S, SOON_S = 3600.0, 600.0
-#: A fit with less trust is worth little.
 _GOOD_TRUST = 0.9
 #: GPUs that are fitted in one go: about two seconds of one core.
 FEWEST_GPUS, MOST_GPUS = 100, 2000

@@ -24,7 +24,6 @@ _LOADS = {
     ScopeKind.ZONE: "cooling_load",
     ScopeKind.RACK: "power_load",
 }
-#: Forecasts are made, and compared with loads, once in so long a time.
 _STEP_S = 60.0
 #: Scores are kept for so long.
 KEPT = timedelta(days=30)

@@ -21,7 +21,6 @@ from policies.incidents.timing import group_interval, group_wait, reopen_time, s
 
 __all__ = ["Recorder", "entry", "mark_quiet", "note_members"]
 
-#: An entry of the timeline names no more members, however many there are.
 _SHOWN = 20
 _BATCH = 2000
 _INCIDENT_STATE = [

@@ -40,7 +40,6 @@ __all__ = [
     "writing",
 ]
 
-#: Of the advisory lock that all who write restrictions wait for.
 _LOCK = 0x52455354
 
 

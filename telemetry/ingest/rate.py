@@ -77,7 +77,6 @@ def share_of(nodes: int) -> Share:
 
 #: Until when (monotonic s) agents are to wait, as far as this process has told them so.
 _waits: dict[int, float] = {}
-#: Above so many those that are over are dropped: an agent that never comes back leaves its own.
 _MOST_WAITS = 10_000
 
 

@@ -20,7 +20,6 @@ Array: TypeAlias = NDArray[Any]
 Columns: TypeAlias = dict[str, Array]
 
 US = 1_000_000
-#: Id and time are sorted by as one int64, of which one bit is the sign.
 _KEY_BITS = 63
 _DTYPES = {"timestamptz": "i8", "int4": "i4", "int8": "i8", "float4": "f4", "float8": "f8"}
 

@@ -9,9 +9,7 @@ import numpy as np
 from telemetry.samples import NULL_INT, Rows
 from telemetry.throttle.rules import CAUSES, LOADED_UTIL, Array
 
-#: The bit in NVML's mask of clock event reasons that says that the GPU idles.
 _GPU_IDLE = 0x1
-#: 2000-01-01 in Unix s: Postgres counts its timestamps, in whole µs, from then.
 _POSTGRES_EPOCH_S = 946_684_800
 #: Display clocks have no counter of their time.
 _COUNTED = tuple(f"throttle_{cause.token}_ns" for cause in CAUSES[:-1])

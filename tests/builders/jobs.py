@@ -13,7 +13,7 @@ from admission.core.cycle.whatif import Change, Counterfactual, Explanation
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Request
 from admission.directives.models import Directive, DirectiveEvent
-from admission.jobs import requests
+from admission.jobs import resolution
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from admission.queue import queue_status
 from admission.queue.queue_status import Count, PendingStatus, QueueStatus, TraceLine
@@ -71,7 +71,7 @@ def make_job(
         is_first = not needs
         Phase.objects.create(
             job=job, name=phase, index=index, needs=list(needs), gpus=gpus,
-            request=requests.stored(request), state=state if is_first else Phase.State.WAITING,
+            request=resolution.stored(request), state=state if is_first else Phase.State.WAITING,
             queued_at=at if is_first else None, started_at=at if state in Phase.ACTIVE else None,
             reason=reason if is_first and state == "queued" else "",
             reason_since=at if is_first and state == "queued" else None,

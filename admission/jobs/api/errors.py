@@ -7,7 +7,7 @@ import math
 from rest_framework import status
 from rest_framework.response import Response
 
-from admission.jobs.actions import Conflict, OverLimit
+from admission.jobs.submission import Conflict, OverLimit
 
 __all__ = ["refusal"]
 

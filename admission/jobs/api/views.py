@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import django_filters
 from django.db.models import QuerySet
@@ -14,6 +14,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, mixins, serializers, status, viewsets
 from rest_framework.decorators import action
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -30,11 +31,9 @@ from accounts.permissions import (
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.cycle import live
-from admission.jobs import actions, catalog, classes, projects
-from admission.jobs.actions import Conflict, OverLimit
+from admission.jobs import actions, catalog, classes, projects, submission
 from admission.jobs.api import answers
 from admission.jobs.api.errors import refusal
-from admission.jobs.api.parsers import PARSERS, RawBody
 from admission.jobs.api.serializers import (
     CancelJobSerializer,
     ClassVersionSerializer,
@@ -55,9 +54,11 @@ from admission.jobs.catalog import CLASSES
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
+from admission.jobs.submission import Conflict, OverLimit
 from admission.queue import queue_status
 from fleet.api.actors import SeeingView, actor_of
 from headroom.jobs import reading
+from headroom.jobs.reading import JSON, MOST_BYTES, YAML
 from headroom.jobs.schema import job_spec_schema
 from policies.documents.api import DraftSerializer, YamlParser, drafted
 
@@ -92,6 +93,48 @@ class JobFilter(django_filters.FilterSet):  # type: ignore[misc]
         waiting = Phase.objects.pending().filter(reason=value)
         found: QuerySet[Job] = rows.filter(pk__in=waiting.values("job_id"))
         return found
+
+
+# --- Bodies that are specifications -------------------------------------------------------------
+
+
+class RawBody(TypedDict):
+    """A body as it was sent: the contract reads it."""
+
+    body: bytes
+    content_type: str
+
+
+class _RawParser(BaseParser):
+    def parse(
+        self, stream: Any, media_type: str | None = None, parser_context: Any = None
+    ) -> dict[str, Any]:
+        """Return the body unread. One byte more than is taken tells that there is too much."""
+        return {"body": stream.read(MOST_BYTES + 1), "content_type": self.media_type}
+
+
+class RawJsonParser(_RawParser):
+    media_type = JSON
+
+
+class RawYamlParser(_RawParser):
+    media_type = YAML
+
+
+class RawOldYamlParser(_RawParser):
+    """The media type of YAML before it had one of its own."""
+
+    media_type = "application/x-yaml"
+
+
+class RawTextYamlParser(_RawParser):
+    media_type = "text/yaml"
+
+
+PARSERS = [RawJsonParser, RawYamlParser, RawOldYamlParser, RawTextYamlParser]
+
+
+# --- Jobs ----------------------------------------------------------------------------------------
 
 
 class JobViewSet(
@@ -148,9 +191,9 @@ class JobViewSet(
         spec = reading.read(sent["body"], sent["content_type"])
         now, user = timezone.now(), actor_of(request)
         if request.query_params.get("dry_run", "") not in ("", "0"):
-            return Response(_dry_run(actions.try_out(spec, user, now), self.visibility))
+            return Response(_dry_run(submission.try_out(spec, user, now), self.visibility))
         key = request.headers.get("Idempotency-Key", "")[:200]
-        done = actions.submit(spec, user, now=now, idempotency_key=key)
+        done = submission.submit(spec, user, now=now, idempotency_key=key)
         code = status.HTTP_201_CREATED if done.created else status.HTTP_200_OK
         return Response(answers.job(done.job, done.phases), status=code)
 
@@ -257,13 +300,14 @@ class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
         return job.events.all()
 
 
-def _dry_run(prepared: actions.Prepared, visibility: Visibility) -> dict[str, Any]:
-    spec, pairs = prepared.spec, zip(prepared.spec.phases, prepared.requests, strict=True)
+def _dry_run(prepared: submission.Prepared, visibility: Visibility) -> dict[str, Any]:
+    spec = prepared.resolved.spec
+    pairs = zip(spec.phases, prepared.requests, strict=True)
     job = Job(spec=reading.as_json(spec), job_class=spec.job_class, priority=spec.priority)
     answer = {
         "dry_run": True,
         "project": prepared.project.name,
-        "job_class": prepared.job_class.name,
+        "job_class": spec.job_class,
         "at": timezone.now(),
         "phases": [
             answers.dry_run(job, phase, live.dry_run(request), visibility)

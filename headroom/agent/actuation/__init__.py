@@ -37,7 +37,7 @@ def journal_beside(spool: Path) -> Path:
 
 
 def open_actuation(node: str, journal: Path) -> Actuation | None:
-    """Return this machine's actuator; None, with an error in the log, if its journal is broken."""
+    """Make ready to set limits; None, and an error in the log, where the journal is of no use."""
     try:
         kept = Journal(journal)
     except JournalError as exc:
@@ -49,7 +49,7 @@ def open_actuation(node: str, journal: Path) -> Actuation | None:
 
 
 def warn_of_leftovers(journal: Path) -> None:
-    """Warn of limits that a killed agent left in force, and that this one may not undo."""
+    """Warn where an earlier life was killed with limits in force that this one may not undo."""
     try:
         left = len(Journal(journal).entries) if journal.exists() else 0
     except JournalError as exc:

@@ -331,7 +331,7 @@ def _is_close(one: float, other: float | None) -> bool:
 
 
 def _is_ours(entry: Entry, in_force: float | None) -> bool:
-    """Return whether we set the value in force; True where that cannot be told."""
+    """Return whether the value in force is one that we set; where nobody can tell, it is."""
     return in_force is None or any(_is_close(in_force, value) for value in entry.ours)
 
 

@@ -47,11 +47,11 @@ class LeaseBook:
         self._replace(taken, got_at, valid_until=sent_at + answer.valid_for_s)
 
     def clear(self, now: float) -> None:
-        """Drop all leases."""
+        """There are no limits any more."""
         self._replace({}, now)
 
     def close(self, now: float) -> None:
-        """Drop all leases, and take none any more."""
+        """There are no limits, whatever the server may still say."""
         self._replace({}, now, is_last=True)
 
     def in_force(self, now: float) -> list[Limit]:

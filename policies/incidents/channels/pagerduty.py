@@ -20,7 +20,6 @@ from policies.incidents.outgoing import check_url
 __all__ = ["EVENTS_URL", "check", "prepare"]
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
-#: PagerDuty refuses events with longer summaries.
 _SUMMARY = 1024
 _ACTIONS = {Event.ACKNOWLEDGED: "acknowledge", Event.RESOLVED: "resolve"}
 _SEVERITIES = {"critical": "critical", "warning": "warning", "info": "info"}

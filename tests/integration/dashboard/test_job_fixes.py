@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.roles import Role
 from admission.allocation import open_attempts
 from admission.cycle import live
-from admission.jobs import actions
+from admission.jobs import submission
 from admission.jobs.models import Phase
 from headroom.jobs import reading
 from policies import current
@@ -52,7 +52,7 @@ def test_each_fix_that_is_offered_starts_the_job_once_it_is_applied(fleet: Small
     user = make_user(Role.OPERATOR)
     make_project("vision")
     spec = make_spec(make_phase(gang={"gpus": 64}, power={"expected_peak_w": 500.0}), name="large")
-    actions.submit(reading.convert(spec), user, now=timezone.now())
+    submission.submit(reading.convert(spec), user, now=timezone.now())
     cycle()
     operator = Client()
     operator.force_login(user)

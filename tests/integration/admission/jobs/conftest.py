@@ -12,7 +12,7 @@ from django.test import Client
 from accounts.models import User
 from accounts.roles import Role
 from admission.cycle import live
-from admission.jobs import actions
+from admission.jobs import submission
 from admission.jobs.models import Job, Phase, Project
 from fleet import snapshot
 from headroom.jobs.reading import convert
@@ -86,7 +86,7 @@ def now() -> datetime:
 
 def submit(user: User, *phases: dict[str, Any], **spec: Any) -> Job:
     """Have ``user`` submit a job of experiments."""
-    return actions.submit(convert(make_spec(*phases, **spec)), user, now=now()).job
+    return submission.submit(convert(make_spec(*phases, **spec)), user, now=now()).job
 
 
 def states(job: Job) -> dict[str, str]:

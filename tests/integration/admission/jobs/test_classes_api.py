@@ -9,7 +9,7 @@ from accounts.models import AuditEntry, User
 from admission.jobs import catalog
 from admission.jobs.catalog import CLASSES
 from admission.jobs.models import ClassVersion, Phase
-from admission.jobs.requests import request_of
+from admission.jobs.resolution import request_of
 from policies.documents import life
 from tests.integration.admission.jobs.conftest import client_as, submit
 

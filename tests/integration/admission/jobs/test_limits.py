@@ -14,9 +14,9 @@ from pytest_django import Settings
 
 from accounts.models import AuditEntry, User
 from accounts.roles import Role
-from admission.jobs import actions
-from admission.jobs.actions import OverLimit
+from admission.jobs import submission
 from admission.jobs.models import Job, Phase, Project, UserLimits
+from admission.jobs.submission import OverLimit
 from fleet import snapshot
 from headroom.jobs.reading import convert
 from telemetry import stream
@@ -213,7 +213,7 @@ def test_submissions_at_once_do_not_pass_the_limit_together(
         for _ in range(3):
             try:
                 spec = convert(make_spec())
-                taken.append(actions.submit(spec, committed, now=timezone.now()).job.pk)
+                taken.append(submission.submit(spec, committed, now=timezone.now()).job.pk)
             except OverLimit as error:
                 refusals.append(error.code)
         connection.close()

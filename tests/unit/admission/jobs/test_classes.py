@@ -4,7 +4,7 @@ import pytest
 
 from admission.jobs import classes
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.terms import terms_of
+from admission.jobs.resolution import terms_of
 from headroom.documents import DocumentError
 from headroom.jobs import rules
 from headroom.jobs.reading import convert

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from admission.core.request import Locality, Request
 from admission.jobs.classes import SchedulingClass, built_in
-from admission.jobs.requests import LOCALITIES, from_json, requests_of, stored
+from admission.jobs.models import Phase
+from admission.jobs.resolution import LOCALITIES, Resolved, request_of, requests_of, stored
 from headroom.jobs.reading import convert
 from headroom.jobs.spec import Level
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
@@ -22,7 +23,7 @@ AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 def make_requests(*phases: dict[str, Any], job_class: str = "x", **spec: Any) -> list[Request]:
     found = built_in().get(job_class, SchedulingClass(name="x", priority=10))
     given = convert(make_spec(*phases, **{"class": found.name, **spec}))
-    return requests_of(given, found, name="job-1", submitted_at=AT)
+    return requests_of(Resolved(given, found), name="job-1", submitted_at=AT)
 
 
 def test_a_phase_becomes_what_the_solver_is_asked() -> None:
@@ -121,7 +122,7 @@ _VALUES = st.builds(
 
 @given(_VALUES)
 def test_a_request_is_kept_as_it_is(request: Request) -> None:
-    assert from_json(json.loads(json.dumps(stored(request)))) == request
+    assert request_of(Phase(request=json.loads(json.dumps(stored(request))))) == request
 
 
 def test_what_is_as_by_default_is_not_kept() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from admission.jobs import classes
 from admission.jobs.classes import Defaults, SchedulingClass
-from admission.jobs.terms import may_move, may_restart, terms_of
+from admission.jobs.resolution import may_move, may_restart, terms_of
 from headroom.jobs import rules
 from headroom.jobs.reading import convert
 from headroom.jobs.spec import (

@@ -1,0 +1,296 @@
+"""Take a job: check its specification, resolve it with its class, and save all of it at once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+from django.db import connection, models, transaction
+
+from accounts import audit
+from accounts.models import AuditEntry, User
+from accounts.roles import Capability
+from admission.core.request import Request
+from admission.jobs import catalog, checks, history, limits
+from admission.jobs.limits import Holder, OverLimit
+from admission.jobs.models import Job, JobEvent, Phase, Project
+from admission.jobs.resolution import Resolved, requests_of, stored
+from fleet import snapshot
+from headroom.jobs import reading
+from headroom.jobs.reading import SpecError
+from headroom.jobs.spec import JobSpec, PhaseSpec
+
+__all__ = [
+    "Conflict",
+    "OverLimit",
+    "Prepared",
+    "SpecError",
+    "Submitted",
+    "prepare",
+    "state_of",
+    "submit",
+    "try_out",
+]
+
+#: Of names that the server gives: no vowels, so that they spell nothing.
+_LETTERS = "bcdfghjkmnpqrstvwxz23456789"
+
+
+class Conflict(Exception):
+    """The job is not as the caller takes it to be. ``code`` names the conflict."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked specification that is not written yet. Requests are those of its phases."""
+
+    resolved: Resolved
+    name: str
+    project: Project
+    requests: list[Request]
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A submitted job with its phases; not ``created`` where the same submission came before."""
+
+    job: Job
+    phases: list[Phase]
+    created: bool
+
+
+def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
+    """Check a specification on the server. One query, and another where the inventory is old.
+
+    Raises :class:`SpecError`, and :class:`OverLimit` where it has more phases than a job may have.
+    """
+    admitted = catalog.for_submission(user, spec.project)
+    project, classes = admitted.project, admitted.classes
+    job_class = classes.get(spec.job_class)
+    resolved = None if job_class is None else Resolved(spec, job_class)
+    problems = []
+    if project is None:
+        mine = Project.objects.open_to(user).values_list("name", flat=True)
+        problems.append(checks.unknown("project", spec.project, mine, "project"))
+    if resolved is None:
+        problems.append(checks.unknown("class", spec.job_class, classes, "class"))
+    elif admitted.allowed is not None and spec.job_class not in admitted.allowed:
+        problems.append(checks.not_allowed(spec.project, spec.job_class, admitted.allowed))
+    else:
+        problems += checks.problems_of(
+            resolved, snapshot.current(), is_operator=user.can(Capability.EDIT_POLICIES)
+        )
+    if project is None or resolved is None or problems:
+        raise SpecError(problems)
+    limits.check_size(admitted.holders, len(spec.phases))
+    name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
+    requests = requests_of(resolved, name=name, submitted_at=now)
+    return Prepared(resolved, name, project, requests, admitted.holders)
+
+
+def try_out(spec: JobSpec, user: User, now: datetime) -> Prepared:
+    """Prepare a job for a dry run: for the solver each phase is as dear as a submission.
+
+    Raises :class:`SpecError` and :class:`OverLimit`.
+    """
+    prepared = prepare(spec, user, now)
+    with transaction.atomic():
+        # One that has more phases than may come at once passes when nothing came before it.
+        limits.charge(prepared.holders, len(spec.phases))
+    return prepared
+
+
+def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "") -> Submitted:
+    """Submit a job. Raises :class:`SpecError`, and :class:`Conflict` where its name is taken.
+
+    Raises :class:`OverLimit` where its user or project has too much waiting, or comes too fast.
+
+    With an ``idempotency_key`` the same user can send the same submission again and again.
+    """
+    prepared = prepare(spec, user, now)
+    job = _new_job(prepared, user, now, idempotency_key)
+    pairs = zip(spec.phases, prepared.requests, strict=True)
+    phases = [_phase(job, index, *pair, now) for index, pair in enumerate(pairs)]
+    told = history.event(0, history.SUBMITTED, f"Submitted by {job.submitted_by}", now)
+    of_job = {"project": spec.project, "job_class": spec.job_class}
+    changed = audit.changes(None, state_of(job))
+    entry = audit.entry(user, "job.submit", job.name, **of_job, **changed)
+    try:
+        with transaction.atomic():
+            is_new = _insert_within_limits(prepared, job, phases, told, entry)
+    except OverLimit:
+        # What was taken before was counted then.
+        if not idempotency_key or not _has_earlier(user, idempotency_key):
+            raise
+        is_new = False
+    if is_new:
+        return Submitted(job, phases, created=True)
+    job = _earlier(prepared, user, idempotency_key)
+    return Submitted(job, list(job.phases.all()), created=False)
+
+
+def _insert_within_limits(
+    prepared: Prepared, job: Job, phases: list[Phase], told: JobEvent, entry: AuditEntry
+) -> bool:
+    limits.charge(prepared.holders)
+    limits.check(prepared.holders, job.submitted_by, prepared.project.pk, len(phases))
+    return _save(job, phases, told, entry)
+
+
+def _has_earlier(user: User, idempotency_key: str) -> bool:
+    return Job.objects.filter(
+        submitted_by=user.get_username(), idempotency_key=idempotency_key
+    ).exists()
+
+
+def _new_job(prepared: Prepared, user: User, now: datetime, idempotency_key: str) -> Job:
+    spec = prepared.resolved.spec
+    return Job(
+        name=prepared.name,
+        project=prepared.project,
+        job_class=spec.job_class,
+        priority=spec.priority,
+        spec=reading.as_json(spec),
+        spec_version=spec.version,
+        submitted_by=user.get_username(),
+        submitted_at=now,
+        labels=spec.labels,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _phase(job: Job, index: int, phase: PhaseSpec, request: Request, now: datetime) -> Phase:
+    return Phase(
+        job=job,
+        name=phase.name,
+        index=index,
+        needs=phase.needs,
+        state=Phase.State.WAITING if phase.needs else Phase.State.QUEUED,
+        request=stored(request),
+        gpus=phase.gang.gpus,
+        queued_at=None if phase.needs else now,
+    )
+
+
+def _earlier(prepared: Prepared, user: User, idempotency_key: str) -> Job:
+    """Return the job that an earlier try of the same submission made. Raises Conflict."""
+    earlier = None
+    if idempotency_key:
+        earlier = Job.objects.filter(
+            submitted_by=user.get_username(), idempotency_key=idempotency_key
+        ).first()
+    if (
+        earlier is not None
+        and earlier.revision == 1
+        and earlier.spec != reading.as_json(prepared.resolved.spec)
+    ):
+        raise Conflict(
+            "idempotency_key_used",
+            f"this key was used for another specification, {earlier.name}",
+            "send each submission with a key of its own",
+        )
+    if earlier is not None:
+        return earlier
+    raise Conflict(
+        "name_taken",
+        f"there is a job {prepared.name!r} already",
+        "take another name, or none: the server gives one",
+    )
+
+
+def state_of(job: Job) -> audit.State:
+    """Return a job for the audit log, with the digest of its specification in place of it."""
+    digest = hashlib.sha256(msgspec.json.encode(job.spec, order="sorted")).hexdigest()
+    return {**audit.state(job), "spec": f"sha256:{digest}"}
+
+
+# --- All rows in one statement -------------------------------------------------------------------
+
+# Thousands are submitted within a minute. Row by row, what is written costs more than all else that
+# a submission does together, here and in Postgres.
+_INSERT = """
+WITH job AS (
+    INSERT INTO {jobs} ({job_columns}) VALUES ({job_values}) ON CONFLICT DO NOTHING RETURNING id
+),
+event AS (
+    INSERT INTO {events} (job_id, {event_columns}) SELECT job.id, {event_values} FROM job
+),
+entry AS (
+    INSERT INTO {entries} ({entry_columns}) SELECT {entry_values} FROM job
+)
+INSERT INTO {phases} (job_id, {phase_columns})
+SELECT job.id, given.* FROM job, (VALUES {phase_rows}) AS given
+RETURNING job_id, id, "index"
+"""
+
+
+def _save(job: Job, phases: list[Phase], event: JobEvent, entry: AuditEntry) -> bool:
+    """Save new rows: a job, its phases, its first event, its line in the audit log.
+
+    All of them, and ``job`` and ``phases`` have their keys then; or none, and False, where there
+    is a job of this name or idempotency key. ``phases`` are one at least.
+    """
+    rows = [value for phase in phases for value in _values(phase)]
+    given = [*_values(job), *_values(event), *_values(entry), *rows]
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(len(phases)), given)
+        keys: list[tuple[int, int, int]] = cursor.fetchall()
+    by_index = {phase.index: phase for phase in phases}
+    for job_id, key, index in keys:
+        job.pk = by_index[index].job_id = job_id
+        by_index[index].pk = key
+    return bool(keys)
+
+
+@cache
+def _statement(phases: int) -> str:
+    return _INSERT.format(
+        jobs=Job._meta.db_table,
+        job_columns=_columns(Job),
+        job_values=_places(Job),
+        events=JobEvent._meta.db_table,
+        event_columns=_columns(JobEvent),
+        event_values=_places(JobEvent),
+        entries=AuditEntry._meta.db_table,
+        entry_columns=_columns(AuditEntry),
+        entry_values=_places(AuditEntry),
+        phases=Phase._meta.db_table,
+        phase_columns=_columns(Phase),
+        phase_rows=", ".join([f"({_places(Phase)})"] * phases),
+    )
+
+
+@cache
+def _fields(model: type[models.Model]) -> list[Any]:
+    """Return the fields of a row without its own key and that of its job."""
+    fields = model._meta.concrete_fields
+    return [each for each in fields if not each.primary_key and each.attname != "job_id"]
+
+
+def _columns(model: type[models.Model]) -> str:
+    return ", ".join(f'"{each.column}"' for each in _fields(model))
+
+
+def _places(model: type[models.Model]) -> str:
+    # A value in a SELECT has no column to take its type from. Text is not cast to its length:
+    # that would cut off what an INSERT refuses.
+    kinds = (each.rel_db_type(connection) or "" for each in _fields(model))
+    return ", ".join(f"%s::{'text' if 'char' in kind else kind}" for kind in kinds)
+
+
+def _values(row: models.Model) -> list[Any]:
+    return [
+        each.get_db_prep_save(each.pre_save(row, add=True), connection)
+        for each in _fields(type(row))
+    ]
