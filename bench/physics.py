@@ -1,6 +1,6 @@
 """Eight quantities of a fleet over 10,000 configurations, and the time to import the laws.
 
-The peer is the public package mlsysim 0.3.0, the simulator of the seed's authors: the functions
+The peer is the public package mlsysim 0.3.0, the simulator of the textbook's authors: the functions
 that it exports for the same quantities, called once for each configuration, with their units made
 beforehand. The ceiling is the bare NumPy formula, without checks. All answers are compared.
 """

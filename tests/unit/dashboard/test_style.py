@@ -118,3 +118,9 @@ def test_templates_have_nothing_inline(path: Path) -> None:
 def test_templates_open_with_what_they_need(path: Path) -> None:
     head = path.read_text().removeprefix('{% extends "base.html" %}').lstrip()
     assert head.startswith("{% comment %}")
+
+
+def test_hardly_a_line_of_the_templates_is_long() -> None:
+    """The formatter breaks lines at 100 characters, but no text in ``<pre>`` or attributes."""
+    lengths = [len(line) for path in TEMPLATES for line in path.read_text().splitlines()]
+    assert sum(length > 120 for length in lengths) < 0.005 * len(lengths)
