@@ -28,11 +28,11 @@ from headroom import __version__
 from headroom.client import HeadroomError, Unavailable
 from headroom.work.contract import (
     MAX_ORDERS,
+    DesiredState,
     Order,
     SignalKind,
     SignalOrder,
     Task,
-    Wanted,
     WorkOrders,
     WorkOutcome,
     WorkReport,
@@ -66,7 +66,7 @@ class _Part:
     task: Task
     report: WorkReport
     #: what is wanted of it, as it was heard last
-    wanted: Wanted = Wanted.CLAIM
+    wanted: DesiredState = DesiredState.CLAIM
     heard: tuple[SignalOrder, ...] = ()
 
     @property
@@ -136,14 +136,14 @@ class Machines:
     def _take(self, order: Order) -> None:
         attempt = self._attempts.get(order.attempt)
         part = attempt.parts.get(order.node) if attempt is not None else None
-        if order.wanted == Wanted.FORGET:
+        if order.wanted == DesiredState.FORGET:
             self._forget(order)
         elif part is not None:
             part.wanted = order.wanted
             part.heard = tuple(order.signals)
-        elif order.wanted == Wanted.CLAIM and order.task is not None:
+        elif order.wanted == DesiredState.CLAIM and order.task is not None:
             self._claim(order, order.task)
-        elif order.wanted == Wanted.STOP:
+        elif order.wanted == DesiredState.STOP:
             # It was never heard of here, and now never will be.
             self._claim(order, _nothing(order))
             self._end(self._attempts[order.attempt].parts[order.node], WorkOutcome.NEVER_STARTED)
@@ -196,12 +196,12 @@ class Machines:
         starting = [
             name
             for name, part in attempt.parts.items()
-            if part.wanted == Wanted.RUN and part.state == WorkState.CLAIMED
+            if part.wanted == DesiredState.RUN and part.state == WorkState.CLAIMED
         ]
         if starting:
             self._start(twin, attempt, starting)
         for part in attempt.parts.values():
-            if part.wanted == Wanted.STOP:
+            if part.wanted == DesiredState.STOP:
                 self._stop(twin, attempt, part)
             self._follow(twin, attempt, part)
 

@@ -21,11 +21,11 @@ from fleet import snapshot
 from headroom.contracts import BatchError
 from headroom.work.contract import (
     MAX_ORDERS,
+    DesiredState,
     Order,
     SignalKind,
     SignalOrder,
     Task,
-    Wanted,
     WorkOrders,
     WorkOutcome,
     WorkReport,
@@ -237,13 +237,13 @@ def _wanted(
     if row.state == _Part.ENDED or gang.state == _State.ENDED:
         return _unwanted(report) if report else None
     if gang.state == _State.STOPPING:
-        return Order(attempt=gang.key, node=row.node, wanted=Wanted.STOP, why=gang.why)
+        return Order(attempt=gang.key, node=row.node, wanted=DesiredState.STOP, why=gang.why)
     if gang.state == _State.GO:
         signals = [_signal(each) for each in gang.signals if each["seq"] > row.signals_seen]
-        return Order(attempt=gang.key, node=row.node, wanted=Wanted.RUN, signals=signals)
+        return Order(attempt=gang.key, node=row.node, wanted=DesiredState.RUN, signals=signals)
     if row.state == _Part.OFFERED and gang.state == _State.OFFERED:
         task = _task(row, nodes_of_gang[gang.key])
-        return Order(attempt=gang.key, node=row.node, wanted=Wanted.CLAIM, task=task)
+        return Order(attempt=gang.key, node=row.node, wanted=DesiredState.CLAIM, task=task)
     return None
 
 
@@ -253,7 +253,7 @@ def _unwanted(report: WorkReport) -> Order:
     return Order(
         attempt=report.attempt,
         node=report.node,
-        wanted=Wanted.FORGET if is_over else Wanted.STOP,
+        wanted=DesiredState.FORGET if is_over else DesiredState.STOP,
         why="" if is_over else "the server takes it for ended",
     )
 

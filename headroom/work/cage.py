@@ -1,6 +1,6 @@
 """What a command is locked into before it starts: its user, its limits, its view of the machine.
 
-Imports nothing but the standard library: the shepherd uses it. What cannot be done is an error, and
+Imports nothing but the standard library: the shim uses it. What cannot be done is an error, and
 the command is not started: the agent has tried beforehand what this machine allows.
 """
 

@@ -21,11 +21,11 @@ __all__ = [
     "MAX_ORDERS",
     "SIGNAL_KINDS",
     "AttemptKey",
+    "DesiredState",
     "Order",
     "SignalKind",
     "SignalOrder",
     "Task",
-    "Wanted",
     "WorkOrders",
     "WorkOutcome",
     "WorkReport",
@@ -42,7 +42,7 @@ AttemptKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300, patter
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class Wanted(enum.StrEnum):
+class DesiredState(enum.StrEnum):
     """What is wanted of one attempt on one node."""
 
     #: Write down, durably, that it is yours, and start nothing yet.
@@ -107,13 +107,13 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
 class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """What is wanted of ``attempt`` on ``node``.
 
-    ``task`` comes with :attr:`Wanted.CLAIM` alone. ``signals`` are those that the machine has not
-    said it has seen, oldest first. ``why`` is for people, with :attr:`Wanted.STOP`.
+    ``task`` comes with :attr:`DesiredState.CLAIM` alone. ``signals`` are those that the machine has
+    not said it has seen, oldest first. ``why`` is for people, with :attr:`DesiredState.STOP`.
     """
 
     attempt: AttemptKey
     node: Name
-    wanted: Wanted
+    wanted: DesiredState
     task: Task | None = None
     signals: list[SignalOrder] = []
     why: str = ""

@@ -1,6 +1,6 @@
-"""The folders of one attempt: what its shepherd and its job leave there. See ``shepherd``.
+"""The folders of one attempt: what its shim and its job leave there. See ``shim``.
 
-Where the job has a user of its own, what is the shepherd's and what is the job's lie apart, and the
+Where the job has a user of its own, what is the shim's and what is the job's lie apart, and the
 job cannot reach the first. Either way nothing that lies there is trusted to be what it should be.
 """
 
@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from headroom.contracts import Timestamp
 from headroom.work.reading import open_plain, read_plain, write_plain
 
-__all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShepherdExit"]
+__all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShimExit"]
 
 _TAIL_BYTES = 4096
 #: Of what a job says of itself, and of each file that is ours.
@@ -30,7 +30,7 @@ _MOST_STATUS_BYTES = 65_536
 _MOST_BYTES = 1024 * 1024
 
 
-class ShepherdExit(Struct):
+class ShimExit(Struct):
     """How the command ended: ``exit.json``."""
 
     exit_code: int
@@ -76,12 +76,12 @@ class Marks:
     is_watched: bool
     started_at: float | None
     is_paused: bool
-    exit: ShepherdExit | None
+    exit: ShimExit | None
     is_fenced: bool = False
 
 
 class Folder:
-    """The files of one attempt: the shepherd's at ``path``, the job's at ``place``.
+    """The files of one attempt: the shim's at ``path``, the job's at ``place``.
 
     Without a place of its own the job is within ``path``.
     """
@@ -118,7 +118,7 @@ class Folder:
     def marks(self) -> Marks:
         """Look, in the one order that cannot mislead.
 
-        A shepherd has the lock before it makes the mark, and until it has written down the end. So
+        A shim has the lock before it makes the mark, and until it has written down the end. So
         where the mark is there first and the lock is free then, all that will be written is there.
         """
         started_at = self._started_at()
@@ -138,7 +138,7 @@ class Folder:
             return None
 
     def tell(self, order: str) -> bool:
-        """Give the shepherd an order; return whether there is one to take it."""
+        """Give the shim an order; return whether there is one to take it."""
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(self.path / "control", flags)
@@ -156,9 +156,9 @@ class Folder:
         return False
 
     def bar(self) -> bool:
-        """See that no shepherd ever starts the command; return False where one may have.
+        """See that no shim ever starts the command; return False where one may have.
 
-        It is the mark that a shepherd makes, and that cannot be made twice.
+        It is the mark that a shim makes, and that cannot be made twice.
         """
         try:
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -204,17 +204,17 @@ class Folder:
         return said[-_TAIL_BYTES:].decode("utf-8", "replace").replace("\x00", "\ufffd")
 
     def remove(self) -> None:
-        """Remove what the shepherd has left."""
+        """Remove what the shim has left."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _is_locked(self) -> bool:
         try:
             fd = open_plain(self.path / "lock", os.O_RDWR)
         except OSError:
-            # There is none, or something that no shepherd has made: then nobody watches by it.
+            # There is none, or something that no shim has made: then nobody watches by it.
             return False
         try:
-            # Shared: two that look at once do not take each other for a shepherd.
+            # Shared: two that look at once do not take each other for a shim.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -222,10 +222,10 @@ class Folder:
             os.close(fd)
         return False
 
-    def _exit(self) -> ShepherdExit | None:
+    def _exit(self) -> ShimExit | None:
         try:
             return msgspec.json.decode(
-                read_plain(self.path / "exit.json", _MOST_BYTES), type=ShepherdExit
+                read_plain(self.path / "exit.json", _MOST_BYTES), type=ShimExit
             )
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None

@@ -1,8 +1,8 @@
 """All processes of one job, to be stopped, let go on, or killed together.
 
-Imports nothing but the standard library: the shepherd uses it. Control groups do it at once and
+Imports nothing but the standard library: the shim uses it. Control groups do it at once and
 for whatever the job forks meanwhile. Where there are none, signals go to all that descend from the
-shepherd, again and again until nobody new is found.
+shim, again and again until nobody new is found.
 """
 
 from __future__ import annotations

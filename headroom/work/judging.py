@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 
-from headroom.work.book import Claim, ClaimState
+from headroom.work.claim_journal import Claim, ClaimState
 from headroom.work.contract import WorkOutcome, WorkReport, WorkState
-from headroom.work.folder import JobStatus, Marks, ShepherdExit
+from headroom.work.folder import JobStatus, Marks, ShimExit
 
 __all__ = ["Step", "report_of", "step_of"]
 
@@ -18,7 +18,7 @@ class Step(enum.Enum):
     """What is next to be done for an attempt."""
 
     NOTHING = "nothing"
-    #: start its shepherd: nothing was started yet
+    #: start its shim: nothing was started yet
     LAUNCH = "launch"
     #: its end was written down: take it over
     END = "end"
@@ -27,7 +27,7 @@ class Step(enum.Enum):
 
 
 def step_of(claim: Claim, marks: Marks, *, is_starting: bool, is_confirmed: bool) -> Step:
-    """Return what to do with an attempt. ``is_starting``: its shepherd is on its way up.
+    """Return what to do with an attempt. ``is_starting``: its shim is on its way up.
 
     ``is_confirmed``: the server has said lately that it is to run here. What was begun by an
     earlier life is not started without: it may run elsewhere by now.
@@ -70,7 +70,7 @@ def _ended(
     claim: Claim,
     node: str,
     marks: Marks,
-    end: ShepherdExit,
+    end: ShimExit,
     status: JobStatus,
     log_tail: str,
 ) -> WorkReport:

@@ -1,4 +1,4 @@
-"""Starts shepherds, and ends what one has left behind."""
+"""Starts shims, and ends what one has left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Launcher", "Separation", "why_no_view"]
 
 logger = logging.getLogger(__name__)
 
-_SHEPHERD = Path(__file__).with_name("shepherd.py")
+_SHIM = Path(__file__).with_name("shim.py")
 #: Folders that everybody may write to, of which a job gets its own.
 _SHARED = ("/tmp", "/var/tmp")  # noqa: S108 - it is what they are to be kept out of
 #: Of what is free where jobs lie, for all of them together.
@@ -50,7 +50,7 @@ class Separation:
 
 @dataclass
 class Launcher:
-    """Starts one shepherd for each attempt, in a session of its own: it outlives us.
+    """Starts one shim for each attempt, in a session of its own: it outlives us.
 
     ``log_bytes`` and ``disk_bytes`` are of one attempt, at most; without the second it is the share
     of what is free that its GPUs are of the machine's. ``frozen_s`` is for how long an attempt of
@@ -65,10 +65,10 @@ class Launcher:
     separation: Separation | None = None
     prefix: str = ""
     #: the pids of those that we have started and not reaped
-    _shepherds: dict[Path, int] = field(default_factory=dict)
+    _shims: dict[Path, int] = field(default_factory=dict)
 
     def launch(self, attempt: str, task: Task, folder: Folder, until: float | None = None) -> None:
-        """Start the shepherd of ``folder``. Started again, it finds what was, and does nothing.
+        """Start the shim of ``folder``. Started again, it finds what was, and does nothing.
 
         ``until`` is as long as the attempt may run unless the server is heard again, by
         CLOCK_BOOTTIME in s. Raises OSError where the machine does not let us, and UsersError.
@@ -92,10 +92,10 @@ class Launcher:
             "user": separation and user and self._cage(separation, user, folder, part),
         }
         write_plain(folder.path / "task.json", msgspec.json.encode(document), 0o600)
-        self._shepherds[folder.path] = self._spawn(folder)
+        self._shims[folder.path] = self._spawn(folder)
 
     def _spawn(self, folder: Folder) -> int:
-        log = str(folder.path / "shepherd.log")
+        log = str(folder.path / "shim.log")
         return os.posix_spawn(
             sys.executable,
             [*_interpreter(), str(folder.path)],
@@ -119,7 +119,7 @@ class Launcher:
     def _cage(
         self, separation: Separation, user: JobUser, folder: Folder, part: float
     ) -> dict[str, Any]:
-        """Return what the shepherd locks the command into: see ``cage``."""
+        """Return what the shim locks the command into: see ``cage``."""
         rlimits = {"RLIMIT_CORE": 0}
         if user.is_own:
             rlimits["RLIMIT_NPROC"] = self.cgroups.pids if self.cgroups else most_pids()
@@ -168,13 +168,13 @@ class Launcher:
     # --- What becomes of it -----------------------------------------------------------------------
 
     def is_starting(self, folder: Folder) -> bool:
-        """Say whether a shepherd that we started is still there."""
-        pid = self._shepherds.get(folder.path)
+        """Say whether a shim that we started is still there."""
+        pid = self._shims.get(folder.path)
         if pid is None:
             return False
         if os.waitpid(pid, os.WNOHANG) == (0, 0):
             return True
-        del self._shepherds[folder.path]
+        del self._shims[folder.path]
         return False
 
     def dismiss(self, folder: Folder) -> None:
@@ -184,7 +184,7 @@ class Launcher:
             self.cgroups.remove(_groups_of(folder))
 
     def kill_leftovers(self, folder: Folder) -> int:
-        """Kill what runs on though its shepherd is gone; return how many by their environment."""
+        """Kill what runs on though its shim is gone; return how many by their environment."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(  # noqa: S603 - our own file
                 [*_interpreter(), "--sweep", str(folder.path)],
@@ -247,7 +247,7 @@ def why_no_view() -> str:
 
 
 def _interpreter() -> list[str]:
-    return [sys.executable, "-I", "-S", str(_SHEPHERD)]
+    return [sys.executable, "-I", "-S", str(_SHIM)]
 
 
 def _groups_of(folder: Folder) -> list[str]:

@@ -21,15 +21,15 @@ import msgspec
 from headroom import __version__
 from headroom.agent.delivery import Backoff
 from headroom.errors import HeadroomError, Unavailable
-from headroom.work.book import Book, BookError, Claim, ClaimState
 from headroom.work.cgroups import Cgroups
+from headroom.work.claim_journal import Claim, ClaimJournal, ClaimState, JournalError
 from headroom.work.contract import (
     MAX_ORDERS,
+    DesiredState,
     Order,
     SignalKind,
     SignalOrder,
     Task,
-    Wanted,
     WorkOrders,
     WorkOutcome,
     WorkReport,
@@ -108,7 +108,7 @@ class Runner:
         monotonic: Callable[[], float] = boottime,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Take the folder. Raises :class:`BookError` where another runner has it."""
+        """Take the folder. Raises :class:`JournalError` where another runner has it."""
         self._settings = settings
         self._server = server
         self._clock = clock
@@ -116,8 +116,8 @@ class Runner:
         self._draw = draw
         self._lock = _only_one(settings.folder)
         self._places = _make_folders(settings)
-        self._book = Book(settings.folder / "book.sqlite")
-        self._launcher = launcher or _launcher(settings, self._book.store)
+        self._journal = ClaimJournal(settings.folder / "book.sqlite")
+        self._launcher = launcher or _launcher(settings, self._journal.store)
         self._trash = Trash(self._places)
         #: until when each attempt may run unless the server is heard again, by ``monotonic``
         self._until: dict[str, float] = {}
@@ -153,12 +153,12 @@ class Runner:
     def close(self) -> None:
         """Let go of the folder."""
         self._trash.close()
-        self._book.close()
+        self._journal.close()
         os.close(self._lock)
 
     def run(self) -> None:
         """Go round until :meth:`stop`."""
-        logger.info("runs jobs", extra={"node": self._settings.node, "store": self._book.store})
+        logger.info("runs jobs", extra={"node": self._settings.node, "store": self._journal.store})
         while not self._stop.wait(self._safe_round()):
             pass
 
@@ -166,7 +166,7 @@ class Runner:
         """Do a round; what fails on this machine (a full disk) is tried again."""
         try:
             return self.round()
-        except (OSError, BookError) as exc:
+        except (OSError, JournalError) as exc:
             self._complain("work is held up", exc)
         except Exception:
             # The loop is all that minds what runs here.
@@ -175,7 +175,7 @@ class Runner:
 
     def held(self) -> list[Claim]:
         """Return the attempts that the server has not let go of."""
-        return self._book.held()
+        return self._journal.held()
 
     def round(self) -> float:
         """Look, report and obey once; return how long to wait until the next time, s."""
@@ -200,9 +200,9 @@ class Runner:
         now = self._monotonic()
         said = [*reports, *self._declined.values()]
         if not said and now < self._report_at:
-            return self._server.work(self._settings.node, self._book.store, timeout_s=_TIMEOUT_S)
+            return self._server.work(self._settings.node, self._journal.store, timeout_s=_TIMEOUT_S)
         message = WorkReports(
-            store=self._book.store,
+            store=self._journal.store,
             nodes=[self._settings.node],
             reports=said,
             version=__version__,
@@ -263,7 +263,7 @@ class Runner:
     def _end(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
         node, status = self._settings.node, folder.job_status()
         report = report_of(claim, node, marks, status, folder.log_tail())
-        self._book.end(report)
+        self._journal.end(report)
         self._launcher.dismiss(folder)
         logger.info("job ended", extra={"attempt": claim.attempt, "how": report.text})
         return report
@@ -280,7 +280,7 @@ class Runner:
             text="what watched it is gone, and with it how it ended",
             log_tail=folder.log_tail(),
         )
-        self._book.end(report)
+        self._journal.end(report)
         self._launcher.dismiss(folder)
         logger.warning("job lost", extra={"attempt": claim.attempt})
         return report
@@ -297,15 +297,15 @@ class Runner:
 
     def _obey(self, order: Order, until: float) -> bool:
         """Do what is wanted; return whether there is something new to tell."""
-        claim = self._book.get(order.attempt)
+        claim = self._journal.get(order.attempt)
         match order.wanted:
-            case Wanted.CLAIM:
+            case DesiredState.CLAIM:
                 return self._claim(order, claim)
-            case Wanted.RUN:
+            case DesiredState.RUN:
                 return self._run(order, claim, until)
-            case Wanted.STOP:
+            case DesiredState.STOP:
                 return self._stop_one(order, claim)
-            case Wanted.FORGET:
+            case DesiredState.FORGET:
                 return self._forget(claim)
 
     def _claim(self, order: Order, claim: Claim | None) -> bool:
@@ -315,9 +315,9 @@ class Runner:
         if claim is not None or order.task is None:
             return False
         if why := self._why_not(order.task):
-            self._book.refuse(self._never(order, why), self._clock())
+            self._journal.refuse(self._never(order, why), self._clock())
             return True
-        return self._book.claim(order.attempt, order.task, self._clock())
+        return self._journal.claim(order.attempt, order.task, self._clock())
 
     def _why_not(self, task: Task) -> str:
         """Return why a job may not run beside those that do; "": it may.
@@ -340,21 +340,21 @@ class Runner:
 
     def _run(self, order: Order, claim: Claim | None, until: float) -> bool:
         if claim is None:
-            self._book.refuse(self._never(order, "it was not claimed here"), self._clock())
+            self._journal.refuse(self._never(order, "it was not claimed here"), self._clock())
             return True
         if claim.state not in (ClaimState.CLAIMED, ClaimState.STARTING):
             return False
         is_new = order.attempt not in self._until
         self._until[order.attempt] = until
         if claim.state == ClaimState.CLAIMED:
-            return self._book.start(order.attempt)
+            return self._journal.start(order.attempt)
         # A life of ours that has just begun may start it only now.
         self._folder(claim).tell(f"until {until:.3f}")
         return self._pass_on(claim, order.signals) or is_new
 
     def _stop_one(self, order: Order, claim: Claim | None) -> bool:
         if claim is None or claim.state == ClaimState.CLAIMED:
-            self._book.refuse(self._never(order, order.why), self._clock())
+            self._journal.refuse(self._never(order, order.why), self._clock())
             return True
         if claim.state != ClaimState.STARTING:
             return False
@@ -362,7 +362,7 @@ class Runner:
         if folder.tell("stop") or not folder.bar():
             return False
         # It was begun by a life of ours that ended before anything came of it.
-        self._book.end(self._never(order, order.why))
+        self._journal.end(self._never(order, order.why))
         return True
 
     def _forget(self, claim: Claim | None) -> bool:
@@ -370,7 +370,7 @@ class Runner:
             return False
         folder = self._folder(claim)
         self._trash.put(folder.place if folder.is_apart else folder.work)
-        self._book.forget(claim.attempt)
+        self._journal.forget(claim.attempt)
         self._until.pop(claim.attempt, None)
         self._sweep()
         return False
@@ -392,7 +392,7 @@ class Runner:
                 directives.power_cap_w = signal.value
         folder.write_directives(directives)
         folder.tell("notify")
-        self._book.signaled(claim.attempt, new[-1].seq)
+        self._journal.signaled(claim.attempt, new[-1].seq)
         return True
 
     def _never(self, order: Order, why: str) -> WorkReport:
@@ -455,20 +455,20 @@ def _launcher(settings: RunnerSettings, store: str) -> Launcher:
 
 
 def _make_folders(settings: RunnerSettings) -> Path:
-    """Make the folders of shepherds and jobs; return that of the jobs. Raises :class:`BookError`.
+    """Make the folders of shims and jobs; return that of the jobs. Raises :class:`JournalError`.
 
     Jobs with a user of their own have to pass through ours, and may look at nothing else there.
     """
-    shepherds, jobs = settings.folder / "attempts", settings.folder / "places"
+    shims, jobs = settings.folder / "attempts", settings.folder / "places"
     try:
-        for folder in (shepherds, jobs):
+        for folder in (shims, jobs):
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)
         if settings.separation is not None:
             settings.folder.chmod(0o711)
             jobs.chmod(0o711)
     except OSError as exc:
-        raise BookError(f"the folder of jobs {settings.folder} cannot be used: {exc}") from exc
+        raise JournalError(f"the folder of jobs {settings.folder} cannot be used: {exc}") from exc
     if settings.separation is not None:
         _check_way(jobs)
     return jobs
@@ -477,7 +477,7 @@ def _make_folders(settings: RunnerSettings) -> Path:
 def _check_way(jobs: Path) -> None:
     for folder in jobs.resolve().parents:
         if not folder.stat().st_mode & stat.S_IXOTH:
-            raise BookError(
+            raise JournalError(
                 f"jobs run as users of their own, and these cannot pass through {folder} to their "
                 f"folders in {jobs}: put them elsewhere, with folder under [work] or --folder "
                 f"(such as /var/lib/headroom-jobs), or chmod o+x {folder}"
@@ -485,13 +485,13 @@ def _check_way(jobs: Path) -> None:
 
 
 def _only_one(folder: Path) -> int:
-    """Lock the folder, which no two may use. Raises :class:`BookError`."""
+    """Lock the folder, which no two may use. Raises :class:`JournalError`."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
-        raise BookError(f"another process runs jobs from {folder}: stop it first") from exc
+        raise JournalError(f"another process runs jobs from {folder}: stop it first") from exc
     except OSError as exc:
-        raise BookError(f"the folder of jobs {folder} cannot be used: {exc}") from exc
+        raise JournalError(f"the folder of jobs {folder} cannot be used: {exc}") from exc
     return fd

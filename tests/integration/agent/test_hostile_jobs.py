@@ -145,7 +145,7 @@ def test_nothing_of_the_agent_or_of_another_job_can_be_read_or_written(place: Wo
         jobs / "book.sqlite", jobs / "book.sqlite-wal", jobs / "lock", jobs / "attempts",
         jobs / "places", good, good / "work", good / "work/result", good / "tmp",
         good / "directives.json", "/etc/shadow",
-        *(place.shepherds("good/run/1") / name for name in ("task.json", "control", "lock", "log")),
+        *(place.shims("good/run/1") / name for name in ("task.json", "control", "lock", "log")),
     ]  # fmt: skip
     key = attack(place, "reader", READS, env={"TARGETS": " ".join(map(str, targets))})
     said = place.log_of(key)
@@ -245,9 +245,9 @@ def test_a_fork_bomb_stays_within_its_processes_and_is_ended(place: Workplace) -
 def test_a_flood_of_output_keeps_neither_orders_nor_the_disk_waiting(place: Workplace) -> None:
     key = place.run("flood", "exec yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", project="evil")
     # Its log is full soon, and the stop is heard all the same.
-    wait_for((place.shepherds(key) / "log.1").exists)
+    wait_for((place.shims(key) / "log.1").exists)
     ended(place, key)
-    size = sum(path.stat().st_size for path in place.shepherds(key).glob("log*"))
+    size = sum(path.stat().st_size for path in place.shims(key).glob("log*"))
     assert size < 10 * 1024 * 1024
 
 
@@ -365,12 +365,12 @@ def test_directives_reach_a_job_that_has_a_user_of_its_own(place: Workplace) -> 
     assert '{"seq":1,"checkpoint":1' in ended(place, key).log_tail
 
 
-def test_a_shepherd_that_is_killed_takes_all_of_its_job_along(place: Workplace) -> None:
+def test_a_shim_that_is_killed_takes_all_of_its_job_along(place: Workplace) -> None:
     before = len(place.running())
     key = attack(place, "orphan", DAEMONS + "while True: time.sleep(60)")
-    folder = str(place.shepherds(key))
-    shepherds = [p for p in psutil.process_iter(["cmdline"]) if folder in (p.info["cmdline"] or ())]
-    min(shepherds, key=lambda p: p.pid).kill()
+    folder = str(place.shims(key))
+    shims = [p for p in psutil.process_iter(["cmdline"]) if folder in (p.info["cmdline"] or ())]
+    min(shims, key=lambda p: p.pid).kill()
     assert place.until(key, "ended").outcome == "lost"
     wait_for(lambda: len(place.running()) <= before)
 

@@ -22,10 +22,10 @@ import msgspec
 import psutil
 
 from headroom.work.contract import (
+    DesiredState,
     Order,
     SignalOrder,
     Task,
-    Wanted,
     WorkOrders,
     WorkReport,
     WorkReports,
@@ -132,15 +132,15 @@ class Workplace:
             "nodes": ["n1"], "gpus": [len(self.attempts) % 2], "gpus_of_node": 2, "grace_s": 1.0,
             "project": project or job, **given,
         }  # fmt: skip
-        self._want(key, Wanted.CLAIM, task=Task(**fields))
+        self._want(key, DesiredState.CLAIM, task=Task(**fields))
         self.attempts.append(key)
         return key
 
-    def _want(self, key: str, wanted: Wanted, **given: Any) -> None:
+    def _want(self, key: str, wanted: DesiredState, **given: Any) -> None:
         self.server.orders[key] = Order(attempt=key, node="n1", wanted=wanted, **given)
 
     def release(self, key: str, signals: Sequence[SignalOrder] = ()) -> None:
-        self._want(key, Wanted.RUN, signals=list(signals))
+        self._want(key, DesiredState.RUN, signals=list(signals))
 
     def run(self, job: str, script: str, **given: Any) -> str:
         key = self.submit(job, script, **given)
@@ -149,7 +149,7 @@ class Workplace:
         return key
 
     def stop(self, key: str) -> None:
-        self._want(key, Wanted.STOP)
+        self._want(key, DesiredState.STOP)
 
     def until(self, key: str, state: str, limit_s: float = 30.0) -> WorkReport:
         def is_so() -> bool:
@@ -166,13 +166,13 @@ class Workplace:
         """Return the job's own place."""
         return self.jobs / "places" / self._number(key)
 
-    def shepherds(self, key: str) -> Path:
+    def shims(self, key: str) -> Path:
         return self.jobs / "attempts" / self._number(key)
 
     def log_of(self, key: str) -> str:
         """Return what a job has said so far; it may be about to be put aside."""
         with contextlib.suppress(FileNotFoundError):
-            return (self.shepherds(key) / "log").read_text(errors="replace")
+            return (self.shims(key) / "log").read_text(errors="replace")
         return ""
 
     def _number(self, key: str) -> str:
@@ -189,7 +189,7 @@ class Workplace:
             self.stop(key)
         for key in self.attempts:
             self.until(key, "ended")
-            self._want(key, Wanted.FORGET)
+            self._want(key, DesiredState.FORGET)
         wait_for(lambda: not list((self.jobs / "places").iterdir()), 20.0)
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -213,8 +213,8 @@ class Workplace:
         return [p.info["pid"] for p in found if p.info["uids"] and p.info["uids"].real in self.uids]
 
     def store(self) -> str:
-        with sqlite3.connect(self.jobs / "book.sqlite") as book:
-            return str(book.execute("SELECT store FROM life").fetchone()[0])
+        with sqlite3.connect(self.jobs / "book.sqlite") as journal:
+            return str(journal.execute("SELECT store FROM life").fetchone()[0])
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -20,7 +20,7 @@ BORDERS = {
     "admission/executors/node_queue.py": "admission.executors.registry",
     "admission/executors/views.py": None,  # a machine begins it
     "headroom/work/runner.py": "headroom.work.contract",
-    "headroom/work/shepherd.py": "shepherd.py",
+    "headroom/work/shim.py": "shim.py",
 }
 #: Where modules would be that carry a job and stand in no row.
 ROOMS = ("admission/cycle", "admission/executors", "admission/jobs", "headroom/work")
@@ -69,7 +69,7 @@ def test_no_other_module_reads_the_command_of_a_job() -> None:
     }
     # What others may see of a job is without its command: the serializer leaves it out.
     assert carrying - {"admission/jobs/api/serializers.py"} <= set(walk())
-    assert "headroom/work/shepherd.py" in carrying
+    assert "headroom/work/shim.py" in carrying
 
 
 def _reads_command(path: Path) -> bool:

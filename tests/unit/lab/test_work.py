@@ -12,11 +12,11 @@ import pytest
 from headroom.client import Refused, Unavailable
 from headroom.contracts import FieldError
 from headroom.work.contract import (
+    DesiredState,
     Order,
     SignalKind,
     SignalOrder,
     Task,
-    Wanted,
     WorkOrders,
     WorkOutcome,
     WorkReport,
@@ -50,7 +50,7 @@ def make_task(**given: Any) -> Task:
     return Task(**{**fields, **given})
 
 
-def order(wanted: Wanted, *, node: str = FIRST, key: str = KEY, **given: Any) -> Order:
+def order(wanted: DesiredState, *, node: str = FIRST, key: str = KEY, **given: Any) -> Order:
     return Order(attempt=key, node=node, wanted=wanted, **given)
 
 
@@ -70,9 +70,9 @@ class Bench:
             self.twin.advance(1.0)
 
     def claim_and_run(self, task: Task | None = None, **given: Any) -> None:
-        self.hear(order(Wanted.CLAIM, task=task or make_task(**given)))
+        self.hear(order(DesiredState.CLAIM, task=task or make_task(**given)))
         self.run(1)
-        self.hear(order(Wanted.RUN))
+        self.hear(order(DesiredState.RUN))
         self.run(1)
 
     def report(self, node: str = FIRST, key: str = KEY) -> WorkReport:
@@ -91,7 +91,7 @@ def bench() -> Bench:
 
 
 def test_what_is_claimed_does_not_run_yet(bench: Bench) -> None:
-    bench.hear(order(Wanted.CLAIM, task=make_task()))
+    bench.hear(order(DesiredState.CLAIM, task=make_task()))
     bench.run(3)
     assert bench.report().state is WorkState.CLAIMED
     assert not bench.twin.busy.any()
@@ -138,38 +138,38 @@ def test_a_capped_gpu_takes_longer(bench: Bench) -> None:
 def test_two_tasks_share_a_node(bench: Bench) -> None:
     other = "eval/run/1"
     bench.hear(
-        order(Wanted.CLAIM, task=make_task(gpus=[0, 1])),
-        order(Wanted.CLAIM, key=other, task=make_task(job="eval", gpus=[4, 5, 6])),
+        order(DesiredState.CLAIM, task=make_task(gpus=[0, 1])),
+        order(DesiredState.CLAIM, key=other, task=make_task(job="eval", gpus=[4, 5, 6])),
     )
-    bench.hear(order(Wanted.RUN), order(Wanted.RUN, key=other))
+    bench.hear(order(DesiredState.RUN), order(DesiredState.RUN, key=other))
     bench.run(2)
     frame = Frame(bench.twin, Network(bench.twin, seed=1))
     gpus = frame.node(NODES[FIRST], T).gpus
     assert gpus is not None
     assert gpus.job == ["llama", "llama", None, None, "eval", "eval", "eval", None]
-    bench.hear(order(Wanted.STOP))
+    bench.hear(order(DesiredState.STOP))
     bench.run(5)
     assert bench.twin.busy[bench.gpus()].sum() == 3
 
 
 def test_what_is_told_to_end_ends_soon_and_says_so(bench: Bench) -> None:
     bench.claim_and_run()
-    bench.hear(order(Wanted.STOP, why="cancelled"))
+    bench.hear(order(DesiredState.STOP, why="cancelled"))
     bench.run(int(STOPPING_S) + 2)
     assert bench.report().outcome is WorkOutcome.STOPPED
     assert not bench.twin.busy.any()
 
 
 def test_what_is_told_to_end_before_it_began_never_begins(bench: Bench) -> None:
-    bench.hear(order(Wanted.CLAIM, task=make_task()))
+    bench.hear(order(DesiredState.CLAIM, task=make_task()))
     bench.run(1)
-    bench.hear(order(Wanted.STOP))
+    bench.hear(order(DesiredState.STOP))
     bench.run(1)
     assert bench.report().outcome is WorkOutcome.NEVER_STARTED
-    bench.hear(order(Wanted.RUN))
+    bench.hear(order(DesiredState.RUN))
     bench.run(2)
     assert bench.report().state is WorkState.ENDED
-    bench.hear(order(Wanted.STOP, key="unheard/of/1"))
+    bench.hear(order(DesiredState.STOP, key="unheard/of/1"))
     assert bench.report(key="unheard/of/1").outcome is WorkOutcome.NEVER_STARTED
 
 
@@ -177,7 +177,7 @@ def test_an_order_that_comes_twice_does_nothing_twice(bench: Bench) -> None:
     bench.claim_and_run()
     bench.run(70)
     assert bench.report().state is WorkState.ENDED
-    bench.hear(order(Wanted.CLAIM, task=make_task()), order(Wanted.RUN))
+    bench.hear(order(DesiredState.CLAIM, task=make_task()), order(DesiredState.RUN))
     bench.run(3)
     assert bench.report().state is WorkState.ENDED
     assert not bench.twin.busy.any()
@@ -185,10 +185,10 @@ def test_an_order_that_comes_twice_does_nothing_twice(bench: Bench) -> None:
 
 def test_only_what_has_ended_is_forgotten(bench: Bench) -> None:
     bench.claim_and_run()
-    bench.hear(order(Wanted.FORGET))
+    bench.hear(order(DesiredState.FORGET))
     assert bench.report().state is WorkState.RUNNING
     bench.run(70)
-    bench.hear(order(Wanted.FORGET))
+    bench.hear(order(DesiredState.FORGET))
     told = bench.machines.reports()
     assert told is not None
     assert told.reports == []
@@ -201,7 +201,7 @@ def test_checkpoints_are_told_when_they_are_due_and_when_they_are_asked_for(benc
     first = bench.report().checkpoint_at
     assert first == pytest.approx(T + 31, abs=2)
     signal = SignalOrder(seq=1, kind=SignalKind.CHECKPOINT)
-    bench.hear(order(Wanted.RUN, signals=[signal]))
+    bench.hear(order(DesiredState.RUN, signals=[signal]))
     bench.run(2)
     report = bench.report()
     assert report.checkpoint_at is not None
@@ -213,11 +213,11 @@ def test_checkpoints_are_told_when_they_are_due_and_when_they_are_asked_for(benc
 
 def test_a_paused_task_keeps_its_gpus_and_makes_no_progress(bench: Bench) -> None:
     bench.claim_and_run()
-    bench.hear(order(Wanted.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)]))
+    bench.hear(order(DesiredState.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)]))
     bench.run(120)
     assert bench.report().state is WorkState.PAUSED
     assert bench.twin.busy[bench.gpus()].all()
-    bench.hear(order(Wanted.RUN, signals=[SignalOrder(seq=2, kind=SignalKind.RESUME)]))
+    bench.hear(order(DesiredState.RUN, signals=[SignalOrder(seq=2, kind=SignalKind.RESUME)]))
     bench.run(30)
     assert bench.report().state is WorkState.RUNNING
     bench.run(40)
@@ -229,7 +229,7 @@ def test_half_a_batch_takes_twice_as_long_and_less_power(bench: Bench) -> None:
     bench.run(100)
     before_w = bench.twin.power_w[bench.gpus()].mean()
     scale = SignalOrder(seq=1, kind=SignalKind.SET_BATCH_SCALE, value=0.5)
-    bench.hear(order(Wanted.RUN, signals=[scale]))
+    bench.hear(order(DesiredState.RUN, signals=[scale]))
     bench.run(330)
     assert bench.report().state is WorkState.RUNNING
     assert bench.twin.power_w[bench.gpus()].mean() < 0.9 * before_w
@@ -239,7 +239,7 @@ def test_a_cap_is_set_while_it_runs(bench: Bench) -> None:
     bench.claim_and_run(env={"TWIN_WORK_S": "900"})
     bench.run(150)
     cap = SignalOrder(seq=1, kind=SignalKind.SET_POWER_CAP, value=250.0)
-    bench.hear(order(Wanted.RUN, signals=[cap]))
+    bench.hear(order(DesiredState.RUN, signals=[cap]))
     bench.run(20)
     assert (bench.twin.power_w[bench.gpus()] <= 250.5).all()
 
@@ -264,9 +264,9 @@ def test_a_lost_gpu_ends_it(bench: Bench) -> None:
 def test_a_gang_of_two_nodes_ends_on_both(bench: Bench) -> None:
     gang = [FIRST, SECOND]
     for rank, node in enumerate(gang):
-        bench.hear(order(Wanted.CLAIM, node=node, task=make_task(nodes=gang, rank=rank)))
+        bench.hear(order(DesiredState.CLAIM, node=node, task=make_task(nodes=gang, rank=rank)))
     bench.run(1)
-    bench.hear(*(order(Wanted.RUN, node=node) for node in gang))
+    bench.hear(*(order(DesiredState.RUN, node=node) for node in gang))
     bench.run(2)
     assert (
         bench.twin.job_of_gpu[bench.gpus(FIRST)][0] == bench.twin.job_of_gpu[bench.gpus(SECOND)][0]
@@ -324,7 +324,7 @@ class FakeServer:
 
 
 def test_polls_bring_orders_and_take_reports(bench: Bench) -> None:
-    server = FakeServer([order(Wanted.CLAIM, task=make_task())])
+    server = FakeServer([order(DesiredState.CLAIM, task=make_task())])
     polls = WorkPolls([(server, bench.machines)], stop=threading.Event())
     polls.exchange(0)
     bench.run(1)

@@ -28,7 +28,7 @@ from admission.executors.runners import Ears
 LEASE_S = 60.0
 #: How wrong a clock may run; quartz is a hundred times better.
 DRIFT = 0.01
-#: How long a shepherd that runs may take from the end of its time until all stands still, s.
+#: How long a shim that runs may take from the end of its time until all stands still, s.
 REACTION_S = 2.0
 _WRITE_S = runners._WRITE_AT * LEASE_S
 #: From a look of the worker to the next, s. After more than ``gap_s`` it has not been looking.
@@ -84,7 +84,7 @@ class Fence(RuleBasedStateMachine):
         return self.now * self.rates[0]
 
     def confirm(self, asked_at: float, *, is_wanted: bool) -> None:
-        """An answer has come: what it says to the shepherd."""
+        """An answer has come: what it says to the shim."""
         if not is_wanted:
             self.runs = False
             return
@@ -159,7 +159,7 @@ class Fence(RuleBasedStateMachine):
         self.go_on(end)
 
     def go_on(self, until: float) -> None:
-        """The shepherd acts when its time is up, or soon."""
+        """The shim acts when its time is up, or soon."""
         self.now = until
         if self.runs and self.uptime_s > self.until + REACTION_S:
             self.runs = False
@@ -182,7 +182,7 @@ class Fence(RuleBasedStateMachine):
     @rule()
     def the_machine_is_suspended_for_an_hour(self) -> None:
         self.now += 3600.0
-        # It wakes up: the shepherd, which looks at CLOCK_BOOTTIME, has a moment.
+        # It wakes up: the shim, which looks at CLOCK_BOOTTIME, has a moment.
         self.runs = self.runs and self.uptime_s <= self.until
 
     @invariant()

@@ -1,6 +1,6 @@
 """Machines, the node queue and the network between them in any order, anything lost or killed.
 
-The machines run the real runner over real folders; only their shepherds are stand-ins, so that a
+The machines run the real runner over real folders; only their shims are stand-ins, so that a
 test decides when one comes up, ends, or is killed.
 """
 
@@ -31,8 +31,8 @@ NODES = ("n1", "n2", "n3")
 _SHM = Path("/dev/shm")
 
 
-class Shepherds(Launcher):
-    """Stand-ins for the shepherds of one machine. They survive its runner."""
+class Shims(Launcher):
+    """Stand-ins for the shims of one machine. They survive its runner."""
 
     def __init__(self) -> None:
         super().__init__(cgroups=None, log_bytes=1000)
@@ -59,7 +59,7 @@ class Shepherds(Launcher):
         return 0
 
     def come_up(self) -> None:
-        """Do what a shepherd does when it gets to run: lock, mark, start."""
+        """Do what a shim does when it gets to run: lock, mark, start."""
         attempt, folder = self.coming.pop(0)
         lock = os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
@@ -107,15 +107,15 @@ class Machine:
 
     def __init__(self, folder: Path, node_queue: PureNodeQueue, node: str) -> None:
         self.line = Line(node_queue, node)
-        self.shepherds = Shepherds()
+        self.shims = Shims()
         self._folder = folder
         self.runner = self._start()
 
     def _start(self) -> Runner:
-        self.shepherds.mine.clear()
+        self.shims.mine.clear()
         node = self.line.node
         settings_ = RunnerSettings(node=node, folder=self._folder / node, limits=False)
-        return Runner(settings_, self.line, launcher=self.shepherds, draw=lambda: 0.5)
+        return Runner(settings_, self.line, launcher=self.shims, draw=lambda: 0.5)
 
     def restart(self) -> None:
         """Kill the runner, whatever it was about to do, and start another."""
@@ -125,13 +125,13 @@ class Machine:
     def settle(self) -> None:
         self.line.mood = "ok"
         self.runner.round()
-        while self.shepherds.coming:
-            self.shepherds.come_up()
-        self.shepherds.obey()
+        while self.shims.coming:
+            self.shims.come_up()
+        self.shims.obey()
 
     def close(self) -> None:
         self.runner.close()
-        self.shepherds.close()
+        self.shims.close()
 
 
 class Faults(RuleBasedStateMachine):
@@ -167,19 +167,19 @@ class Faults(RuleBasedStateMachine):
         self.machines[node].restart()
 
     @rule(node=st.sampled_from(NODES))
-    def a_shepherd_comes_up(self, node: str) -> None:
-        if self.machines[node].shepherds.coming:
-            self.machines[node].shepherds.come_up()
+    def a_shim_comes_up(self, node: str) -> None:
+        if self.machines[node].shims.coming:
+            self.machines[node].shims.come_up()
 
     @rule(node=st.sampled_from(NODES), code=st.sampled_from([0, 0, 1]))
     def a_command_ends(self, node: str, code: int) -> None:
-        if self.machines[node].shepherds.running:
-            self.machines[node].shepherds.end(code)
+        if self.machines[node].shims.running:
+            self.machines[node].shims.end(code)
 
     @rule(node=st.sampled_from(NODES))
-    def a_shepherd_is_killed(self, node: str) -> None:
-        if self.machines[node].shepherds.running:
-            self.machines[node].shepherds.kill_one()
+    def a_shim_is_killed(self, node: str) -> None:
+        if self.machines[node].shims.running:
+            self.machines[node].shims.kill_one()
 
     @rule(after_s=st.sampled_from([1.0, GATHER_S + 1.0]))
     def time_passes(self, after_s: float) -> None:
@@ -201,13 +201,13 @@ class Faults(RuleBasedStateMachine):
     def nothing_is_started_twice(self) -> None:
         if hasattr(self, "machines"):
             for machine in self.machines.values():
-                assert all(count == 1 for count in machine.shepherds.spawned.values())
+                assert all(count == 1 for count in machine.shims.spawned.values())
 
     @invariant()
     def nothing_is_started_before_all_have_claimed_it(self) -> None:
         if hasattr(self, "machines"):
             for machine in self.machines.values():
-                for attempt in machine.shepherds.spawned:
+                for attempt in machine.shims.spawned:
                     assert self.node_queue.gangs[attempt].go_at is not None
 
     def teardown(self) -> None:
@@ -236,7 +236,7 @@ class Faults(RuleBasedStateMachine):
         """Each gang that went was started whole, or is being ended; and none hangs."""
         for key, gang in self.node_queue.gangs.items():
             orders = self.node_queue.assignments[key]
-            started = [key in self.machines[o.node].shepherds.spawned for o in orders]
+            started = [key in self.machines[o.node].shims.spawned for o in orders]
             assert gang.state != Gang.State.OFFERED, key
             if gang.go_at is None:
                 assert not any(started), key
@@ -248,13 +248,13 @@ class Faults(RuleBasedStateMachine):
         of_orders = sum(
             o.state == "running" for all_ in self.node_queue.assignments.values() for o in all_
         )
-        assert of_orders <= sum(len(m.shepherds.running) for m in self.machines.values())
+        assert of_orders <= sum(len(m.shims.running) for m in self.machines.values())
 
     def _check_nothing_is_left(self) -> None:
         """All is over, on both sides, and nothing runs on that nobody asks for."""
         assert {gang.state for gang in self.node_queue.gangs.values()} <= {Gang.State.ENDED}
         for machine in self.machines.values():
-            assert not machine.shepherds.running
+            assert not machine.shims.running
             assert machine.runner.held() == []
 
 

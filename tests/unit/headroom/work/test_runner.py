@@ -1,4 +1,4 @@
-"""The runner with real shepherds and commands, against a server that says what a test wants."""
+"""The runner with real shims and commands, against a server that says what a test wants."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from headroom.errors import Unavailable
-from headroom.work.book import Book, BookError, ClaimState
+from headroom.work.claim_journal import ClaimJournal, ClaimState, JournalError
 from headroom.work.contract import (
+    DesiredState,
     Order,
     SignalKind,
     SignalOrder,
     Task,
-    Wanted,
     WorkOrders,
     WorkReport,
     WorkReports,
@@ -57,7 +57,7 @@ class Server:
             now=time.time(), orders=self.orders, poll_s=2.0, report_s=30.0, fence_s=self.fence_s
         )
 
-    def wants(self, wanted: Wanted, **given: Any) -> None:
+    def wants(self, wanted: DesiredState, **given: Any) -> None:
         self.orders = [Order(attempt=KEY, node="n1", wanted=wanted, **given)]
 
 
@@ -84,9 +84,9 @@ class Machine:
         self.runner = self._open()
 
     def start(self, script: str, **given: Any) -> None:
-        self.server.wants(Wanted.CLAIM, task=task(script, **given))
+        self.server.wants(DesiredState.CLAIM, task=task(script, **given))
         self.runner.round()
-        self.server.wants(Wanted.RUN)
+        self.server.wants(DesiredState.RUN)
         self.runner.round()
 
     def until(self, state: str) -> WorkReport:
@@ -107,7 +107,7 @@ class Machine:
 def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
     yield made
-    made.server.wants(Wanted.STOP)
+    made.server.wants(DesiredState.STOP)
     for claim in made.runner.held():
         if claim.state is ClaimState.STARTING:
             made.until("ended")
@@ -115,7 +115,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_a_claim_is_on_disk_before_it_is_told_and_starts_nothing(machine: Machine) -> None:
-    machine.server.wants(Wanted.CLAIM, task=task("touch ../started-it"))
+    machine.server.wants(DesiredState.CLAIM, task=task("touch ../started-it"))
     assert machine.runner.round() < 1  # to say so at once
     assert [claim.state for claim in machine.runner.held()] == [ClaimState.CLAIMED]
     assert machine.server.reports == {}
@@ -131,7 +131,7 @@ def test_a_job_runs_and_its_end_is_told_until_it_is_known(machine: Machine) -> N
     assert report.log_tail == "0 of n1,n2\n"
     machine.runner.round()
     assert machine.server.reports[KEY] == report
-    machine.server.wants(Wanted.FORGET)
+    machine.server.wants(DesiredState.FORGET)
     machine.runner.round()
     assert machine.runner.held() == []
     assert not machine.file("work").exists()
@@ -141,34 +141,34 @@ def test_a_job_runs_and_its_end_is_told_until_it_is_known(machine: Machine) -> N
 def test_what_was_here_once_is_never_taken_again(machine: Machine) -> None:
     machine.start("exit 0")
     machine.until("ended")
-    machine.server.wants(Wanted.FORGET)
+    machine.server.wants(DesiredState.FORGET)
     machine.runner.round()
-    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.server.wants(DesiredState.CLAIM, task=task("exit 0"))
     machine.runner.round()
     machine.runner.round()
     report = machine.server.reports[KEY]
     assert (report.state, report.outcome) == ("ended", "never_started")
-    machine.server.wants(Wanted.RUN)
+    machine.server.wants(DesiredState.RUN)
     machine.runner.round()
     assert machine.runner.held() == []
 
 
 def test_what_is_to_run_and_was_not_claimed_is_refused_for_good(machine: Machine) -> None:
-    machine.server.wants(Wanted.RUN)
+    machine.server.wants(DesiredState.RUN)
     machine.runner.round()
     machine.runner.round()
     assert machine.server.reports[KEY].outcome == "never_started"
-    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.server.wants(DesiredState.CLAIM, task=task("exit 0"))
     machine.runner.round()
     assert [claim.state for claim in machine.runner.held()] == [ClaimState.ENDED]
 
 
 def test_a_claim_that_is_stopped_before_it_starts_never_starts(machine: Machine) -> None:
-    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.server.wants(DesiredState.CLAIM, task=task("exit 0"))
     machine.runner.round()
-    machine.server.wants(Wanted.STOP, why="withdrawn")
+    machine.server.wants(DesiredState.STOP, why="withdrawn")
     machine.runner.round()
-    machine.server.wants(Wanted.RUN)
+    machine.server.wants(DesiredState.RUN)
     machine.runner.round()
     machine.runner.round()
     report = machine.server.reports[KEY]
@@ -194,26 +194,26 @@ def test_a_job_outlives_its_runner_and_its_exit_code_too(machine: Machine) -> No
 def test_a_runner_that_was_killed_before_it_could_start_a_job_starts_it_in_its_next_life(
     machine: Machine,
 ) -> None:
-    machine.server.wants(Wanted.CLAIM, task=task("exit 0"))
+    machine.server.wants(DesiredState.CLAIM, task=task("exit 0"))
     machine.runner.round()
     machine.runner.close()
-    book = Book(machine.folder / "book.sqlite")
-    assert book.start(KEY)
-    book.close()
+    journal = ClaimJournal(machine.folder / "book.sqlite")
+    assert journal.start(KEY)
+    journal.close()
     machine.runner = machine._open()
-    machine.server.wants(Wanted.RUN)
+    machine.server.wants(DesiredState.RUN)
     assert machine.until("ended").exit_code == 0
 
 
-def test_a_job_whose_shepherd_is_killed_is_lost_and_leaves_nothing(machine: Machine) -> None:
+def test_a_job_whose_shim_is_killed_is_lost_and_leaves_nothing(machine: Machine) -> None:
     machine.start("setsid sleep 60 & echo $! > pids; echo $PPID >> pids; exec sleep 60")
     machine.until("running")
     end = time.monotonic() + _LIMIT_S
     while not machine.file("work/pids").exists() or len(pids(machine)) < 2:
         assert time.monotonic() < end
         time.sleep(0.02)
-    left, shepherd = pids(machine)
-    os.kill(shepherd, signal.SIGKILL)
+    left, shim = pids(machine)
+    os.kill(shim, signal.SIGKILL)
     report = machine.until("ended")
     assert (report.outcome, report.exit_code) == ("lost", None)
     assert not is_alive(left)
@@ -239,7 +239,7 @@ def is_alive(pid: int) -> bool:
 def test_a_stop_ends_a_job_in_peace(machine: Machine) -> None:
     machine.start("trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done")
     machine.until("running")
-    machine.server.wants(Wanted.STOP)
+    machine.server.wants(DesiredState.STOP)
     assert machine.until("ended").outcome == "stopped"
 
 
@@ -258,7 +258,7 @@ def test_directives_reach_the_job_and_what_it_says_of_them_the_server(machine: M
         SignalOrder(seq=1, kind=SignalKind.CHECKPOINT),
         SignalOrder(seq=2, kind=SignalKind.SET_BATCH_SCALE, value=0.5),
     ]
-    machine.server.wants(Wanted.RUN, signals=signals)
+    machine.server.wants(DesiredState.RUN, signals=signals)
     machine.runner.round()
     while machine.server.reports[KEY].signals_done < 2:
         assert time.monotonic() < end
@@ -273,11 +273,11 @@ def test_directives_reach_the_job_and_what_it_says_of_them_the_server(machine: M
 def test_a_pause_holds_over_a_restart_of_the_runner(machine: Machine) -> None:
     machine.start("while :; do sleep 0.02; done")
     machine.until("running")
-    machine.server.wants(Wanted.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)])
+    machine.server.wants(DesiredState.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)])
     machine.until("paused")
     machine.restart()
     machine.until("paused")
-    machine.server.wants(Wanted.RUN, signals=[SignalOrder(seq=2, kind=SignalKind.RESUME)])
+    machine.server.wants(DesiredState.RUN, signals=[SignalOrder(seq=2, kind=SignalKind.RESUME)])
     machine.until("running")
 
 
@@ -302,14 +302,14 @@ def test_while_the_server_is_away_jobs_run_on_and_their_ends_are_kept(machine: M
 
 def test_an_order_for_another_node_is_not_obeyed(machine: Machine) -> None:
     machine.server.orders = [
-        Order(attempt=KEY, node="n2", wanted=Wanted.CLAIM, task=task("exit 0"))
+        Order(attempt=KEY, node="n2", wanted=DesiredState.CLAIM, task=task("exit 0"))
     ]
     machine.runner.round()
     assert machine.runner.held() == []
 
 
 def test_two_runners_do_not_share_a_folder(machine: Machine) -> None:
-    with pytest.raises(BookError, match="another process runs jobs"):
+    with pytest.raises(JournalError, match="another process runs jobs"):
         machine._open()
 
 
@@ -326,7 +326,7 @@ def test_a_job_of_which_the_server_is_not_heard_stands_still_and_goes_on_when_it
     machine.until("running")
     machine.server.is_away = True
     end = time.monotonic() + _LIMIT_S
-    # The runner may do as it likes, or nothing: it is the shepherd who stops the job.
+    # The runner may do as it likes, or nothing: it is the shim who stops the job.
     while not machine.file("fenced").exists():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -343,7 +343,7 @@ def test_a_job_that_was_given_to_others_meanwhile_never_goes_on(machine: Machine
     while not machine.file("fenced").exists():
         assert time.monotonic() < end
         time.sleep(0.02)
-    machine.server.wants(Wanted.STOP)
+    machine.server.wants(DesiredState.STOP)
     report = machine.until("ended")
     assert (report.outcome, report.exit_code) == ("stopped", 128 + signal.SIGKILL)
     assert not machine.file("work/went-on").exists()
@@ -352,10 +352,10 @@ def test_a_job_that_was_given_to_others_meanwhile_never_goes_on(machine: Machine
 def test_what_an_earlier_life_was_to_start_waits_until_the_server_says_so_again(
     machine: Machine,
 ) -> None:
-    machine.server.wants(Wanted.CLAIM, task=task("touch it-ran"))
+    machine.server.wants(DesiredState.CLAIM, task=task("touch it-ran"))
     machine.runner.round()
-    machine.server.wants(Wanted.RUN)
-    assert machine.runner._book.start(KEY)
+    machine.server.wants(DesiredState.RUN)
+    assert machine.runner._journal.start(KEY)
     machine.restart()
     machine.server.is_away = True
     for _ in range(5):
@@ -363,7 +363,7 @@ def test_what_an_earlier_life_was_to_start_waits_until_the_server_says_so_again(
         time.sleep(0.02)
     assert not machine.file("started").exists()
     machine.server.is_away = False
-    machine.server.wants(Wanted.STOP, why="given to another machine")
+    machine.server.wants(DesiredState.STOP, why="given to another machine")
     machine.runner.round()
     report = machine.until("ended")
     assert (report.outcome, report.text) == ("never_started", "given to another machine")
@@ -390,19 +390,19 @@ _IN_THE_WAY = {
 
 @pytest.mark.parametrize("kind", _IN_THE_WAY)
 def test_what_a_job_puts_in_the_way_is_its_own_trouble_alone(machine: Machine, kind: str) -> None:
-    """Where jobs have no user of their own they reach the shepherd's files, too."""
+    """Where jobs have no user of their own they reach the shim's files, too."""
     machine.start(f"{_IN_THE_WAY[kind]}; touch in-the-way; while [ ! -e go ]; do sleep 0.02; done")
     machine.until("running")
     end = time.monotonic() + _LIMIT_S
     while not machine.file("work/in-the-way").exists():
         assert time.monotonic() < end
         time.sleep(0.02)
-    other = Order(attempt="other/run/1", node="n1", wanted=Wanted.CLAIM, task=task("exit 0"))
+    other = Order(attempt="other/run/1", node="n1", wanted=DesiredState.CLAIM, task=task("exit 0"))
     signals = [SignalOrder(seq=1, kind=SignalKind.CHECKPOINT)]
-    run = Order(attempt=KEY, node="n1", wanted=Wanted.RUN, signals=signals)
+    run = Order(attempt=KEY, node="n1", wanted=DesiredState.RUN, signals=signals)
     machine.server.orders = [run, other]
     machine.runner.round()
-    machine.server.orders = [run, Order(attempt="other/run/1", node="n1", wanted=Wanted.RUN)]
+    machine.server.orders = [run, Order(attempt="other/run/1", node="n1", wanted=DesiredState.RUN)]
     while (report := machine.server.reports.get("other/run/1")) is None or report.state != "ended":
         assert time.monotonic() < end
         machine.runner.round()
@@ -416,7 +416,7 @@ def test_what_a_job_puts_in_the_way_is_its_own_trouble_alone(machine: Machine, k
 def test_jobs_of_a_second_project_wait_where_all_have_one_user(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     orders = [
-        Order(attempt=f"{project}/run/1", node="n1", wanted=Wanted.CLAIM,
+        Order(attempt=f"{project}/run/1", node="n1", wanted=DesiredState.CLAIM,
               task=task("exit 0", project=project))
         for project in ("vision", "speech")
     ]  # fmt: skip

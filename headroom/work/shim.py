@@ -6,7 +6,7 @@ where the command has a user of its own, and holds:
 
 - ``task.json``: what to run, as whom, within which limits;
 - ``lock``: locked for as long as it lives, so that others can tell, whatever the pid is by now;
-- ``started``: made by whichever shepherd may start the command, before it does so. It cannot be
+- ``started``: made by whichever shim may start the command, before it does so. It cannot be
   made twice, and is never removed, so the command is started at most once;
 - ``control``: a FIFO that it takes orders from, a line each: stop, pause, resume, notify, and
   ``until T``: the server was heard, so the command may run until T, by CLOCK_BOOTTIME in s;
@@ -41,7 +41,7 @@ from headroom.work.usage import Usage
 _READ_BYTES = 65536
 #: As much of what the command says is read before orders and the clock are looked at again.
 _MOST_READS = 16
-#: What the shepherd does not hear, and the command does.
+#: What the shim does not hear, and the command does.
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: What could not be started, as shells say it; and what was killed.
 _NOT_FOUND = 127
@@ -296,7 +296,7 @@ def main(folder: str) -> int:
 
 
 def sweep(folder: str) -> int:
-    """Kill what runs on of ``folder`` though its shepherd is gone."""
+    """Kill what runs on of ``folder`` though its shim is gone."""
     task = json.loads(Path(folder, "task.json").read_bytes())
     user = task.get("user")
     uid = user["uid"] if user and user["is_own"] else None
@@ -367,7 +367,7 @@ def _start(task: dict[str, Any], output: int) -> tuple[int, int, int]:
 def _start_apart(task: dict[str, Any], output: int) -> tuple[int, int, int]:
     """Start the command in a space of pids of its own, below a first process that is ours.
 
-    With that one the kernel ends all that is in the space: nothing survives a shepherd that is
+    With that one the kernel ends all that is in the space: nothing survives a shim that is
     killed, whatever it forked and wherever it hides.
     """
     status, theirs = os.pipe()
@@ -395,21 +395,21 @@ def _pid_of_peer(connection: socket.socket) -> int | None:
     return None
 
 
-def _be_first(task: dict[str, Any], output: int, status: int, shepherd: socket.socket) -> None:
+def _be_first(task: dict[str, Any], output: int, status: int, shim: socket.socket) -> None:
     """Start the command and wait for it, as the first process of its space. Returns never."""
     try:
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
-        _close_all_but(output, status, shepherd.fileno())
-        # Should the shepherd be killed, nothing may go on that nobody sees.
+        _close_all_but(output, status, shim.fileno())
+        # Should the shim be killed, nothing may go on that nobody sees.
         cage.prctl(cage.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if shepherd.recv(2) != b"go":
+        if shim.recv(2) != b"go":
             os._exit(_NOT_RUNNABLE)
         cage.private_view(**task["user"]["view"])
         pid = os.fork()
         if pid == 0:
-            _become_command(task, output, 1, shepherd)
-        shepherd.close()
+            _become_command(task, output, 1, shim)
+        shim.close()
         os.close(output)
         ended, code = 0, 0
         while ended != pid:
@@ -423,7 +423,7 @@ def _be_first(task: dict[str, Any], output: int, status: int, shepherd: socket.s
 
 
 def _close_all_but(*kept: int) -> None:
-    """Let go of what is the shepherd's: its lock above all."""
+    """Let go of what is the shim's: its lock above all."""
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if fd > 2 and fd not in kept:
             with contextlib.suppress(OSError):
@@ -489,7 +489,7 @@ def _join(cgroups: list[str]) -> None:
 def _claim_start(until: float | None) -> bool:
     """Make the mark that lets the command start; return whether it was not there yet.
 
-    A shepherd that comes up after its time leaves it to one that the server has confirmed.
+    A shim that comes up after its time leaves it to one that the server has confirmed.
     """
     if until is not None and boottime() >= until:
         return False

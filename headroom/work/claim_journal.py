@@ -15,7 +15,7 @@ import msgspec
 from headroom.errors import HeadroomError
 from headroom.work.contract import Task, WorkReport
 
-__all__ = ["Book", "BookError", "Claim", "ClaimState"]
+__all__ = ["Claim", "ClaimJournal", "ClaimState", "JournalError"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS life (store TEXT NOT NULL);
@@ -32,8 +32,8 @@ CREATE INDEX IF NOT EXISTS claim_open ON claim (id) WHERE state <> 'forgotten';
 """
 
 
-class BookError(HeadroomError):
-    """The book of attempts cannot be used."""
+class JournalError(HeadroomError):
+    """The claim journal cannot be used."""
 
 
 class ClaimState(StrEnum):
@@ -59,14 +59,14 @@ class Claim:
     report: WorkReport | None
 
 
-class Book:
+class ClaimJournal:
     """The claims of one machine. What a call has changed is on disk when it returns.
 
-    ``store`` names this book: a machine that has lost it is another machine to the server.
+    ``store`` names this journal: a machine that has lost it is another machine to the server.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the book, or make it. Raises :class:`BookError`."""
+        """Open the journal, or make it. Raises :class:`JournalError`."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # It holds the environments of jobs. What SQLite puts beside it gets the same rights.
@@ -79,8 +79,8 @@ class Book:
             )
             self.store = self._store()
         except (sqlite3.Error, OSError) as exc:
-            raise BookError(
-                f"the book of attempts {path} cannot be used: {exc}; where it is damaged, see that "
+            raise JournalError(
+                f"the claim journal {path} cannot be used: {exc}; where it is damaged, see that "
                 "no job runs on this machine any more, then remove it"
             ) from exc
 
@@ -175,7 +175,7 @@ class Book:
                 raise
             self._db.execute("COMMIT")
         except sqlite3.Error as exc:
-            raise BookError(f"the book of attempts cannot be written: {exc}") from exc
+            raise JournalError(f"the claim journal cannot be written: {exc}") from exc
 
 
 def _claim(

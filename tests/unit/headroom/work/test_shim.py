@@ -1,4 +1,4 @@
-"""The shepherd: real commands, started once, watched to their end, whoever dies meanwhile."""
+"""The shim: real commands, started once, watched to their end, whoever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from headroom.work import shepherd
+from headroom.work import shim
 from headroom.work.folder import Folder, Marks
 
-SHEPHERD = str(Path(shepherd.__file__))
+SHIM = str(Path(shim.__file__))
 _LIMIT_S = 10.0
 
 
@@ -29,7 +29,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 class Herd:
-    """Starts shepherds in folders, and leaves none behind."""
+    """Starts shims in folders, and leaves none behind."""
 
     def __init__(self, path: Path) -> None:
         self.folder = Folder(path / "attempt")
@@ -46,7 +46,7 @@ class Herd:
 
     def start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", SHEPHERD, str(self.folder.path)], start_new_session=True
+            [sys.executable, "-I", "-S", SHIM, str(self.folder.path)], start_new_session=True
         )
         self.processes.append(process)
         return process
@@ -104,7 +104,7 @@ def test_a_command_that_cannot_be_started_says_why(
     assert said in herd.folder.log_tail()
 
 
-def test_of_several_shepherds_one_starts_the_command_and_no_later_one_does(herd: Herd) -> None:
+def test_of_several_shims_one_starts_the_command_and_no_later_one_does(herd: Herd) -> None:
     herd.write("echo started >> count; sleep 0.2")
     together = [herd.start() for _ in range(4)]
     for process in together:
@@ -113,7 +113,7 @@ def test_of_several_shepherds_one_starts_the_command_and_no_later_one_does(herd:
     assert (herd.folder.work / "count").read_text() == "started\n"
 
 
-def test_a_command_does_not_outlive_a_shepherd_that_is_killed(herd: Herd) -> None:
+def test_a_command_does_not_outlive_a_shim_that_is_killed(herd: Herd) -> None:
     process = herd.begin("echo $$ > pid; echo ready; exec sleep 60")
     pid = int((herd.folder.work / "pid").read_text())
     assert herd.folder.marks().is_watched
@@ -224,7 +224,7 @@ _TICKS = "echo ready; i=0; while :; do i=$((i+1)); echo $i > at.new; mv at.new a
 
 def confirm(herd: Herd, for_s: float) -> None:
     """Say what the runner says when the server was heard."""
-    assert herd.folder.tell(f"until {shepherd.boottime() + for_s}")
+    assert herd.folder.tell(f"until {shim.boottime() + for_s}")
 
 
 def at(herd: Herd) -> str:
@@ -289,8 +289,8 @@ def test_whoever_is_told_to_end_has_no_longer_than_its_time(herd: Herd) -> None:
     assert (marks.exit.stopped, marks.exit.exit_code) == (True, 128 + signal.SIGKILL)
 
 
-def test_a_shepherd_that_comes_up_after_its_time_starts_nothing(herd: Herd) -> None:
-    marks = herd.run("touch it-ran", until=shepherd.boottime() - 0.1, frozen_s=60)
+def test_a_shim_that_comes_up_after_its_time_starts_nothing(herd: Herd) -> None:
+    marks = herd.run("touch it-ran", until=shim.boottime() - 0.1, frozen_s=60)
     assert (marks.started_at, marks.exit) == (None, None)
     assert not (herd.folder.work / "it-ran").exists()
 
