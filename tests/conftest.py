@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
@@ -83,6 +83,17 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         owner.speak_as_owner()
         with connection.cursor() as cursor:
             cursor.execute(_END_OTHERS)
+
+
+@pytest.fixture(scope="module")
+def module_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A database for what all tests of a module look at: it is undone at the module's end.
+
+    Each test has its own transaction in that one, and undoes what it did itself.
+    """
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 _PARTITIONS = """

@@ -7,12 +7,14 @@ everything here speaks as it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import psycopg
+from django.core.management.commands import flush
 from django.db import connection
 from django.db.backends.postgresql.operations import DatabaseOperations
 
@@ -52,6 +54,7 @@ def hand_over() -> None:
     speak_as_application()
     # Of all connections: a browser test, in whose thread a loop runs, has another than the others.
     DatabaseOperations.execute_sql_flush = _flush  # type: ignore[method-assign, assignment]
+    flush.emit_post_migrate_signal = lambda *_: None  # what it makes has stayed
 
 
 @contextmanager
@@ -63,11 +66,24 @@ def session() -> Iterator[psycopg.Connection[Any]]:
         yield connected
 
 
+#: What Django makes anew after each flush, at some cost: it is left as it is.
+_STAYS = frozenset({"django_content_type", "auth_permission"})
+
+
 def _flush(_: DatabaseOperations, sql_list: Iterable[str]) -> None:
-    """Empty the tables after a test that commits. The application's role could not."""
-    with session() as connected, connected.transaction():
-        for each in sql_list:
-            connected.execute(each.encode())
+    """Empty the tables after a test that commits. The application's role could not.
+
+    Of more than a hundred few have rows: to truncate the others takes a quarter of a second.
+    """
+    named = {table for each in sql_list for table in re.findall(r'"(\w+)"', each)} - _STAYS
+    with session() as connected:
+        filled = connected.execute(
+            " UNION ALL ".join(
+                f"SELECT '{table}' WHERE EXISTS (SELECT FROM \"{table}\")" for table in named
+            ).encode()
+        )
+        if tables := [f'"{table}"' for (table,) in filled.fetchall()]:
+            connected.execute(f"TRUNCATE {', '.join(tables)} CASCADE".encode())
 
 
 def _speak_as(url: str) -> None:

@@ -262,18 +262,26 @@ QUERIES = {
 # --- The walk -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def world(db: None) -> Iterator[World]:
-    def forget() -> None:
-        snapshot.expire()
-        state.forget()
-        moments.forget()
-        queue.shared.forget()
-        jobs.shared.forget()
+def _forget() -> None:
+    snapshot.expire()
+    state.forget()
+    moments.forget()
+    queue.shared.forget()
+    jobs.shared.forget()
 
-    forget()
-    yield make_world()
-    forget()
+
+@pytest.fixture(scope="module")
+def made_world(module_db: None) -> World:
+    _forget()
+    return make_world()
+
+
+@pytest.fixture
+def world(made_world: World, db: None) -> Iterator[World]:
+    """The world as it was made: what a test changes of it is undone."""
+    _forget()
+    yield made_world
+    _forget()
 
 
 def _text(response: HttpResponseBase) -> str:
