@@ -37,5 +37,5 @@ def look_back() -> None:
 @shared_task
 def forget() -> None:
     """Drop old estimates, and decisions of shadows more than a day old."""
-    forecasts.forget(timezone.now())
-    shadowing.forget(timezone.now())
+    forecasts.prune(timezone.now())
+    shadowing.prune(timezone.now())

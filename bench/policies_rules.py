@@ -149,7 +149,7 @@ def store_readings(start: float, hours: float = 24.0) -> int:
     from telemetry.tiers import raw_width
 
     _make_fleet()
-    snapshot.expire()
+    snapshot.invalidate()
     ids = np.array(list(Gpu.objects.order_by("pk").values_list("pk", flat=True)))
     rng = np.random.default_rng(9)
     steps = round(hours * 3600 / _STEP_S)

@@ -93,7 +93,7 @@ def load_fleet(gpus: int) -> list[int]:
 
     document = inventory.parse(make_inventory(gpus=gpus))
     inventory.apply(inventory.plan(document, inventory.read_state(), prune_sites=True), "bench")
-    snapshot.expire()
+    snapshot.invalidate()
     return [int(each) for each in snapshot.current().gpus.ids]
 
 

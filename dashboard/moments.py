@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 
 from dashboard.once import Once
 from fleet import snapshot
+from fleet.cache import Cache
 from policies import current as policies_now
 from policies.headroom.conditions import SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
@@ -38,36 +38,18 @@ class Moment:
         return self.once(("conditions", site), lambda: conditions(self.headroom, site))
 
 
-class _Moments:
-    """The newest moment of this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._moment: Moment | None = None
-
-    def current(self) -> Moment:
-        found = self._still_good()
-        if found is not None:
-            return found
-        with self._lock:
-            return self._still_good() or self._fresh()
-
-    def _still_good(self) -> Moment | None:
-        moment, now = self._moment, time.time()
-        if moment is None or moment.headroom.fleet is not snapshot.current():
-            return None
-        return moment if moment.now // _SERVES_S == now // _SERVES_S else None
-
-    def _fresh(self) -> Moment:
-        self._moment = Moment(policies_now.headroom(time.time()))
-        return self._moment
-
-    def forget(self) -> None:
-        """Make the next call evaluate anew. For tests."""
-        self._moment = None
-        policies_now.forget()
+_moments: Cache[Moment] = Cache()
 
 
-_moments = _Moments()
-current = _moments.current
-forget = _moments.forget
+def current() -> Moment:
+    """Return the newest moment of this process."""
+    turn = int(time.time() // _SERVES_S)
+    return _moments.get(
+        lambda: Moment(policies_now.headroom(time.time())), of=(turn, snapshot.current())
+    )
+
+
+def invalidate() -> None:
+    """Have the next call evaluate anew. For tests."""
+    _moments.invalidate()
+    policies_now.invalidate()

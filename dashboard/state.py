@@ -7,10 +7,10 @@ panels) is kept in it.
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from django.conf import settings
@@ -18,6 +18,7 @@ from django.conf import settings
 from dashboard import moments
 from dashboard.once import Once
 from fleet import snapshot
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies.headroom import power
 from policies.headroom.inputs import Limits
@@ -65,45 +66,27 @@ class View:
         return latest or None
 
 
-class _Views:
-    """The newest view of this process."""
+def current() -> View:
+    """Return the newest view of this process."""
+    newest, now = _views.peek(), time.time()
+    return _views.get(
+        partial(_made, now),
+        version=partial(_version, now),
+        max_age_s=newest.serves_s if newest else 0.0,
+        now=now,
+    )
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._view: View | None = None
 
-    def current(self) -> View:
-        view = self._view
-        if view is not None and 0 <= time.time() - view.now < view.serves_s:
-            return view
-        with self._lock:
-            return self._fresh()
+def _version(now: float) -> Hashable:
+    return snapshot.current(), frame.version(), int(now // _MOST_AGE_S)
 
-    def _fresh(self) -> View:
-        now, view = time.time(), self._view
-        if view is not None and 0 <= now - view.now < view.serves_s:
-            return view
-        fleet = snapshot.current()
-        if view is not None and self._still_holds(view, fleet, now):
-            return view
-        began = time.thread_time()
-        readings = frame.read()
-        carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
-        shown = _with_reserved(fleet, carried)
-        self._view = View(fleet, readings, shown, now, Once(time.thread_time() - began))
-        return self._view
 
-    @staticmethod
-    def _still_holds(view: View, fleet: FleetArrays, now: float) -> bool:
-        return (
-            view.fleet is fleet
-            and view.now // _MOST_AGE_S == now // _MOST_AGE_S
-            and view.frame.version == frame.version()
-        )
-
-    def forget(self) -> None:
-        """Make the next call read everything again. For tests."""
-        self._view = None
+def _made(now: float) -> View:
+    fleet, began = snapshot.current(), time.thread_time()
+    readings = frame.read()
+    carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
+    shown = _with_reserved(fleet, carried)
+    return View(fleet, readings, shown, now, Once(time.thread_time() - began))
 
 
 def _with_reserved(fleet: FleetArrays, carried: FleetSummary) -> FleetSummary:
@@ -124,6 +107,6 @@ def _with_reserved(fleet: FleetArrays, carried: FleetSummary) -> FleetSummary:
     )
 
 
-_views = _Views()
-current = _views.current
-forget = _views.forget
+_views: Cache[View] = Cache()
+#: Make the next call read everything again. For tests.
+invalidate = _views.invalidate

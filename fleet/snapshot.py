@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from django.db import models
 
+from fleet.cache import Cache
 from fleet.models import (
     CoolingZone,
     Gpu,
@@ -66,8 +65,8 @@ __all__ = [
     "StorageTable",
     "ZoneTable",
     "current",
-    "expire",
     "fresh",
+    "invalidate",
     "load",
 ]
 
@@ -384,42 +383,7 @@ def _meters(
     )
 
 
-class _Cache:
-    """The arrays of this process, with the time at which their generation was last looked up."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._arrays: FleetArrays | None = None
-        self._checked_at = -np.inf
-
-    def get(self, max_age_s: float) -> FleetArrays:
-        arrays = self._arrays
-        if arrays is not None and time.monotonic() - self._checked_at < max_age_s:
-            return arrays
-        # While one thread reloads, the others go on with what there is.
-        if not self._lock.acquire(blocking=arrays is None) and arrays is not None:
-            return arrays
-        try:
-            return self._refresh()
-        finally:
-            self._lock.release()
-
-    def fresh(self) -> FleetArrays:
-        with self._lock:
-            return self._refresh()
-
-    def expire(self) -> None:
-        self._checked_at = -np.inf
-
-    def _refresh(self) -> FleetArrays:
-        asked_at = time.monotonic()
-        if self._arrays is None or self._arrays.generation != InventoryGeneration.current():
-            self._arrays = load()
-        self._checked_at = asked_at
-        return self._arrays
-
-
-_cache = _Cache()
+_arrays: Cache[FleetArrays] = Cache(serves_stale=True)
 
 
 def current(max_age_s: float = 2.0) -> FleetArrays:
@@ -427,14 +391,14 @@ def current(max_age_s: float = 2.0) -> FleetArrays:
 
     One query when that time has passed, :func:`load` when the inventory has changed.
     """
-    return _cache.get(max_age_s)
+    return _arrays.get(load, version=InventoryGeneration.current, max_age_s=max_age_s)
 
 
 def fresh() -> FleetArrays:
     """Return the inventory as it is now: one query, and a wait while another thread reloads it."""
-    return _cache.fresh()
+    return _arrays.get(load, version=InventoryGeneration.current, max_age_s=0.0)
 
 
-def expire() -> None:
+def invalidate() -> None:
     """Have the next :func:`current` of this process look whether the inventory has changed."""
-    _cache.expire()
+    _arrays.recheck()

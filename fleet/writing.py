@@ -20,5 +20,5 @@ def writing() -> Iterator[None]:
     with transaction.atomic():
         InventoryGeneration.lock()
         yield
-        snapshot.expire()
-        transaction.on_commit(snapshot.expire)
+        snapshot.invalidate()
+        transaction.on_commit(snapshot.invalidate)

@@ -21,4 +21,4 @@ def evaluate() -> bool:
 @shared_task
 def forget() -> None:
     """Delete old episodes and replays of rules."""
-    store.forget(timezone.now())
+    store.prune(timezone.now())

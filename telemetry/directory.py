@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from accounts import tokens
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from telemetry.ingest.rate import Share, share_of
 from telemetry.models import Agent, ScopeGeneration
@@ -44,51 +44,19 @@ class _Token:
     good_until: float = math.inf
 
 
-class _Scopes:
-    """The scopes of all agents by the digests of their tokens, as this process last read them.
-
-    All at once, since a fleet's agents come round more seldom than any of them could be kept.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tokens: dict[bytes, _Token] = {}
-        self._generation: int | None = None
-        self._checked_at = -math.inf
-
-    def find(self, digest: bytes) -> AgentScope | None:
-        if time.monotonic() - self._checked_at > SCOPE_MAX_AGE_S:
-            self.look_again()
-        if digest not in self._tokens:
-            self.look_again()  # the agent may have been enrolled a moment ago
-        token = self._tokens.get(digest)
-        return token.scope if token is not None and token.good_until > time.time() else None
-
-    def known(self, digest: bytes) -> AgentScope | None:
-        token = self._tokens.get(digest)
-        return token.scope if token is not None else None
-
-    def forget(self) -> None:
-        """Look again at the next call."""
-        self._checked_at = -math.inf
-        self._generation = None
-
-    def look_again(self) -> None:
-        """Read the scopes again if they have changed. One query; three more where any has."""
-        with self._lock:
-            asked_at = time.monotonic()
-            generation = ScopeGeneration.current()
-            if generation != self._generation:
-                self._tokens = _load_tokens()
-                self._generation = generation
-            self._checked_at = asked_at
+#: The scopes of all agents by the digests of their tokens. All at once, since a fleet's agents come
+#: round more seldom than any of them could be kept.
+_tokens: Cache[dict[bytes, _Token]] = Cache(SCOPE_MAX_AGE_S)
+invalidate_scopes = _tokens.invalidate
 
 
-_scopes = _Scopes()
-forget_scopes = _scopes.forget
+def look_again() -> None:
+    """Read what has changed. One query, three more where any agent's scope has."""
+    _read(max_age_s=0.0)
 
 
-look_again = _scopes.look_again
+def _read(max_age_s: float = SCOPE_MAX_AGE_S) -> dict[bytes, _Token]:
+    return _tokens.get(_load_tokens, version=ScopeGeneration.current, max_age_s=max_age_s)
 
 
 def known_scope_of(token: str) -> AgentScope | None:
@@ -99,7 +67,8 @@ def known_scope_of(token: str) -> AgentScope | None:
     """
     if not token.startswith(tokens.AGENT_PREFIX):
         return None
-    return _scopes.known(tokens.digest(token))
+    found = (_tokens.peek() or {}).get(tokens.digest(token))
+    return None if found is None else found.scope
 
 
 def scope_of(token: str) -> AgentScope | None:
@@ -109,7 +78,10 @@ def scope_of(token: str) -> AgentScope | None:
     """
     if not token.startswith(tokens.AGENT_PREFIX):
         return None
-    return _scopes.find(tokens.digest(token))
+    digest = tokens.digest(token)
+    # Where it is not known, the agent may have been enrolled a moment ago.
+    found = _read().get(digest) or _read(max_age_s=0.0).get(digest)
+    return found.scope if found is not None and found.good_until > time.time() else None
 
 
 def _load_tokens() -> dict[bytes, _Token]:

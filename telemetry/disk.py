@@ -7,12 +7,12 @@ first, while there is a reserve: their agents keep them on disks of their own.
 from __future__ import annotations
 
 import os
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+
+from fleet.cache import Cache
 
 __all__ = ["Folder", "folders", "is_full"]
 
@@ -58,27 +58,10 @@ def _free_bytes(path: Path) -> int | None:
     return status.f_bavail * status.f_frsize
 
 
-class _Known:
-    """The last look, shared by the threads of a process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._looked_at: float | None = None
-        self._full = False
-
-    def is_full(self) -> bool:
-        now = time.monotonic()
-        if self._looked_at is None or now - self._looked_at > _SERVES_S:
-            with self._lock:
-                self._full = any(each.is_full for each in folders())
-                self._looked_at = now
-        return self._full
-
-    def forget(self) -> None:
-        """Look again at the next call."""
-        self._looked_at = None
+_full: Cache[bool] = Cache(_SERVES_S)
+invalidate = _full.invalidate
 
 
-_known = _Known()
-is_full = _known.is_full
-forget = _known.forget
+def is_full() -> bool:
+    """Say whether a folder lacks room, by the last look of this process."""
+    return _full.get(lambda: any(each.is_full for each in folders()))

@@ -92,7 +92,7 @@ def _enroll(actor: User | str, wanted: Sequence[Enrollment], rotate: bool) -> li
             any_job=each.any_job,
             **audit.changes(before.get(each.name), _state_of(one.agent, each)),
         )
-    transaction.on_commit(directory.forget_scopes)
+    transaction.on_commit(directory.invalidate_scopes)
     return enrolled
 
 
@@ -180,7 +180,7 @@ def allow_any_job(actor: User | str, agent: Agent, allowed: bool) -> None:
         agent.save(update_fields=["any_job"])
         told = audit.changes({"any_job": before}, {"any_job": allowed})
         audit.record(actor, "agent.any_job", agent.name, **told)
-        transaction.on_commit(directory.forget_scopes)
+        transaction.on_commit(directory.invalidate_scopes)
 
 
 def rotate(actor: User | str, agent: Agent, *, grace: timedelta = timedelta()) -> str:
@@ -198,7 +198,7 @@ def rotate(actor: User | str, agent: Agent, *, grace: timedelta = timedelta()) -
             grace_s=grace.total_seconds(),
             **audit.changes(before, audit.state(agent)),
         )
-        transaction.on_commit(directory.forget_scopes)
+        transaction.on_commit(directory.invalidate_scopes)
     return secret
 
 
@@ -212,5 +212,5 @@ def revoke(actor: User | str, agent: Agent) -> bool:
         agent.revoked_at = now
         told = audit.changes(before, audit.state(agent))
         audit.record(actor, "agent.revoke", agent.name, hint=agent.hint, **told)
-        transaction.on_commit(directory.forget_scopes)
+        transaction.on_commit(directory.invalidate_scopes)
     return True

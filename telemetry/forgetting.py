@@ -20,7 +20,7 @@ from django.db import connection
 from telemetry import placed
 from telemetry.checks import SERVER_BOOT_ID
 
-__all__ = ["MOST_EVENTS", "forget"]
+__all__ = ["MOST_EVENTS", "prune"]
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ DELETE FROM telemetry_reportedjob AS job WHERE id = ANY(%s) AND seen_at < %s
 """
 
 
-def forget(now: datetime, budget_s: float) -> dict[str, int]:
+def prune(now: datetime, budget_s: float) -> dict[str, int]:
     """Remove rows too old or too many, for about ``budget_s``; return how many, by table."""
     deadline = time.monotonic() + budget_s
     removed = {}

@@ -8,7 +8,6 @@ with one GET. When Redis has lost them, the next writer makes them again from th
 from __future__ import annotations
 
 import secrets
-import threading
 import zlib
 from typing import cast
 
@@ -16,6 +15,7 @@ import numpy as np
 from django.conf import settings
 from django.db import connection
 
+from fleet.cache import Cache
 from telemetry import samples, stream
 from telemetry.live_frame import AHEAD_S, DTYPES, KINDS, Array, LiveFrame, never_seen
 from telemetry.samples import Rows, Table
@@ -64,26 +64,13 @@ def version() -> str:
     return ".".join((part or b"-").decode() for part in found)
 
 
-class _Reader:
-    """The newest frame that this process has read, shared by its threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._frame: LiveFrame | None = None
-
-    def read(self) -> LiveFrame:
-        now = version()
-        frame = self._frame
-        if frame is not None and frame.version == now:
-            return frame
-        with self._lock:
-            if self._frame is None or self._frame.version != now:
-                self._frame = LiveFrame(now, {kind: _read_array(kind) for kind in KINDS})
-            return self._frame
+_frame: Cache[LiveFrame] = Cache()
 
 
-_reader = _Reader()
-read = _reader.read
+def read() -> LiveFrame:
+    """Return the newest frame: the same object while no reading comes. One round trip then."""
+    now = version()
+    return _frame.get(lambda: LiveFrame(now, {kind: _read_array(kind) for kind in KINDS}), of=now)
 
 
 def _read_array(kind: str) -> Array:

@@ -31,7 +31,7 @@ __all__ = [
     "are_known",
     "check",
     "check_boot_id",
-    "forget",
+    "invalidate",
     "learn",
     "refused_jobs",
     "refused_mounts",
@@ -57,9 +57,9 @@ class _Names(ABC):
     lock: int
 
     def __init__(self) -> None:
-        self.forget()
+        self.invalidate()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Look all of them up again."""
         self._known: dict[str, frozenset[int]] = {}
         self._since = time.monotonic()
@@ -67,7 +67,7 @@ class _Names(ABC):
     def unknown(self, holder: int, names: Iterable[str]) -> set[str]:
         """Return the names of which this process does not know that they have their row."""
         if time.monotonic() - self._since > _KNOWN_FOR_S or len(self._known) > _MOST_KNOWN:
-            self.forget()
+            self.invalidate()
         known = self._known
         return {name for name in names if holder not in known.get(name, ())}
 
@@ -223,10 +223,10 @@ _jobs, _mounts, _boot_ids = _Jobs(), _Mounts(), _BootIds()
 _KINDS: tuple[_Names, ...] = (_jobs, _mounts, _boot_ids)
 
 
-def forget() -> None:
+def invalidate() -> None:
     """Have this process look all names up again."""
     for kind in _KINDS:
-        kind.forget()
+        kind.invalidate()
 
 
 def are_known(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> bool:

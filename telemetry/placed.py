@@ -6,23 +6,21 @@ Placements are admission's, which stands above this room: it says at its start w
 
 from __future__ import annotations
 
-import math
-import threading
-import time
 from collections.abc import Collection, Hashable, Iterable
 from typing import Protocol, TypeAlias
 
 from django.conf import settings
 
 from fleet import snapshot
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from telemetry.directory import AgentScope
 
 __all__ = [
     "PlacedJobs",
     "are_here",
-    "forget",
     "here",
+    "invalidate",
     "job_of",
     "jobs",
     "known",
@@ -37,6 +35,7 @@ _LEAST_AGE_S = 0.5
 
 Ids: TypeAlias = frozenset[int]
 _NOWHERE: tuple[Ids, Ids] = (frozenset(), frozenset())
+_NO_PLACES: dict[str, tuple[Ids, Ids]] = {}
 
 
 class PlacedJobs(Protocol):
@@ -64,38 +63,29 @@ class _Places:
     """The nodes and sites of each placed job."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._source: PlacedJobs | None = None
-        self._places: dict[str, tuple[Ids, Ids]] = {}
-        self._generation: Hashable = None
-        self._checked_at = -math.inf
+        self._places: Cache[dict[str, tuple[Ids, Ids]]] = Cache(MAX_AGE_S)
 
     def provide(self, source: PlacedJobs | None) -> None:
         self._source = source
-        self.forget()
+        self.invalidate()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Look again at the next call."""
-        self._generation = None
-        self._checked_at = -math.inf
+        self._places.invalidate()
 
     def here(self, scope: AgentScope, names: Collection[str]) -> set[str]:
-        self._refresh(MAX_AGE_S)
-        found = self._here(scope, names)
+        found = self._here(scope, names, MAX_AGE_S)
         if len(found) == len(names):
             return found
         # What was placed a moment ago may not be known yet.
-        self._refresh(_LEAST_AGE_S)
-        return self._here(scope, names)
+        return self._here(scope, names, _LEAST_AGE_S)
 
     def are_here(self, scope: AgentScope, names: Collection[str]) -> bool:
-        if not names:
-            return True
-        self._refresh(MAX_AGE_S)
-        return len(self._here(scope, names)) == len(names)
+        return not names or len(self._here(scope, names, MAX_AGE_S)) == len(names)
 
-    def _here(self, scope: AgentScope, names: Collection[str]) -> set[str]:
-        places = self._places
+    def _here(self, scope: AgentScope, names: Collection[str], max_age_s: float) -> set[str]:
+        places = self._current(max_age_s)
         return {name for name in names if _is_on(scope, places.get(job_of(name), _NOWHERE))}
 
     def were_here(self, scope: AgentScope, names: Collection[str], ts: float) -> set[str]:
@@ -111,8 +101,7 @@ class _Places:
         return {name for name in names if _is_on(scope, places.get(job_of(name), _NOWHERE))}
 
     def jobs(self) -> Collection[str]:
-        self._refresh(MAX_AGE_S)
-        return self._places
+        return self._current(MAX_AGE_S)
 
     def known(self, names: Collection[str]) -> set[str]:
         if self._source is None or not names:
@@ -120,19 +109,15 @@ class _Places:
         jobs = self._source.known({job_of(name) for name in names})
         return {name for name in names if job_of(name) in jobs}
 
-    def _refresh(self, max_age_s: float) -> None:
-        if self._source is None or time.monotonic() - self._checked_at <= max_age_s:
-            return
-        with self._lock:
-            if time.monotonic() - self._checked_at <= max_age_s:
-                return  # another thread was faster
-            asked_at = time.monotonic()
-            fleet = snapshot.current()
-            generation = (self._source.generation(), fleet.generation)
-            if generation != self._generation:
-                self._places = _by_job(self._source.placed(), fleet)
-                self._generation = generation
-            self._checked_at = asked_at
+    def _current(self, max_age_s: float) -> dict[str, tuple[Ids, Ids]]:
+        source = self._source
+        if source is None:
+            return _NO_PLACES
+        return self._places.get(
+            lambda: _by_job(source.placed(), snapshot.current()),
+            version=lambda: (source.generation(), snapshot.current().generation),
+            max_age_s=max_age_s,
+        )
 
 
 def _by_job(
@@ -158,7 +143,7 @@ def _is_on(scope: AgentScope, places: tuple[Ids, Ids]) -> bool:
 
 _places = _Places()
 provide = _places.provide
-forget = _places.forget
+invalidate = _places.invalidate
 
 
 def here(scope: AgentScope, names: Collection[str]) -> set[str]:

@@ -144,7 +144,7 @@ def forward_pushed() -> bool:
 @shared_task
 def forget_pushed() -> None:
     """Forget requests that no sender sends again any more."""
-    inbox.forget(time.time())
+    inbox.prune(time.time())
 
 
 @shared_task
@@ -152,7 +152,7 @@ def keep_partitions() -> None:
     """Create the partitions of the next hours, drop those past their retention, and forget."""
     now = datetime.now(UTC)
     housekeeping.keep_partitions(now)
-    limits.forget(now)
+    limits.prune(now)
 
 
 @shared_task
@@ -187,7 +187,7 @@ def forget_events() -> None:
     """Remove events past their retention, and names and positions that are of no use any more."""
     with housekeeping.only_one() as held:
         if held:
-            forgetting.forget(datetime.now(UTC), housekeeping.BUDGET_S)
+            forgetting.prune(datetime.now(UTC), housekeeping.BUDGET_S)
 
 
 @shared_task

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from admission.core.allocation.reservation import Floats
 from admission.core.request import Request, placement_from_json
 from admission.jobs.models import Attempt, Phase
 from admission.policy.catalog import policy_in_force
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
@@ -34,9 +34,9 @@ __all__ = [
     "PastAttempts",
     "current",
     "during",
-    "expire",
-    "forget",
     "fresh",
+    "invalidate",
+    "recheck",
     "reserved_in",
 ]
 
@@ -63,26 +63,24 @@ _FIELDS = (
 )  # fmt: skip
 
 
-class _Store:
-    """The open attempts that this process has read, shared by its threads."""
+class _Reader:
+    """What this process has read: what has not changed since is not read again."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Read all of it again."""
         self._of: FleetArrays | None = None
+        self._found: Allocations | None = None
         #: by attempt
         self._placed: dict[int, PlacementRows] = {}
         self._open: dict[int, tuple[tuple[Any, ...], OpenAttempt]] = {}
-        self._found: Allocations | None = None
-        self._read_at = -np.inf
 
-    def current(self, fleet: FleetArrays, max_age_s: float) -> Allocations:
-        with self._lock:
-            found = self._found
-            is_old = time.monotonic() - self._read_at >= max_age_s
-            if found is None or is_old or found.fleet is not fleet:
-                found = self._found = self._read(fleet)
-                self._read_at = time.monotonic()
-            return found
+    def read(self, fleet: FleetArrays) -> Allocations:
+        """Return the allocations of now: the same object where nothing has changed."""
+        self._found = self._read(fleet)
+        return self._found
 
     def _read(self, fleet: FleetArrays) -> Allocations:
         if self._of is not fleet:
@@ -109,28 +107,27 @@ class _Store:
             return last
         return allocations_of(fleet, [(known[pk][1], placed[pk]) for pk in versions if pk in known])
 
-    def expire(self) -> None:
-        self._read_at = -np.inf
 
-    def forget(self) -> None:
-        with self._lock:
-            self._of = self._found = None
-
-
-_store = _Store()
-forget = _store.forget
+_reader = _Reader()
+_allocations: Cache[Allocations] = Cache(_SERVES_S)
 #: Have the next look of this process read the database.
-expire = _store.expire
+recheck = _allocations.recheck
+
+
+def invalidate() -> None:
+    """Have the next look of this process read all of it again."""
+    _reader.forget()
+    _allocations.invalidate()
 
 
 def fresh(fleet: FleetArrays) -> Allocations:
     """Return the allocations of this moment. One query, two more where something has changed."""
-    return _store.current(fleet, 0.0)
+    return _allocations.get(partial(_reader.read, fleet), of=fleet, max_age_s=0.0)
 
 
 def current(fleet: FleetArrays) -> Allocations:
     """Return the allocations of at most two seconds ago."""
-    return _store.current(fleet, _SERVES_S)
+    return _allocations.get(partial(_reader.read, fleet), of=fleet)
 
 
 def reserved_in(headroom: Headroom) -> Reservations:

@@ -55,7 +55,7 @@ def admit(inputs: CycleInput, admitted: Sequence[Admission], at: datetime) -> li
         mine = live.lock_unchanged([row for _, row in chosen if row.is_queued])
         chosen = [(each, row) for each, row in chosen if row.id in mine]
         attempts = _write(inputs, chosen, at)
-    open_attempts.expire()
+    open_attempts.recheck()
     metrics.count_admissions((each.request for each, _ in chosen), at.timestamp())
     return attempts
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -41,6 +42,7 @@ from admission.learned import shares
 from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies import current
 from policies.headroom import live as headroom_live
@@ -57,8 +59,8 @@ __all__ = [
     "dry_run",
     "explain",
     "fixes",
-    "forget",
     "input_of",
+    "invalidate",
     "lock_unchanged",
     "occupied_in",
     "read_input",
@@ -330,26 +332,9 @@ def _caps(in_force: InForce) -> tuple[ConcurrencyCap, ...]:
 # --- To be looked at -----------------------------------------------------------------------------
 
 
-class _Decisions:
-    """The decisions of a cycle now, made when somebody asks and shared by those who do."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: Decisions | None = None
-
-    def current(self, now: float) -> Decisions:
-        with self._lock:
-            found = self._found
-            if found is None or not 0 <= now - found.snapshot.now < _SERVES_S:
-                found = self._found = decide(snapshot(now))
-            return found
-
-    def forget(self) -> None:
-        self._found = None
-
-
-_decisions = _Decisions()
-forget = _decisions.forget
+#: What a cycle would decide now: made when somebody asks, and shared by those who do.
+_decisions: Cache[Decisions] = Cache(_SERVES_S)
+invalidate = _decisions.invalidate
 
 
 def decisions(now: float | None = None) -> Decisions:
@@ -358,10 +343,15 @@ def decisions(now: float | None = None) -> Decisions:
     ``now``: Unix s; left out: by the clock. With a large fleet and queue this takes a second.
     """
     at = time.time() if now is None else now
+    decide_now = partial(_decide, at)
     try:
-        return _decisions.current(at)
+        return _decisions.get(decide_now, now=at)
     except InventoryChanged:  # the second look sees one inventory
-        return _decisions.current(at)
+        return _decisions.get(decide_now, now=at)
+
+
+def _decide(now: float) -> Decisions:
+    return decide(snapshot(now))
 
 
 def explain(key: str, now: float | None = None) -> Explanation:

@@ -29,7 +29,7 @@ from headroom.jobs.spec import Gang, PhaseSpec, Response
 from headroom.jobs.spec import Throttling as Terms
 from policies.scopes import Scope
 
-__all__ = ["PlacedRows", "forget", "placed_on"]
+__all__ = ["PlacedRows", "invalidate", "placed_on"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -154,7 +154,7 @@ class _Margins:
             self._by_terms[key] = job_class, _most(job_class, json.loads(text) or {})
         return self._by_terms[key][1]
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self._known, self._by_terms = {}, {}
 
 
@@ -183,7 +183,7 @@ def placed_on(fleet: FleetArrays) -> PlacedRows:
     return _last[0]
 
 
-def forget() -> None:
+def invalidate() -> None:
     """Forget all, as a process that has just begun."""
     _last.clear()
-    _margins.forget()
+    _margins.invalidate()

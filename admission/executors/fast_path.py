@@ -6,7 +6,6 @@ them. Each process keeps which nodes have open assignments, and looks once a sec
 
 from __future__ import annotations
 
-import threading
 import time
 from urllib.parse import parse_qs
 
@@ -15,44 +14,24 @@ from django.conf import settings
 from admission.executors.models import NodeAssignment
 from admission.executors.runners import fence_s
 from admission.executors.sync import nodes_of
+from fleet.cache import Cache
 from telemetry.ingest.fast_path import Environ, FastPath
 from telemetry.ingest.requests import agent_of
 
-__all__ = ["WorkFastPath", "expire"]
+__all__ = ["WorkFastPath", "invalidate"]
 
 #: What was put into the queue is seen by every process within this time, s.
 MAX_AGE_S = 1.0
 
 
-class _Busy:
-    """The nodes that have open assignments, as this process last read them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._nodes: frozenset[int] = frozenset()
-        self._read_at = -float("inf")
-
-    def nodes(self) -> frozenset[int]:
-        """Return them as of at most a second ago."""
-        if time.monotonic() - self._read_at > MAX_AGE_S:
-            with self._lock:
-                if time.monotonic() - self._read_at > MAX_AGE_S:
-                    self._read()
-        return self._nodes
-
-    def _read(self) -> None:
-        asked_at = time.monotonic()
-        rows = NodeAssignment.objects.exclude(state=NodeAssignment.State.ENDED)
-        self._nodes = frozenset(rows.values_list("node_id", flat=True).distinct())
-        self._read_at = asked_at
-
-    def forget(self) -> None:
-        """Look again at the next call."""
-        self._read_at = -float("inf")
+#: The nodes that have open assignments.
+_busy: Cache[frozenset[int]] = Cache(MAX_AGE_S)
+invalidate = _busy.invalidate
 
 
-_busy = _Busy()
-expire = _busy.forget
+def _read_busy() -> frozenset[int]:
+    rows = NodeAssignment.objects.exclude(state=NodeAssignment.State.ENDED)
+    return frozenset(rows.values_list("node_id", flat=True).distinct())
 
 
 class WorkFastPath(FastPath):
@@ -63,7 +42,7 @@ class WorkFastPath(FastPath):
     def answer(self, environ: Environ) -> bytes | None:
         scope = agent_of(environ.get("HTTP_AUTHORIZATION", ""))
         names = parse_qs(environ.get("QUERY_STRING", "")).get("node", [])
-        if not _busy.nodes().isdisjoint(node.node_id for _, node in nodes_of(scope, names)):
+        if not _busy.get(_read_busy).isdisjoint(node.node_id for _, node in nodes_of(scope, names)):
             return None
         return b'{"now":%.6f,"orders":[],"poll_s":%g,"report_s":%g,"fence_s":%g}' % (
             time.time(),

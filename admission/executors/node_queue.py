@@ -163,7 +163,7 @@ class NodeQueue:
         keys = list(old.filter(version=F("noted")).values_list("pk", flat=True)[:_MOST])
         if keys:
             Gang.objects.filter(pk__in=keys).delete()
-            runners.forget(now, _KEPT_S)
+            runners.prune(now, _KEPT_S)
 
     def _give_up(self, now: float) -> None:
         silent = runners.silent(now, settings.WORK_LEASE_S, executor=self.name)

@@ -27,10 +27,10 @@ __all__ = [
     "Ears",
     "Uptime",
     "fence_s",
-    "forget",
     "gap_s",
     "is_silent",
     "listen",
+    "prune",
     "ready_nodes",
     "seen",
     "silent",
@@ -213,7 +213,7 @@ def _passed_s(row: Hearing, at: datetime, up: Uptime) -> float | None:
     return None if is_late else 0.0
 
 
-def forget(now: float, after_s: float) -> int:
+def prune(now: float, after_s: float) -> int:
     """Drop machines that were not heard for ``after_s``; return how many."""
     before = datetime.fromtimestamp(now - after_s, UTC)
     return Runner.objects.filter(seen_at__lt=before).delete()[0]

@@ -10,7 +10,7 @@ from admission.cycle import metrics
 from admission.jobs.models import Phase
 from admission.learned.models import StartCalibration, StartForecast
 
-__all__ = ["KEPT", "began", "calibration", "calibration_at", "forget", "note"]
+__all__ = ["KEPT", "began", "calibration", "calibration_at", "note", "prune"]
 
 #: Forecasts are kept for so long, to be looked at.
 KEPT = timedelta(days=30)
@@ -72,6 +72,6 @@ def began(phases: Sequence[int], at: datetime) -> None:
     metrics.show_calibration(learned)
 
 
-def forget(at: datetime) -> int:
+def prune(at: datetime) -> int:
     """Drop forecasts that were made long ago; return how many."""
     return StartForecast.objects.filter(made_at__lt=at - KEPT).delete()[0]

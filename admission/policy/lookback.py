@@ -130,7 +130,7 @@ def _inputs(
     runners = ready_nodes(time.time())
     by_minute = len(fleet.gpus) * (until - since) / 60.0 <= _MOST_BY_MINUTE
     tier, tier_s = (Tier.MINUTE, 60.0) if by_minute else (Tier.HOUR, 3_600.0)
-    lasting = headroom_live.lasting(fleet, until)
+    lasting = headroom_live.lasting(fleet)
     for at, frame in _frames(fleet, lasting, since, until, tier=tier, step_s=step_s):
         waiting = queue.at(at, at + step_s)
         if not waiting.pending:

@@ -31,7 +31,7 @@ from admission.policy.models import AdmissionPolicyVersion, ShadowDecision, Shad
 from admission.policy.reading import compiled
 from policies.documents.models import States
 
-__all__ = ["KEPT", "MOST_SHADOWS", "Found", "ask", "compare", "forget", "keep"]
+__all__ = ["KEPT", "MOST_SHADOWS", "Found", "ask", "compare", "keep", "prune"]
 
 log = structlog.get_logger(__name__)
 
@@ -157,7 +157,7 @@ def _told(row: ShadowDecision, found: Sequence[Found]) -> ShadowDecision:
     return row
 
 
-def forget(now: datetime) -> int:
+def prune(now: datetime) -> int:
     """Drop decisions of shadows older than a day; return how many."""
     dropped, _ = ShadowDecision.objects.filter(last_at__lt=now - KEPT).delete()
     return dropped

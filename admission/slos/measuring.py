@@ -24,7 +24,7 @@ from policies import current
 
 log = structlog.get_logger(__name__)
 
-__all__ = ["SloStatus", "forget", "statuses", "step"]
+__all__ = ["SloStatus", "prune", "statuses", "step"]
 
 #: What was committed late, and events of clocks that differ, are looked for this far back.
 _OVERLAP = timedelta(minutes=5)
@@ -120,7 +120,7 @@ def _status_of(slo: Slo, at: datetime) -> SloStatus:
     return SloStatus(slo, objective, health)
 
 
-def forget(now: datetime) -> None:
+def prune(now: datetime) -> None:
     """Drop judgments and conditions that no objective can ask for any more."""
     oldest = now - timedelta(seconds=LONGEST_WINDOW_S) - timedelta(days=1)
     SloJudgment.objects.filter(at__lt=oldest).delete()

@@ -19,4 +19,4 @@ def measure() -> None:
 @shared_task
 def forget() -> None:
     """Drop judgments and samples that no objective can ask for any more."""
-    measuring.forget(timezone.now())
+    measuring.prune(timezone.now())

@@ -28,8 +28,8 @@ from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
 from admission.queue import queue_status
 from dashboard import fixes, job_timeline, jobs, panels, placement, queue, state
-from dashboard.memo import Memo
 from fleet import snapshot
+from fleet.cache import KeyedCache
 from headroom.contracts import FieldError
 
 __all__ = ["act", "fixes_panel", "page", "panel", "shared", "timeline_panel", "why_panel"]
@@ -47,7 +47,7 @@ _NO_NUMBER = FieldError(
 )
 
 #: What is counted over a week serves for a minute.
-shared = Memo(serves_s=60.0)
+shared = KeyedCache(60.0)
 
 _Drawn = tuple[str, str, dict[str, str], dict[str, Any]]
 
@@ -238,7 +238,7 @@ def _why(shown: Shown) -> _Drawn:
         "job": shown.job,
         "phase": shown.phase,
         "why": jobs.why(shown.phase, shown.visibility, fleet, cycle),
-        "calibration": shared.once("calibration", lambda: jobs.calibration(timezone.now())),
+        "calibration": shared.get("calibration", lambda: jobs.calibration(timezone.now())),
         "spans": jobs.reason_spans(shown.phase, shown.visibility),
         "cycle": cycle,
         "old_s": queue.age_s(cycle, time.time()),

@@ -23,9 +23,9 @@ from admission.jobs import catalog
 from admission.jobs.models import Attempt, Job, Project
 from admission.queue import queue_status
 from dashboard import fixes, panels, queue
-from dashboard.memo import Memo
 from dashboard.queue import Filters, Now, QueueRow, RunRow, Tab
 from fleet import snapshot
+from fleet.cache import KeyedCache
 from fleet.models import Site
 
 __all__ = ["find_fixes", "page", "panel", "shared"]
@@ -40,7 +40,7 @@ _LABELS = {
 }
 
 #: Counts and order of the list: alike for all who look, s.
-shared = Memo(serves_s=2.0)
+shared = KeyedCache(2.0)
 
 
 @require_safe
@@ -84,7 +84,7 @@ def _listed(
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     user, at = cast(User, request.user), timezone.now()
     who = user.pk if filters.names_jobs else None
-    now: Now = shared.once(("now", filters, who), lambda: queue.current(filters, user))
+    now: Now = shared.get(("now", filters, who), lambda: queue.current(filters, user))
     cycle = queue_status.read()
     shown, rows = _rows(request, filters, user, cycle)
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
@@ -120,7 +120,7 @@ def _rows(
         return ended, Visibility(user).veiled(ended, "why")
     who = user.pk if filters.names_jobs else None
     key = ("ids", filters, who, cycle.cycle if cycle else None)
-    ids: list[int] = shared.once(key, lambda: queue.listed(filters, user))
+    ids: list[int] = shared.get(key, lambda: queue.listed(filters, user))
     shown = Paginator(ids, _PAGE_SIZE).get_page(number)
     if filters.state is Tab.RUNNING:
         return shown, queue.run_rows(list(shown), Visibility(user))

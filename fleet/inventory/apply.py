@@ -43,8 +43,8 @@ def apply(plan: Plan, actor: User | str) -> None:
     for name, kind in reversed(KINDS.items()):
         _remove(kind, [ids[name][key] for key in plan.kinds[name].removed])
     audit.record(actor, "fleet.apply", ", ".join(plan.sites), counts=plan.counts, **_told(plan))
-    snapshot.expire()
-    transaction.on_commit(snapshot.expire)
+    snapshot.invalidate()
+    transaction.on_commit(snapshot.invalidate)
 
 
 def _told(plan: Plan) -> dict[str, Any]:

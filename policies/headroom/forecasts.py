@@ -90,7 +90,7 @@ def _add(kind: ScopeKind, ahead_s: float, hour: datetime, errors: Errors) -> Non
         )
 
 
-def forget(now: float) -> None:
+def prune(now: float) -> None:
     """Drop scores that are too old."""
     before = datetime.fromtimestamp(now, UTC) - KEPT
     ForecastScore.objects.filter(hour__lt=before).delete()

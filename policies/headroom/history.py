@@ -77,7 +77,7 @@ class History:
             self._write(now, values.astype(np.float32))
             return True
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Forget the slots kept in this process. Those in Redis stay."""
         with self._lock:
             self._fleet = None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from django.conf import settings
 from django.db.models import Count
 
 from fleet import snapshot
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom, evaluate
@@ -47,37 +47,15 @@ _SERVES_S = 1.0
 LOADS = History("loads", LOAD_TABLES, every_s=LOADS_EVERY_S, slots=LOAD_SLOTS)
 LINKS = History("links", ("links",), every_s=LINKS_EVERY_S, slots=LINK_SLOTS)
 
-T = TypeVar("T")
-
 #: Says what admitted jobs have reserved, given the headroom with nothing reserved.
 ReservedIn: TypeAlias = Callable[[Headroom], Reservations]
-
-
-class _Kept(Generic[T]):
-    """A value read from the database, kept for a while, for one state of the inventory."""
-
-    def __init__(
-        self, read: Callable[[FleetArrays, float], T], known_for_s: float = _KNOWN_FOR_S
-    ) -> None:
-        self._read = read
-        self._known_for_s = known_for_s
-        self._found: tuple[int, float, T] | None = None
-
-    def get(self, fleet: FleetArrays, now: float) -> T:
-        found, asked_at = self._found, time.monotonic()
-        if found is None or found[0] != fleet.generation or asked_at - found[1] > self._known_for_s:
-            found = self._found = (fleet.generation, asked_at, self._read(fleet, now))
-        return found[2]
-
-    def forget(self) -> None:
-        self._found = None
 
 
 # --- What the database knows ---------------------------------------------------------------------
 
 
-def _thermal_fits(fleet: FleetArrays, _now: float) -> ThermalFits:
-    """Return the thermal fits of GPUs. One query."""
+def _thermal_fits(fleet: FleetArrays) -> ThermalFits:
+    """One query."""
     fits = ThermalFit.objects.filter(resistance_c_per_w__isnull=False).values_list(
         "gpu_id", "resistance_c_per_w", "capacitance_j_per_c", "ambient_c", "trust"
     )
@@ -101,8 +79,8 @@ def _rows_of(ids: Ints, wanted: Ints) -> tuple[Ints, Any]:
     return order[place[known]], known
 
 
-def _host_curves(fleet: FleetArrays, _now: float) -> HostCurves | None:
-    """Return the fitted power curves of hosts; None where there is none. One query."""
+def _host_curves(fleet: FleetArrays) -> HostCurves | None:
+    """One query."""
     fits = {model: (idle, share) for model, idle, share in HostFit.objects.values_list(
         "model_id", "idle_w", "share"
     )}  # fmt: skip
@@ -139,7 +117,7 @@ def _by_node(fleet: FleetArrays, counts: Any) -> Ints:
     return found
 
 
-def _mounts(fleet: FleetArrays, _now: float) -> Mounts:
+def _mounts(fleet: FleetArrays) -> Mounts:
     """Return mounts with their endpoints. One query.
 
     A mount that is called as an endpoint of its site is one of that; else of that of its node.
@@ -159,125 +137,29 @@ def _mounts(fleet: FleetArrays, _now: float) -> Mounts:
 # --- What was, and what is now -------------------------------------------------------------------
 
 
-class _Live:
-    """The headroom last computed in this process, and its inputs, shared by its threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._measured: Headroom | None = None
-        self._version: tuple[Any, ...] = ()
-        self._last: Headroom | None = None
-        self._last_of: tuple[Headroom, Reservations | None] | None = None
-        self._reserved_in: ReservedIn | None = None
-        self._trends: tuple[tuple[Any, ...], dict[ScopeKind, Floats], Floats] | None = None
-        self._link_use: tuple[tuple[Any, ...], Floats, Floats] | None = None
-        self.thermal = _Kept(_thermal_fits, _FITS_KNOWN_FOR_S)
-        self.hosts = _Kept(_host_curves, _FITS_KNOWN_FOR_S)
-        self.health = _Kept(_health)
-        self.mounts = _Kept(_mounts)
-
-    def provide_reservations(self, reserved_in: ReservedIn | None) -> None:
-        self._reserved_in = reserved_in
-        self.forget()
-
-    def measured(self, now: float, limits: Limits | None) -> Headroom:
-        with self._lock:
-            return self._as_measured(now, limits)
-
-    def current(
-        self, now: float, limits: Limits | None, reservations: Reservations | None
-    ) -> Headroom:
-        with self._lock:
-            measured = self._as_measured(now, limits)
-            last = self._last
-            # Both are compared by identity.
-            if last is not None and self._last_of == (measured, reservations):
-                return last
-            self._last_of = (measured, reservations)
-            if reservations is None and self._reserved_in is not None:
-                reservations = self._reserved_in(measured)
-            found = measured
-            if reservations is not None:
-                found = replace(measured, reservations=reservations)
-            _note(found)
-            self._last = found
-            return found
-
-    def _as_measured(self, now: float, limits: Limits | None) -> Headroom:
-        fleet, frame = snapshot.current(), live_frame.read()
-        version = (fleet.generation, frame.version, limits)
-        found = self._measured
-        if found is None or version != self._version or not 0 <= now - found.at < _SERVES_S:
-            found = evaluate(
-                fleet,
-                frame,
-                now=now,
-                restrictions=limits,
-                past=self._past(fleet, now),
-                stale_after_s=settings.STALE_AFTER_S,
-            )
-            self._measured, self._version = found, version
-        return found
-
-    def lasting(self, fleet: FleetArrays, now: float) -> Past:
-        return replace(
-            Past.none(fleet),
-            thermal=self.thermal.get(fleet, now),
-            mounts=self.mounts.get(fleet, now),
-            hosts=self.hosts.get(fleet, now),
-        )
-
-    def _past(self, fleet: FleetArrays, now: float) -> Past:
-        slopes, still_s = self._loads(fleet)
-        link_slope, link_bits_per_s = self._links(fleet)
-        health = self.health.get(fleet, now)
-        return replace(
-            self.lasting(fleet, now),
-            slopes={**slopes, ScopeKind.LINK: link_slope},
-            gpu_still_s=still_s,
-            link_bits_per_s=link_bits_per_s,
-            lemon_gpus=health.lemon_gpus,
-            xids=health.xids,
-        )
-
-    def _loads(self, fleet: FleetArrays) -> tuple[dict[ScopeKind, Floats], Floats]:
-        """Return slopes, and for how long each GPU is still: computed anew with each new slot."""
-        times, values = LOADS.window(fleet)
-        version = (fleet.generation, *times.tolist())
-        if self._trends is None or self._trends[0] != version:
-            self._trends = (version, *load_trends(fleet, times, values))
-        return self._trends[1:]
-
-    def _links(self, fleet: FleetArrays) -> tuple[Floats, Floats]:
-        """Return slope and percentile of the traffic of links."""
-        times, values = LINKS.window(fleet)
-        version = (fleet.generation, *times.tolist())
-        if self._link_use is None or self._link_use[0] != version:
-            self._link_use = (version, *link_trends(times, values))
-        return self._link_use[1:]
-
-    def forget(self) -> None:
-        """Forget all, as a process that has just begun."""
-        with self._lock:
-            self._measured = self._last = self._last_of = None
-            self._trends = self._link_use = None
-            for each in (self.thermal, self.hosts, self.health, self.mounts):
-                each.forget()
-            LOADS.forget()
-            LINKS.forget()
+_measured: Cache[Headroom] = Cache(_SERVES_S)
+_with_reserved: Cache[Headroom] = Cache()
+_trends: Cache[tuple[dict[ScopeKind, Floats], Floats]] = Cache()
+_link_use: Cache[tuple[Floats, Floats]] = Cache()
+_thermal: Cache[ThermalFits] = Cache(_FITS_KNOWN_FOR_S)
+_hosts: Cache[HostCurves | None] = Cache(_FITS_KNOWN_FOR_S)
+_faults: Cache[_Health] = Cache(_KNOWN_FOR_S)
+_mounted: Cache[Mounts] = Cache(_KNOWN_FOR_S)
+_reserved_in: list[ReservedIn] = []
 
 
-def _note(headroom: Headroom) -> None:
-    """Add the present loads to the history, where its last slot is old enough."""
-    LOADS.note(headroom.fleet, headroom.at, loads_of(headroom))
-    LINKS.note(headroom.fleet, headroom.at, links_of(headroom))
+def provide_reservations(reserved_in: ReservedIn | None) -> None:
+    """Have :func:`current` ask ``reserved_in`` for the reservations that it is not given."""
+    _reserved_in[:] = [] if reserved_in is None else [reserved_in]
+    invalidate()
 
 
-_live = _Live()
-forget = _live.forget
-
-
-provide_reservations = _live.provide_reservations
+def invalidate() -> None:
+    """Make all anew, as a process that has just begun."""
+    for evaluated in (_measured, _with_reserved):
+        evaluated.invalidate()
+    for read in (_trends, _link_use, _thermal, _hosts, _faults, _mounted, LOADS, LINKS):
+        read.invalidate()
 
 
 def current(
@@ -290,14 +172,66 @@ def current(
     Reads the inventory, the live frame and the past, and keeps the loads of now for evaluations to
     come. At 100,000 GPUs it takes some tenths of a second.
     """
-    return _live.current(now, limits, reservations)
+    before = measured(now, limits=limits)
+    return _with_reserved.get(partial(_noted, before, reservations), of=(before, reservations))
+
+
+def _noted(measured: Headroom, reservations: Reservations | None) -> Headroom:
+    """Return the headroom with ``reservations``, or with those of admitted jobs, and note loads."""
+    if reservations is None and _reserved_in:
+        reservations = _reserved_in[0](measured)
+    found = measured
+    if reservations is not None:
+        found = replace(measured, reservations=reservations)
+    # The past of evaluations to come, where the last slot is old enough.
+    LOADS.note(found.fleet, found.at, loads_of(found))
+    LINKS.note(found.fleet, found.at, links_of(found))
+    return found
 
 
 def measured(now: float, *, limits: Limits | None = None) -> Headroom:
     """Return the headroom as :func:`current` does, with nothing reserved."""
-    return _live.measured(now, limits)
+    fleet, frame = snapshot.current(), live_frame.read()
+
+    def evaluated() -> Headroom:
+        return evaluate(
+            fleet,
+            frame,
+            now=now,
+            restrictions=limits,
+            past=_past(fleet, now),
+            stale_after_s=settings.STALE_AFTER_S,
+        )
+
+    return _measured.get(evaluated, of=(fleet.generation, frame.version, limits), now=now)
 
 
-def lasting(fleet: FleetArrays, now: float) -> Past:
+def lasting(fleet: FleetArrays) -> Past:
     """Return the inputs that change slowly, as of now: fits of heat and of hosts, and mounts."""
-    return _live.lasting(fleet, now)
+    of = fleet.generation
+    return replace(
+        Past.none(fleet),
+        thermal=_thermal.get(partial(_thermal_fits, fleet), of=of),
+        mounts=_mounted.get(partial(_mounts, fleet), of=of),
+        hosts=_hosts.get(partial(_host_curves, fleet), of=of),
+    )
+
+
+def _past(fleet: FleetArrays, now: float) -> Past:
+    times, loads = LOADS.window(fleet)
+    slopes, still_s = _trends.get(
+        partial(load_trends, fleet, times, loads), of=(fleet.generation, *times.tolist())
+    )
+    times, links = LINKS.window(fleet)
+    link_slope, link_bits_per_s = _link_use.get(
+        partial(link_trends, times, links), of=(fleet.generation, *times.tolist())
+    )
+    health = _faults.get(partial(_health, fleet, now), of=fleet.generation)
+    return replace(
+        lasting(fleet),
+        slopes={**slopes, ScopeKind.LINK: link_slope},
+        gpu_still_s=still_s,
+        link_bits_per_s=link_bits_per_s,
+        lemon_gpus=health.lemon_gpus,
+        xids=health.xids,
+    )

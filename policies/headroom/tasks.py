@@ -26,4 +26,4 @@ def score_forecasts() -> None:
     """Compare forecasts that are due with the loads now, and drop old scores."""
     now = time.time()
     forecasts.score(live.current(now))
-    forecasts.forget(now)
+    forecasts.prune(now)

@@ -35,7 +35,7 @@ from policies.incidents.metrics import NOTIFICATIONS
 from policies.incidents.models import Delivery, NotificationChannel
 from policies.incidents.outgoing import SendingError
 
-__all__ = ["MAX_ATTEMPTS", "Claim", "backoff_s", "claim", "deliver", "forget", "revive", "work"]
+__all__ = ["MAX_ATTEMPTS", "Claim", "backoff_s", "claim", "deliver", "prune", "revive", "work"]
 
 log = structlog.get_logger(__name__)
 
@@ -216,7 +216,7 @@ def revive(delivery: Delivery, *, now: datetime) -> bool:
     return bool(failed.update(state=Delivery.State.QUEUED, attempts=0, next_at=now, error=""))
 
 
-def forget(*, now: datetime) -> None:
+def prune(*, now: datetime) -> None:
     """Delete old notifications that are over, but those on which an incident's next depends."""
     over = Delivery.objects.exclude(state=Delivery.State.QUEUED)
     goes_on = Q(incident__isnull=False) & ~Q(incident__state="resolved")

@@ -25,4 +25,4 @@ def warn_of_silences() -> None:
     """Warn of silences that end soon, and delete old notifications."""
     now = timezone.now()
     notify.warn_of_silences(now=now)
-    outbox.forget(now=now)
+    outbox.prune(now=now)

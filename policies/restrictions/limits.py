@@ -6,9 +6,7 @@ the whole fleet, and looks once a second whether anything has changed.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -17,6 +15,7 @@ import numpy as np
 from django.conf import settings
 
 from fleet import snapshot
+from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from headroom.contracts import BatchError, Limit
 from policies.restrictions.kinds import LIMITS
@@ -25,7 +24,7 @@ from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import ScopeKind, UnknownScope, row_of
 from telemetry.directory import AgentScope
 
-__all__ = ["LimitTable", "TooManyLimits", "answer", "expire", "make_table"]
+__all__ = ["LimitTable", "TooManyLimits", "answer", "invalidate", "make_table"]
 
 #: What the contract lets an answer have.
 MOST = 10_000
@@ -143,44 +142,24 @@ def _limit(each: ActiveRestriction, node: str, gpu: int | None = None) -> Limit:
 # --- What this process keeps ----------------------------------------------------------------------
 
 
-class _Kept:
-    """The table of this process, shared by its threads."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._table: LimitTable | None = None
-        self._made_of: tuple[int, int] | None = None
-        self._checked_at = -float("inf")
-
-    def table(self, now: float) -> LimitTable:
-        """Return the table as of at most a second ago, and never with a lease that has ended."""
-        table = self._table
-        is_fresh = self._monotonic() - self._checked_at <= MAX_AGE_S
-        if table is not None and is_fresh and now < table.ends_at:
-            return table
-        with self._lock:
-            return self._refreshed(now)
-
-    def forget(self) -> None:
-        """Look again at the next call."""
-        self._checked_at = -float("inf")
-        self._made_of = None
-
-    def _refreshed(self, now: float) -> LimitTable:
-        asked_at = self._monotonic()
-        table = self._table
-        if table is None or asked_at - self._checked_at > MAX_AGE_S or now >= table.ends_at:
-            fleet = snapshot.current()
-            made_of = RestrictionGeneration.current(), fleet.generation
-            if table is None or made_of != self._made_of or now >= table.ends_at:
-                table = make_table(read_in_force(datetime.fromtimestamp(now, UTC)), fleet)
-            self._table, self._made_of, self._checked_at = table, made_of, asked_at
-        return table
+_tables: Cache[LimitTable] = Cache(MAX_AGE_S)
+invalidate = _tables.invalidate
 
 
-_kept = _Kept()
-expire = _kept.forget
+def _table(now: float) -> LimitTable:
+    """Return the table as of at most a second ago, and never with a lease that has ended."""
+    table = _read(now)
+    if now >= table.ends_at:
+        _tables.invalidate()
+        table = _read(now)
+    return table
+
+
+def _read(now: float) -> LimitTable:
+    return _tables.get(
+        lambda: make_table(read_in_force(datetime.fromtimestamp(now, UTC)), snapshot.current()),
+        version=lambda: (RestrictionGeneration.current(), snapshot.current().generation),
+    )
 
 
 def answer(scope: AgentScope, now: float) -> bytes:
@@ -188,6 +167,6 @@ def answer(scope: AgentScope, now: float) -> bytes:
 
     No query but one a second for each process, and three more after something has changed.
     """
-    limits = _kept.table(now).encoded(scope)
+    limits = _table(now).encoded(scope)
     valid_for_s = settings.LIMITS_VALID_FOR_S
     return b'{"limits":%s,"now":%.6f,"valid_for_s":%g}' % (limits, now, valid_for_s)

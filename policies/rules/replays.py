@@ -123,7 +123,7 @@ def _begin(
     That is found by evaluating them where nothing was ever heard.
     """
     frame = AskedFrame()
-    nothing = evaluate(fleet, frame, now=at, past=live.lasting(fleet, at))
+    nothing = evaluate(fleet, frame, now=at, past=live.lasting(fleet))
     runs = {}
     for name, rule in rules.items():
         scopes = scopes_of(nothing, [rule.scope])[rule.scope]
@@ -227,7 +227,7 @@ class _Recorded:
         tier: Tier,
         step_s: float,
     ) -> _Recorded:
-        lasting = live.lasting(fleet, end)
+        lasting = live.lasting(fleet)
         ids = {
             "gpu": fleet.gpus.ids,
             "host": fleet.nodes.ids,

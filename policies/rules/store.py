@@ -166,7 +166,7 @@ def save_faults(changes: Changes, rules: Sequence[LiveRule], now: datetime) -> N
 
 
 @transaction.atomic
-def forget(now: datetime) -> int:
+def prune(now: datetime) -> int:
     """Drop episodes and replays that ended long ago; return how many rows that was."""
     old = now - EPISODES_KEPT
     episodes, _ = RuleEpisode.objects.filter(cleared_at__lt=old).delete()

@@ -29,7 +29,7 @@ from telemetry.directory import AgentScope, Names, names_of
 from telemetry.ingest.rows import Place, Rows, merged, reports_of, rows_of
 from telemetry.rows import pack
 
-__all__ = ["BOOT_ID", "Forwarded", "forget", "forward", "is_full", "only_one", "put"]
+__all__ = ["BOOT_ID", "Forwarded", "forward", "is_full", "only_one", "prune", "put"]
 
 log = structlog.get_logger(__name__)
 
@@ -262,7 +262,7 @@ def _is_known(place: Place, names: Names) -> bool:
     return node is not None and place.gpu in node.gpu_ids
 
 
-def forget(now: float) -> None:
+def prune(now: float) -> None:
     """Give up requests not stored for as long as samples are kept; forget old digests."""
     limit = datetime.fromtimestamp(now, UTC) - timedelta(hours=settings.TELEMETRY_RETENTION_H)
     with transaction.atomic(), connection.cursor() as cursor:

@@ -11,7 +11,7 @@ from headroom.contracts import LimitState
 from telemetry.limits.models import LimitReport
 from telemetry.stream import Message
 
-__all__ = ["forget", "save"]
+__all__ = ["prune", "save"]
 
 #: How long it is kept how a limit ended.
 KEPT = timedelta(days=30)
@@ -67,6 +67,6 @@ def save(cursor: Cursor[Any], messages: list[Message]) -> None:
         cursor.execute(_SAVE, [list(column) for column in columns])
 
 
-def forget(now: datetime) -> None:
+def prune(now: datetime) -> None:
     """Forget limits that have been over for long."""
     LimitReport.objects.filter(state__in=_OVER, received_at__lt=now - KEPT).delete()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from psycopg import Cursor
 
 from fleet import snapshot
+from fleet.cache import Cache
 from headroom.contracts import LimitKind, LimitState
 from telemetry.samples import Rows
 from telemetry.throttle import memory, store
@@ -32,7 +32,7 @@ class Follower:
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
-        self._caps = _Caps()
+        self._capped: Cache[Array] = Cache(_CAPS_MAX_AGE_S)
         self._memory = memory.recall(shard)
 
     def follow(self, cursor: Cursor[Any], rows: Rows) -> None:
@@ -42,7 +42,9 @@ class Follower:
         """
         memory.forget_own(self._shard)
         fleet, columns = snapshot.current(), rows.columns
-        ratings = replace(memory.ratings_of(fleet), capped=self._caps.gpu_ids(cursor))
+        ratings = replace(
+            memory.ratings_of(fleet), capped=self._capped.get(partial(_capped, cursor))
+        )
         changes = self._memory.tracker.advance(Readings.of(rows), ratings)
         store.save(cursor, changes, fleet)
         rose = self._memory.ecc.advance(columns["ts"], columns["gpu_id"], columns["ecc"])
@@ -54,16 +56,7 @@ class Follower:
         memory.keep(self._shard, self._memory)
 
 
-class _Caps:
-    """The GPUs whose power agents say that they have capped, looked up now and then."""
-
-    def __init__(self) -> None:
-        self._gpu_ids: Array = np.zeros(0, "i8")
-        self._asked_at = -math.inf
-
-    def gpu_ids(self, cursor: Cursor[Any]) -> Array:
-        if time.monotonic() - self._asked_at > _CAPS_MAX_AGE_S:
-            cursor.execute(_CAPPED, [LimitKind.POWER_CAP_W, LimitState.APPLIED])
-            self._gpu_ids = np.array([gpu_id for (gpu_id,) in cursor.fetchall()], "i8")
-            self._asked_at = time.monotonic()
-        return self._gpu_ids
+def _capped(cursor: Cursor[Any]) -> Array:
+    """Return the GPUs whose power agents say that they have capped."""
+    cursor.execute(_CAPPED, [LimitKind.POWER_CAP_W, LimitState.APPLIED])
+    return np.array([gpu_id for (gpu_id,) in cursor.fetchall()], "i8")

@@ -20,7 +20,7 @@ from dashboard import moments, state
 from dashboard.views import jobs, queue
 from fleet import snapshot
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from tests.browser.chromium import DESKTOP, FLAGS, executable
 from tests.builders.accounts import PASSWORD, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -74,12 +74,12 @@ def clean_stores(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Ite
 
     def forget() -> None:
         stream.connection().flushall()
-        forget_scopes()
-        snapshot.expire()
-        state.forget()
-        moments.forget()
-        queue.shared.forget()
-        jobs.shared.forget()
+        invalidate_scopes()
+        snapshot.invalidate()
+        state.invalidate()
+        moments.invalidate()
+        queue.shared.invalidate()
+        jobs.shared.invalidate()
 
     forget()
     yield

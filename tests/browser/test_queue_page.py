@@ -88,7 +88,7 @@ def test_the_list_moves_by_itself_and_what_is_typed_stays(
     search = page.locator("#main").get_by_label("Job")
     search.fill("whis")
     make_job("whisper")
-    queue.shared.forget()
+    queue.shared.invalidate()
     poll(page, "queue-panel")
     expect(page.get_by_role("link", name="whisper/train")).to_be_visible()
     expect(search).to_have_value("whis")

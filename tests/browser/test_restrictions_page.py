@@ -21,7 +21,7 @@ from tests.builders.fleet import SmallFleet
 
 def test_from_what_is_over_to_a_cap_that_mends_it(visits: Visits, small: SmallFleet) -> None:
     Rack.objects.filter(pk=small.racks["oslo/A01"].pk).update(budget_w=5000)
-    snapshot.expire()
+    snapshot.invalidate()
     page = visits(Role.OPERATOR).open("/conditions/")
     expect(page.locator("h1")).to_contain_text("At oslo one limit is exceeded")
     page.get_by_role("link", name="oslo", exact=True).click()

@@ -36,7 +36,7 @@ from tests.builders.slos import make_judged, make_sampled, make_slo
 def make_lively() -> SmallFleet:
     """A fleet with something of everything: over, throttling, stale, never heard, failing."""
     small = small_fleet()
-    snapshot.expire()
+    snapshot.invalidate()
     heard = [n for n in small.nodes if n not in small.nodes_of("oslo/B03")]
     silent = small.nodes_of("oslo/B02") + small.nodes_of("oslo/B01")[:1]
     small.report(at=time.time() - 300, only=heard)

@@ -15,7 +15,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from fleet import snapshot
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from telemetry.writer import Writer
 from tests import owner
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -28,15 +28,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
     stream.connection().flushall()
-    forget_scopes()
-    snapshot.expire()
+    invalidate_scopes()
+    snapshot.invalidate()
     monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     empty_sample_tables()
     yield
     empty_sample_tables()
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 def empty_sample_tables() -> None:

@@ -230,13 +230,13 @@ def test_readings_are_refused_before_the_disk_is_full(settings: Settings) -> Non
     from telemetry import intake
 
     settings.DISK_RESERVE_MB = 10**9
-    disk.forget()
+    disk.invalidate()
     try:
         with pytest.raises(Overloaded) as refused:
             intake.look(None, None, 0.0)  # type: ignore[arg-type]
         assert refused.value.error.code == "disk_full"
     finally:
-        disk.forget()
+        disk.invalidate()
 
 
 def test_metrics_tell_of_the_machine_room() -> None:

@@ -263,11 +263,11 @@ QUERIES = {
 
 
 def _forget() -> None:
-    snapshot.expire()
-    state.forget()
-    moments.forget()
-    queue.shared.forget()
-    jobs.shared.forget()
+    snapshot.invalidate()
+    state.invalidate()
+    moments.invalidate()
+    queue.shared.invalidate()
+    jobs.shared.invalidate()
 
 
 @pytest.fixture(scope="module")

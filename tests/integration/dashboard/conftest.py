@@ -19,11 +19,11 @@ def clean_stores(db: None) -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
 
     def forget() -> None:
-        snapshot.expire()
-        state.forget()
-        moments.forget()
-        queue.shared.forget()
-        jobs.shared.forget()
+        snapshot.invalidate()
+        state.invalidate()
+        moments.invalidate()
+        queue.shared.invalidate()
+        jobs.shared.invalidate()
 
     stream.connection().flushall()
     forget()

@@ -26,8 +26,8 @@ URL = "/classes/"
 
 @pytest.fixture(autouse=True)
 def fleet(small: SmallFleet) -> None:
-    open_attempts.forget()
-    snapshot.expire()
+    open_attempts.invalidate()
+    snapshot.invalidate()
 
 
 def opened(client: Client, path: str = URL) -> str:

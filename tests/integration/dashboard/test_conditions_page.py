@@ -27,8 +27,8 @@ OSLO = "/conditions/oslo/"
 
 
 def opened(viewer: Client, path: str = OSLO) -> str:
-    snapshot.expire()
-    moments.forget()
+    snapshot.invalidate()
+    moments.invalidate()
     response = viewer.get(path)
     assert response.status_code == 200
     return html_of(response)
@@ -224,7 +224,7 @@ def test_a_poll_answers_with_nothing_while_nothing_changed(
     viewer: Client, busy: SmallFleet, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moments, "_SERVES_S", 1e10)
-    moments.forget()
+    moments.invalidate()
     html = html_of(viewer.get(path))
     (poll,) = re.findall(r'hx-get="([^"]+)"', html)
     assert viewer.get(poll.replace("&amp;", "&")).status_code == 204

@@ -29,14 +29,14 @@ PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
 
 
 def page(client: Client, url: str = "/") -> str:
-    state.forget()
+    state.invalidate()
     response = client.get(url)
     assert response.status_code == 200
     return html_of(response)
 
 
 def racks(client: Client, url: str = "/live/fleet") -> dict[str, list[Any]]:
-    state.forget()
+    state.invalidate()
     body: dict[str, dict[str, list[Any]]] = client.get(url).json()
     return body["racks"]
 
@@ -210,13 +210,13 @@ def test_the_poll_gives_what_the_page_showed(viewer: Client, small: SmallFleet) 
 
 def test_the_poll_is_304_until_something_changes(viewer: Client, small: SmallFleet) -> None:
     small.report()
-    state.forget()
+    state.invalidate()
     first = viewer.get("/live/fleet")
     same = viewer.get("/live/fleet", headers={"If-None-Match": first["ETag"]})
     assert same.status_code == 304
     assert same.content == b""
     small.report(temp_c=70.0)
-    state.forget()
+    state.invalidate()
     changed = viewer.get("/live/fleet", headers={"If-None-Match": first["ETag"]})
     assert changed.status_code == 200
     assert changed["ETag"] != first["ETag"]
@@ -239,11 +239,11 @@ def test_the_inventory_has_its_say_in_the_version(viewer: Client, small: SmallFl
     from fleet import snapshot
 
     small.report()
-    state.forget()
+    state.invalidate()
     first = viewer.get("/live/fleet")
     Rack.objects.filter(pk=small.racks["oslo/A01"].pk).delete()
-    snapshot.expire()
-    state.forget()
+    snapshot.invalidate()
+    state.invalidate()
     after = viewer.get("/live/fleet", headers={"If-None-Match": first["ETag"]})
     assert after.status_code == 200
     assert after.json()["generation"] != first.json()["generation"]
@@ -263,7 +263,7 @@ def test_the_poll_is_compressed_as_the_client_likes(
     viewer: Client, small: SmallFleet, accepted: str, encoding: str
 ) -> None:
     small.report()
-    state.forget()
+    state.invalidate()
     response = viewer.get("/live/fleet", headers={"Accept-Encoding": accepted})
     assert response.get("Content-Encoding", "") == encoding
     assert "Accept-Encoding" in response["Vary"]
@@ -282,7 +282,7 @@ def test_the_panel_is_204_until_something_changes(viewer: Client, small: SmallFl
     assert found is not None
     assert viewer.get(found[1]).status_code == 204
     small.report(power_w=100.0)
-    state.forget()
+    state.invalidate()
     panel = viewer.get(found[1])
     assert panel.status_code == 200
     assert b'id="power-tree"' in panel.content
@@ -303,7 +303,7 @@ def test_the_pulse_tells_the_newest_reading(viewer: Client, small: SmallFleet) -
     assert viewer.get("/live/pulse").json()["newest"] is None
     at = time.time() - 3
     small.report(at=at)
-    state.forget()
+    state.invalidate()
     body = viewer.get("/live/pulse").json()
     assert body["newest"] == pytest.approx(at, abs=0.01)
     assert body["now"] == pytest.approx(time.time(), abs=2)
@@ -337,8 +337,8 @@ def test_a_rack_carries_what_admitted_jobs_have_reserved(viewer: Client, small: 
     node = rack.nodes.order_by("name")[0].name
     phase = make_job(state="running").phases.get()
     make_attempt(phase, {node: range(4)}, racks=["oslo/A01"], placement={"peak_w": {node: 4500.0}})
-    moments.forget()
-    open_attempts.forget()
+    moments.invalidate()
+    open_attempts.invalidate()
     # Of two nodes that draw 3 kW each.
     assert (before_kw, racks(viewer)["load_kw"][place]) == (6.0, 7.5)
 
@@ -352,6 +352,6 @@ def test_a_rack_is_over_its_budget_by_what_it_draws_alone(
     node = rack.nodes.order_by("name")[0].name
     phase = make_job(state="running").phases.get()
     make_attempt(phase, {node: range(4)}, racks=["oslo/A01"], placement={"peak_w": {node: 9500.0}})
-    moments.forget()
-    open_attempts.forget()
+    moments.invalidate()
+    open_attempts.invalidate()
     assert racks(viewer)["load_kw"][place] == 12.0

@@ -38,9 +38,9 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
 
 
 def forget() -> None:
-    current.forget()
-    open_attempts.forget()
-    live.forget()
+    current.invalidate()
+    open_attempts.invalidate()
+    live.invalidate()
 
 
 def changes_of(html: str) -> list[str]:

@@ -28,7 +28,7 @@ REVIEW = "/documents/playbooks/"
 @pytest.fixture(autouse=True)
 def fleet(small: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> SmallFleet:
     monkeypatch.setattr("celery.current_app.send_task", lambda *_args, **_options: None)
-    live.forget()
+    live.invalidate()
     small.report()
     return small
 

@@ -319,7 +319,7 @@ def test_the_fleet_page_says_it_in_a_line(viewer: Client, waiting: None) -> None
     text = text_of(opened(viewer, "/"))
     assert "queue ( 3 waiting, oldest 2 min: FeedPowerHeadroom)" in text
     queue_status.forget()
-    state.forget()
+    state.invalidate()
     assert "queue (no cycle has run)" in text_of(opened(viewer, "/live/fleet/panel"))
 
 

@@ -22,7 +22,7 @@ def opened(viewer: Client, small: SmallFleet) -> Opened:
     """Opens the page of a rack and returns its HTML."""
 
     def open_page(path: str = "oslo/A01", query: str = "") -> str:
-        state.forget()
+        state.invalidate()
         response = viewer.get(f"/racks/{small.racks[path].pk}/{query}")
         assert response.status_code == 200
         return html_of(response)
@@ -128,7 +128,7 @@ def test_the_panel_is_204_until_a_reading_comes(
     url = found[1].replace("&amp;", "&")
     assert viewer.get(url).status_code == 204
     small.report(power_w=100.0)
-    state.forget()
+    state.invalidate()
     response = viewer.get(url)
     assert response.status_code == 200
     for part in ("rack-panel", "rack-elevation", "rack-power", "rack-tables"):

@@ -41,7 +41,7 @@ def make_wanted(on: str = "rack oslo/A01", *, for_s: float = 3600.0, **given: An
 
 
 def hold(on: str = "rack oslo/A01", **given: Any) -> Restriction:
-    snapshot.expire()
+    snapshot.invalidate()
     at = given.pop("at", datetime.now(UTC))
     (row,) = store.apply([make_wanted(on, **given)], now=at)
     return row
@@ -167,7 +167,7 @@ def test_filters_are_in_the_url(viewer: Client, small: SmallFleet) -> None:
 def test_many_are_paged_and_cost_no_more_queries(
     viewer: Client, small: SmallFleet, django_assert_max_num_queries: Any
 ) -> None:
-    snapshot.expire()
+    snapshot.invalidate()
     wanted = [make_wanted(cause=f"c{i}", on=f"node {n}") for i, n in enumerate(small.nodes)]
     away: dict[str, Any] = {"kind": RestrictionKind.PREFER_AWAY, "value": None}
     wanted += [
@@ -435,6 +435,6 @@ def test_the_fleet_page_counts_them(viewer: Client, small: SmallFleet) -> None:
     assert "restrictions in force (0) · incidents (0)" in text_of(opened(viewer, "/"))
     hold()
     hold("site oslo", kind=DRAIN, value=None)
-    state.forget()
+    state.invalidate()
     text = text_of(opened(viewer, "/"))
     assert "restrictions in force (1), 1 waits for a person · incidents (0)" in text

@@ -17,9 +17,9 @@ ClientOf = Callable[[Role], Client]
 @pytest.fixture(autouse=True)
 def fresh_snapshot() -> Iterator[None]:
     """A cache that does not remember the last test's database."""
-    snapshot.expire()
+    snapshot.invalidate()
     yield
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from headroom.replay.command import ReplayOptions, run_replay
 from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from telemetry.writer import Writer
 from tests.builders.accounts import make_token, make_user
 from tests.unit.headroom.recordings import write_training
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
     stream.connection().flushall()
-    forget_scopes()
-    snapshot.expire()
+    invalidate_scopes()
+    snapshot.invalidate()
     monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
@@ -48,7 +48,7 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(player, "_TICK_S", 0.05)
     monkeypatch.setattr(player, "_GIVE_UP_S", 10.0)
     yield
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @pytest.fixture

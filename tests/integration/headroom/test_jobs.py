@@ -22,7 +22,7 @@ from headroom.cli import main
 from headroom.jobs import commands
 from policies import current
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from tests.builders.accounts import make_token, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_project
@@ -56,11 +56,11 @@ def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _forget() -> None:
-    forget_scopes()
-    snapshot.expire()
-    current.forget()
-    open_attempts.forget()
-    live.forget()
+    invalidate_scopes()
+    snapshot.invalidate()
+    current.invalidate()
+    open_attempts.invalidate()
+    live.invalidate()
 
 
 @pytest.fixture

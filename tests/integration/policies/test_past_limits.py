@@ -30,10 +30,10 @@ CAP, SHARE = RestrictionKind.POWER_CAP_W, RestrictionKind.LINK_SHARE
 @pytest.fixture(autouse=True)
 def fleet(db: None) -> Iterator[None]:
     stream.connection().flushall()
-    snapshot.expire()
+    snapshot.invalidate()
     small_fleet(sites=("oslo",))
     yield
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @pytest.fixture

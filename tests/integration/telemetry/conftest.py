@@ -12,7 +12,7 @@ from fleet import snapshot
 from fleet.models import Gpu, HardwareModel, Node, Rack, Site
 from headroom.contracts import TelemetryBatch, encode_batch
 from telemetry import naming, placed, stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from telemetry.ingest import inbox
 from telemetry.models import Agent
 from telemetry.writer import Writer
@@ -23,15 +23,15 @@ from tests.builders.agents import make_agent
 def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis and caches that do not remember the last test's database."""
     stream.connection().flushall()
-    forget_scopes()
-    naming.forget()
-    placed.forget()
-    snapshot.expire()
+    invalidate_scopes()
+    naming.invalidate()
+    placed.invalidate()
+    snapshot.invalidate()
     # The tests drain by hand: no worker runs.
     monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     monkeypatch.setattr("telemetry.tasks.forward_pushed.apply_async", lambda **options: None)
     yield
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @dataclass

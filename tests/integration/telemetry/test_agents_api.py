@@ -138,14 +138,14 @@ class TestTokens:
         made = post(operator, {"name": "a1"}).json()
         answer = post(operator, None, f"{URL}/{made['id']}/rotate")
         assert answer.status_code == 200
-        directory.forget_scopes()
+        directory.invalidate_scopes()
         assert directory.scope_of(made["token"]) is None
         assert directory.scope_of(answer.json()["token"]) is not None
 
     def test_with_a_grace_the_old_token_goes_on(self, operator: Client) -> None:
         made = post(operator, {"name": "a1"}).json()
         answer = post(operator, None, f"{URL}/{made['id']}/rotate?grace_s=3600")
-        directory.forget_scopes()
+        directory.invalidate_scopes()
         for token in (made["token"], answer.json()["token"]):
             assert directory.scope_of(token) is not None
         until = datetime.fromisoformat(operator.get(f"{URL}/{made['id']}").json()["previous_until"])
@@ -158,7 +158,7 @@ class TestTokens:
         made = post(operator, {"name": "a1"}).json()
         answer = post(operator, None, f"{URL}/{made['id']}/rotate?grace_s={grace}")
         assert (answer.status_code, answer.json()["error"]["field"]) == (400, "grace_s")
-        directory.forget_scopes()
+        directory.invalidate_scopes()
         assert directory.scope_of(made["token"]) is not None
 
     def test_revoking_ends_the_token_and_is_audited_once(self, operator: Client) -> None:
@@ -166,7 +166,7 @@ class TestTokens:
         for _ in range(2):
             answer = post(operator, None, f"{URL}/{made['id']}/revoke")
             assert (answer.status_code, answer.json()["state"]) == (200, "revoked")
-        directory.forget_scopes()
+        directory.invalidate_scopes()
         assert directory.scope_of(made["token"]) is None
         assert AuditEntry.objects.filter(action="agent.revoke").count() == 1
 

@@ -18,7 +18,7 @@ from accounts.models import AuditEntry
 from fleet.models import HardwareModel, Rack
 from headroom.contracts import LinkColumns, MeterColumns, TelemetryBatch, encode_batch
 from telemetry import aside, stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything, make_node
@@ -192,7 +192,7 @@ def test_no_token_a_wrong_one_and_a_revoked_one_are_refused(source: Source) -> N
     refused(source.push(make_batch("agent-1", "n1")), 401, "unauthorized", "Authorization")
     source.token = good
     Agent.objects.update(revoked_at="2026-01-01T00:00Z")
-    forget_scopes()
+    invalidate_scopes()
     refused(source.push(make_batch("agent-1", "n1")), 401, "unauthorized", "Authorization")
 
 
@@ -263,5 +263,5 @@ def test_a_node_that_was_added_a_moment_ago_is_known(
 ) -> None:
     source.push(make_batch("agent-1", "n1", 1))  # fills this process's copy of the inventory
     source.agent.nodes.add(make_node("n3", rack, h100))
-    forget_scopes()
+    invalidate_scopes()
     assert source.push(make_batch("agent-1", "n3", 2)).status_code == 202

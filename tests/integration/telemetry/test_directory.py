@@ -37,7 +37,7 @@ def test_a_change_by_another_process_is_seen_when_the_time_is_up(
 ) -> None:
     scope_of(source.token)
     # As another process does it: nothing tells this one.
-    monkeypatch.setattr(directory, "forget_scopes", lambda: None)
+    monkeypatch.setattr(directory, "invalidate_scopes", lambda: None)
     if change == "revoke":
         enrollment.revoke("operator", source.agent)
     elif change == "rotate":

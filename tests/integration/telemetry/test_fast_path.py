@@ -48,7 +48,7 @@ def introduced(source: Source) -> None:
 def test_a_batch_that_needs_the_database_holds_up_nobody_else(source: Source) -> None:
     batch = make_batch("agent-1", "n1", 2, boot_id="another")
     assert batches.take_all([make_post(source, encode_batch(batch))]) == [Untaken.NEW_NAMES]
-    naming.forget()
+    naming.invalidate()
     assert batches.take_all([good(source, 3)]) == [Untaken.NEW_NAMES]
     assert stream.backlog(0) == 0
 
@@ -88,7 +88,7 @@ def test_a_job_of_ours_is_taken_where_it_runs_and_looked_at_elsewhere(
     source: Source, stranger: Source
 ) -> None:
     make_attempt(make_job("llama").phases.get(), {"n1": range(8)})
-    placed.forget()
+    placed.invalidate()
     first = encode_batch(make_batch("agent-2", "n2"))
     batches.take_new([make_post(stranger, first)])
     for name in ("llama", "llama/train/1"):

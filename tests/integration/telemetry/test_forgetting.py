@@ -48,7 +48,7 @@ def test_of_one_gpu_the_newest_are_kept(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(forgetting, "_BATCH", 2)
     made = [make_event(gpu, timedelta(minutes=ago)).pk for ago in range(8)]
     oldest = make_event(gpu, timedelta(hours=1), is_open=True).pk
-    assert forgetting.forget(timezone.now(), 5.0)["telemetry_throttleevent"] == 5
+    assert forgetting.prune(timezone.now(), 5.0)["telemetry_throttleevent"] == 5
     assert set(ThrottleEvent.objects.values_list("pk", flat=True)) == {*made[:3], oldest}
 
 

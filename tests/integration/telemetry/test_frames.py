@@ -40,9 +40,9 @@ WANTED = {
 @pytest.fixture(autouse=True)
 def clean_stores(db: None) -> Iterator[None]:
     stream.connection().flushall()
-    snapshot.expire()
+    snapshot.invalidate()
     yield
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @pytest.fixture

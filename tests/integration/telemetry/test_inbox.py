@@ -192,7 +192,7 @@ def test_digests_are_forgotten_but_the_newest(
         forward_everything()
     put(stranger.agent, b"a", one_row(node="n2"))
     inbox.forward(NOW + 7200)
-    inbox.forget(NOW)
+    inbox.prune(NOW)
     known = PushedRequest.objects.filter(agent=source.agent).order_by("seq")
     assert [bytes(each.digest) for each in known] == [b"\x02", b"\x03"]
     assert PushedRequest.objects.filter(agent=stranger.agent).exists()
@@ -203,9 +203,9 @@ def test_what_cannot_be_stored_for_as_long_as_samples_are_kept_is_given_up(
 ) -> None:
     settings.TELEMETRY_RETENTION_H = 1.0
     put(source.agent, b"a")
-    inbox.forget(NOW + 3599)
+    inbox.prune(NOW + 3599)
     assert PushedRequest.objects.get().body is not None
-    inbox.forget(NOW + 3601)
+    inbox.prune(NOW + 3601)
     assert PushedRequest.objects.get().body is None
 
 

@@ -13,7 +13,7 @@ from fleet import snapshot
 from fleet.models import Gpu
 from headroom.contracts import AgentStatus, JobColumns, StorageColumns, XidColumns
 from telemetry import frame, stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent, IngestPosition, Mount, ReportedJob, ThrottleEvent, XidEvent
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
@@ -182,7 +182,7 @@ def test_what_an_agent_measured_of_its_clock_and_thinned_is_kept(source: Source)
 def test_job_metrics_are_stored_under_the_jobs_name(source: Source) -> None:
     now = time.time()
     Agent.objects.update(any_job=True)
-    forget_scopes()
+    invalidate_scopes()
     jobs = JobColumns(ts=[now, now], job=["llama", "gpt"], step=[5, None], loss=[2.5, 3.0])
     source.push(make_batch("agent-1", "n1", jobs=jobs, job=["llama", *[None] * 7]))
     drain_everything()
@@ -272,7 +272,7 @@ def test_a_gpu_removed_after_its_batch_was_accepted_costs_only_its_own_rows(
     source.push(make_batch("agent-1", "n1", throttle=4))
     stranger.push(make_batch("agent-2", "n2", throttle=4))
     source.node.delete()
-    snapshot.expire()
+    snapshot.invalidate()
     drain_everything()
     assert len(stored()) == 8
     assert ThrottleEvent.objects.count() == 8

@@ -32,7 +32,7 @@ END = float(int(time.time()) // WINDOW_S * WINDOW_S)
 def nodes() -> list[Node]:
     """A rack of 32 GPUs."""
     found = [make_node(f"n{number}", gpus=8) for number in range(4)]
-    snapshot.expire()
+    snapshot.invalidate()
     return found
 
 
@@ -179,11 +179,11 @@ def test_windows_without_readings_find_nothing(nodes: list[Node]) -> None:
 
 
 def test_a_fleet_that_comes_with_its_history_is_judged_by_it(db: None) -> None:
-    snapshot.expire()
+    snapshot.invalidate()
     assert look() == 0
     for number in range(4):
         make_node(f"n{number}", gpus=8)
-    snapshot.expire()
+    snapshot.invalidate()
     write(END - 6 * WINDOW_S, END)
     look()
     assert LemonFinding.objects.exists()
@@ -192,7 +192,7 @@ def test_a_fleet_that_comes_with_its_history_is_judged_by_it(db: None) -> None:
 def test_readings_of_a_gpu_that_was_removed_are_left_out(nodes: list[Node]) -> None:
     write(END - 6 * WINDOW_S, END)
     Gpu.objects.get(node__name="n0", index=5).delete()
-    snapshot.expire()
+    snapshot.invalidate()
     look()
     assert not LemonFinding.objects.exists()
 

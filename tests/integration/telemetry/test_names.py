@@ -17,7 +17,7 @@ from accounts.models import AuditEntry
 from admission.jobs.models import Attempt, Job
 from headroom.contracts import JobColumns, StorageColumns, TelemetryBatch
 from telemetry import naming, placed, stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent, IngestPosition, Mount, ReportedJob
 from tests.builders.batches import make_batch
 from tests.builders.jobs import make_attempt, make_job
@@ -38,7 +38,7 @@ def reports(*jobs: str, seq: int = 1, **given: Any) -> TelemetryBatch:
 
 def place(job: str, node: str, **given: Any) -> Attempt:
     attempt = make_attempt(make_job(job).phases.get(), {node: range(8)}, **given)
-    placed.forget()
+    placed.invalidate()
     return attempt
 
 
@@ -92,7 +92,7 @@ def test_what_a_job_said_last_comes_through_within_the_grace(
     attempt = place("llama", "n1", state=ENDED, ended_at=timezone.now() - timedelta(seconds=50))
     assert source.push(reports("llama")).status_code == 202
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=timezone.now() - timedelta(seconds=70))
-    placed.forget()
+    placed.invalidate()
     assert partly_refused(source.push(reports("llama", seq=2))).refused_rows == 1
 
 
@@ -141,7 +141,7 @@ def test_placements_are_not_asked_for_with_each_batch(
 
 def test_an_agent_that_may_name_any_job_reports_on_jobs_of_others(source: Source) -> None:
     Agent.objects.update(any_job=True)
-    forget_scopes()
+    invalidate_scopes()
     assert source.push(reports("recorded-elsewhere")).status_code == 202
     assert rows_of_jobs() == [2.5]
 
@@ -218,7 +218,7 @@ def test_names_of_one_agent_are_not_counted_against_another(
 
 def test_two_hundred_thousand_made_up_names_are_refused_at_once(source: Source) -> None:
     Agent.objects.update(any_job=True)
-    forget_scopes()
+    invalidate_scopes()
     answer = source.push(reports(*(f"made-up-{i}" for i in range(50_000))))
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_many_names")
     assert stream.backlog(0) == 0
@@ -263,9 +263,9 @@ def test_refusals_are_audited_only_so_often(source: Source) -> None:
 def committed(transactional_db: None) -> Iterator[Agent]:
     """An agent that other connections see."""
     agent = Agent.objects.create(name="agent-1", digest=b"1" * 32, hint="1")
-    naming.forget()
+    naming.invalidate()
     yield agent
-    naming.forget()
+    naming.invalidate()
 
 
 def test_batches_at_once_do_not_pass_the_limit_together(

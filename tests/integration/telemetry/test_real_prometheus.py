@@ -67,7 +67,7 @@ def agent_token(db: None) -> str:
         node = Node.objects.create(name=host, rack=rack)
         Gpu.objects.bulk_create(Gpu(node=node, index=i, model=model) for i in range(count))
     _, token = make_agent("prometheus", sites=[rack.site])
-    snapshot.expire()
+    snapshot.invalidate()
     return token
 
 

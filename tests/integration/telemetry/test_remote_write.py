@@ -209,7 +209,7 @@ def test_a_request_of_nothing_but_another_agents_is_forbidden(
 
 def test_a_gpu_is_known_by_its_uuid(source: Source) -> None:
     Gpu.objects.filter(node=source.node, index=3).update(uuid="GPU-abc")
-    snapshot.expire()
+    snapshot.invalidate()
     labels = {"__name__": "DCGM_FI_DEV_POWER_USAGE", "UUID": "GPU-abc", "instance": "10.0.0.1:94"}
     series: TimeSeries = (labels, [(412.5, round(1000 * time.time()))])
     assert write_series(source, series).status_code == 204
@@ -227,7 +227,7 @@ def test_a_removed_gpu_costs_only_its_own_rows(source: Source, stranger: Source)
     source.agent.nodes.add(stranger.node)
     write_series(source, dcgm("POWER_USAGE", 1), dcgm("POWER_USAGE", 2, node="n2"))
     stranger.node.delete()
-    snapshot.expire()
+    snapshot.invalidate()
     forward_everything()
     assert stored("power_w") == [(0, 1.0)]
 

@@ -9,14 +9,14 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from telemetry import enrollment
-from telemetry.directory import forget_scopes, scope_of
+from telemetry.directory import invalidate_scopes, scope_of
 from telemetry.models import Agent
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source
 
 
 def is_good(token: str) -> bool:
-    forget_scopes()
+    invalidate_scopes()
     return scope_of(token) is not None
 
 

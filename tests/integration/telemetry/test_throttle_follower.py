@@ -251,7 +251,7 @@ def test_a_gpu_that_left_takes_its_open_event_along(brakes: Brakes) -> None:
     work.step()
     brakes.push(5)
     brakes.source.node.gpus.get(index=3).delete()
-    snapshot.expire()
+    snapshot.invalidate()
     work.step()
     assert not ThrottleEvent.objects.exists()
 

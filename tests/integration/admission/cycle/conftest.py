@@ -9,7 +9,7 @@ from admission.cycle import live
 from fleet import snapshot
 from policies import current
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.integration.admission.cycle.scenes import idle
 
@@ -25,11 +25,11 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget_all() -> None:
-    forget_scopes()
-    snapshot.expire()
-    current.forget()
-    open_attempts.forget()
-    live.forget()
+    invalidate_scopes()
+    snapshot.invalidate()
+    current.invalidate()
+    open_attempts.invalidate()
+    live.invalidate()
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_what_was_let_go_is_in_everybodys_headroom(fleet: SmallFleet) -> None:
     before = {row["name"]: row for row in client.get(path).json()["rows"]}
     cycle()
     # Within one process at once, in others within three seconds.
-    current.forget()
+    current.invalidate()
     after = {row["name"]: row for row in client.get(path).json()["rows"]}
     (node, peak_w), *_ = Attempt.objects.get().placement["peak_w"].items()
     assert after[node]["power_reserved_w"] == pytest.approx(peak_w)
@@ -219,7 +219,7 @@ def test_a_fleet_that_changes_is_seen_by_the_next_cycle_whether_anything_runs_or
     cycle()
     for name in ("first", "second"):
         Node.objects.update(position_u=3 if name == "first" else 4)
-        snapshot.expire()
+        snapshot.invalidate()
         queued(name)
         assert cycle().admitted == 1
     held = open_attempts.fresh(snapshot.current())
@@ -233,7 +233,7 @@ def test_a_fleet_that_changes_is_seen_by_the_next_cycle_whether_anything_runs_or
 def test_why_and_what_if_are_answered_by_the_same_code(fleet: SmallFleet) -> None:
     queued("large", gpus=32, asks={"min_gpus": 32})
     cycle()
-    live.forget()
+    live.invalidate()
     found = live.explain("large/train")
     assert found.dominant.token == phase_of("large").reason
     with pytest.raises(KeyError):

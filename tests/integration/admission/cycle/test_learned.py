@@ -52,8 +52,8 @@ def test_a_reservation_comes_down_to_what_was_read(fleet: SmallFleet) -> None:
     assert (draw.image, draw.model) == (IMAGE, "H100")
     assert draw.p99_w == [pytest.approx(NODE_W / 4, abs=25)]
     assert draw.read_s == [pytest.approx(800.0, rel=0.1)]
-    current.forget()
-    open_attempts.forget()
+    current.invalidate()
+    open_attempts.invalidate()
     powers = current.headroom(at).powers[ScopeKind.NODE]
     (peak_w,) = Attempt.objects.get().placement["peak_w"].values()
     assert powers.drawn_w.max() < powers.reserved_w.max() < peak_w
@@ -63,11 +63,11 @@ def test_what_is_paused_keeps_what_it_was_seen_to_draw(fleet: SmallFleet) -> Non
     at = run_and_read(fleet, "first", 3, begin=time.time())
     before = Draw.objects.get()
     Phase.objects.update(state=Phase.State.PAUSED)
-    open_attempts.forget()  # a test is one transaction, by which rows are told apart
+    open_attempts.invalidate()  # a test is one transaction, by which rows are told apart
     fleet.report(at=at + 20, power_w=70.0)
     assert draws.observe(at + 20) == 0
     Phase.objects.update(state=Phase.State.RUNNING)
-    open_attempts.forget()
+    open_attempts.invalidate()
     fleet.report(at=at + 40, power_w=400.0)
     assert draws.observe(at + 40) == 1
     assert Draw.objects.get().p99_w == before.p99_w
@@ -142,5 +142,5 @@ def test_the_first_estimate_of_a_wait_is_compared_with_what_came(fleet: SmallFle
     assert row.began_s == pytest.approx(200.0)
     found = forecasts.calibration()
     assert (found.starts, found.within, found.coverage) == (1, 1, 1.0)
-    assert forecasts.forget(now + timedelta(days=40)) == 1
+    assert forecasts.prune(now + timedelta(days=40)) == 1
     assert forecasts.calibration().starts == 1

@@ -11,7 +11,7 @@ from admission.directives import placed
 from fleet import snapshot
 from policies import current
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
 
 
@@ -28,11 +28,11 @@ def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _forget() -> None:
-    forget_scopes()
-    snapshot.expire()
-    current.forget()
-    open_attempts.forget()
-    placed.forget()
+    invalidate_scopes()
+    snapshot.invalidate()
+    current.invalidate()
+    open_attempts.invalidate()
+    placed.invalidate()
 
 
 @pytest.fixture

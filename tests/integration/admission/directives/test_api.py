@@ -199,8 +199,8 @@ def test_a_person_brings_a_job_to_a_state_and_back(attempt: Attempt, operator: C
 def test_advice_has_every_way_with_numbers(
     attempt: Attempt, fleet: SmallFleet, clock: Clock, operator: Client
 ) -> None:
-    open_attempts.forget()
-    live.forget()
+    open_attempts.invalidate()
+    live.invalidate()
     clock.power_w[fleet.nodes_of(RACK)[0]] = 600.0
     clock.now += 30
     clock.read()

@@ -74,7 +74,7 @@ def test_what_stays_over_its_budget_is_relieved_with_the_least_work_lost(
         attempt={"checkpoint_at": old},
     )  # fmt: skip
     Rack.objects.update(budget_w=8_000.0)
-    snapshot.expire()
+    snapshot.invalidate()
     clock.run(20)
     assert Overload.objects.get().scope == Scope(ScopeKind.RACK, RACK)
     assert not Directive.objects.exists(), "others have a while to bring it down"
@@ -105,7 +105,7 @@ def test_those_that_may_not_be_preempted_go_last(fleet: SmallFleet, clock: Clock
             asks={"preemptible": False}, attempt={"checkpoint_at": clock.at})  # fmt: skip
     goes = running(fleet, "goes", nodes[1:], now=clock.now, job_class=INFERENCE)
     Rack.objects.update(budget_w=8_000.0)
-    snapshot.expire()
+    snapshot.invalidate()
     clock.step()
     clock.rest(45)
     assert only().attempt == goes

@@ -46,7 +46,7 @@ def clock(fleet: SmallFleet) -> Clock:
 
 def budget(watts: float) -> None:
     Rack.objects.update(budget_w=watts)
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 def test_from_a_small_margin_to_the_verdict_and_back(fleet: SmallFleet, clock: Clock) -> None:

@@ -154,7 +154,7 @@ def test_a_report_of_nothing_new_costs_two_queries(
 
 def asked(scene: Scene, node: str, token: str = "") -> tuple[str, bytes]:
     """Ask through the gate; "behind" where it was handed on."""
-    fast_path.expire()
+    fast_path.invalidate()
     answered: list[str] = []
 
     def behind(environ: object, start_response: object) -> list[bytes]:

@@ -19,7 +19,7 @@ from headroom.jobs.reading import convert
 from policies import current
 from policies.headroom import live as headroom_live
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from tests.builders.accounts import bearer, make_token, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
@@ -35,17 +35,17 @@ def clean_stores(db: None) -> Iterator[None]:
 
 
 def _forget() -> None:
-    forget_scopes()
-    snapshot.expire()
-    current.forget()
-    headroom_live.forget()
-    live.forget()
+    invalidate_scopes()
+    snapshot.invalidate()
+    current.invalidate()
+    headroom_live.invalidate()
+    live.invalidate()
 
 
 @pytest.fixture
 def fleet(clean_stores: None) -> SmallFleet:
     made = small_fleet(sites=("bergen", "oslo"), rows=("A",), racks_per_row=1, nodes_per_rack=1)
-    snapshot.expire()
+    snapshot.invalidate()
     return made
 
 

@@ -194,11 +194,11 @@ def test_the_page_of_projects_shows_what_may_wait(client: Client, ada: User) -> 
 def committed(transactional_db: None) -> Iterator[User]:
     """A member of vision whom other connections see."""
     stream.connection().flushall()
-    snapshot.expire()
+    snapshot.invalidate()
     user = make_user(Role.ML_USER, username="ada")
     make_project("vision", user)
     yield user
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @pytest.mark.parametrize("kind", ["user", "project"])

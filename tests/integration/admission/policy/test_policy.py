@@ -186,8 +186,8 @@ def test_what_is_older_than_a_day_is_forgotten(fleet: SmallFleet) -> None:
     queued("first", gpus=4)
     queued("second", gpus=4)
     cycle()
-    assert shadowing.forget(timezone.now() + timedelta(hours=23)) == 0
-    assert shadowing.forget(timezone.now() + timedelta(hours=25)) == 1
+    assert shadowing.prune(timezone.now() + timedelta(hours=23)) == 0
+    assert shadowing.prune(timezone.now() + timedelta(hours=25)) == 1
 
 
 def test_a_shadow_with_another_quantile_reserves_by_what_was_drawn(fleet: SmallFleet) -> None:

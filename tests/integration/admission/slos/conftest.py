@@ -7,17 +7,17 @@ import pytest
 from fleet import snapshot
 from policies import current
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 
 
 @pytest.fixture(autouse=True)
 def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty Redis, and a process that does not remember the last test's database."""
     stream.connection().flushall()
-    forget_scopes()
-    snapshot.expire()
-    current.forget()
+    invalidate_scopes()
+    snapshot.invalidate()
+    current.invalidate()
     monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
     yield
-    snapshot.expire()
-    current.forget()
+    snapshot.invalidate()
+    current.invalidate()

@@ -286,9 +286,9 @@ def test_what_no_objective_can_ask_for_is_forgotten(starts: Slo) -> None:
     started("quick", 5)
     measuring.step(time.time())
     sample(1, power_headroom=0.3)
-    measuring.forget(timezone.now() + timedelta(days=30))
+    measuring.prune(timezone.now() + timedelta(days=30))
     assert SloJudgment.objects.exists()
-    measuring.forget(timezone.now() + timedelta(days=32))
+    measuring.prune(timezone.now() + timedelta(days=32))
     assert not SloJudgment.objects.exists()
     assert not ConditionSample.objects.exists()
 

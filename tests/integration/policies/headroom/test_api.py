@@ -101,4 +101,4 @@ def test_an_empty_fleet_has_no_headroom_and_no_error() -> None:
     for _ in range(2):
         assert client.get("/api/v1/headroom?kind=rack").json()["rows"] == []
         assert client.get("/api/v1/site-conditions").json() == {"sites": []}
-        live.forget()
+        live.invalidate()

@@ -53,9 +53,9 @@ def test_old_scores_are_forgotten(fleet: SmallFleet) -> None:
     start = 60.0 * (time.time() // 60 - 10)
     for minute in range(6):
         a_minute(fleet, start + 60 * minute, 400.0)
-    forecasts.forget(start + 29 * 86_400)
+    forecasts.prune(start + 29 * 86_400)
     assert ForecastScore.objects.exists()
-    forecasts.forget(start + 32 * 86_400)
+    forecasts.prune(start + 32 * 86_400)
     assert not ForecastScore.objects.exists()
 
 

@@ -53,7 +53,7 @@ def test_what_loads_were_makes_slopes_and_a_restart_does_not_lose_them(fleet: Sm
         fleet.report(at=at, power_w=300.0 + 10 * step)
         headroom = live.current(at)
     first = live.current(start + 101.5)
-    live.forget()
+    live.invalidate()
     again = live.current(start + 102.5)
     for found in (first, again):
         # 8 GPUs of a rack, hosts in proportion, 10 W each 20 s
@@ -73,7 +73,7 @@ def test_a_change_of_the_inventory_keeps_what_loads_were(fleet: SmallFleet) -> N
     StorageEndpoint.objects.create(site=fleet.sites["oslo"], name="nvme")
     fleet.gpu("oslo-a01-n1", 3).delete()
     fleet.report(at=start + 100, only=["oslo-a02-n1", "oslo-a02-n2"], power_w=350.0)
-    snapshot.expire()
+    snapshot.invalidate()
     headroom = live.current(start + 101)
     slope = headroom.table(RACK).row("oslo/A02")["power_slope_w_per_s"]
     assert slope == pytest.approx(8 * 0.5 * 1.5, rel=0.01)
@@ -141,7 +141,7 @@ def test_mounts_count_for_the_endpoint_of_their_name_or_of_their_node(fleet: Sma
     # When Redis has lost them, the frame makes mounts again from the samples, too.
     stream.connection().flushall()
     FrameWriter(0)
-    live.forget()
+    live.invalidate()
     assert live.current(now).table(ScopeKind.STORAGE).columns["mounts"].tolist() == [1.0, 1.0]
 
 

@@ -14,9 +14,9 @@ from tests.builders.fleet import SmallFleet, small_fleet
 def fleet(db: None) -> Iterator[SmallFleet]:
     """Two sites, bergen and oslo, of two racks each on an A/B pair."""
     made = small_fleet(racks_per_row=2, rows=("A",), nodes_per_rack=1, gpus_per_node=1)
-    snapshot.expire()
+    snapshot.invalidate()
     yield made
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @pytest.fixture(autouse=True)

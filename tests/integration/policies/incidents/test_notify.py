@@ -423,7 +423,7 @@ class TestDelivering:
         for key in ("old", "queued"):
             notify.send(["ops"], "x", "y", incident, key=key, now=NOW)
         Delivery.objects.exclude(key="queued").update(state="sent")
-        outbox.forget(now=NOW + outbox.KEPT + timedelta(days=1))
+        outbox.prune(now=NOW + outbox.KEPT + timedelta(days=1))
         assert set(Delivery.objects.values_list("event", "state")) == {
             ("opened", "sent"),
             ("message", "queued"),

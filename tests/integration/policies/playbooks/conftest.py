@@ -42,10 +42,10 @@ switching_cost: Minutes
 def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
     """One site with six racks, and no worker: tests move runs by hand."""
     stream.connection().flushall()
-    snapshot.expire()
+    snapshot.invalidate()
     monkeypatch.setattr("celery.current_app.send_task", lambda *_args, **_options: None)
     yield small_fleet(sites=["oslo"])
-    snapshot.expire()
+    snapshot.invalidate()
 
 
 @dataclass

@@ -303,7 +303,7 @@ def test_a_restriction_that_cannot_be_renewed_is_let_go_and_the_run_goes_on(
     )
     stage.play()
     HardwareModel.objects.filter(name="H100").update(rated_w=2000.0)
-    snapshot.expire()
+    snapshot.invalidate()
     stage.play(300)
     assert stage.run.state == "waiting"
     assert stage.in_force() == set()

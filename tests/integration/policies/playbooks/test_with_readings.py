@@ -25,7 +25,7 @@ FEED = Scope(ScopeKind.POWER_DOMAIN, "oslo/feed-a1")
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
-    live.forget()
+    live.invalidate()
 
 
 def run_of(name: str, scope: Scope) -> PlaybookRun:
@@ -62,7 +62,7 @@ def test_a_stale_rack_is_not_taken_for_a_cool_one(fleet: SmallFleet) -> None:
     stage.play()
     assert stage.run.state == "waiting"
     fleet.report(temp_c=50.0)
-    live.forget()
+    live.invalidate()
     stage.play(2)
     assert stage.run.state == "succeeded"
 

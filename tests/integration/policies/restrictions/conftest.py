@@ -13,7 +13,7 @@ from policies.restrictions import limits
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.scopes import Scope, ScopeKind
 from telemetry import stream
-from telemetry.directory import forget_scopes
+from telemetry.directory import invalidate_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
 
 CAP = RestrictionKind.POWER_CAP_W
@@ -30,16 +30,16 @@ def clean_stores(db: None) -> Iterator[None]:
 
 
 def _forget() -> None:
-    forget_scopes()
-    snapshot.expire()
-    limits.expire()
+    invalidate_scopes()
+    snapshot.invalidate()
+    limits.invalidate()
 
 
 @pytest.fixture
 def fleet(clean_stores: None) -> SmallFleet:
     """Two sites with five racks each, so that a rack is a fifth of its site."""
     made = small_fleet(rows=("A",), racks_per_row=5)
-    snapshot.expire()
+    snapshot.invalidate()
     return made
 
 

@@ -33,7 +33,7 @@ def token(fleet: SmallFleet) -> str:
 
 
 def ask(token: str) -> LimitSet:
-    limits.expire()
+    limits.invalidate()
     answer = Client().get(URL, headers=bearer(token))
     assert answer.status_code == 200, answer.content
     return msgspec.json.decode(answer.content, type=LimitSet)
@@ -100,7 +100,7 @@ def test_more_limits_than_an_answer_holds_are_refused_and_not_cut(
 ) -> None:
     store.apply([make_wanted()], now=now())
     monkeypatch.setattr(limits, "MOST", 1)
-    limits.expire()
+    limits.invalidate()
     _, token = make_agent("oslo", sites=[fleet.sites["oslo"]])
     answer = Client().get(URL, headers=bearer(token))
     assert answer.status_code == 413

@@ -14,11 +14,11 @@ from tests.builders.fleet import SmallFleet, small_fleet
 def clean_stores() -> Iterator[None]:
     """An empty Redis, and caches that do not remember the last test's database."""
     stream.connection().flushall()
-    snapshot.expire()
-    live.forget()
+    snapshot.invalidate()
+    live.invalidate()
     yield
-    live.forget()
-    snapshot.expire()
+    live.invalidate()
+    snapshot.invalidate()
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_a_restarted_worker_goes_on_where_it_was(clock: Clock) -> None:
     activate()
     clock.round(85.0, rounds=2)
     assert RuleProgress.objects.get().scopes[HOT][0] == 1
-    live.forget()
+    live.invalidate()
     assert clock.round(85.0).firing == 1
 
 
@@ -309,7 +309,7 @@ def test_after_any_order_of_faults_nothing_is_left_behind(
         if chance.random() < 0.1:
             activate(RULE.replace("5.0", f"{chance.uniform(3, 5):.2f}"))
         if chance.random() < 0.2:
-            live.forget()
+            live.invalidate()
     clock.round(60.0, rounds=6)
     assert not Restriction.objects.live().exists()
     assert not RuleEpisode.objects.filter(cleared_at=None).exists()
