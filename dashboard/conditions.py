@@ -13,7 +13,6 @@ from django.urls import reverse
 
 from dashboard import scale, scopes
 from fleet.snapshot import DOMAIN_KINDS, FleetArrays
-from policies.headroom.binding import Binding
 from policies.headroom.columns import HORIZONS, Floats, Ints
 from policies.headroom.conditions import Consequence
 from policies.headroom.evaluate import Headroom
@@ -276,11 +275,6 @@ def _restrict(found: Consequence) -> str:
         "reason": found.sentence[:500],
     }
     return f"{reverse('issue-restriction')}?{urlencode(query)}"
-
-
-def bound_words(bound: Binding | None) -> str:
-    """Return the binding constraint of a scope as a sentence; empty where nothing is known."""
-    return "" if bound is None else bound.sentence
 
 
 # --- Forecast ------------------------------------------------------------------------------------

@@ -52,10 +52,10 @@ invalidate_scopes = _tokens.invalidate
 
 def look_again() -> None:
     """Read what has changed. One query, three more where any agent's scope has."""
-    _read(max_age_s=0.0)
+    _read(0.0)
 
 
-def _read(max_age_s: float = SCOPE_MAX_AGE_S) -> dict[bytes, _Token]:
+def _read(max_age_s: float) -> dict[bytes, _Token]:
     return _tokens.get(_load_tokens, version=ScopeGeneration.current, max_age_s=max_age_s)
 
 
@@ -80,7 +80,7 @@ def scope_of(token: str) -> AgentScope | None:
         return None
     digest = tokens.digest(token)
     # Where it is not known, the agent may have been enrolled a moment ago.
-    found = _read().get(digest) or _read(max_age_s=0.0).get(digest)
+    found = _read(SCOPE_MAX_AGE_S).get(digest) or _read(0.0).get(digest)
     return found.scope if found is not None and found.good_until > time.time() else None
 
 

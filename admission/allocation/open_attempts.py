@@ -109,7 +109,7 @@ class _Reader:
 
 
 _reader = _Reader()
-_allocations: Cache[Allocations] = Cache(_SERVES_S)
+_allocations: Cache[Allocations] = Cache()
 #: Have the next look of this process read the database.
 recheck = _allocations.recheck
 
@@ -127,7 +127,7 @@ def fresh(fleet: FleetArrays) -> Allocations:
 
 def current(fleet: FleetArrays) -> Allocations:
     """Return the allocations of at most two seconds ago."""
-    return _allocations.get(partial(_reader.read, fleet), of=fleet)
+    return _allocations.get(partial(_reader.read, fleet), of=fleet, max_age_s=_SERVES_S)
 
 
 def reserved_in(headroom: Headroom) -> Reservations:

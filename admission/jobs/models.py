@@ -264,11 +264,6 @@ class PhaseQuerySet(models.QuerySet["Phase"]):
         """Phases that wait to begin, or for other phases."""
         return self.filter(state__in=Phase.PENDING)
 
-    def with_key(self, key: str) -> PhaseQuerySet:
-        """The phase with the key "job/phase"."""
-        job, _, name = key.rpartition("/")
-        return self.filter(job__name=job, name=name)
-
 
 class Phase(models.Model):
     """One step of a job, with constraints and a placement of its own: the unit of scheduling."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django import template
 
-from dashboard import restrictions, units
+from dashboard import restrictions
 from dashboard.templatetags.telemetry_words import lasted
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction
@@ -39,12 +39,6 @@ def state_words(row: Restriction, now: datetime) -> str:
 def ended(row: Restriction) -> datetime:
     """Return when a restriction ended, or would have."""
     return row.ended_at or row.expires_at
-
-
-@register.filter
-def watts(value: float | None) -> str:
-    """Return W as kW with one decimal, without the unit."""
-    return units.kilowatts(value)
 
 
 @register.simple_tag

@@ -268,12 +268,6 @@ def step_times(data: Path) -> dict[int, Array]:
     return found
 
 
-def worker_spread(data: Path) -> Array:
-    """Return the standard deviation over the mean of workers' step times: by job and iteration."""
-    rows = pl.read_csv(_found(data / STRAGGLERS / "coefficient_variation.csv.gz"))
-    return rows.drop(rows.columns[0]).to_numpy().astype(np.float64)
-
-
 def _rows(path: Path) -> Iterator[list[str]]:
     opened: Any = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", newline="") as lines:

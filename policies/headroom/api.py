@@ -38,18 +38,6 @@ class FieldSerializer(serializers.Serializer[Any]):
     help = serializers.CharField()
 
 
-class BindingSerializer(serializers.Serializer[Any]):
-    token = serializers.CharField()
-    kind = serializers.CharField(help_text="Kind of the scope that is short")
-    name = serializers.CharField(help_text="And its name")
-    budget = serializers.FloatField()
-    load = serializers.FloatField()
-    left = serializers.FloatField(help_text="Below 0: short by so much")
-    unit = serializers.CharField()
-    share = serializers.FloatField()
-    sentence = serializers.CharField()
-
-
 class HeadroomSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     kind = serializers.CharField()

@@ -132,10 +132,6 @@ class InForce:
         """Return the lowest power cap that all GPUs of each node have, W."""
         return self.by_node(fleet, RestrictionKind.POWER_CAP_W)
 
-    def clock_cap_mhz_by_node(self, fleet: FleetArrays) -> Floats:
-        """Return the lowest clock cap that all GPUs of each node have, MHz."""
-        return self.by_node(fleet, RestrictionKind.CLOCK_CAP_MHZ)
-
     def by_gpu(self, fleet: FleetArrays, kind: RestrictionKind) -> Floats:
         """Return the strictest value for each GPU."""
         lowest: Floats = self.by_node(fleet, kind)[fleet.gpus.node]
