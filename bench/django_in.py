@@ -1,7 +1,7 @@
 """Django inside the benchmark's own process, on the servers of a stack.
 
-``python -m bench.django_in operator_token`` prints a credential for tests, which cannot have a
-second Django in their process.
+``python -m bench.django_in operator_token session_cookie`` prints credentials for tests, which
+cannot have a second Django in their process.
 """
 
 from __future__ import annotations
@@ -52,4 +52,5 @@ if __name__ == "__main__":
     import django
 
     django.setup()
-    print({"operator_token": operator_token, "session_cookie": session_cookie}[sys.argv[1]]())
+    for kind in sys.argv[1:]:
+        print({"operator_token": operator_token, "session_cookie": session_cookie}[kind]())

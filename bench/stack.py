@@ -47,15 +47,19 @@ class Stack:
 
     def credential(self, kind: str) -> str:
         """Return an ``operator_token`` or a ``session_cookie``, which bench.django_in makes."""
+        return self.credentials(kind)[0]
+
+    def credentials(self, *kinds: str) -> list[str]:
+        """Return several of them, made by one process: it takes seconds to begin."""
         made = subprocess.run(
-            [sys.executable, "-m", "bench.django_in", kind],
+            [sys.executable, "-m", "bench.django_in", *kinds],
             cwd=REPOSITORY,
             env=os.environ | self.environment,
             check=True,
             capture_output=True,
             text=True,
         )
-        return made.stdout.strip().splitlines()[-1]
+        return made.stdout.strip().splitlines()[-len(kinds) :]
 
     def pids(self, name: str) -> list[psutil.Process]:
         """Return the processes of one service, the parent first."""

@@ -52,7 +52,7 @@ class Cache(Generic[T]):
         max_age_s: float | None = None,
         now: float | None = None,
     ) -> T:
-        """Return the value: the one that is kept, or what ``make`` returns.
+        """Return the kept value, or make it.
 
         ``of``: what the value is of; one that is of something else is not returned. ``version``: is
         asked when the value is too old, and costs less than ``make``; while it returns the same,

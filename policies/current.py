@@ -49,7 +49,7 @@ def conditions_of(site: str, now: float | None = None) -> SiteConditions:
 
 
 def invalidate() -> None:
-    """Make all anew, as a process that has just begun."""
+    """Have the next calls compute all anew, as in a process that has just begun."""
     _limits.invalidate()
     _conditions.invalidate()
     live.invalidate()

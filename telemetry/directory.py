@@ -51,7 +51,7 @@ invalidate_scopes = _tokens.invalidate
 
 
 def look_again() -> None:
-    """Read what has changed. One query, three more where any agent's scope has."""
+    """Read the scopes again if they have changed. One query; three more where any has."""
     _read(0.0)
 
 

@@ -64,7 +64,7 @@ _FIELDS = (
 
 
 class _Reader:
-    """What this process has read: what has not changed since is not read again."""
+    """The open attempts that this process has read: only those that changed are read again."""
 
     def __init__(self) -> None:
         self.forget()

@@ -155,7 +155,7 @@ def provide_reservations(reserved_in: ReservedIn | None) -> None:
 
 
 def invalidate() -> None:
-    """Make all anew, as a process that has just begun."""
+    """Have the next calls read and compute all anew, as in a process that has just begun."""
     for evaluated in (_measured, _with_reserved):
         evaluated.invalidate()
     for read in (_trends, _link_use, _thermal, _hosts, _faults, _mounted, LOADS, LINKS):

@@ -38,11 +38,11 @@ class Accounts:
 @pytest.fixture(scope="package")
 def accounts(stack: Stack) -> Accounts:
     """Who is known to the server: an operator, a viewer who is logged in, an agent of node n1."""
-    operator = stack.credential("operator_token")
+    operator, cookie = stack.credentials("operator_token", "session_cookie")
     client = Client(stack.url, operator)
     client.post_yaml("/api/v1/fleet/apply", _INVENTORY)
     made = client.post("/api/v1/agents", {"name": "agent-1", "nodes": ["n1"]})
-    return Accounts(operator, stack.credential("session_cookie"), made["token"])
+    return Accounts(operator, cookie, made["token"])
 
 
 _INVENTORY = """
