@@ -191,7 +191,7 @@ def measure(stack: Stack) -> dict[str, float | int]:
         before = stack.cpu_seconds()
         clients, started = Clients(stack.url, tokens), time.perf_counter()
         clients.start()
-        while (released := Gang.objects.exclude(state=Gang.State.HELD).count()) < JOBS:
+        while (released := Gang.objects.filter(offered_at__isnull=False).count()) < JOBS:
             if clients.errors:
                 raise RuntimeError(clients.errors[0])
             if time.perf_counter() - started > _LIMIT_S:

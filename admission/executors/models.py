@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
@@ -9,23 +11,36 @@ from django.db.models import F, Q
 __all__ = ["Gang", "Hearing", "NodeAssignment", "Runner"]
 
 
+class GangQuerySet(models.QuerySet["Gang"]):
+    def open(self) -> GangQuerySet:
+        """Those that are not over."""
+        return self.filter(ended_at=None)
+
+    def held(self) -> GangQuerySet:
+        """Those of which no node has heard yet."""
+        return self.open().filter(offered_at=None)
+
+    def gathering(self) -> GangQuerySet:
+        """Those that were offered to their nodes, and have not come together."""
+        return self.open().filter(offered_at__isnull=False, go_at=None)
+
+
 class Gang(models.Model):
     """The work of one attempt on all of its nodes. All changes are made under its row's lock."""
 
-    class State(models.TextChoices):
-        HELD = "held", "Held"
-        #: its nodes are asked to claim it; none may start
-        OFFERED = "offered", "Offered"
-        #: all have claimed it: each is to start
-        GO = "go", "Go"
-        STOPPING = "stopping", "Stopping"
-        ENDED = "ended", "Ended"
+    class State(enum.StrEnum):
+        """How far a gang is. It is not stored: it follows from its times and its outcome."""
 
-    OPEN = (State.HELD, State.OFFERED, State.GO, State.STOPPING)
+        HELD = "held"
+        #: its nodes are asked to claim it; none may start
+        OFFERED = "offered"
+        #: all have claimed it: each is to start
+        GO = "go"
+        STOPPING = "stopping"
+        ENDED = "ended"
 
     key = models.CharField(max_length=300, unique=True, help_text="job/phase/number")
     executor = models.CharField(max_length=20)
-    state = models.CharField(max_length=10, choices=State.choices, default=State.HELD)
     work = models.JSONField(help_text="Command, environment, walltime")
     power_cap_w = models.FloatField(null=True)
     offered_at = models.DateTimeField(null=True)
@@ -41,9 +56,13 @@ class Gang(models.Model):
     )
     noted = models.IntegerField(default=0, help_text="The version that reconciliation has seen")
 
+    objects = GangQuerySet.as_manager()
+
     class Meta:
         indexes = [
-            models.Index(fields=["state"], condition=~Q(state="ended"), name="executors_gang_open"),
+            models.Index(
+                fields=["executor"], condition=Q(ended_at=None), name="executors_gang_open"
+            ),
             models.Index(
                 fields=["executor"], condition=~Q(version=F("noted")), name="executors_gang_moved"
             ),
@@ -52,6 +71,15 @@ class Gang(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+    @property
+    def state(self) -> Gang.State:
+        """How far it is, by what has happened to it."""
+        if self.ended_at is not None:
+            return Gang.State.ENDED
+        if self.go_at is not None:
+            return Gang.State.STOPPING if self.outcome else Gang.State.GO
+        return Gang.State.HELD if self.offered_at is None else Gang.State.OFFERED
 
 
 class NodeAssignment(models.Model):

@@ -18,7 +18,7 @@ from django.db.models import F, QuerySet
 from admission import bulk
 from admission.executors import runners
 from admission.executors.gangs import GangView, PartView, Verdict, settle
-from admission.executors.models import Gang, NodeAssignment
+from admission.executors.models import Gang, GangQuerySet, NodeAssignment
 from admission.executors.protocol import (
     NodeStatus,
     SignalKind,
@@ -38,17 +38,17 @@ _Part = NodeAssignment.State
 _MOST = 1000
 #: Work that is over, with the end of its log, is kept for this long, s.
 _KEPT_S = 7 * 86_400.0
-_FIELDS = ["state", "outcome", "why", "go_at", "ended_at", "version"]
+_FIELDS = ["outcome", "why", "go_at", "ended_at", "version"]
 _SUBMIT = """
 INSERT INTO admission_executors_gang
-    (key, executor, work, state, outcome, why, signals, signal_seq, version, noted)
-SELECT new.key, %s, new.work::jsonb, 'held', '', '', '[]', 0, 1, 0
+    (key, executor, work, outcome, why, signals, signal_seq, version, noted)
+SELECT new.key, %s, new.work::jsonb, '', '', '[]', 0, 1, 0
 FROM unnest(%s::text[], %s::text[]) AS new (key, work)
 ON CONFLICT DO NOTHING
 """
 _OFFER = """
 UPDATE admission_executors_gang AS gang
-SET state = 'offered', offered_at = %s, power_cap_w = new.cap_w, version = gang.version + 1
+SET offered_at = %s, power_cap_w = new.cap_w, version = gang.version + 1
 FROM unnest(%s::bigint[], %s::float8[]) AS new (id, cap_w)
 WHERE gang.id = new.id
 """
@@ -82,7 +82,7 @@ class NodeQueue:
         """Offer held work to the nodes of its placement."""
         at = moment(now)
         with transaction.atomic():
-            held = _locked(placements).filter(state=_State.HELD)
+            held = _locked(placements).held()
             gangs = dict(held.values_list("pk", "key"))
             bulk.insert(
                 [
@@ -124,7 +124,7 @@ class NodeQueue:
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         """Return those of ``keys`` that were not offered to any node. One query."""
-        offered = Gang.objects.filter(key__in=keys).exclude(state=_State.HELD)
+        offered = Gang.objects.filter(key__in=keys).exclude(offered_at=None, ended_at=None)
         known = set(offered.values_list("key", flat=True)) if keys else set()
         return [key for key in keys if key not in known][:_MOST]
 
@@ -140,7 +140,7 @@ class NodeQueue:
 
     def adopt(self) -> list[WorkStatus]:
         """Return the statuses of all work that is not over. Two queries."""
-        return _statuses(Gang.objects.filter(executor=self.name, state__in=Gang.OPEN))
+        return _statuses(Gang.objects.open().filter(executor=self.name))
 
     def follow(self, now: float) -> None:
         """Withdraw gangs that have not come together, give up silent machines, drop old work."""
@@ -150,7 +150,7 @@ class NodeQueue:
 
     def _withdraw(self, now: float) -> None:
         late = moment(now - settings.WORK_GATHER_S)
-        waiting = Gang.objects.filter(executor=self.name, state=_State.OFFERED, offered_at__lt=late)
+        waiting = Gang.objects.gathering().filter(executor=self.name, offered_at__lt=late)
         keys = list(waiting.values_list("key", flat=True)[:_MOST])
         if keys:
             with transaction.atomic():
@@ -194,7 +194,7 @@ def locked(keys: Iterable[str]) -> list[Gang]:
     return list(_locked(keys))
 
 
-def _locked(keys: Iterable[str]) -> QuerySet[Gang]:
+def _locked(keys: Iterable[str]) -> GangQuerySet:
     return Gang.objects.select_for_update().filter(key__in=list(keys)).order_by("pk")
 
 
@@ -230,7 +230,7 @@ def _become(gang: Gang, verdict: Verdict, at: datetime) -> None:
     if verdict.state == _State.ENDED and gang.ended_at is None:
         gang.ended_at = at
     gang.version += 1
-    gang.state, gang.outcome, gang.why = verdict.state, verdict.outcome, verdict.why
+    gang.outcome, gang.why = verdict.outcome, verdict.why
 
 
 def moment(now: float) -> datetime:
@@ -309,7 +309,7 @@ def _status(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatus:
 
 def _state(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatusState:
     if gang.state != _State.GO:
-        return _STATES[_State(gang.state)]
+        return _STATES[gang.state]
     if any(assignment.state in (_Part.OFFERED, _Part.CLAIMED) for assignment in assignments):
         return WorkStatusState.STARTING
     running = [assignment.state for assignment in assignments if assignment.state != _Part.ENDED]

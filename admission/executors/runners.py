@@ -20,7 +20,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db.models import Max, Subquery
 
-from admission.executors.models import Gang, Hearing, NodeAssignment, Runner
+from admission.executors.models import Hearing, NodeAssignment, Runner
 from telemetry.directory import KnownNode
 
 __all__ = [
@@ -170,7 +170,7 @@ def silent(now: float, lease_s: float, *, executor: str) -> frozenset[int]:
     if ears.listened_s - ears.since_s <= lease_s:
         return frozenset()
     started = NodeAssignment.objects.filter(
-        gang__executor=executor, gang__state__in=[Gang.State.GO, Gang.State.STOPPING]
+        gang__executor=executor, gang__go_at__isnull=False, gang__ended_at=None
     ).exclude(state=NodeAssignment.State.ENDED)
     claims = list(started.values_list("pk", "node_id", "store"))
     rows = Runner.objects.filter(node_id__in={node for _, node, _ in claims})

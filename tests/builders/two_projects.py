@@ -206,7 +206,7 @@ def _job_rows(one: Marked, other: Marked, fleet: SmallFleet) -> None:
         )  # fmt: skip
     Control.objects.create(attempt=attempt)
     gang = Gang.objects.create(
-        key=attempt.key, executor="local", state=Gang.State.OFFERED, offered_at=now,
+        key=attempt.key, executor="local", offered_at=now,
         work=msgspec.to_builtins(dispatch.work_of(attempt)),
     )  # fmt: skip
     NodeAssignment.objects.create(

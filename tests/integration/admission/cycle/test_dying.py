@@ -65,7 +65,7 @@ def test_what_a_cycle_leaves_the_next_one_makes_good(
     cycle()
     keys = {"job-0/train/1", "job-1/train/1"}
     assert set(Attempt.objects.values_list("key", flat=True)) == keys
-    assert dict(Gang.objects.values_list("key", "state")) == dict.fromkeys(keys, "offered")
+    assert {gang.key: gang.state for gang in Gang.objects.all()} == dict.fromkeys(keys, "offered")
     assert JobEvent.objects.filter(kind="dispatched").count() == 2
     assert [phase_of(f"job-{n}").state for n in range(2)] == [Phase.State.STARTING] * 2
     assert phase_of("large").reason != ""

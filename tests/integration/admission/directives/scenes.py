@@ -42,7 +42,7 @@ def running(
     NodeAssignment.objects.filter(gang__key=attempt.key).update(
         state="running", started_at=began, store="s"
     )
-    Gang.objects.filter(key=attempt.key).update(state="go")
+    Gang.objects.filter(key=attempt.key).update(go_at=began)
     fields = {"state": "running", "started_at": began, **attempt_fields}
     Attempt.objects.filter(pk=attempt.pk).update(**fields)
     attempt.refresh_from_db()
@@ -58,11 +58,12 @@ def obey(attempt: Attempt, **given: Any) -> None:
 
 def end(attempt: Attempt, at: float, outcome: str = "preempted", **given: Any) -> None:
     """End an attempt, as reconciliation does."""
+    ended_at = datetime.fromtimestamp(at, UTC)
     Attempt.objects.filter(pk=attempt.pk).update(
-        state="ended", outcome=outcome, ended_at=datetime.fromtimestamp(at, UTC), **given
+        state="ended", outcome=outcome, ended_at=ended_at, **given
     )
     Phase.objects.filter(pk=attempt.phase_id).update(state="queued")
-    Gang.objects.filter(key=attempt.key).update(state="ended", outcome="stopped")
+    Gang.objects.filter(key=attempt.key).update(ended_at=ended_at, outcome="stopped")
 
 
 def signals(attempt: Attempt) -> list[tuple[str, float | None]]:

@@ -79,7 +79,7 @@ def test_rules_restrict_by_the_same_function(
     loop.restrict(store.book(), datetime.now(UTC))
     World(tight_fleet(), [make_arrival()], seed=1, failures=NO_FAILURES).run(2.0)
     of_server, of_world = books
-    for name in ("hold", "keep", "release", "expire", "approve", "refuse", "lift"):
+    for name in ("apply", "keep", "release", "expire", "approve", "refuse", "lift"):
         assert getattr(type(of_server), name) is getattr(type(of_world), name)
 
 

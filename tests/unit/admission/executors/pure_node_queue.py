@@ -31,7 +31,7 @@ class PureNodeQueue:
         }  # fmt: skip
         gang = Gang(
             pk=len(self.gangs) + 1, key=key, executor="local", work=work,
-            state=Gang.State.OFFERED, offered_at=moment(self.now),
+            offered_at=moment(self.now),
         )  # fmt: skip
         self.gangs[key] = gang
         self.assignments[key] = [
@@ -67,7 +67,9 @@ class PureNodeQueue:
         verdict = settle(view, parts, self.now, GATHER_S)
         if verdict.state == Gang.State.GO and gang.go_at is None:
             gang.go_at = moment(self.now)
-        gang.state, gang.outcome, gang.why = verdict.state, verdict.outcome, verdict.why
+        if verdict.state == Gang.State.ENDED and gang.ended_at is None:
+            gang.ended_at = moment(self.now)
+        gang.outcome, gang.why = verdict.outcome, verdict.why
         if verdict.never_started:
             for assignment in self.assignments[key]:
                 assignment.state = NodeAssignment.State.ENDED
