@@ -1,4 +1,4 @@
-"""What a command is locked into before it starts: its user, its limits, its view of the machine.
+"""The confinement of a command before it starts: its user, its limits, its view of the machine.
 
 Imports nothing but the standard library: the shim uses it. What cannot be done is an error, and
 the command is not started: the agent has tried beforehand what this machine allows.
@@ -45,12 +45,12 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def no_new_privileges() -> None:
-    """Have no program that is started from here on gain rights: no sudo, no set-user-ID."""
+    """Set no_new_privs: no program started from here on gains rights by sudo or set-user-ID."""
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def open_space() -> None:
-    """Have the next child, and all below it, be in a space of process ids of its own."""
+    """Put the next child, and all below it, into a new PID namespace."""
     _unshare(_NEW_PIDS)
 
 
@@ -61,7 +61,7 @@ def private_view(
     hidden: Sequence[str],
     nothing: str,
 ) -> None:
-    """Give this process a view of the machine of its own. It is the first of its space of pids.
+    """Give this process, the first of its PID namespace, mounts, IPC and a /proc of its own.
 
     /proc shows its own processes alone, ``binds`` (folder by place) are its temporary folders,
     /dev/shm is new, and in the place of each of the files ``hidden`` is ``nothing``, an empty file.

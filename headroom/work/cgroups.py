@@ -1,4 +1,4 @@
-"""Limits of what a job may take from its machine: the share that its GPUs are of all of them.
+"""Limits of a job on its machine: the share that its GPUs are of all of them.
 
 Control groups are made where this process may make them, of version 2 or 1. Where it may not, jobs
 run without: see docs/how-to/run-jobs-on-machines.md. They also stop and end all of a job at once.
@@ -30,7 +30,7 @@ _EMPTY_S, _STEP_S = 0.2, 0.01
 
 
 class Share:
-    """What a job may take: ``part`` (0 to 1) of a machine with ``memory_bytes``."""
+    """The share of a job: ``part`` (0 to 1) of a machine with ``memory_bytes``."""
 
     def __init__(self, part: float, memory_bytes: int, pids: int = _MOST_PIDS) -> None:
         self.part = part
@@ -39,7 +39,7 @@ class Share:
 
 
 def files_of(share: Share, *, unified: bool) -> Mapping[str, Mapping[str, str]]:
-    """Return what to write, by controller and file. Pure. CPUs are shared out when they are short.
+    """Return the values to write, by controller and file. Pure. CPU weights count under contention.
 
     ``unified`` is version 2, where the controller is "".
     """

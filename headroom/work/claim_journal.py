@@ -1,4 +1,4 @@
-"""Which attempts this machine has taken, on disk before anything comes of it."""
+"""The attempts that this machine has claimed, on disk before any of them starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JournalError(HeadroomError):
 
 
 class ClaimState(StrEnum):
-    """How far an attempt is. It only ever goes down this list."""
+    """The state of an attempt. It only ever goes down this list."""
 
     CLAIMED = "claimed"
     #: It may have been started.
@@ -60,7 +60,7 @@ class Claim:
 
 
 class ClaimJournal:
-    """The claims of one machine. What a call has changed is on disk when it returns.
+    """The claims of one machine. Changes of a call are on disk when it returns.
 
     ``store`` names this journal: a machine that has lost it is another machine to the server.
     """
@@ -99,7 +99,7 @@ class ClaimJournal:
             return done.rowcount == 1
 
     def refuse(self, report: WorkReport, now: float) -> None:
-        """Write down that an attempt is never to be started here. One that was stays as it is."""
+        """Record that an attempt is never to be started here. One that was stays as it is."""
         with self._writing() as db:
             db.execute(
                 "INSERT INTO claim (attempt, state, report, at) VALUES (?, ?, ?, ?)"
@@ -118,12 +118,12 @@ class ClaimJournal:
             return done.rowcount == 1
 
     def signaled(self, attempt: str, seq: int) -> None:
-        """Write down up to which signal an attempt has been told."""
+        """Record the last signal that an attempt has been given."""
         with self._writing() as db:
             db.execute("UPDATE claim SET signals = ? WHERE attempt = ?", (seq, attempt))
 
     def end(self, report: WorkReport) -> None:
-        """Write down how an attempt ended. The first end counts."""
+        """Record how an attempt ended. The first end counts."""
         with self._writing() as db:
             db.execute(
                 "UPDATE claim SET state = 'ended', report = ? WHERE attempt = ?"
@@ -132,7 +132,7 @@ class ClaimJournal:
             )
 
     def forget(self, attempt: str) -> None:
-        """Write down that the server knows the end. That it was here is kept."""
+        """Record that the server knows the end. That the attempt was here is kept."""
         with self._writing() as db:
             db.execute(
                 "UPDATE claim SET state = 'forgotten', report = NULL, task = NULL"
@@ -141,7 +141,7 @@ class ClaimJournal:
             )
 
     def held(self) -> list[Claim]:
-        """Return all that the server has not let go of, oldest first."""
+        """Return all attempts that the server has not released, oldest first."""
         rows = self._db.execute(
             "SELECT id, attempt, state, task, signals, report FROM claim"
             " WHERE state <> 'forgotten' ORDER BY id"

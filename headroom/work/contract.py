@@ -1,4 +1,4 @@
-"""What a machine that runs jobs and the server say to each other.
+"""The wire contract between the server and a machine that runs jobs.
 
 The machine asks ``GET /api/v1/work`` while it has nothing to say, and else sends all that it holds
 to ``POST /api/v1/work``; both answer with :class:`WorkOrders`. An order says what is wanted *now*
@@ -43,7 +43,7 @@ _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class DesiredState(enum.StrEnum):
-    """What is wanted of one attempt on one node."""
+    """The desired state of one attempt on one node."""
 
     #: Write down, durably, that it is yours, and start nothing yet.
     CLAIM = "claim"
@@ -56,7 +56,7 @@ class DesiredState(enum.StrEnum):
 
 
 class SignalKind(enum.StrEnum):
-    """What a running job may be told."""
+    """The kind of a signal to a running job."""
 
     CHECKPOINT = "checkpoint"
     #: Stop computing and keep the GPUs: SIGSTOP.
@@ -81,7 +81,7 @@ class SignalOrder(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What is to be run on one node, as part of a gang.
+    """The part of a gang that is to run on one node.
 
     ``nodes`` are those of the gang in the order of their ranks. ``gpus`` are the indices of the
     gang's GPUs on this node, of ``gpus_of_node`` that it has. ``walltime_s`` is how long it may
@@ -105,7 +105,7 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What is wanted of ``attempt`` on ``node``.
+    """The desired state of ``attempt`` on ``node``.
 
     ``task`` comes with :attr:`DesiredState.CLAIM` alone. ``signals`` are those that the machine has
     not said it has seen, oldest first. ``why`` is for people, with :attr:`DesiredState.STOP`.
@@ -120,7 +120,7 @@ class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class WorkOrders(Struct, kw_only=True):
-    """The answer: what is wanted of this machine.
+    """The answer: the orders for this machine.
 
     ``poll_s`` is when to ask again; ``report_s`` is how often at least to report, so that the
     server takes the machine for alive. ``fence_s`` is for how long, from when this was asked for,
@@ -136,7 +136,7 @@ class WorkOrders(Struct, kw_only=True):
 
 
 class WorkState(enum.StrEnum):
-    """How far an attempt is on one node."""
+    """The state of an attempt on one node."""
 
     #: Durably written down, and not started.
     CLAIMED = "claimed"
@@ -147,7 +147,7 @@ class WorkState(enum.StrEnum):
 
 
 class WorkOutcome(enum.StrEnum):
-    """How an attempt ended on one node."""
+    """The outcome of an attempt on one node."""
 
     #: By itself: see ``exit_code``.
     EXITED = "exited"
@@ -162,7 +162,7 @@ class WorkOutcome(enum.StrEnum):
 
 
 class WorkReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """How one attempt is on one node. ``signals_seen`` and ``signals_done`` are seqs.
+    """A report on one attempt on one node. ``signals_seen`` and ``signals_done`` are seqs.
 
     A signal is seen when it was passed on to the job, and done when the job says so.
     ``exit_code`` is that of the command; 128 more than the signal that ended it.

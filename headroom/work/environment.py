@@ -24,7 +24,7 @@ def environment_of(
     own: Mapping[str, str],
     user: JobUser | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a task; ``own`` is the agent's. What is placed cannot be set.
+    """Return a task's environment: the agent's (``own``), then ``task.env``, then ours, which win.
 
     ``user`` is as whom it runs, where that is not the agent's own.
     """

@@ -1,4 +1,4 @@
-"""The folders of one attempt: what its shim and its job leave there. See ``shim``.
+"""The folders of one attempt: files of its shim and of its job. See ``shim``.
 
 Where the job has a user of its own, what is the shim's and what is the job's lie apart, and the
 job cannot reach the first. Either way nothing that lies there is trusted to be what it should be.
@@ -44,7 +44,7 @@ class ShimExit(Struct):
 
 
 class Directives(Struct):
-    """What a job is told, in the file that ``HEADROOM_DIRECTIVES`` names: all that holds now.
+    """The directives to a job, in the file that ``HEADROOM_DIRECTIVES`` names: all in force.
 
     ``seq`` is that of the last directive, ``checkpoint`` that of the last that asked for one.
     """
@@ -56,7 +56,7 @@ class Directives(Struct):
 
 
 class JobStatus(Struct):
-    """What a job says of itself, in the file that ``HEADROOM_STATUS`` names.
+    """The status that a job reports, in the file that ``HEADROOM_STATUS`` names.
 
     ``checkpoint_at`` is when its last checkpoint was whole, Unix s. ``done`` is the seq of the
     last directive that it has carried out.
@@ -68,7 +68,7 @@ class JobStatus(Struct):
 
 @dataclass(frozen=True)
 class Marks:
-    """What can be seen of an attempt. ``started_at``: when the command was about to be started.
+    """The visible state of an attempt. ``started_at``: when the command was about to be started.
 
     ``is_fenced``: it stands still, for the server was not heard for too long.
     """
@@ -97,22 +97,22 @@ class Folder:
 
     @property
     def work(self) -> Path:
-        """Where the job begins."""
+        """The working directory of the job."""
         return self.place / "work"
 
     @property
     def temporary(self) -> Path:
-        """Where a job with a place of its own puts what is temporary."""
+        """The folder for temporary files of a job with a place of its own."""
         return self.place / "tmp"
 
     @property
     def directives(self) -> Path:
-        """What the job is told."""
+        """The file with the directives to the job."""
         return self.place / "directives.json"
 
     @property
     def status(self) -> Path:
-        """What the job tells."""
+        """The file with the status that the job reports."""
         return self.work / ".headroom-status.json"
 
     def marks(self) -> Marks:
@@ -156,7 +156,7 @@ class Folder:
         return False
 
     def bar(self) -> bool:
-        """See that no shim ever starts the command; return False where one may have.
+        """Prevent any shim from starting the command; return False where one may have.
 
         It is the mark that a shim makes, and that cannot be made twice.
         """
@@ -168,18 +168,18 @@ class Folder:
         return True
 
     def read_directives(self) -> Directives:
-        """Return what the job was told last."""
+        """Return the last directives to the job."""
         try:
             return msgspec.json.decode(read_plain(self.directives, _MOST_BYTES), type=Directives)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return Directives()
 
     def write_directives(self, directives: Directives) -> None:
-        """Put down what the job is told, all at once."""
+        """Write the directives to the job, all at once."""
         write_plain(self.directives, msgspec.json.encode(directives), 0o644)
 
     def job_status(self) -> JobStatus:
-        """Return what the job says of itself; nothing where that is not in form."""
+        """Return the status that the job reports; an empty one where it is malformed."""
         try:
             # The job's folder is its user's, and cannot be put in the place of another.
             owner = os.lstat(self.work).st_uid
@@ -189,7 +189,7 @@ class Folder:
             return JobStatus()
 
     def log_tail(self) -> str:
-        """Return the end of what the command said."""
+        """Return the end of the command's output."""
         said = b""
         for name in ("log", "log.1"):
             with (
@@ -204,7 +204,7 @@ class Folder:
         return said[-_TAIL_BYTES:].decode("utf-8", "replace").replace("\x00", "\ufffd")
 
     def remove(self) -> None:
-        """Remove what the shim has left."""
+        """Remove the files of the shim."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _is_locked(self) -> bool:

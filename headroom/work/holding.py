@@ -27,7 +27,7 @@ _DEAD = frozenset({"Z", "X", "x"})
 
 
 class Holding:
-    """What a job has running. ``groups`` are its control groups, ``keeper`` who all descend from.
+    """The processes of a job. ``groups`` are its control groups, ``keeper`` the ancestor of all.
 
     ``uid`` is given where it is the job's alone.
     """

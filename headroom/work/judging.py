@@ -1,4 +1,4 @@
-"""What is so with an attempt, and what to do about it. Pure."""
+"""The judgement on an attempt: its state, and the next step. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_TEXT = 500
 
 
 class Step(enum.Enum):
-    """What is next to be done for an attempt."""
+    """The next step for an attempt."""
 
     NOTHING = "nothing"
     #: start its shim: nothing was started yet
@@ -27,7 +27,7 @@ class Step(enum.Enum):
 
 
 def step_of(claim: Claim, marks: Marks, *, is_starting: bool, is_confirmed: bool) -> Step:
-    """Return what to do with an attempt. ``is_starting``: its shim is on its way up.
+    """Return the next step for an attempt. ``is_starting``: its shim is on its way up.
 
     ``is_confirmed``: the server has said lately that it is to run here. What was begun by an
     earlier life is not started without: it may run elsewhere by now.
@@ -44,7 +44,7 @@ def step_of(claim: Claim, marks: Marks, *, is_starting: bool, is_confirmed: bool
 def report_of(
     claim: Claim, node: str, marks: Marks, status: JobStatus, log_tail: str = ""
 ) -> WorkReport:
-    """Return what to tell the server of an attempt."""
+    """Return the report on an attempt to the server."""
     if claim.report is not None:
         return claim.report
     if marks.exit is not None:

@@ -1,4 +1,4 @@
-"""Starts shims, and ends what one has left behind."""
+"""Starts shims, and ends the processes that one has left behind."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Launcher:
     _shims: dict[Path, int] = field(default_factory=dict)
 
     def launch(self, attempt: str, task: Task, folder: Folder, until: float | None = None) -> None:
-        """Start the shim of ``folder``. Started again, it finds what was, and does nothing.
+        """Start the shim of ``folder``. Started again, it finds the first start, and does nothing.
 
         ``until`` is as long as the attempt may run unless the server is heard again, by
         CLOCK_BOOTTIME in s. Raises OSError where the machine does not let us, and UsersError.
@@ -119,7 +119,7 @@ class Launcher:
     def _cage(
         self, separation: Separation, user: JobUser, folder: Folder, part: float
     ) -> dict[str, Any]:
-        """Return what the shim locks the command into: see ``cage``."""
+        """Return the confinement of the command for the shim: see ``cage``."""
         rlimits = {"RLIMIT_CORE": 0}
         if user.is_own:
             rlimits["RLIMIT_NPROC"] = self.cgroups.pids if self.cgroups else most_pids()
@@ -151,7 +151,7 @@ class Launcher:
         }
 
     def _disk(self, folder: Folder, part: float) -> dict[str, Any] | None:
-        """Return what the job's folders may hold, or None where there are no limits."""
+        """Return the disk limits of the job's folders, or None where there are no limits."""
         if self.disk_bytes is None and self.cgroups is None:
             return None
         free = os.statvfs(folder.place)
@@ -178,13 +178,13 @@ class Launcher:
         return False
 
     def dismiss(self, folder: Folder) -> None:
-        """Let go of what belonged to an attempt that is over, and that nobody watches any more."""
+        """Release the resources of an attempt that is over, and that nobody watches any more."""
         self.is_starting(folder)
         if self.cgroups:
             self.cgroups.remove(_groups_of(folder))
 
     def kill_leftovers(self, folder: Folder) -> int:
-        """Kill what runs on though its shim is gone; return how many by their environment."""
+        """Kill processes whose shim is gone; return how many by their environment."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(  # noqa: S603 - our own file
                 [*_interpreter(), "--sweep", str(folder.path)],
@@ -206,7 +206,7 @@ class Launcher:
 
 
 def _make_place(separation: Separation | None, task: Task, folder: Folder) -> JobUser | None:
-    """Make the folders of the job; return as whom it runs, where that is not as we do."""
+    """Make the folders of the job; return the user that it runs as, where that is not ours."""
     if separation is None:
         folder.work.mkdir(parents=True, exist_ok=True)
         return None
@@ -251,7 +251,7 @@ def _interpreter() -> list[str]:
 
 
 def _groups_of(folder: Folder) -> list[str]:
-    """Return the control groups that an attempt was given, by whatever life of ours."""
+    """Return the control groups of an attempt, made in this or an earlier life."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, KeyError):
         task = msgspec.json.decode(read_plain(folder.path / "task.json", _MOST_TASK_BYTES))
         return [str(group) for group in task["cgroups"]]

@@ -1,4 +1,4 @@
-"""Reads files that a job may have put something else in the place of, and writes beside them."""
+"""Reads and writes files in folders where a job may have replaced them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None
 
 
 def read_plain(path: Path, most_bytes: int, *, owner: int | None = None) -> bytes:
-    """Return what a regular file of at most ``most_bytes`` holds. Raises OSError."""
+    """Return the contents of a regular file of at most ``most_bytes``. Raises OSError."""
     with os.fdopen(open_plain(path, owner=owner), "rb") as file:
         said = file.read(most_bytes + 1)
     if len(said) > most_bytes:

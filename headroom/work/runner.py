@@ -1,4 +1,4 @@
-"""The loop of a machine that runs jobs: look at what is held, say so, do what is wanted."""
+"""The loop of a machine that runs jobs: look at attempts, report on them, carry out orders."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _MOST_TEXT = 500
 
 
 class WorkServer(Protocol):
-    """What the runner needs of :class:`headroom.client.Client`."""
+    """The part of :class:`headroom.client.Client` that the runner needs."""
 
     def work(self, node: str, store: str, *, timeout_s: float | None = None) -> WorkOrders: ...
 
@@ -96,7 +96,7 @@ def boottime() -> float:
 
 
 class Runner:
-    """Runs jobs for one node, for as long as the context lasts. What runs then runs on."""
+    """Runs jobs for one node, for as long as the context lasts. Running jobs then run on."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Runner:
             pass
 
     def _safe_round(self) -> float:
-        """Do a round; what fails on this machine (a full disk) is tried again."""
+        """Do a round; one that fails on this machine (a full disk) is tried again."""
         try:
             return self.round()
         except (OSError, JournalError) as exc:
@@ -178,7 +178,7 @@ class Runner:
         return self._journal.held()
 
     def round(self) -> float:
-        """Look, report and obey once; return how long to wait until the next time, s."""
+        """Look, report and obey once; return how long to wait until the next round, s."""
         self._trash.empty()
         reports = [self._safe_look(claim) for claim in self.held()[:MAX_ORDERS]]
         self._told = {report.attempt: report for report in reports}
@@ -215,7 +215,7 @@ class Runner:
     # --- What is held -----------------------------------------------------------------------------
 
     def _safe_look(self, claim: Claim) -> WorkReport:
-        """Look at an attempt; what goes wrong with it is told of it, and holds up no other."""
+        """Look at an attempt; an error goes into its report, and holds up no other."""
         try:
             return self._look(claim)
         except Exception as exc:
@@ -233,7 +233,7 @@ class Runner:
         )
 
     def _look(self, claim: Claim) -> WorkReport:
-        """Do what is next for an attempt, and return how it is."""
+        """Do the next step for an attempt, and return its report."""
         folder = self._folder(claim)
         if claim.report is not None:
             return claim.report
@@ -288,7 +288,7 @@ class Runner:
     # --- What is wanted ---------------------------------------------------------------------------
 
     def _safe_obey(self, order: Order, until: float) -> bool:
-        """Obey an order; what goes wrong with it holds up no other. It is given again."""
+        """Obey an order; an error holds up no other order. The order is given again."""
         try:
             return order.node == self._settings.node and self._obey(order, until)
         except Exception as exc:
@@ -296,7 +296,7 @@ class Runner:
             return False
 
     def _obey(self, order: Order, until: float) -> bool:
-        """Do what is wanted; return whether there is something new to tell."""
+        """Carry out an order; return whether there is something new to report."""
         claim = self._journal.get(order.attempt)
         match order.wanted:
             case DesiredState.CLAIM:

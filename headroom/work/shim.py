@@ -38,6 +38,7 @@ from headroom.work import cage
 from headroom.work.holding import Holding
 from headroom.work.usage import Usage
 
+#: What a pipe holds by default.
 _READ_BYTES = 65536
 #: As much of what the command says is read before orders and the clock are looked at again.
 _MOST_READS = 16
@@ -64,7 +65,7 @@ def boottime() -> float:
 
 
 class Command:
-    """The command, its log, and what it was told."""
+    """The command, its log, and the orders to it."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._grace_s = float(task["grace_s"])
@@ -95,7 +96,7 @@ class Command:
         os.close(theirs)
 
     def obey(self, order: str) -> None:
-        """Do what a line of the FIFO says."""
+        """Carry out a line of the FIFO."""
         word, _, rest = order.partition(" ")
         if word == "stop":
             self._was_stopped = True
@@ -122,7 +123,7 @@ class Command:
         return max(0.0, min(due)) if due else None
 
     def follow(self) -> None:
-        """Do what is due by the clock."""
+        """Do all that is due by the clock."""
         self._count()
         self._keep_fence()
         self._measure()
@@ -134,7 +135,7 @@ class Command:
             self._end()
 
     def pump(self) -> None:
-        """Move what the command has said into the log; not all at once, it may never be silent."""
+        """Move output of the command into the log; not all at once, it may never be silent."""
         for _ in range(_MOST_READS):
             try:
                 said = os.read(self.output, _READ_BYTES)
@@ -145,7 +146,7 @@ class Command:
             self._keep(said)
 
     def finish(self, status: int) -> dict[str, Any]:
-        """Leave nothing of it running, and return how it ended."""
+        """End all that is left of the command, and return how it ended."""
         self._holding.kill()
         _reap_all()
         self.pump()
@@ -171,7 +172,7 @@ class Command:
     # --- The fence --------------------------------------------------------------------------------
 
     def _confirm(self, until: str) -> None:
-        """The server was heard: the command may run until then."""
+        """Extend the time that the command may run to ``until``: the server was heard."""
         with contextlib.suppress(ValueError):
             self._until = max(float(until), self._until or 0.0)
             if boottime() < self._until:
@@ -240,7 +241,7 @@ class Command:
     # --- What is counted --------------------------------------------------------------------------
 
     def _count(self) -> None:
-        """Take the time since the last look off what it may run, unless it stood still."""
+        """Subtract the time since the last look from the time left, unless it stood still."""
         now = time.monotonic()
         if self._left_s is not None and not self._held:
             self._left_s -= now - self._looked_at
@@ -296,7 +297,7 @@ def main(folder: str) -> int:
 
 
 def sweep(folder: str) -> int:
-    """Kill what runs on of ``folder`` though its shim is gone."""
+    """Kill the processes of ``folder`` that run on though its shim is gone."""
     task = json.loads(Path(folder, "task.json").read_bytes())
     user = task.get("user")
     uid = user["uid"] if user and user["is_own"] else None
@@ -423,7 +424,7 @@ def _be_first(task: dict[str, Any], output: int, status: int, shim: socket.socke
 
 
 def _close_all_but(*kept: int) -> None:
-    """Let go of what is the shim's: its lock above all."""
+    """Close the file descriptors of the shim: its lock above all."""
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if fd > 2 and fd not in kept:
             with contextlib.suppress(OSError):
@@ -522,7 +523,7 @@ def _read(fd: int) -> bytes:
 
 
 def _reap(pid: int) -> int | None:
-    """Return the status of ``pid`` once it has ended; reap what else has."""
+    """Return the status of ``pid`` once it has ended; reap other children that have."""
     while True:
         try:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -583,7 +584,7 @@ def _append(name: str) -> int:
 
 
 def _write_what_fits(fd: int, said: bytes) -> int:
-    """Write; what a full disk does not take is lost, and the command goes on."""
+    """Write; bytes that a full disk refuses are lost, and the command goes on."""
     try:
         return os.write(fd, said)
     except OSError:
@@ -601,7 +602,7 @@ def _remove(name: str) -> None:
 
 
 def _clear(name: str) -> None:
-    """Remove what stands in the way, of whatever kind it is."""
+    """Remove whatever stands at a path, of any kind."""
     path = Path(name)
     if path.is_dir() and not path.is_symlink():
         import shutil  # rarely needed, and slow to load

@@ -1,4 +1,4 @@
-"""Removes what jobs have left, aside: however much and however deep that is, no round waits."""
+"""Removes files of jobs in the background: however many and deep they are, no round waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Trash:
         self._remover: subprocess.Popen[bytes] | None = None
 
     def put(self, path: Path) -> None:
-        """Take ``path`` out of its place at once. What is not there is gone already."""
+        """Take ``path`` out of its place at once. A path that is not there is gone already."""
         try:
             path.rename(self._folder / f"{_PREFIX}{path.name}-{secrets.token_hex(4)}")
         except FileNotFoundError:
@@ -32,7 +32,7 @@ class Trash:
         self.empty()
 
     def empty(self) -> None:
-        """See that what is here is being removed. Does not wait."""
+        """Start the removal of all in the trash. Does not wait."""
         if self._remover is not None and self._remover.poll() is None:
             return
         left = sorted(self._folder.glob(f"{_PREFIX}*"))[:_AT_ONCE]

@@ -1,4 +1,4 @@
-"""How much a job has put into its folders, measured little by little. Standard library alone."""
+"""The disk use of a job's folders, measured little by little. Standard library alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 __all__ = ["Usage"]
 
+#: Of ``st_blocks``, whatever the block size of the file system.
 _BLOCK_BYTES = 512
 
 
 class Usage:
-    """What is in ``folders``, held against ``bytes`` and ``files``.
+    """The contents of ``folders``, held against ``bytes`` and ``files``.
 
     What was removed and is still open is not seen here: the limit of a single file holds for that.
     """

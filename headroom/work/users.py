@@ -1,4 +1,4 @@
-"""As whom jobs run: an account for each project, or a user of its own for each attempt."""
+"""The users that jobs run as: an account for each project, or one of its own for each attempt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UsersError(HeadroomError):
 
 @dataclass(frozen=True)
 class JobUser:
-    """As whom one attempt runs. ``is_own``: nobody else on the machine has this uid."""
+    """The user that one attempt runs as. ``is_own``: nobody else on the machine has this uid."""
 
     name: str
     uid: int
@@ -38,7 +38,7 @@ class JobUser:
 
 
 class Users:
-    """Who runs what: ``accounts`` by project, else ``default``, else one of ``uids`` each."""
+    """The users of jobs: ``accounts`` by project, else ``default``, else one of ``uids`` each."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Users:
     def user_of(
         self, project: str, number: int, taken: Set[int], kept: int | None = None
     ) -> JobUser:
-        """Return as whom attempt ``number`` of this machine runs. ``taken`` are uids in use.
+        """Return the user of attempt ``number`` of this machine. ``taken`` are uids in use.
 
         ``kept`` is the uid that it was given before, where it was.
         """
