@@ -32,7 +32,7 @@ from admission.core.snapshot import (
     ProjectShare,
     Snapshot,
 )
-from admission.directives import falling_back
+from admission.directives import fallback
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog
 from admission.jobs.applying import applicable
@@ -148,7 +148,7 @@ def _waiting(fleet: FleetArrays) -> Waiting:
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
     asked = _requests.of({row[0]: row[2] for row in rows})
     done = _succeeded([row[1] for row in rows if row[8]])
-    away, sites = falling_back.away(), tuple(fleet.sites.names.tolist())
+    away, sites = fallback.away(), tuple(fleet.sites.names.tolist())
     pending, found = [], {}
     for row in rows:
         pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name = row

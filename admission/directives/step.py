@@ -13,7 +13,7 @@ from functools import cached_property
 import structlog
 
 from admission.core.directives.step import Manner, Step
-from admission.directives import falling_back, outbox, store
+from admission.directives import fallback, playbook_requests, store
 from admission.directives.delivery import deliver
 from admission.directives.following import follow
 from admission.directives.models import Directive
@@ -57,7 +57,7 @@ class _Work(Step):
             at,
             directives=store.book(),
             restrictions=restrictions.book(),
-            jobs=falling_back.JobRows(at),
+            jobs=fallback.JobRows(at),
             manner=manner(),
         )
         self.now = now
@@ -86,7 +86,7 @@ class _Work(Step):
         return self.stepped
 
     def take_up(self) -> None:
-        outbox.take_up(self.placed, self.in_force, now=self.at)
+        playbook_requests.take_up(self.placed, self.in_force, now=self.at)
 
     def deliver(self) -> None:
         """Send jobs the changes of their directives, and follow their progress."""
@@ -99,7 +99,7 @@ class _Work(Step):
         follow(rows, _statuses(rows), self.headroom.fleet, now=self.at)
 
     def report(self) -> None:
-        outbox.report(now=self.at)
+        playbook_requests.report(now=self.at)
 
 
 def manner() -> Manner:

@@ -57,7 +57,7 @@ class Step(ABC):
         """Return the parts by name, in the order in which they are to be done."""
         return (
             ("expire", lambda: self.directives.expire(self.at)),
-            ("outbox", self.take_up),
+            ("playbook_requests", self.take_up),
             ("fallback", self.fall_back),
             ("restrictions", self.restrict),
             ("response", self.respond),

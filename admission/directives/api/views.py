@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 from accounts.permissions import ViewsFleet, ViewsFleetOrSubmitsJobs
 from accounts.visibility import Visibility
 from admission.core.response.fallback import Fallback
-from admission.directives import actions, advising, falling_back, visible
+from admission.directives import actions, advising, fallback, visible
 from admission.directives.actions import BadDirective
 from admission.directives.api.serializers import (
     AdviceSerializer,
@@ -122,7 +122,7 @@ class JobFallbackView(APIView):
         body = _checked(JobFallbackSerializer, request)
         if job.state not in Job.OPEN:
             raise ValidationError({"state": [ErrorDetail("The job is over.", "over")]})
-        falling_back.set_state(
+        fallback.set_state(
             job, Fallback(body["state"]), actor_of(request), why=body["reason"], now=timezone.now()
         )
         return Response({"state": job.fallback_state, "reason": body["reason"]})

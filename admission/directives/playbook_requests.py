@@ -17,7 +17,7 @@ from django.db.models import Q
 from admission.core.directives.book import Wanted
 from admission.core.directives.fallback import FALLBACK
 from admission.core.response.fallback import Fallback
-from admission.directives import falling_back, store
+from admission.directives import fallback, store
 from admission.directives.models import Directive, DirectiveQuerySet
 from admission.directives.placed import PlacedRows
 from admission.directives.running import Active
@@ -88,7 +88,7 @@ def _migrate(asked: Asked, there: Sequence[Active], now: datetime) -> None:
     state = Fallback(asked.arguments["to"])
     why = f"playbook {asked.run.playbook} on {asked.run.scope}"
     for job in {each.job.pk: each.job for each in there}.values():
-        falling_back.move(job, state, why=why, by=owner_of(asked), now=now)
+        fallback.move(job, state, why=why, by=owner_of(asked), now=now)
 
 
 # --- What came of it ------------------------------------------------------------------------------
