@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from admission.executors.models import Gang, NodeAssignment
 from admission.executors.protocol import WorkOutcomeKind
 from headroom.work.contract import WorkOutcome
 
-__all__ = ["GangView", "PartView", "Verdict", "settle"]
+__all__ = ["Verdict", "become", "settle"]
 
 _State = Gang.State
 _Part = NodeAssignment.State
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _OUTCOMES = {
     WorkOutcome.EXITED: WorkOutcomeKind.FAILED,
     WorkOutcome.TIMED_OUT: WorkOutcomeKind.TIMED_OUT,
@@ -27,38 +29,6 @@ _OUTCOMES = {
     WorkOutcome.NEVER_STARTED: WorkOutcomeKind.LOST,
     WorkOutcome.LOST: WorkOutcomeKind.LOST,
 }
-
-
-@dataclass(frozen=True)
-class GangView:
-    """A gang as :func:`settle` sees it. ``outcome`` is how it is to end; "": nobody has said."""
-
-    state: str
-    outcome: str = ""
-    why: str = ""
-    #: Unix s
-    offered_at: float | None = None
-
-
-@dataclass(frozen=True)
-class PartView:
-    """One node's part."""
-
-    node: str
-    state: str
-    outcome: str = ""
-    exit_code: int | None = None
-    text: str = ""
-    #: Unix s
-    ended_at: float | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.state == _Part.ENDED
-
-    @property
-    def has_succeeded(self) -> bool:
-        return self.is_over and self.outcome == WorkOutcome.EXITED and self.exit_code == 0
 
 
 @dataclass(frozen=True)
@@ -71,8 +41,8 @@ class Verdict:
     never_started: bool = False
 
 
-def settle(gang: GangView, parts: Sequence[PartView], now: float, gather_s: float) -> Verdict:
-    """Return the state that follows for ``gang`` from its parts, at ``now`` (Unix s).
+def settle(gang: Gang, parts: Sequence[NodeAssignment], now: datetime, gather_s: float) -> Verdict:
+    """Return the state that follows for ``gang`` from its parts, at ``now``.
 
     Settling the result again changes nothing. ``gather_s`` is how long its nodes may take to claim
     it, s.
@@ -86,7 +56,17 @@ def settle(gang: GangView, parts: Sequence[PartView], now: float, gather_s: floa
     return _as_it_is(gang)
 
 
-def _as_it_is(gang: GangView) -> Verdict:
+def become(gang: Gang, verdict: Verdict, at: datetime) -> None:
+    """Put a verdict of ``at`` into ``gang``, as the facts of which its state follows."""
+    if verdict.state == _State.GO and gang.go_at is None:
+        gang.go_at = at
+    if verdict.state == _State.ENDED and gang.ended_at is None:
+        gang.ended_at = at
+    gang.version += 1
+    gang.outcome, gang.why = verdict.outcome, verdict.why
+
+
+def _as_it_is(gang: Gang) -> Verdict:
     return Verdict(gang.state, gang.outcome, gang.why)
 
 
@@ -94,25 +74,27 @@ def _ended_unstarted(outcome: str, why: str) -> Verdict:
     return Verdict(_State.ENDED, outcome, why, never_started=True)
 
 
-def _offered(gang: GangView, parts: Sequence[PartView], now: float, gather_s: float) -> Verdict:
+def _offered(
+    gang: Gang, parts: Sequence[NodeAssignment], now: datetime, gather_s: float
+) -> Verdict:
     if gang.outcome:
         return _ended_unstarted(gang.outcome, gang.why)
     for part in parts:
-        if part.is_over:
+        if part.state == _Part.ENDED:
             return _ended_unstarted(WorkOutcomeKind.WITHDRAWN, f"{part.node}: {part.text}")
     late = [part.node for part in parts if part.state != _Part.CLAIMED]
     if not late:
         return Verdict(_State.GO, "", "")
-    if gang.offered_at is not None and now > gang.offered_at + gather_s:
+    if gang.offered_at is not None and now > gang.offered_at + timedelta(seconds=gather_s):
         return _ended_unstarted(
             WorkOutcomeKind.WITHDRAWN, f"{_some(late)} did not take it within {gather_s:g} s"
         )
     return _as_it_is(gang)
 
 
-def _going(gang: GangView, parts: Sequence[PartView]) -> Verdict:
-    is_over = all(part.is_over for part in parts)
-    if is_over and all(part.has_succeeded for part in parts):
+def _going(gang: Gang, parts: Sequence[NodeAssignment]) -> Verdict:
+    is_over = all(part.state == _Part.ENDED for part in parts)
+    if is_over and all(_has_succeeded(part) for part in parts):
         # Also where it was told to stop: it was done before it heard of it.
         return Verdict(_State.ENDED, WorkOutcomeKind.SUCCEEDED, "")
     outcome, why = (gang.outcome, gang.why) if gang.outcome else _cause(parts)
@@ -123,19 +105,24 @@ def _going(gang: GangView, parts: Sequence[PartView]) -> Verdict:
     return _as_it_is(gang)
 
 
-def _cause(parts: Sequence[PartView]) -> tuple[str, str]:
+def _cause(parts: Sequence[NodeAssignment]) -> tuple[str, str]:
     """Return outcome and cause of a failed gang: those of the part that failed first.
 
     Two empty strings: none has.
     """
-    failed = [part for part in parts if part.is_over and not part.has_succeeded]
+    failed = [part for part in parts if part.state == _Part.ENDED and not _has_succeeded(part)]
     if not failed:
         return "", ""
-    first = min(failed, key=lambda part: (part.ended_at or 0.0, part.node))
+    first = min(failed, key=lambda part: (part.ended_at or _LONG_AGO, part.node))
     outcome = _OUTCOMES[WorkOutcome(first.outcome)]
     code = f"exit code {first.exit_code}" if first.exit_code is not None else ""
     said = first.text or code or outcome.value
     return outcome, f"{first.node}: {said}"[:500]
+
+
+def _has_succeeded(part: NodeAssignment) -> bool:
+    is_over = part.state == _Part.ENDED
+    return is_over and part.outcome == WorkOutcome.EXITED and part.exit_code == 0
 
 
 def _some(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from django.db.models import F, QuerySet
 
 from admission import bulk
 from admission.executors import runners
-from admission.executors.gangs import GangView, PartView, Verdict, settle
+from admission.executors.gangs import become, settle
 from admission.executors.models import Gang, GangQuerySet, NodeAssignment
 from admission.executors.protocol import (
     NodeStatus,
@@ -212,9 +212,8 @@ def resettle(
     """Bring gangs that are locked, and have changed, to the states that their assignments imply."""
     unstarted: list[NodeAssignment] = []
     for gang in gangs:
-        parts = [_part(assignment) for assignment in assignments[gang.pk]]
-        verdict = settle(_view(gang), parts, now, settings.WORK_GATHER_S)
-        _become(gang, verdict, moment(now))
+        verdict = settle(gang, assignments[gang.pk], moment(now), settings.WORK_GATHER_S)
+        become(gang, verdict, moment(now))
         if verdict.never_started:
             unstarted.extend(o for o in assignments[gang.pk] if o.state != _Part.ENDED)
     for assignment in unstarted:
@@ -224,15 +223,6 @@ def resettle(
     Gang.objects.bulk_update(gangs, _FIELDS, _MOST)
 
 
-def _become(gang: Gang, verdict: Verdict, at: datetime) -> None:
-    if verdict.state == _State.GO and gang.state != _State.GO:
-        gang.go_at = at
-    if verdict.state == _State.ENDED and gang.ended_at is None:
-        gang.ended_at = at
-    gang.version += 1
-    gang.outcome, gang.why = verdict.outcome, verdict.why
-
-
 def moment(now: float) -> datetime:
     """Return Unix seconds as the database has them."""
     return datetime.fromtimestamp(now, UTC)
@@ -240,21 +230,6 @@ def moment(now: float) -> datetime:
 
 def _unix(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
-
-
-def _view(gang: Gang) -> GangView:
-    return GangView(gang.state, gang.outcome, gang.why, _unix(gang.offered_at))
-
-
-def _part(assignment: NodeAssignment) -> PartView:
-    return PartView(
-        node=assignment.node,
-        state=assignment.state,
-        outcome=assignment.outcome,
-        exit_code=assignment.exit_code,
-        text=assignment.text,
-        ended_at=_unix(assignment.ended_at),
-    )
 
 
 def _stored(work: Work) -> str:

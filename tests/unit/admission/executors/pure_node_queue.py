@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admission.executors.gangs import GangView, PartView, settle
+from admission.executors.gangs import become, settle
 from admission.executors.models import Gang, NodeAssignment
 from admission.executors.node_queue import moment
 from admission.executors.protocol import WorkOutcomeKind
@@ -56,20 +56,9 @@ class PureNodeQueue:
 
     def settle(self, key: str) -> None:
         gang = self.gangs[key]
-        view = GangView(
-            gang.state, gang.outcome, gang.why,
-            gang.offered_at.timestamp() if gang.offered_at else None,
-        )  # fmt: skip
-        parts = [
-            PartView(assignment.node, assignment.state, assignment.outcome, assignment.exit_code)
-            for assignment in self.assignments[key]
-        ]
-        verdict = settle(view, parts, self.now, GATHER_S)
-        if verdict.state == Gang.State.GO and gang.go_at is None:
-            gang.go_at = moment(self.now)
-        if verdict.state == Gang.State.ENDED and gang.ended_at is None:
-            gang.ended_at = moment(self.now)
-        gang.outcome, gang.why = verdict.outcome, verdict.why
+        now = moment(self.now)
+        verdict = settle(gang, self.assignments[key], now, GATHER_S)
+        become(gang, verdict, now)
         if verdict.never_started:
             for assignment in self.assignments[key]:
                 assignment.state = NodeAssignment.State.ENDED
