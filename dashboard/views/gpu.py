@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
-from django.urls import reverse
-from django.utils.http import urlencode
+from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
-from accounts import visibility
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
-from accounts.visibility import Visibility
-from dashboard import causes, happenings, lemons, panels, ranges, readings
+from dashboard import causes, happenings, lemons, ranges, readings
 from dashboard.timeline import Timeline
+from dashboard.views.timelines import Views
 from fleet.models import Gpu
 from telemetry import frame
 from telemetry.models import ThrottleEvent
@@ -27,68 +24,9 @@ from telemetry.series import Kind
 
 __all__ = ["events", "page", "panel", "table"]
 
-_PANEL = "dashboard/panels/gpu.html"
-_TABLE = "dashboard/panels/range_table.html"
-_HAPPENINGS = "dashboard/panels/happenings.html"
-
-
-@require_safe
-@requires(Capability.VIEW_FLEET)
-def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
-    """The state of one GPU, and its history."""
-    gpu, now = _gpu(gpu_id), time.time()
-    timeline = _timeline(request, gpu, now)
-    panel_html, _ = panels.draw(request, _PANEL, _url("live-gpu", gpu), {}, _now(gpu))
-    drawn = _table(gpu, timeline, now)
-    table_html, _ = panels.draw(request, *drawn)
-    events_html, _ = panels.draw(request, *_happenings(gpu, timeline, visibility.of(request)))
-    context = {
-        "rows": timeline.rows if drawn[-1]["rows"] else 0,
-        "gpu": gpu,
-        "timeline": timeline,
-        "picker": timeline.picker,
-        "panel": panel_html,
-        "table": table_html,
-        "happenings": events_html,
-    }
-    return render(
-        request, "dashboard/gpu.html", context, status=400 if timeline.picker.error else 200
-    )
-
-
-@require_safe
-@requires(Capability.VIEW_FLEET)
-def panel(request: HttpRequest, gpu_id: int) -> HttpResponse:
-    """The answer and the latest reading, for htmx."""
-    gpu = _gpu(gpu_id)
-    return panels.answer(request, _PANEL, _url("live-gpu", gpu), {}, _now(gpu))
-
-
-@require_safe
-@requires(Capability.VIEW_FLEET)
-@dear("the span of time")
-def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
-    """Least, mean and greatest values of the range, for htmx."""
-    gpu, now = _gpu(gpu_id), time.time()
-    return panels.answer(request, *_table(gpu, _timeline(request, gpu, now), now))
-
-
-@require_safe
-@requires(Capability.VIEW_FLEET)
-@dear("the span of time")
-def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
-    """The events in the range, for htmx."""
-    gpu = _gpu(gpu_id)
-    timeline = _timeline(request, gpu, time.time())
-    return panels.answer(request, *_happenings(gpu, timeline, visibility.of(request)))
-
 
 def _gpu(gpu_id: int) -> Gpu:
     return get_object_or_404(Gpu.objects.select_related("model", "node__rack__site"), pk=gpu_id)
-
-
-def _url(name: str, gpu: Gpu) -> str:
-    return reverse(name, args=[gpu.pk])
 
 
 def _timeline(request: HttpRequest, gpu: Gpu, now: float) -> Timeline:
@@ -99,29 +37,6 @@ def _timeline(request: HttpRequest, gpu: Gpu, now: float) -> Timeline:
         slowdown_c=gpu.model.slowdown_c,
         sm_max_mhz=gpu.model.sm_max_mhz,
     )
-
-
-def _table(
-    gpu: Gpu, timeline: Timeline, now: float
-) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    query = ranges.as_params(timeline.picker)
-    context = {"rows": timeline.table(now), "live": timeline.picker.span.live}
-    return _TABLE, _url("live-gpu-range", gpu), query, context
-
-
-def _happenings(
-    gpu: Gpu, timeline: Timeline, seen: Visibility
-) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    span = timeline.picker.span
-    query = ranges.as_params(timeline.picker)
-    context = {
-        "happenings": happenings.of_gpu(gpu.pk, span, seen),
-        "most": happenings.MOST,
-        "of_node": False,
-        "more": urlencode({"node": gpu.node.name, **query}),
-        "live": span.live,
-    }
-    return _HAPPENINGS, _url("live-gpu-events", gpu), query, context
 
 
 def _now(gpu: Gpu) -> dict[str, Any]:
@@ -137,3 +52,36 @@ def _now(gpu: Gpu) -> dict[str, Any]:
         "lemons": lemons.of_gpu(gpu),
         "now": time.time(),
     }
+
+
+_views = Views("gpu", _gpu, _now, _timeline, happenings.of_gpu)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest, gpu_id: int) -> HttpResponse:
+    """The state of one GPU, and its history."""
+    return _views.page(request, gpu_id)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest, gpu_id: int) -> HttpResponse:
+    """The answer and the latest reading, for htmx."""
+    return _views.panel(request, gpu_id)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+@dear("the span of time")
+def table(request: HttpRequest, gpu_id: int) -> HttpResponse:
+    """Least, mean and greatest values of the range, for htmx."""
+    return _views.table(request, gpu_id)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+@dear("the span of time")
+def events(request: HttpRequest, gpu_id: int) -> HttpResponse:
+    """The events in the range, for htmx."""
+    return _views.events(request, gpu_id)

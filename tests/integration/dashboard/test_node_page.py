@@ -63,7 +63,7 @@ def test_the_answer_has_the_numbers(viewer: Client, small: SmallFleet, node: Nod
     text = text_of(opened(viewer, node))
     assert "oslo-a01-n1 · 2.0 kW of 4.8 enforced" in text
     assert "hottest GPU 3 63 °C, 24 °C to slowdown · clocks 50 % of max" in text
-    assert "1 of 4 GPUs throttling for 0 s" in text
+    assert re.search(r"1 of 4 GPUs throttling for \d s", text)
 
 
 def test_each_gpu_has_a_line_and_leads_to_its_page(

@@ -1,0 +1,97 @@
+"""Views of a thing that has a timeline: the page of a GPU or a node, and its live panels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from accounts import visibility
+from accounts.visibility import Visibility
+from dashboard import happenings, panels, ranges
+from dashboard.happenings import Happening
+from dashboard.timeline import Timeline
+from fleet.models import Gpu, Node
+from telemetry.spans import Span
+
+__all__ = ["Views"]
+
+T = TypeVar("T", Gpu, Node)
+#: Template, URL, query and context: what ``panels`` draws and answers.
+_Panel = tuple[str, str, dict[str, str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Views(Generic[T]):
+    """The views of all things of a kind. ``kind`` names their templates and URLs."""
+
+    kind: str
+    find: Callable[[int], T]
+    #: makes the context of the panel
+    now: Callable[[T], dict[str, Any]]
+    timeline: Callable[[HttpRequest, T, float], Timeline]
+    happenings: Callable[[int, Span, Visibility], list[Happening]]
+
+    def page(self, request: HttpRequest, key: int) -> HttpResponse:
+        """Return the state of the thing, and its history."""
+        thing, now = self.find(key), time.time()
+        timeline = self.timeline(request, thing, now)
+        table = self._table(thing, timeline, now)
+        drawn = [
+            panels.draw(request, *each)[0]
+            for each in (self._panel(thing), table, self._happenings(request, thing, timeline))
+        ]
+        context = {
+            "rows": timeline.rows if table[-1]["rows"] else 0,
+            self.kind: thing,
+            "timeline": timeline,
+            "picker": timeline.picker,
+            **dict(zip(("panel", "table", "happenings"), drawn, strict=True)),
+        }
+        status = 400 if timeline.picker.error else 200
+        return render(request, f"dashboard/{self.kind}.html", context, status=status)
+
+    def panel(self, request: HttpRequest, key: int) -> HttpResponse:
+        """Return the answer and the latest readings, for htmx."""
+        return panels.answer(request, *self._panel(self.find(key)))
+
+    def table(self, request: HttpRequest, key: int) -> HttpResponse:
+        """Return least, mean and greatest values of the range, for htmx."""
+        thing, now = self.find(key), time.time()
+        timeline = self.timeline(request, thing, now)
+        return panels.answer(request, *self._table(thing, timeline, now))
+
+    def events(self, request: HttpRequest, key: int) -> HttpResponse:
+        """Return the events in the range, for htmx."""
+        thing = self.find(key)
+        timeline = self.timeline(request, thing, time.time())
+        return panels.answer(request, *self._happenings(request, thing, timeline))
+
+    def _panel(self, thing: T) -> _Panel:
+        url = reverse(f"live-{self.kind}", args=[thing.pk])
+        return f"dashboard/panels/{self.kind}.html", url, {}, self.now(thing)
+
+    def _table(self, thing: T, timeline: Timeline, now: float) -> _Panel:
+        url = reverse(f"live-{self.kind}-range", args=[thing.pk])
+        context = {"rows": timeline.table(now), "live": timeline.picker.span.live}
+        query = ranges.as_params(timeline.picker)
+        return "dashboard/panels/range_table.html", url, query, context
+
+    def _happenings(self, request: HttpRequest, thing: T, timeline: Timeline) -> _Panel:
+        span, query = timeline.picker.span, ranges.as_params(timeline.picker)
+        node = thing if isinstance(thing, Node) else thing.node
+        context = {
+            "happenings": self.happenings(thing.pk, span, visibility.of(request)),
+            "most": happenings.MOST,
+            "of_node": node is thing,
+            "more": urlencode({"node": node.name, **query}),
+            "live": span.live,
+        }
+        url = reverse(f"live-{self.kind}-events", args=[thing.pk])
+        return "dashboard/panels/happenings.html", url, query, context
