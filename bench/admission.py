@@ -18,7 +18,7 @@ NOTES = {
     "cycle_5000_100k_s": "the same with 5,000 that wait; target 3",
     "explain_p95_ms": "one job of the 1,000: all reasons, changes tried; target 100",
     "estimates_5000_ms": "ranges of starts of all that wait",
-    "admissions_per_s": "15,000 jobs, API to released, no machine on the far side; target 200",
+    "admissions_per_s": "15,000 jobs, API to dispatched, no machine on the far side; target 200",
 }
 
 

@@ -1,4 +1,4 @@
-"""15,000 jobs of 30 projects through the whole service: from ``POST /api/v1/jobs`` to released.
+"""15,000 jobs of 30 projects through the whole service: from ``POST /api/v1/jobs`` to dispatched.
 
 The shape is that of Kueue's own performance test: of each project 350 small, 100 medium and 50
 large jobs. What runs here is all that an installation has: web, worker, beat, Postgres and Valkey,
@@ -191,11 +191,13 @@ def measure(stack: Stack) -> dict[str, float | int]:
         before = stack.cpu_seconds()
         clients, started = Clients(stack.url, tokens), time.perf_counter()
         clients.start()
-        while (released := Gang.objects.filter(offered_at__isnull=False).count()) < JOBS:
+        while (dispatched := Gang.objects.filter(offered_at__isnull=False).count()) < JOBS:
             if clients.errors:
                 raise RuntimeError(clients.errors[0])
             if time.perf_counter() - started > _LIMIT_S:
-                raise TimeoutError(f"{released} of {JOBS} jobs were released in {_LIMIT_S:.0f} s")
+                raise TimeoutError(
+                    f"{dispatched} of {JOBS} jobs were dispatched in {_LIMIT_S:.0f} s"
+                )
             time.sleep(0.25)
         took_s = time.perf_counter() - started
         after = stack.cpu_seconds()
@@ -218,7 +220,7 @@ def _cycles() -> int:
 
 
 def _check() -> None:
-    """Check that each job was released once, and no GPU held twice."""
+    """Check that each job was dispatched once, and no GPU held twice."""
     from admission.jobs.models import Attempt
 
     held: set[tuple[str, int]] = set()
