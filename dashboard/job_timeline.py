@@ -87,9 +87,9 @@ def chart(
 
 def _attempt_row(attempt: Attempt, at: Axis) -> ChartRow:
     ended = attempt.ended_at.timestamp() if attempt.ended_at else None
-    released, started = attempt.dispatched_at.timestamp(), attempt.started_at
+    dispatched, started = attempt.dispatched_at.timestamp(), attempt.started_at
     began = started.timestamp() if started else ended
-    bars = [Span(released, began, "pending", "let go, not begun everywhere yet")]
+    bars = [Span(dispatched, began, "pending", "let go, not begun everywhere yet")]
     state = attempt.outcome or attempt.state
     if started:
         bars.append(
