@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -156,15 +156,17 @@ def small_fleet(
         zone = CoolingZone.objects.create(
             site=site, name="hall-1", kind="rear-door", capacity_w=count * budget_w
         )
-        for row in rows:
-            for position in range(racks_per_row):
-                rack = Rack.objects.create(
-                    site=site, name=f"{row}{position + 1:02}", row=row, position=position,
-                    height_u=24, budget_w=budget_w, cooling_zone=zone,
-                    feed_a=feeds["A"], feed_b=feeds["B"],
-                )  # fmt: skip
-                made.racks[f"{name}/{rack.name}"] = rack
-                _fill(made, rack, nodes_per_rack, gpu_model, node_model)
+        racks = Rack.objects.bulk_create(
+            Rack(
+                site=site, name=f"{row}{position + 1:02}", row=row, position=position,
+                height_u=24, budget_w=budget_w, cooling_zone=zone,
+                feed_a=feeds["A"], feed_b=feeds["B"],
+            )
+            for row in rows
+            for position in range(racks_per_row)
+        )  # fmt: skip
+        made.racks |= {f"{name}/{rack.name}": rack for rack in racks}
+        _fill(made, racks, nodes_per_rack, gpu_model, node_model)
     agent.sites.set(made.sites.values())
     return made
 
@@ -183,20 +185,32 @@ def _power_tree(site: Site, load_w: float) -> dict[str, PowerDomain]:
 
 
 def _fill(
-    made: SmallFleet, rack: Rack, nodes: int, gpu_model: HardwareModel, node_model: HardwareModel
+    made: SmallFleet,
+    racks: Sequence[Rack],
+    nodes_per_rack: int,
+    gpu_model: HardwareModel,
+    node_model: HardwareModel,
 ) -> None:
-    site = rack.site.name
-    for number in range(nodes):
-        node = Node.objects.create(
-            name=f"{site}-{rack.name.lower()}-n{number + 1}", rack=rack, model=node_model,
-            position_u=1 + 8 * number, height_u=8,
-        )  # fmt: skip
-        made.nodes[node.name] = node
-        Gpu.objects.bulk_create(
-            Gpu(node=node, index=index, model=gpu_model) for index in range(made.gpus_per_node)
+    """Make nodes, GPUs and uplinks, a statement for all of each: hundreds of tests wait for it."""
+    nodes = Node.objects.bulk_create(
+        Node(
+            name=f"{rack.site.name}-{rack.name.lower()}-n{number + 1}", rack=rack,
+            model=node_model, position_u=1 + 8 * number, height_u=8,
         )
-    link = Link.objects.create(
-        name=f"{site}/{rack.name}/uplink", kind="leaf-uplink", site=rack.site, rack=rack,
-        capacity_bits_per_s=8e11,
+        for rack in racks
+        for number in range(nodes_per_rack)
     )  # fmt: skip
-    made.links[link.name] = link
+    Gpu.objects.bulk_create(
+        Gpu(node=node, index=index, model=gpu_model)
+        for node in nodes
+        for index in range(made.gpus_per_node)
+    )
+    links = Link.objects.bulk_create(
+        Link(
+            name=f"{rack.site.name}/{rack.name}/uplink", kind="leaf-uplink", site=rack.site,
+            rack=rack, capacity_bits_per_s=8e11,
+        )
+        for rack in racks
+    )  # fmt: skip
+    made.nodes |= {node.name: node for node in nodes}
+    made.links |= {link.name: link for link in links}
