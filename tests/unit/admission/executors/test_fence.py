@@ -199,11 +199,15 @@ TestFence.settings = settings(max_examples=300, stateful_step_count=20, deadline
 def test_a_fence_that_comes_too_late_is_found(
     monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    """The same events, as many of them, and always the same ones."""
+    """The same events, and always the same ones for the modules that a run has imported.
+
+    Hypothesis takes constants out of these, so there are more than one set of modules needs.
+    """
     monkeypatch.setattr(runners, "FENCE_SHARE", share)
     always = settings(
         TestFence.settings,
         derandomize=True,
+        max_examples=1200,
         database=None,
         phases=[Phase.generate],
         print_blob=False,
