@@ -77,6 +77,13 @@ def current() -> View:
     )
 
 
+def of_inventory_now() -> View:
+    """Return a view of the inventory as it is now. One query where that has not changed."""
+    if snapshot.fresh() is not current().fleet:
+        _views.recheck()
+    return current()
+
+
 def _version(now: float) -> Hashable:
     return snapshot.current(), frame.version(), int(now // _MOST_AGE_S)
 

@@ -32,25 +32,27 @@ def _metric(request: HttpRequest) -> Metric:
     return METRICS.get(request.GET.get("metric", ""), METRICS[live.DEFAULT_METRIC])
 
 
-def _site(request: HttpRequest, view: View) -> int | None:
-    """Return the row of the site that the URL asks for; None is all of them."""
-    name = request.GET.get("site", "")
+def _shown(request: HttpRequest) -> tuple[View, int | None]:
+    """Return the view, and the row of the site that the URL asks for; None is all of them."""
+    view, name = state.current(), request.GET.get("site", "")
     if not name:
-        return None
+        return view, None
+    if name not in view.fleet.sites.index_by_name:
+        # It may have come a moment ago.
+        view = state.of_inventory_now()
     row = view.fleet.sites.index_by_name.get(name)
     if row is None:
         raise Http404(f"no site {name[:200]!r}")
-    return row
+    return view, row
 
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
     """The headroom that is left in each rack, and the loads that use it up."""
-    view = state.current()
+    metric, (view, site) = _metric(request), _shown(request)
     if not len(view.fleet.racks):
         return render(request, "dashboard/first_visit.html")
-    metric, site = _metric(request), _site(request, view)
     columns = _columns(view, metric.name, site)
     context = {
         **_panel_context(view, site),
@@ -73,8 +75,7 @@ def page(request: HttpRequest) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def panel(request: HttpRequest) -> HttpResponse:
     """Answer, tiles and power tree, for htmx. Made once for all viewers."""
-    view = state.current()
-    site = _site(request, view)
+    view, site = _shown(request)
 
     def make() -> str:
         return render_to_string(
@@ -88,8 +89,7 @@ def panel(request: HttpRequest) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def heatmap(request: HttpRequest) -> HttpResponse:
     """The racks as columns, for static/js/fleet.js."""
-    view = state.current()
-    metric, site = _metric(request), _site(request, view)
+    metric, (view, site) = _metric(request), _shown(request)
 
     def make() -> dict[str, Any]:
         return {

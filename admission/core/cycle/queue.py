@@ -319,8 +319,19 @@ class Queue:
             turn.cluster = self.cluster.copy()
             turn.cluster.free_all([(placement, request) for request, placement in behind])
             turn.ramp = self.ramp.without([placement for _, placement in behind])
+            turn._give_back(behind)
         turn.reservations = self.reservations.of_those_before(rank, turn.cluster)
         return turn
+
+    def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
+        """Open the quotas, and the places that restrictions close, that jobs behind have taken."""
+        self.quotas = self.quotas.without(
+            [(request, placement, self.now + request.walltime_s) for request, placement in behind]
+        )
+        for each in self._closing:
+            self.cluster.free(each, _NOBODY)
+        self._closed, self._closing = frozenset(), []
+        self._close_full_places()
 
     def _ordered(self, pending: Sequence[Pending]) -> Order:
         snapshot = self.snapshot

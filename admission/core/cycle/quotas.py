@@ -6,6 +6,7 @@ what it does not need by then, or what they give back before.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -58,6 +59,11 @@ class Quota:
     def take(self, amount: float, end_at: float) -> None:
         self.used += amount
         self.ends.append((end_at, amount))
+
+    def give_back(self, amount: float, end_at: float) -> None:
+        """Undo :meth:`take` of the same amount until the same moment."""
+        self.used -= amount
+        self.ends.remove((end_at, amount))
 
     def keep(self, key: str, rank: int, amount: float, at: float) -> None:
         """Keep ``amount`` for a job that waits, once that is free and not before ``at``.
@@ -269,6 +275,15 @@ class Quotas:
         for quota, amount in self._there(request, placement):
             quota.take(amount, end_at)
             quota.spend_spare(amount, end_at)
+
+    def without(self, taken: Sequence[tuple[Request, Placement, float]]) -> Quotas:
+        """Return these quotas as they were without jobs that have taken of them until a time."""
+        found = copy.deepcopy(self)
+        for request, placement, end_at in taken:
+            for quota, amount in found._there(request, placement):
+                quota.give_back(amount, end_at)
+                quota.spend_spare(-amount, end_at)
+        return found
 
     def keep(
         self, request: Request, rank: int, at: float, placement: Placement | None = None

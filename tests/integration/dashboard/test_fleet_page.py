@@ -17,7 +17,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.roles import Role
 from admission.allocation import open_attempts
 from dashboard import moments, state
-from fleet.models import Rack
+from fleet.models import Rack, Site
 from telemetry.models import Agent
 from tests.builders.accounts import make_user
 from tests.builders.agents import make_agent
@@ -188,6 +188,12 @@ def test_an_unknown_metric_is_the_default_and_an_unknown_site_is_not_found(
     assert 'aria-current="true">Tightest' in page(viewer, "/?metric=nonsense")
     assert viewer.get("/?site=atlantis").status_code == 404
     assert viewer.get("/live/fleet?site=atlantis").status_code == 404
+
+
+def test_a_site_that_has_just_come_is_found(viewer: Client, small: SmallFleet) -> None:
+    assert viewer.get("/live/fleet").status_code == 200
+    Site.objects.create(name="tromso")
+    assert viewer.get("/live/fleet?site=tromso").status_code == 200
 
 
 def test_the_site_filter_holds_for_everything_on_the_page(

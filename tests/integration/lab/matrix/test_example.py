@@ -15,7 +15,7 @@ from lab.matrix.result import MatrixResult, Verdict
 from lab.matrix.running import NORMAL, Plan, exit_code, run_matrix, standard
 from tests.integration.lab.matrix.conftest import cell, scenario, value
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples" / "ddp"
+FOLDER = Path(__file__).resolve().parents[4] / "examples" / "ddp"
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,

@@ -185,6 +185,28 @@ QueueMachine.TestCase.settings = settings(_SETTINGS, max_examples=8, stateful_st
 TestQueue = QueueMachine.TestCase
 
 
+def test_a_change_stands_where_the_next_cycle_will_place_the_job() -> None:
+    """Others that start as soon as their zone can take more heat have taken of a cap meanwhile."""
+    queue = QueueMachine()
+    queue.begin(
+        sites=1, racks=2, budget_w=9000.0, zone_w=30_000.0, capped=True, reservations=1,
+        stagger_above=0.3,
+    )  # fmt: skip
+    asked = {
+        "project": "speech", "job_class": "small", "walltime_s": 300.0,
+        "required": Locality.NODE, "sites": (), "preemptible": False, "is_elastic": False,
+        "is_capped": False,
+    }  # fmt: skip
+    queue.submit(
+        [
+            {**asked, "gpus": 1, "gpu_peak_w": 350.0},
+            {**asked, "gpus": 8, "gpu_peak_w": 500.0},
+            {**asked, "gpus": 1, "gpu_peak_w": 350.0},
+        ]
+    )
+    queue.cycle()
+
+
 @pytest.mark.slow
 def test_promises_hold_for_longer() -> None:
     run_state_machine_as_test(

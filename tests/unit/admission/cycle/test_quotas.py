@@ -147,3 +147,20 @@ def test_what_is_kept_is_forgotten_with_what_was_taken_since() -> None:
     quotas.go_back()
     assert spare(quotas) == {}
     assert all(each.used == 0.0 and each.ends == [] for each in quotas._all())
+
+
+def test_without_some_jobs_quotas_are_as_if_these_had_never_taken_of_them() -> None:
+    quotas = Quotas(FLEET, {"vision": ProjectShare("vision", gpu_quota=16)}, {}, ())
+    waiting, behind = make_request("a/train", gpus=12), make_request("b/train", gpus=3)
+    quotas.keep(waiting, 0, NOW)
+    placement = Placement(
+        gpus=(0, 1, 2), nodes=(0,), peak_w=(900.0,), power_cap_w=None, slowdown=0.0,
+        locality=Locality.NODE, sites=("s1",), racks=("s1/A01",), switch_domains=(), storage="",
+    )  # fmt: skip
+    (before,) = quotas._all()
+    was = (before.used, list(before.ends), before.kept)
+    quotas.take(behind, placement, 5000.0)
+    assert (before.used, before.kept) != (was[0], was[2])
+    (after,) = quotas.without([(behind, placement, 5000.0)])._all()
+    assert (after.used, after.ends, after.kept) == was
+    assert before.used == 3.0
