@@ -101,6 +101,10 @@ class Slots:
                 del self._of_user[user_id]
 
 
+#: A sum of times may be off by so much.
+_ROUNDING_S = 1e-6
+
+
 class Buckets:
     """A bucket of requests for each user, refilled at a steady rate: when each is full again."""
 
@@ -113,7 +117,7 @@ class Buckets:
         with self._lock:
             full_at = max(self._full_at.get(user_id, now), now) + 1.0 / per_s
             wait_s = full_at - now - at_once / per_s
-            if wait_s > 0:
+            if wait_s > _ROUNDING_S:
                 return wait_s
             if len(self._full_at) > 10_000:
                 self._full_at = {key: at for key, at in self._full_at.items() if at > now}

@@ -254,6 +254,11 @@ def test_dear_things_are_asked_for_only_so_often(ada: User, settings: Settings, 
     assert int(answers[-1].headers["Retry-After"]) >= 1
 
 
+def test_the_first_request_is_had_whatever_the_time() -> None:
+    for now in (0.1 * number for number in range(10_000)):
+        assert Buckets().take(1, now, per_s=0.05, at_once=1) == 0.0
+
+
 def test_one_users_share_is_not_anothers(ada: User, settings: Settings) -> None:
     settings.DEAR_REQUESTS_PER_S = 0.05
     bob = make_user(Role.VIEWER, username="bob")
