@@ -8,7 +8,7 @@ panels) is kept in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -77,11 +77,17 @@ def current() -> View:
     )
 
 
-def of_inventory_now() -> View:
-    """Return a view of the inventory as it is now. One query where that has not changed."""
-    if snapshot.fresh() is not current().fleet:
+def having(row_in: Callable[[FleetArrays], int | None]) -> tuple[View, int | None]:
+    """Return the newest view, and the row that ``row_in`` finds in its inventory.
+
+    What it does not find may have come a moment ago: then the inventory is read as it is now.
+    """
+    view = current()
+    if (row := row_in(view.fleet)) is None and snapshot.fresh() is not view.fleet:
         _views.recheck()
-    return current()
+        view = current()
+        row = row_in(view.fleet)
+    return view, row
 
 
 def _version(now: float) -> Hashable:

@@ -160,7 +160,7 @@ class PastAttempts:
 
 
 def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
-    """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Two queries."""
+    """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Three queries."""
     first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
     rows = Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=first), dispatched_at__lt=last)
     ends = {

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
@@ -30,6 +29,7 @@ from admission.cycle.live import CycleInput, Row, Waiting
 from admission.executors.runners import ready_nodes
 from admission.jobs import past
 from admission.jobs.models import Phase
+from admission.jobs.resolution import request_of
 from admission.policy import shadowing
 from admission.policy.catalog import policy_in_force
 from admission.policy.models import AdmissionPolicyVersion, ShadowProgress
@@ -158,14 +158,8 @@ def _frames(
     fleet: FleetArrays, lasting: Past, since: float, until: float, *, tier: Tier, step_s: float
 ) -> Iterator[tuple[float, RecordedFrame]]:
     """Yield the beginning of each step, Unix s, and the frame of then."""
-    ids = {
-        "gpu": fleet.gpus.ids,
-        "host": fleet.nodes.ids,
-        "link": fleet.links.ids,
-        "meter": fleet.meters.ids,
-        "storage": lasting.mounts.ids,
-    }
-    recording = Recording(ids, _fields(fleet, until, lasting), tier=tier, step_s=step_s)
+    wanted = _fields(fleet, until, lasting)
+    recording = Recording(lasting.frame_ids(fleet), wanted, tier=tier, step_s=step_s)
     # A frame counts from the end of the step in which it was read.
     at, end = since - step_s, until - step_s
     chunk = max(1, _CELLS // max(1, len(fleet.gpus))) * step_s
@@ -207,7 +201,7 @@ class _Queue:
 
     @staticmethod
     def of(since: float, until: float) -> _Queue:
-        """Read them. Five queries."""
+        """Read them. Four queries."""
         first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
         rows = list(
             Phase.objects.filter(
@@ -221,7 +215,7 @@ class _Queue:
             [
                 _Queued(
                     row,
-                    msgspec.convert(row.request, Request),
+                    request_of(row),
                     waited[row.pk],
                     held.get((row.job_id, row.name), ()),
                 )

@@ -34,13 +34,10 @@ def _metric(request: HttpRequest) -> Metric:
 
 def _shown(request: HttpRequest) -> tuple[View, int | None]:
     """Return the view, and the row of the site that the URL asks for; None is all of them."""
-    view, name = state.current(), request.GET.get("site", "")
+    name = request.GET.get("site", "")
     if not name:
-        return view, None
-    if name not in view.fleet.sites.index_by_name:
-        # It may have come a moment ago.
-        view = state.of_inventory_now()
-    row = view.fleet.sites.index_by_name.get(name)
+        return state.current(), None
+    view, row = state.having(lambda fleet: fleet.sites.index_by_name.get(name))
     if row is None:
         raise Http404(f"no site {name[:200]!r}")
     return view, row

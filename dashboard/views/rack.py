@@ -27,18 +27,15 @@ _EVENTS = 20
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest, rack_id: int) -> HttpResponse:
     """One rack: its draw against its budget, node by node."""
-    view = state.current()
-    return render(
-        request, "dashboard/rack.html", _context(view, _row(view, rack_id), _metric(request))
-    )
+    view, row = _shown(rack_id)
+    return render(request, "dashboard/rack.html", _context(view, row, _metric(request)))
 
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def panel(request: HttpRequest, rack_id: int) -> HttpResponse:
     """Everything on the page but the chart, for htmx. Made once for all viewers."""
-    view, metric = state.current(), _metric(request)
-    row = _row(view, rack_id)
+    (view, row), metric = _shown(rack_id), _metric(request)
 
     def make() -> str:
         return render_to_string(
@@ -48,11 +45,12 @@ def panel(request: HttpRequest, rack_id: int) -> HttpResponse:
     return conditional.panel_of(request, view, ("rack-panel", rack_id, metric), make)
 
 
-def _row(view: View, rack_id: int) -> int:
-    row = view.fleet.racks.index_by_id.get(rack_id)
+def _shown(rack_id: int) -> tuple[View, int]:
+    """Return the view, and the row of the rack."""
+    view, row = state.having(lambda fleet: fleet.racks.index_by_id.get(rack_id))
     if row is None:
         raise Http404(f"no rack {rack_id}")
-    return row
+    return view, row
 
 
 def _metric(request: HttpRequest) -> str:

@@ -131,6 +131,16 @@ class Past:
             mounts=Mounts(no_rows, no_rows),
         )
 
+    def frame_ids(self, fleet: FleetArrays) -> dict[str, Ints]:
+        """Return the ids of all things that frames are asked for, by their kind."""
+        return {
+            "gpu": fleet.gpus.ids,
+            "host": fleet.nodes.ids,
+            "link": fleet.links.ids,
+            "meter": fleet.meters.ids,
+            "storage": self.mounts.ids,
+        }
+
     def slope(self, kind: ScopeKind, count: int) -> Floats:
         """Return how the loads of one kind move; NaN where that is not known."""
         return self.slopes.get(kind, np.full(count, np.nan))

@@ -228,16 +228,9 @@ class _Recorded:
         step_s: float,
     ) -> _Recorded:
         lasting = live.lasting(fleet)
-        ids = {
-            "gpu": fleet.gpus.ids,
-            "host": fleet.nodes.ids,
-            "link": fleet.links.ids,
-            "meter": fleet.meters.ids,
-            "storage": lasting.mounts.ids,
-        }
         return _Recorded(
             fleet,
-            Recording(ids, wanted, tier=tier, step_s=step_s),
+            Recording(lasting.frame_ids(fleet), wanted, tier=tier, step_s=step_s),
             past_limits.terms(start, end),
             PastOverTime(fleet, lasting),
             stale_after_s=max(settings.STALE_AFTER_S, _FRESH_STEPS * step_s),

@@ -277,12 +277,38 @@ class Quotas:
             quota.spend_spare(amount, end_at)
 
     def without(self, taken: Sequence[tuple[Request, Placement, float]]) -> Quotas:
-        """Return these quotas as they were without jobs that have taken of them until a time."""
-        found = copy.deepcopy(self)
+        """Return these quotas as they were without jobs that have taken of them until a time.
+
+        What these jobs draw on is copied, all else is shared.
+        """
+        copies: dict[int, Quota] = {}
         for request, placement, end_at in taken:
-            for quota, amount in found._there(request, placement):
-                quota.give_back(amount, end_at)
-                quota.spend_spare(-amount, end_at)
+            for quota, amount in self._there(request, placement):
+                if id(quota) not in copies:
+                    copies[id(quota)] = replace(quota, ends=quota.ends.copy())
+                copies[id(quota)].give_back(amount, end_at)
+                copies[id(quota)].spend_spare(-amount, end_at)
+        return self._with(copies)
+
+    def _with(self, copies: Mapping[int, Quota]) -> Quotas:
+        """Return these quotas with others in place of some, given by the identity of the old."""
+
+        def chosen(quota: Quota) -> Quota:
+            return copies.get(id(quota), quota)
+
+        def each_of(quotas: Mapping[str, Quota]) -> dict[str, Quota]:
+            return {name: chosen(quota) for name, quota in quotas.items()}
+
+        def all_of(several: Mapping[str, list[Quota]]) -> dict[str, list[Quota]]:
+            return {name: list(map(chosen, quotas)) for name, quotas in several.items()}
+
+        found = copy.copy(self)
+        found._gpus_of_project = each_of(self._gpus_of_project)
+        found._watts_of_project = each_of(self._watts_of_project)
+        found._gpus_of_class = each_of(self._gpus_of_class)
+        found._jobs_of_class = all_of(self._jobs_of_class)
+        found._of_job = all_of(self._of_job)
+        found._places = [replace(each, quota=chosen(each.quota)) for each in self._places]
         return found
 
     def keep(
