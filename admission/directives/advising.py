@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from admission.core.directives.responding import reach_of
 from admission.core.response.advice import Advice, Growing, advise
-from admission.core.response.shedding import Room
 from admission.cycle import live
 from admission.directives.models import Control
 from admission.jobs import catalog
@@ -17,6 +16,7 @@ from admission.jobs.resolution import terms_of_phase
 from admission.policy.catalog import policy_in_force
 from headroom.jobs.spec import Response
 from policies import current
+from policies.headroom.reach import Room
 
 __all__ = ["MOST", "advice_for_class", "advice_for_job"]
 

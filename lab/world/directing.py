@@ -29,11 +29,11 @@ from admission.core.directives.step import Step
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
 from admission.core.response.respond import Level, ResponseStatus, Throttling
-from admission.core.response.shedding import Reach, Room
 from admission.core.response.sites import Sites
 from lab.world.gangs import Gang, Gangs, Job
 from lab.world.policy import Policy
 from policies.headroom.evaluate import Headroom
+from policies.headroom.reach import Reach, Room
 from policies.leases.book import SYSTEM
 from policies.restrictions.book import RestrictionBook
 from policies.restrictions.kinds import RestrictionKind

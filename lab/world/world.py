@@ -26,7 +26,6 @@ from admission.core.cycle.decide import Admission, Decisions
 from admission.core.placement.cluster import Cluster
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, restricted
-from admission.core.response.shedding import Reach
 from admission.core.snapshot import (
     ClassRules,
     ConcurrencyCap,
@@ -50,6 +49,7 @@ from lab.world.record import JobOutcome, Ledger, Record, drawn_w
 from lab.world.sampling import Sampling
 from lab.world.seeing import Seeing
 from policies.headroom.evaluate import Headroom as HeadroomNow
+from policies.headroom.reach import Reach
 from policies.playbooks.machine import Outcome, Progress
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce

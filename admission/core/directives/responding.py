@@ -23,18 +23,10 @@ from admission.core.response.respond import (
     is_over,
     respond,
 )
-from admission.core.response.shedding import (
-    Candidate,
-    Choice,
-    Need,
-    Reach,
-    Room,
-    least_loss,
-    margins_by_rack,
-    needs_of,
-)
+from admission.core.response.shedding import Candidate, Choice, least_loss
 from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
+from policies.headroom.reach import Need, Reach, Room, margins_by_rack, needs_of
 
 __all__ = ["LEASE", "RESPONSE", "SHEDDING", "SHED_AFTER_S", "reach_of", "respond_now", "shed"]
 

@@ -21,8 +21,9 @@ from admission.core.placement.elastic import CAP_STEP_W, Draw, draw_of
 from admission.core.placement.place import place
 from admission.core.reasons import Reason, dominant
 from admission.core.request import Placement, Refusal
-from admission.core.response.shedding import Floats, Reach, Room
+from admission.core.response.shedding import Floats
 from admission.core.snapshot import Running
+from policies.headroom.reach import Reach, Room
 
 __all__ = ["Advice", "Direction", "Growing", "Option", "advise"]
 

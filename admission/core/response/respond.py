@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from admission.core.response.shedding import Reach, Room
+from policies.headroom.reach import Reach, Room
 
 __all__ = [
     "Change",

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from admission.core.directives import responding
-from admission.core.response.shedding import Room, margins_by_rack
 from admission.directives.models import Control, Directive
 from admission.directives.placed import placed_on
 from admission.directives.step import step
@@ -14,6 +13,7 @@ from admission.jobs.models import JobEvent
 from fleet import snapshot
 from fleet.models import Rack
 from policies import current
+from policies.headroom.reach import Room, margins_by_rack
 from policies.restrictions.models import Restriction
 from policies.restrictions.strictest import InForce
 from policies.scopes import Scope, ScopeKind

@@ -10,10 +10,10 @@ import pytest
 from admission.core.placement.place import place
 from admission.core.request import Locality, Placement
 from admission.core.response.advice import Advice, Direction, Growing, Option, advise
-from admission.core.response.shedding import Reach, Room
 from admission.core.snapshot import Running
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import evaluate
+from policies.headroom.reach import Reach, Room
 from tests.builders.arrays import make_arrays, make_frame
 from tests.builders.queue_world import NOW, idle_cluster, make_request
 

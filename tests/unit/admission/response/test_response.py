@@ -19,7 +19,7 @@ from admission.core.response.respond import (
     Tuning,
     respond,
 )
-from admission.core.response.shedding import Reach, Room
+from policies.headroom.reach import Reach, Room
 from tests.unit.admission.response.worlds import PLENTY_W, make_fleet, make_room, make_subject
 
 FLEET = make_fleet()

@@ -8,19 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from admission.core.response.shedding import (
-    Candidate,
-    Need,
-    Reach,
-    Room,
-    least_loss,
-    lost_gpu_s,
-    needs_of,
-    ranked,
-)
+from admission.core.response.shedding import Candidate, least_loss, lost_gpu_s, ranked
 from policies.headroom.evaluate import evaluate
 from policies.headroom.inputs import Limits, Reservations
 from policies.headroom.power import Power, committed, failover
+from policies.headroom.reach import Need, Reach, Room, needs_of
 from policies.scopes import Scope, ScopeKind
 from telemetry.summary import carried_w
 from tests.builders.arrays import make_arrays, make_frame

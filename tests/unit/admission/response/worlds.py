@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from admission.core.response.respond import Level, ResponseStatus, Subject, Throttling
-from admission.core.response.shedding import Reach, Room
 from fleet.snapshot import FleetArrays
+from policies.headroom.reach import Reach, Room
 from tests.builders.arrays import make_arrays
 
 #: As long as no budget is set, none is in the way.
