@@ -24,6 +24,7 @@ _LATER = {
     "matrix": "lab.commands.matrix",
     "replay": "lab.commands.replay",
     "scenario": "lab.commands.scenario",
+    "worker": "lab.spread.options",
 }
 
 

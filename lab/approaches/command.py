@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ from lab.approaches.approaches import NAMES
 from lab.approaches.comparison import Run, Setup, compare
 from lab.approaches.results import Comparison, write
 from lab.approaches.table import as_markdown
+from lab.commands.shared import in_one_line, progress
+from lab.spread.options import spread_of, spread_options
 from lab.traces import TraceError
 
 __all__ = ["approaches"]
@@ -50,7 +53,7 @@ __all__ = ["approaches"]
 )
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1,), show_default=True)
 @click.option("--only", "names", type=click.Choice(NAMES), multiple=True, help="Not all of them.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: cores]")
+@spread_options
 @click.option("--anchors/--no-anchors", default=False, help="Also published results.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for page and plots."
@@ -66,6 +69,9 @@ def approaches(
     seeds: tuple[int, ...],
     names: tuple[str, ...],
     workers: int | None,
+    broker: str | None,
+    kept: Path,
+    fresh: bool,
     anchors: bool,
     out: Path | None,
 ) -> None:
@@ -86,10 +92,13 @@ def approaches(
     chosen = names or NAMES
     runs = []
     total = len(chosen) * len(seeds)
-    with click.progressbar(length=total, label=str(jobs)) as bar:
-        for run in compare(setup, names=chosen, seeds=seeds, workers=workers):
+    click.echo(str(jobs))
+    where, before = spread_of(workers, broker, kept, fresh=fresh)
+    with in_one_line(), progress(total, sys.stderr) as show:
+        for run in compare(setup, names=chosen, seeds=seeds, where=where, kept=before):
             runs.append(run)
-            bar.update(1)
+            said = f"{run.figures.approach}, seed {run.figures.seed}"
+            show(len(runs), f"{len(runs)} of {total}  {said}")
     runs.sort(key=lambda run: (NAMES.index(run.figures.approach), run.figures.seed))
     click.echo(as_markdown([run.figures for run in runs]))
     if out is not None:

@@ -1,11 +1,8 @@
-"""The approaches on the same fleet and the same jobs, each in a process of its own."""
+"""The approaches on the same fleet and the same jobs, side by side."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,11 +12,12 @@ from lab.approaches.approaches import NAMES, Approach, approach
 from lab.approaches.figures import Figures, Seen
 from lab.approaches.measuring import figures_of, seen_of
 from lab.fleet import GPUS_PER_NODE, Fleet, make_even_fleet
+from lab.spread import Kept, Where, Work, run_all
 from lab.traces import JobTrace, philly
 from lab.traces.arrivals import Manner, arrivals
 from lab.world import Arrival, Policy, World
 
-__all__ = ["Run", "Setup", "compare", "run"]
+__all__ = ["RUN", "Run", "Setup", "compare", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,23 +130,31 @@ def compare(
     *,
     names: Sequence[str] = NAMES,
     seeds: Sequence[int] = (1,),
-    workers: int | None = None,
+    where: Where | None = None,
+    kept: Kept | None = None,
 ) -> Iterator[Run]:
-    """Yield the runs of all approaches and seeds as they end."""
-    todo = [(setup, name, seed) for seed in seeds for name in names]
+    """Yield the runs of all approaches and seeds as they end; those that are kept, first.
+
+    Raises :class:`~lab.spread.Broken` for a run that raised.
+    """
     for name in names:
         approach(name)
-    workers = workers or min(len(todo), os.cpu_count() or 1)
-    if workers == 1:
-        yield from map(_run, todo)
-        return
-    # Started anew: what a parent has open does not go along.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        for done in as_completed([pool.submit(_run, each) for each in todo]):
-            yield done.result()
+    todo = [Part(setup, name, seed) for seed in seeds for name in names]
+    for ended in run_all(RUN, todo, where=where, kept=kept):
+        yield ended.value()
 
 
-def _run(each: tuple[Setup, str, int]) -> Run:
-    setup, name, seed = each
-    return run(setup, approach(name), seed=seed)
+@dataclass(frozen=True)
+class Part:
+    """One run of a comparison: jobs and fleet, the name of an approach, and a seed."""
+
+    setup: Setup
+    approach: str
+    seed: int
+
+
+def _run(part: Part) -> Run:
+    return run(part.setup, approach(part.approach), seed=part.seed)
+
+
+RUN = Work(f"{__name__}:RUN", _run, Part, Run)

@@ -14,6 +14,7 @@ from lab.approaches.anchors import cut_load, tapas
 from lab.approaches.command import approaches
 from lab.approaches.comparison import Run, Setup, compare, policy_of, run
 from lab.approaches.results import dumps, loads, page
+from lab.spread import Where
 from lab.traces.arrivals import Flexibility, Manner
 from tests.data_sets import REPOSITORY, data_set
 
@@ -62,7 +63,7 @@ def test_all_together_stays_within_the_budgets(single: Run, together: Run) -> No
 
 
 def test_the_same_seed_gives_the_same_run(setup: Setup, single: Run) -> None:
-    (again,) = compare(setup, names=["single-queue"], seeds=[1], workers=1)
+    (again,) = compare(setup, names=["single-queue"], seeds=[1], where=Where(workers=1))
     assert again == single
     other = run(setup, approach("single-queue"), seed=2)
     assert other.figures.digest != single.figures.digest
@@ -115,15 +116,25 @@ def test_an_approach_that_is_not_there_is_refused_before_anything_runs(setup: Se
 
 def test_the_command_prints_a_table_and_writes_page_and_plots(trace: Path, tmp_path: Path) -> None:
     words = f"--trace {trace} --from-h 0 --hours 0.02 --gpus 32 --only single-queue --workers 1"
-    done = CliRunner().invoke(approaches, [*words.split(), "--out", str(tmp_path)])
+    out, kept = tmp_path / "out", tmp_path / "kept"
+    command = [*words.split(), "--kept", str(kept), "--out", str(out)]
+    done = CliRunner().invoke(approaches, command)
     assert done.exit_code == 0, done.output
     assert "| | Single global queue |" in done.output
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
+    assert sorted(each.name for each in out.iterdir()) == [
         "bars.svg", "figures.json", "index.md", "power.svg",
     ]  # fmt: skip
-    found = loads((tmp_path / "figures.json").read_bytes())
-    assert page(found) == (tmp_path / "index.md").read_text()
-    assert dumps(found) == (tmp_path / "figures.json").read_bytes()
+    first = (out / "figures.json").read_bytes()
+    found = loads(first)
+    assert page(found) == (out / "index.md").read_text()
+    assert dumps(found) == first
+
+    # Again, it takes the run that it has kept.
+    (path,) = kept.iterdir()
+    before = path.stat().st_ino
+    assert CliRunner().invoke(approaches, command).exit_code == 0
+    assert (out / "figures.json").read_bytes() == first
+    assert path.stat().st_ino == before
 
 
 def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
