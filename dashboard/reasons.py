@@ -11,7 +11,7 @@ from admission.queue import queue_status
 from dashboard import scopes, units
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
-from policies.headroom.binding import quantity
+from policies.headroom.binding import balance, quantity
 from policies.scopes import Scope, ScopeKind
 
 #: What a token says, as the title beside it.
@@ -74,10 +74,7 @@ class Line:
 def line_of(reason: queue_status.ReasonLine, fleet: FleetArrays) -> Line:
     """Return a reason in words."""
     without = not reason.unit or reason.token in _WITHOUT_NUMBERS
-    need, have, short = (
-        "" if without else amount(value, reason.unit)
-        for value in (reason.need, reason.have, reason.short)
-    )
+    need, have, short = ("", "", "") if without else _columns(reason)
     where = scope_of(reason)
     at = reason.evidence.get("at")
     return Line(
@@ -96,6 +93,17 @@ def line_of(reason: queue_status.ReasonLine, fleet: FleetArrays) -> Line:
             if name != "at"
         ],
     )
+
+
+def _columns(reason: queue_status.ReasonLine) -> tuple[str, str, str]:
+    """Return need, supply and shortage in words: what is shown of them adds up."""
+    if reason.unit not in _PHYSICAL | {"s"} or not math.isfinite(reason.need + reason.have):
+        need, have, short = (
+            amount(each, reason.unit) for each in (reason.need, reason.have, reason.short)
+        )
+        return need, have, short
+    told = balance(reason.need, reason.have, reason.unit)
+    return told.told(told.need), told.told(told.have), told.told(told.short)
 
 
 def lines_of(given: Iterable[queue_status.ReasonLine], fleet: FleetArrays) -> list[Line]:
@@ -122,6 +130,8 @@ def amount(value: float, unit: str) -> str:
 def _spoken(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{_spoken(each)} {name}" for name, each in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(_spoken(each) for each in value)
     return str(value)

@@ -17,11 +17,12 @@ from django.db.models.expressions import RawSQL
 
 from admission.allocation import open_attempts
 from admission.core.allocation.allocations import Allocations, busy, running_of
-from admission.core.allocation.reservation import Bools, Reserved
+from admission.core.allocation.reservation import Reserved
 from admission.core.cycle import whatif
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import Counterfactual, DryRun, Explanation
 from admission.core.placement.cluster import Cluster
+from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.policy import AdmissionPolicy
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, restricted
@@ -103,8 +104,8 @@ class CycleInput:
     reserved: Reserved
     headroom: Headroom
     in_force: InForce
-    #: of each GPU, whether something runs on it, or nobody would run a job there
-    occupied: Bools
+    #: by what each GPU is taken
+    occupied: GpuUses
 
 
 # --- The queue -----------------------------------------------------------------------------------
@@ -208,14 +209,14 @@ def lock_unchanged(rows: Sequence[Row]) -> set[int]:
 # --- The fleet -----------------------------------------------------------------------------------
 
 
-def occupied_in(headroom: Headroom, held: Allocations, runners: Collection[int]) -> Bools:
-    """Say of each GPU whether something runs on it, or nobody would run a job there.
+def occupied_in(headroom: Headroom, held: Allocations, runners: Collection[int]) -> GpuUses:
+    """Return by what each GPU is taken: something runs on it, or nobody would run a job there.
 
     ``runners``: the ids of nodes that run jobs.
     """
     fleet = headroom.fleet
     ready = np.isin(fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
-    return np.asarray(held.gpus | busy(headroom) | ~ready[fleet.gpus.node])
+    return uses_of(held.gpus, busy(headroom), ~ready[fleet.gpus.node])
 
 
 # --- All of it -----------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def input_of(
     held: Allocations,
     measured: Headroom,
     in_force: InForce,
-    occupied: Bools,
+    occupied: GpuUses,
     *,
     policy: AdmissionPolicy,
     number: int = 0,

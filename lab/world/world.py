@@ -24,6 +24,7 @@ from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
 from admission.core.cycle.decide import Admission, Decisions
 from admission.core.placement.cluster import Cluster
+from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, restricted
 from admission.core.snapshot import (
@@ -390,11 +391,10 @@ class World:
             request = replace(request, lowest_cap_w=None)
         return request
 
-    def _occupied(self, headroom: HeadroomNow, held: Allocations) -> Bools:
-        """Say of each GPU whether something runs on it, or nobody would run a job there."""
+    def _occupied(self, headroom: HeadroomNow, held: Allocations) -> GpuUses:
+        """Return by what each GPU is taken, or that nobody would run a job there."""
         unready = self._deaf[self._rows.node]
-        found: Bools = held.gpus | busy(headroom) | unready[headroom.fleet.gpus.node]
-        return found
+        return uses_of(held.gpus, busy(headroom), unready[headroom.fleet.gpus.node])
 
     def _shares(self) -> dict[str, ProjectShare]:
         found = dict(self._projects)

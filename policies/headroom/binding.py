@@ -13,6 +13,15 @@ from policies.headroom.columns import Bools, Floats, Ints, Texts
 from policies.scopes import Scope, ScopeKind
 from telemetry.summary import FULL_HEAT_MARGIN_C
 
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+#: A difference is shown right to such a share of itself.
+_CLOSE = 0.05
+#: What floats may be off by, as a share of the larger number.
+_ROUNDING = 1e-12
+#: Decimals of a number before a smaller unit is taken; and in the smallest one.
+_MOST_DECIMALS, _FINEST = 2, 7
+
 
 class Token(enum.StrEnum):
     """The tokens of constraints. Jobs that wait have the same ones as reasons."""
@@ -127,15 +136,68 @@ def quantity(value: float, unit: str) -> str:
     """Return a quantity in words: ``41.2 kW``, ``12.5 Gbit/s``, ``3.1 °C``."""
     if unit == "°C":
         return f"{value:.1f} °C"
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for factor, name in _scales(unit):
         if abs(value) >= factor:
-            return f"{_three(value / factor)} {prefix}{unit}"
+            return f"{_three(value / factor)} {name}"
     return f"{_three(value)} {unit}"
+
+
+def _scales(unit: str) -> tuple[tuple[float, str], ...]:
+    """Return the units in which amounts of ``unit`` are told, the largest first."""
+    if unit == "s":
+        return _TIMES
+    if unit == "°C":
+        return ((1.0, unit),)
+    return tuple((factor, prefix + unit) for factor, prefix in _PREFIXES)
 
 
 def _three(value: float) -> str:
     """Return a number with three significant digits."""
-    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
+    return f"{value:,.{_decimals(value)}f}"
+
+
+def _decimals(value: float) -> int:
+    return 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """A need, what there is of it, and the difference, in one unit and with the same decimals.
+
+    ``need`` less ``have`` is ``short`` in the digits that are shown; below 0 that much is left.
+    """
+
+    need: float
+    have: float
+    decimals: int
+    unit: str
+
+    @property
+    def short(self) -> float:
+        return self.need - self.have
+
+    def told(self, value: float) -> str:
+        """Return one of the three, or its opposite, in words: ``2,864.7 W``."""
+        return f"{value + 0.0:,.{self.decimals}f} {self.unit}"
+
+
+def balance(need: float, have: float, unit: str) -> Balance:
+    """Return the difference of two quantities such that whoever subtracts gets what is shown.
+
+    The unit is the largest, and the decimals are the fewest, in which the difference is right to a
+    twentieth. ``s`` is told in minutes, hours or days where that is enough.
+    """
+    short, most = need - have, max(abs(need), abs(have))
+    scales = [each for each in _scales(unit) if each[0] <= most] or [_scales(unit)[-1]]
+    for place, (factor, name) in enumerate(scales):
+        fewest = 1 if unit == "°C" else _decimals(most / factor)
+        is_last = place == len(scales) - 1
+        for decimals in range(fewest, _FINEST if is_last else _MOST_DECIMALS + 1):
+            found = Balance(round(need / factor, decimals), round(have / factor, decimals),
+                            decimals, name)  # fmt: skip
+            if abs(found.short * factor - short) <= _CLOSE * abs(short) + _ROUNDING * most:
+                return found
+    return found
 
 
 def sentence(
@@ -143,13 +205,19 @@ def sentence(
 ) -> str:
     """Describe the constraint that binds. ``mate``: the half of a pair whose failure is assumed."""
     left = budget - load
-    rest = f"{quantity(left, unit)} left" if left >= 0 else f"short {quantity(-left, unit)}"
     kind = where.kind.replace("_", " ")
     if token is Token.THERMAL:
         way = f"{quantity(abs(left), unit)} {'below' if left >= 0 else 'above'} its slowdown"
         return f"The tightest GPU of {kind} {where.name} is {way} at {quantity(budget, unit)}."
-    of = f"{quantity(load, unit)} of {quantity(budget, unit)}: {rest}."
+    of = f"{of_budget(load, budget, unit)}."
     if mate:
         return f"If {mate} failed, {kind} {where.name} would carry {of}"
     verb = "cools" if token is Token.COOLING else "carries"
     return f"{kind.capitalize()} {where.name} {verb} {of}"
+
+
+def of_budget(load: float, budget: float, unit: str) -> str:
+    """Return a load, its budget and what that leaves: ``41.2 kW of 44.0 kW: 2.8 kW left``."""
+    told = balance(load, budget, unit)
+    rest = f"short {told.told(told.short)}" if load > budget else f"{told.told(-told.short)} left"
+    return f"{told.told(told.need)} of {told.told(told.have)}: {rest}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from policies.headroom.binding import Token, quantity
+from policies.headroom.binding import Token, of_budget, quantity
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.row_capacity import RowCapacity, limits_w, row_capacities, throttling_gpus
@@ -236,9 +236,7 @@ def _one_over(
     headroom: Headroom, token: Token, kind: ScopeKind, row: int, load_w: float, budget_w: float
 ) -> Consequence:
     scope = Scope(kind, str(names_of(headroom.fleet, kind)[row]))
-    short = quantity(load_w - budget_w, "W")
-    of = f"{quantity(load_w, 'W')} of {quantity(budget_w, 'W')}: short {short}"
-    said = f"{_place(scope)} carries {of}"
+    said = f"{_place(scope)} carries {of_budget(load_w, budget_w, 'W')}"
     if token is Token.FEED_REDUNDANCY:
         said = f"If {_mate(headroom, row)} fails, {said}"
     under = Under.of(headroom, token, kind, row)

@@ -16,6 +16,7 @@ from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import place
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Refusal, Request
+from policies.headroom.binding import balance
 
 __all__ = ["CURED_BY_ENDS", "Ending", "Reservation", "Reservations", "held_by"]
 
@@ -66,21 +67,15 @@ class Reservation:
         return end_at > self.at and not self.then.admits(placement, request)
 
     def reason(self, request: Request, end_at: float) -> Reason:
-        wait_s = self.at - self.then.now
+        need, have = end_at - self.then.now, self.at - self.then.now
+        told = balance(need, have, "s")
         text = (
-            f"would run {_hours(end_at - self.at)} longer than the {_hours(wait_s)} after which"
+            f"would run {told.told(told.short)} longer than the {told.told(told.have)} after which"
             " another job, which is ahead of it, is to have what it needs itself"
         )
-        need, have = end_at - self.then.now, wait_s
         evidence = {"kept_for": self.request.key, "kept_at": self.at}
         token = ReasonToken.BACKFILL_RESERVATION
         return Reason(token, need, have, "s", None, text, evidence)
-
-
-def _hours(seconds: float) -> str:
-    if seconds < 3600.0:
-        return f"{max(seconds, 0.0) / 60.0:.0f} min"
-    return f"{seconds / 3600.0:.1f} h"
 
 
 class Reservations:

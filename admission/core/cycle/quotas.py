@@ -14,7 +14,7 @@ from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Request
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare
 from fleet.tables import FleetArrays
-from policies.headroom.binding import quantity
+from policies.headroom.binding import balance, quantity
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in
 
 __all__ = ["Kept", "Quota", "Quotas"]
@@ -94,14 +94,22 @@ class Quota:
 
     def refusal(self, amount: float) -> Reason:
         have = max(self.left, 0.0)
+        need_text, have_text, short_text = self._told(amount, have)
         text = (
-            f"needs {_amount(amount, self.unit)}, and {self.label} {_amount(self.limit, self.unit)}"
-            f" at once, of which {_amount(have, self.unit)} {'is' if have == 1 else 'are'} left:"
-            f" short {_amount(amount - have, self.unit)}"
+            f"needs {need_text}, and {self.label} {_amount(self.limit, self.unit)} at once,"
+            f" of which {have_text} {'is' if have == 1 else 'are'} left: short {short_text}"
         )
         return Reason(
             self.token, amount, have, self.unit, self.scope, text, {**self.evidence, "kept": False}
         )
+
+    def _told(self, need: float, have: float) -> tuple[str, str, str]:
+        """Return need, supply and shortage in words: what is shown of them adds up."""
+        if self.unit == "W":
+            told = balance(need, have, self.unit)
+            return told.told(told.need), told.told(told.have), told.told(told.short)
+        short = need - have
+        return _amount(need, self.unit), _amount(have, self.unit), _amount(short, self.unit)
 
     def kept_reason(self, amount: float, kept: Kept) -> Reason:
         have = max(kept.spare, 0.0)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from admission.core.placement.gpu_use import GpuUse, GpuUses
 from admission.core.placement.topology import Bools, Floats, Ints, Topology, topology_of
 from admission.core.request import Placement, Refusal, Request
 from fleet.groups import sum_by
@@ -95,6 +96,8 @@ class FleetConstants:
     readable: Bools
     #: GPUs: neither held nor readable
     unseen: Bools
+    #: GPUs: by what each was taken at first, as ``GpuUse``
+    use: GpuUses
     #: GPUs: where each settles without power, per W, and its slowdown
     ambient_c: Floats
     resistance_c_per_w: Floats
@@ -138,6 +141,16 @@ class FleetConstants:
     def silent(self) -> Ints:
         """GPUs that nobody holds and that are not read, by model and node."""
         return self.topology.count_by_kind(np.flatnonzero(self.unseen))
+
+    @cached_property
+    def other_load(self) -> Ints:
+        """GPUs at work that no gang holds, by model and node."""
+        return self.topology.count_by_kind(np.flatnonzero(self.use == GpuUse.OTHER_LOAD))
+
+    @cached_property
+    def without_runner(self) -> Ints:
+        """GPUs of nodes that run no jobs for Headroom, by model and node."""
+        return self.topology.count_by_kind(np.flatnonzero(self.use == GpuUse.NO_RUNNER))
 
     @cached_property
     def node_base_w(self) -> Floats:
@@ -222,17 +235,23 @@ class Cluster:
 
     @staticmethod
     def of(
-        headroom: Headroom, in_force: InForce, occupied: Bools | None = None, *, now: float
+        headroom: Headroom,
+        in_force: InForce,
+        occupied: Bools | GpuUses | None = None,
+        *,
+        now: float,
     ) -> Cluster:
         """Return the fleet at ``now`` (Unix seconds).
 
-        ``occupied``: GPUs that a gang or unmanaged work holds. ``headroom`` is to have in it what
-        gangs have reserved: of a node with gangs their ``peak_w`` and what else is drawn there.
+        ``occupied``: GPUs that a gang or unmanaged work holds, or by what each is taken.
+        ``headroom`` is to have in it what gangs have reserved: of a node with gangs their
+        ``peak_w`` and what else is drawn there.
         What is not read fresh is not free.
         """
         fleet = headroom.fleet
-        held = np.zeros(len(fleet.gpus), dtype=bool) if occupied is None else occupied
-        constants = _constants(headroom, in_force, held)
+        use = np.zeros(len(fleet.gpus), dtype=np.uint8) if occupied is None else occupied
+        held = np.asarray(use, dtype=bool)
+        constants = _constants(headroom, in_force, use)
         topology = constants.topology
         free = ~held & constants.readable
         room_w = _room_w(headroom)
@@ -523,11 +542,12 @@ def _storage_room(headroom: Headroom) -> Floats:
     return np.where(np.isnan(capacity), np.inf, left)
 
 
-def _constants(headroom: Headroom, in_force: InForce, held: Bools) -> FleetConstants:
+def _constants(headroom: Headroom, in_force: InForce, use: Bools | GpuUses) -> FleetConstants:
     fleet, summary = headroom.fleet, headroom.summary
     topology, nodes = topology_of(fleet), headroom.powers[ScopeKind.NODE]
     readable = summary.gpus.fresh & ~summary.nodes.stale[fleet.gpus.node]
     idle_w = _idle_w(headroom)
+    held = np.asarray(use, dtype=bool)
     base_w = np.where(~held & readable, summary.gpus.load_w, idle_w)
     by_curve_w = beside_w(headroom, np.zeros(len(held), dtype=bool))
     kind = RestrictionKind
@@ -538,6 +558,7 @@ def _constants(headroom: Headroom, in_force: InForce, held: Bools) -> FleetConst
         base_w=base_w,
         readable=readable,
         unseen=~held & ~readable,
+        use=np.asarray(use, dtype=np.uint8),
         ambient_c=headroom.parts.ambient_c,
         resistance_c_per_w=headroom.parts.resistance_c_per_w,
         limit_c=headroom.parts.limit_c,
@@ -611,6 +632,7 @@ def _emptied(cluster: Cluster) -> Cluster:
             base_w=idle_w,
             readable=np.ones(gpus, dtype=bool),
             unseen=np.zeros(gpus, dtype=bool),
+            use=np.zeros(gpus, dtype=np.uint8),
             cap_w=np.full(gpus, np.inf),
             gap_w=np.zeros(nodes),
             closed=nowhere,

@@ -18,11 +18,12 @@ from admission.core.placement.candidates import CandidatePool
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import Choice, Draw
 from admission.core.placement.eligibility import Eligibility, scoped_restrictions_of
+from admission.core.placement.supply import supply_of, told
 from admission.core.placement.topology import Bools, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
 from fleet.tables import COOLING_KINDS, DOMAIN_KINDS
-from policies.headroom.binding import quantity
+from policies.headroom.binding import balance, quantity
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction
 from policies.scopes import Scope, ScopeKind
@@ -356,14 +357,19 @@ class _Lack:
         total, best = int(now.sum()), self._best(now)[0]
         step = self._eligibility.request.gpus_per_node
         whole = f", counting {step} of a node" if step else ""
+        supply = supply_of(self._eligibility, self._draw, now)
         if total < self._need:
-            sentence = f"needs {self._need} GPUs, and {total} are free: short {self._need - total}"
-            return self._reason(ReasonToken.GPU_SHORTAGE, float(total), None, sentence)
+            sentence = f"needs {self._need} GPUs, and {told(supply)}: short {self._need - total}"
+            return self._reason(
+                ReasonToken.GPU_SHORTAGE, float(total), None, sentence, supply=supply
+            )
         sentence = (
-            f"needs {self._need} GPUs {self._within}; {total} are free, and at most {best}"
+            f"needs {self._need} GPUs {self._within}; {told(supply)}, and at most {best}"
             f" {self._within}{whole}: short {self._need - best}"
         )
-        return self._reason(ReasonToken.TOPOLOGY_UNSATISFIABLE, float(best), None, sentence)
+        return self._reason(
+            ReasonToken.TOPOLOGY_UNSATISFIABLE, float(best), None, sentence, supply=supply
+        )
 
     def _capped(self, now: Ints, left: Ints) -> Reason:
         constants = self._cluster.constants
@@ -404,11 +410,12 @@ class _Lack:
         have_c, need_c = float(margin_c[last]), request.thermal_margin_c
         rack = cluster.fleet.nodes.rack[cluster.fleet.gpus.node[gpus[last]]]
         scope = Scope(ScopeKind.RACK, str(cluster.fleet.racks.paths[rack]))
+        heat = balance(need_c, have_c, "°C")
         sentence = (
-            f"needs {self._need} GPUs that settle {need_c:.1f} °C or more below their slowdown at"
-            f" {quantity(self._draw.lowest_w, 'W')}; of those free {self._within} the last one"
-            f" needed, in {scope}, settles {abs(have_c):.1f} °C"
-            f" {'below' if have_c >= 0 else 'above'} it: short {need_c - have_c:.1f} °C"
+            f"needs {self._need} GPUs that settle {heat.told(heat.need)} or more below their"
+            f" slowdown at {quantity(self._draw.lowest_w, 'W')}; of those free {self._within} the"
+            f" last one needed, in {scope}, settles {heat.told(abs(heat.have))}"
+            f" {'below' if have_c >= 0 else 'above'} it: short {heat.told(heat.short)}"
         )
         return Reason(ReasonToken.THERMAL, need_c, have_c, "°C", scope, sentence, self._evidence)
 
@@ -537,9 +544,11 @@ def storage_reasons(eligibility: Eligibility) -> list[Reason]:
 
 
 def _sentence(need: float, have: float, unit: str, where: str) -> str:
-    left = f"has {quantity(have, unit)}" if have >= 0 else f"is {quantity(-have, unit)} over"
-    short = quantity(need - have, unit)
-    return f"needs {quantity(need, unit)} on {where}, which {left}: short {short}"
+    found = balance(need, have, unit)
+    left = f"has {found.told(found.have)}" if have >= 0 else f"is {found.told(-found.have)} over"
+    return (
+        f"needs {found.told(found.need)} on {where}, which {left}: short {found.told(found.short)}"
+    )
 
 
 def _names(restrictions: list[ActiveRestriction]) -> str:

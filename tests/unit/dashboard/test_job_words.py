@@ -74,7 +74,7 @@ def line_of(token: ReasonToken = ReasonToken.RACK_POWER, **given: Any) -> reason
 
 def test_a_reason_is_a_line_that_leads_to_its_place() -> None:
     line = line_of(evidence={"at": 1_000_000.0, "restrictions": [3, 4]})
-    assert (line.need, line.have, line.short) == ("41.2 kW", "36.8 kW", "4.40 kW")
+    assert (line.need, line.have, line.short) == ("41.2 kW", "36.8 kW", "4.4 kW")
     assert (line.where, line.href) == ("rack s1/A01", "/racks/1/")
     assert line.seen_at == 1_000_000.0
     assert line.evidence == [("restrictions", "3, 4")]

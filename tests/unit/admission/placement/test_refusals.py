@@ -7,14 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from admission.core.placement.cluster import Cluster
+from admission.core.placement.eligibility import Eligibility
+from admission.core.placement.gpu_use import GpuUse
 from admission.core.placement.place import place
+from admission.core.placement.supply import supply_of
 from admission.core.reasons import Reason, ReasonToken, dominant
 from admission.core.request import Locality, Refusal
+from policies.restrictions.strictest import InForce
 from policies.scopes import Scope, ScopeKind
 from tests.builders.arrays import make_arrays
 from tests.unit.admission.placement.scenes import (
+    AT,
+    NOW,
+    headroom_of,
     make_cluster,
     make_request,
     make_restriction,
@@ -108,7 +117,7 @@ def test_too_few_gpus_are_free() -> None:
     assert (found.token, found.need, found.have, found.unit) == (
         ReasonToken.GPU_SHORTAGE, 16.0, 12.0, "GPUs",
     )  # fmt: skip
-    assert found.sentence == "needs 16 GPUs, and 12 are free: short 4"
+    assert found.sentence == "needs 16 GPUs, and 12 of 64 are free (52 held by jobs): short 4"
     assert found.evidence["model"] == "H100"
 
 
@@ -117,10 +126,55 @@ def test_enough_gpus_are_free_in_the_wrong_places() -> None:
     found = only(cluster, gpus=11, required=Locality.RACK)
     assert found.token is ReasonToken.TOPOLOGY_UNSATISFIABLE
     assert found.sentence == (
-        "needs 11 GPUs in one rack; 40 are free, and at most 10 in one rack: short 1"
+        "needs 11 GPUs in one rack; 40 of 64 are free (24 held by jobs), and at most 10 in one"
+        " rack: short 1"
     )
     found = only(cluster, gpus=24, gpus_per_node=8)
     assert (found.token, found.have) == (ReasonToken.TOPOLOGY_UNSATISFIABLE, 0.0)
+
+
+def test_whoever_has_the_rest_is_said_and_adds_up() -> None:
+    use = np.zeros(64, dtype=np.uint8)
+    use[:20], use[20:30], use[30:34] = GpuUse.GANG, GpuUse.OTHER_LOAD, GpuUse.NO_RUNNER
+    ts = np.where(np.arange(64) == 34, 0.0, NOW)
+    headroom = headroom_of(FLEET, gpu={"ts": ts})
+    drain = make_restriction("drain", "rack s1/A04")
+    cluster = Cluster.of(headroom, InForce(AT, (drain,)), use, now=NOW)
+    found = refused(place(cluster, make_request(gpus=48)))[ReasonToken.GPU_SHORTAGE]
+    assert found.evidence["supply"] == {
+        "free": 8, "held by jobs": 20, "under load of no job": 10,
+        "not read": 6, "on nodes that run no jobs": 4, "on nodes that are drained": 16,
+    }  # fmt: skip
+    assert "8 of 64 are free" in found.sentence
+    assert found.sentence.endswith(": short 40")
+
+
+@given(
+    uses=st.lists(st.sampled_from(GpuUse), min_size=64, max_size=64),
+    silent=st.sets(st.integers(0, 63)),
+    shut=st.sets(st.sampled_from([("drain", "rack s1/A01"), ("no_new_launches", "rack s1/A02"),
+                                  ("hold_for_review", "rack s1/A03")])),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_every_gpu_is_counted_once(
+    uses: list[GpuUse], silent: set[int], shut: set[tuple[str, str]]
+) -> None:
+    ts = np.where(np.isin(np.arange(64), list(silent)), 0.0, NOW)
+    cluster = Cluster.of(
+        headroom_of(FLEET, gpu={"ts": ts}),
+        InForce(AT, tuple(make_restriction(*each) for each in sorted(shut))),
+        np.array(uses, dtype=np.uint8),
+        now=NOW,
+    )
+    eligibility = Eligibility.of(cluster, make_request())
+    for mask in (eligibility.cooled, eligibility.reached):
+        (draw,) = eligibility.draws
+        free = cluster.node_free[draw.kind] * mask
+        supply = supply_of(eligibility, draw, free)
+        assert sum(supply.values()) == 64
+        assert all(count >= 0 for count in supply.values())
+        assert supply.get("held by jobs", 0) == uses.count(GpuUse.GANG)
+        assert supply["free"] == free.sum()
 
 
 def test_what_is_not_read_is_not_free_and_is_said() -> None:
@@ -232,7 +286,7 @@ def test_what_is_over_its_limit_already_says_so() -> None:
     found = only(tight(zone_w=18_000.0))
     assert found.have == pytest.approx(-240.0, abs=1.0)
     assert found.short == pytest.approx(ADDS_W + 240.0, abs=1.0)
-    assert "which is 240 W over: short 8.16 kW" in found.sentence
+    assert "which is 0.24 kW over: short 8.16 kW" in found.sentence
 
 
 def test_all_that_is_short_is_said_the_first_in_order_first() -> None:
