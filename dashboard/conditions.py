@@ -120,7 +120,7 @@ def site_lines(headroom: Headroom) -> list[Line]:
 def _cooling_left_w(headroom: Headroom) -> list[float]:
     """Return the cooling left in all zones of each site, W; NaN where it has none."""
     zones, count = headroom.fleet.zones, len(headroom.fleet.sites)
-    left_w = zones.capacity_w - headroom.zone_load_w
+    left_w = headroom.zone_capacity_w - headroom.zone_load_w
     total_w = np.bincount(zones.site, weights=np.nan_to_num(left_w), minlength=count)
     has_some = np.bincount(zones.site, minlength=count) > 0
     found: list[float] = np.where(has_some, total_w, np.nan).tolist()

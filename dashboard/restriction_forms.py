@@ -27,6 +27,7 @@ _FIELDS = {
     "scope.kind": "scope_kind",
     "scope.name": "scope",
     "expires_at": "lasts",
+    "starts_at": "starts_at",
     "value": "value",
     "reason": "reason",
     "cause": "reason",
@@ -97,9 +98,17 @@ class IssueForm(_Ends):
         help_text="For kinds that take one: W, MHz, jobs, or a share from 0 to 1.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
+    starts_at = MomentFormField(
+        label="To be met from, UTC",
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text="Only for power_budget_w; left out: at once.",
+    )
     reason = _reason()
 
-    field_order = ("kind", "scope_kind", "scope", "value", "lasts", "until", "reason")
+    field_order = (
+        "kind", "scope_kind", "scope", "value", "starts_at", "lasts", "until", "reason"
+    )  # fmt: skip
 
     def wanted(self, owner: str, now: datetime) -> Wanted:
         """Return the restriction that was filled in. The form has to be valid."""
@@ -112,7 +121,8 @@ class IssueForm(_Ends):
             owner=owner,
             # A person may want the same thing for two reasons, and each of them ends by itself.
             cause=given["reason"][:300],
-            expires_at=self.expires_at(now),
+            expires_at=self.expires_at(given["starts_at"] or now),
+            starts_at=given["starts_at"],
         )
 
 

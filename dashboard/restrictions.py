@@ -189,6 +189,19 @@ def group(
     return Group(kind, scope, conditions.place_url(fleet, scope), lines)
 
 
+def announced(fleet: FleetArrays, found: Sequence[ActiveRestriction]) -> list[Group]:
+    """Return the restrictions that have to be met later, the next first."""
+    return [
+        Group(
+            each.kind,
+            each.scope,
+            conditions.place_url(fleet, each.scope),
+            (Line(each, counts=True, under=None),),
+        )
+        for each in sorted(found, key=lambda each: (each.held_from, each.id))
+    ]
+
+
 def wider_than(fleet: FleetArrays, scope: Scope) -> Iterator[Scope]:
     """Yield the places that a place of the inventory is in."""
     try:

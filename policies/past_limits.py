@@ -40,11 +40,13 @@ def terms(start: float, end: float, kinds: Collection[RestrictionKind] = LIMITIN
 def _terms(row: Restriction, told: list[RestrictionEvent]) -> Iterator[Term]:
     restriction = ActiveRestriction(
         row.pk, RestrictionKind(row.kind), row.scope, row.value, row.reason, row.owner, row.cause,
-        row.issued_at, row.expires_at,
+        row.issued_at, row.expires_at, row.starts_at,
     )  # fmt: skip
     # A lease ends by the clock, whether or not a sweep has passed.
     ends = [*(event.at for event in told[1:]), row.expires_at]
     for event, until in zip(told, ends, strict=True):
         if event.kind in _BEGIN:
             value = event.data.get("value")
-            yield Term(replace(restriction, value=value), event.at.timestamp(), until.timestamp())
+            since = event.at if row.starts_at is None else max(event.at, restriction.held_from)
+            if since < until:
+                yield Term(replace(restriction, value=value), since.timestamp(), until.timestamp())

@@ -281,6 +281,9 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
         context |= _history(request, chosen, visibility, now)
     else:
         context |= _in_force(request, chosen, in_force, visibility)
+        context["announced"] = restrictions.announced(
+            fleet, [each for each in in_force.announced if chosen.takes(each)]
+        )
         context |= _waiting(chosen, visibility, now)
         context["taken"] = restrictions.taken(fleet, now)[:_FEW]
         context["over"] = visible.rows(_over(chosen, visibility, now)[:_FEW], visibility)
@@ -361,7 +364,8 @@ def _detail(
     row = _seen(restriction_id, visibility)
     now, fleet = timezone.now(), snapshot.current()
     events = visible.events(row.events.order_by("id"), visibility)
-    is_in_force = row.state == Restriction.State.IN_FORCE and row.expires_at > now
+    is_standing = row.state == Restriction.State.IN_FORCE and row.expires_at > now
+    is_in_force = is_standing and (row.starts_at is None or row.starts_at <= now)
     told = [e for e in events if e.cycle == row.cycle and e.kind in e.ONCE]
     context = {
         "row": row,
@@ -374,6 +378,7 @@ def _detail(
         "help": KINDS[RestrictionKind(row.kind)].help,
         "gpus": restrictions.reach(fleet, row.scope),
         "is_in_force": is_in_force,
+        "is_announced": is_standing and not is_in_force,
         "is_waiting": (
             row.state == Restriction.State.PENDING_APPROVAL or row.pending_value is not None
         ),

@@ -51,9 +51,11 @@ from lab.world.sampling import Sampling
 from lab.world.seeing import Seeing
 from policies.headroom.evaluate import Headroom as HeadroomNow
 from policies.headroom.reach import Reach
+from policies.limiting import budgets_in
 from policies.playbooks.machine import Outcome, Progress
-from policies.restrictions.kinds import RestrictionKind
-from policies.restrictions.strictest import InForce
+from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.restrictions.strictest import ActiveRestriction, InForce
+from policies.scopes import ScopeKind
 
 __all__ = ["EPOCH_S", "World"]
 
@@ -91,8 +93,12 @@ class World:
         step_s: float = 2.0,
         sample_s: float = 10.0,
         cycle_s: float = 10.0,
+        issues: Sequence[tuple[float, Wanted]] = (),
     ) -> None:
-        """``conditions_at`` states the faults at a second of the twin, anew at each step."""
+        """``conditions_at`` states the faults at a second of the twin, anew at each step.
+
+        ``issues``: restrictions that somebody issues, each at a second of the twin.
+        """
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {value}")
@@ -108,6 +114,7 @@ class World:
             Job(number, each, replace(each.request, submitted_at=EPOCH_S + each.at_s))
             for number, each in enumerate(sorted(arrivals, key=lambda a: (a.at_s, a.request.key)))
         ]
+        self._issues = deque(sorted(issues, key=lambda each: each[0]))
         self._site_of_node = fleet.site_of_rack[fleet.rack_of_node]
         self._come = 0
         #: that have come and not ended, by key
@@ -148,6 +155,7 @@ class World:
         self._wrong = b""
         self._limits_version = -1
         self._capped: Bools = np.zeros(fleet.gpu_count, dtype=np.bool_)
+        self._budgets_asked: tuple[ActiveRestriction, ...] = ()
         self._budgets = self._make_budgets()
         self._shares_seen: tuple[bytes, bytes] = (b"", b"")
 
@@ -195,6 +203,7 @@ class World:
         for gang in done:
             self._finish(gang)
         self._come_due()
+        self._come_issues()
         while self._due and self._due[0][0] <= twin.now_s:
             heapq.heappop(self._due)[2]()
         self._end_leaving()
@@ -220,6 +229,11 @@ class World:
             self.open[job.key] = job
             self._come += 1
             self._is_news = True
+
+    def _come_issues(self) -> None:
+        while self._issues and self._issues[0][0] <= self.twin.now_s:
+            self._policing.book.apply([self._issues.popleft()[1]], now=_moment(self.now))
+            self._is_news, self._hurries_until_s = True, self.twin.now_s + _HURRY_S
 
     def _later(self, act: Callable[[], None], gang: Gang | None = None) -> None:
         """Do something once agents have heard of it, and all nodes of ``gang`` if it is given.
@@ -485,9 +499,10 @@ class World:
         """Write lowered budgets into the inventory, as an operator would."""
         conditions = self.twin.conditions
         seen = (conditions.rack_budget_share.tobytes(), conditions.domain_budget_share.tobytes())
-        if seen == self._shares_seen:
+        asked = tuple(self.in_force.met_at(_moment(self.now), RestrictionKind.POWER_BUDGET_W))
+        if seen == self._shares_seen and asked == self._budgets_asked:
             return
-        self._shares_seen = seen
+        self._shares_seen, self._budgets_asked = seen, asked
         self._budgets = self._make_budgets()
         rack_share = conditions.rack_budget_share[self._rows.rack]
         domain_share = conditions.domain_budget_share[self._rows.domain]
@@ -505,12 +520,29 @@ class World:
         tops = np.flatnonzero(twin.domains.parent < 0)
         share = np.ones(len(site_w))
         np.minimum.at(share, twin.domains.site[tops], conditions.domain_budget_share[tops])
-        return {
+        budgets = {
             "rack": twin.parts.rack_budget_w * conditions.rack_budget_share,
             "domain": twin.domains.budget_w * conditions.domain_budget_share,
             "zone": twin.parts.zone_capacity_w,
             "site": site_w * share,
         }
+        return self._as_asked_of(budgets)
+
+    def _as_asked_of(self, budgets: dict[str, Array]) -> dict[str, Array]:
+        """Return budgets as restrictions in force lower them, from when they have to be met."""
+        rows, found = self._rows, dict(budgets)
+        table = {
+            ScopeKind.RACK: ("rack", rows.rack),
+            ScopeKind.POWER_DOMAIN: ("domain", rows.domain),
+            ScopeKind.ZONE: ("zone", rows.zone),
+            ScopeKind.SITE: ("site", rows.site),
+        }
+        for kind, asked_w in budgets_in(self._budgets_asked, self._inventory).items():
+            name, row = table[kind]
+            limit_w = np.empty(len(asked_w))
+            limit_w[row] = asked_w
+            found[name] = np.fmin(found[name], limit_w)
+        return found
 
     def _true_margins(self, reach: Reach) -> Array:
         """Return for each rack the margin of the tightest budget above it, by true watts."""

@@ -111,7 +111,7 @@ def conditions(headroom: Headroom, site: str) -> SiteConditions:
     whole = headroom.table(ScopeKind.SITE).row(site)
     zones = headroom.fleet.zones
     here = zones.site == headroom.fleet.sites.index_by_name[site]
-    cooling_left_w = (zones.capacity_w - headroom.zone_load_w)[here]
+    cooling_left_w = (headroom.zone_capacity_w - headroom.zone_load_w)[here]
     return SiteConditions(
         site=site,
         at=headroom.at,
@@ -223,7 +223,7 @@ def _over(headroom: Headroom, site: str) -> Iterator[Consequence]:
         (Token.SITE_POWER, ScopeKind.SITE, np.arange(len(fleet.sites)),
          power[ScopeKind.SITE].load_w, power[ScopeKind.SITE].budget_w),
         (Token.COOLING, ScopeKind.ZONE, fleet.zones.site, headroom.zone_load_w,
-         fleet.zones.capacity_w),
+         headroom.zone_capacity_w),
     )  # fmt: skip
     for token, kind, site_of, load_w, budget_w in cases:
         over = np.flatnonzero((site_of == here) & (load_w > budget_w))

@@ -90,7 +90,7 @@ def _site_power(now: Quantities) -> Constraint:
 
 
 def _cooling(now: Quantities) -> Constraint:
-    capacity_w = now.fleet.zones.capacity_w
+    capacity_w = now.zone_capacity_w
     share = ratio(capacity_w - now.zone_load_w, capacity_w)
     return Constraint(Token.COOLING, share, ScopeKind.ZONE, np.arange(share.shape[-1]))
 
@@ -98,7 +98,7 @@ def _cooling(now: Quantities) -> Constraint:
 def site_cooling_w(now: Quantities) -> tuple[Floats, Floats]:
     """Return capacity and load of all cooling zones of each site, W."""
     zones, count = now.fleet.zones, len(now.fleet.sites)
-    capacity_w = sum_by(zones.capacity_w, zones.site, count)
+    capacity_w = sum_by(now.zone_capacity_w, zones.site, count)
     return capacity_w, sum_by(now.zone_load_w, zones.site, count)
 
 

@@ -110,7 +110,7 @@ class Headroom(Quantities):
         if kind is ScopeKind.SITE:
             capacity_w, load_w = constraints.site_cooling_w(self)
             return float(capacity_w[row]), float(load_w[row]), "W"
-        return float(self.fleet.zones.capacity_w[row]), float(self.zone_load_w[row]), "W"
+        return float(self.zone_capacity_w[row]), float(self.zone_load_w[row]), "W"
 
     def _thermal_numbers(self, kind: ScopeKind, row: int) -> tuple[float, float, str]:
         # Of a group the limit of its tightest GPU: what it leaves is the margin.

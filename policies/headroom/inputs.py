@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,16 +60,28 @@ class Limits:
     """Restrictions in force, as far as headroom depends on them.
 
     ``gpu_cap_w`` is inf where a GPU has no cap. ``link_share`` is the share of a link's capacity
-    that bulk traffic may take, 1 where nothing limits it.
+    that bulk traffic may take, 1 where nothing limits it. ``budget_w`` has what sites, zones, power
+    domains and racks may draw, inf where nothing limits it; a kind that is not there has no limit.
     """
 
     gpu_cap_w: Floats
     link_share: Floats
+    budget_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
 
     @staticmethod
     def none(fleet: FleetArrays) -> Limits:
         """Nothing is restricted."""
         return Limits(np.full(len(fleet.gpus), np.inf), np.ones(len(fleet.links)))
+
+    def budget_of(self, kind: ScopeKind, budget_w: Floats) -> Floats:
+        """Return what the scopes of a kind may draw, W: ``budget_w`` of the inventory, or less.
+
+        Where the inventory has none (NaN), the restriction alone counts.
+        """
+        limit_w = self.budget_w.get(kind)
+        if limit_w is None:
+            return budget_w
+        return np.where(np.isfinite(limit_w), np.fmin(budget_w, limit_w), budget_w)
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,14 +51,14 @@ def committed(
     """Return the power of GPUs, nodes, racks, power domains and sites."""
     gpus = _gpus(summary, limits)
     nodes = _nodes(fleet, summary, gpus, reservations)
-    racks = _racks(fleet, summary, nodes, reservations)
-    domains = _domains(fleet, summary, racks)
+    racks = _racks(fleet, summary, nodes, reservations, limits)
+    domains = _domains(fleet, summary, racks, limits)
     return {
         ScopeKind.GPU: gpus,
         ScopeKind.NODE: nodes,
         ScopeKind.RACK: racks,
         ScopeKind.POWER_DOMAIN: domains,
-        ScopeKind.SITE: _sites(fleet, summary, racks, domains),
+        ScopeKind.SITE: _sites(fleet, summary, racks, domains, limits),
     }
 
 
@@ -91,7 +91,11 @@ def _nodes(
 
 
 def _racks(
-    fleet: FleetArrays, summary: FleetSummary, nodes: Power, reservations: Reservations
+    fleet: FleetArrays,
+    summary: FleetSummary,
+    nodes: Power,
+    reservations: Reservations,
+    limits: Limits,
 ) -> Power:
     count, rack = len(fleet.racks), fleet.nodes.rack
     drawn_w = summary.racks.load_w
@@ -99,7 +103,7 @@ def _racks(
     to_come_w = sum_by(nodes.load_w - nodes.drawn_w, rack, count)
     by_nodes_w = sum_by(reservations.node_w, rack, count)
     return Power(
-        budget_w=fleet.racks.budget_w,
+        budget_w=limits.budget_of(ScopeKind.RACK, fleet.racks.budget_w),
         drawn_w=drawn_w,
         load_w=np.maximum(drawn_w + to_come_w, reservations.rack_w),
         measured_w=summary.racks.measured_w,
@@ -109,12 +113,12 @@ def _racks(
     )
 
 
-def _domains(fleet: FleetArrays, summary: FleetSummary, racks: Power) -> Power:
+def _domains(fleet: FleetArrays, summary: FleetSummary, racks: Power, limits: Limits) -> Power:
     domains = summary.domains
     known = carried_w(fleet, (~np.isnan(racks.measured_w)).astype(float)) > 0
     below_w = np.where(known, carried_w(fleet, np.nan_to_num(racks.measured_w)), np.nan)
     return Power(
-        budget_w=domains.usable_w,
+        budget_w=limits.budget_of(ScopeKind.POWER_DOMAIN, domains.usable_w),
         drawn_w=domains.load_w,
         load_w=domains.load_w + carried_w(fleet, racks.load_w - racks.drawn_w),
         measured_w=np.where(np.isnan(domains.metered_w), below_w, domains.metered_w),
@@ -123,7 +127,9 @@ def _domains(fleet: FleetArrays, summary: FleetSummary, racks: Power) -> Power:
     )
 
 
-def _sites(fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Power) -> Power:
+def _sites(
+    fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Power, limits: Limits
+) -> Power:
     count, site = len(fleet.sites), fleet.racks.site
     roots = fleet.domains.parent < 0
     root_site = fleet.domains.site[roots]
@@ -134,7 +140,7 @@ def _sites(fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Pow
         return np.maximum(sum_by(of_racks, site, count), at_roots)
 
     return Power(
-        budget_w=summary.sites.budget_w,
+        budget_w=limits.budget_of(ScopeKind.SITE, summary.sites.budget_w),
         drawn_w=whole(racks.drawn_w, domains.drawn_w),
         load_w=whole(racks.load_w, domains.load_w),
         measured_w=np.fmax(

@@ -132,6 +132,11 @@ class Quantities:
         return sum_by(self.powers[ScopeKind.RACK].load_w, fleet.racks.zone, len(fleet.zones))
 
     @cached_property
+    def zone_capacity_w(self) -> Floats:
+        """Heat that each cooling zone may have, by its capacity or by a restriction, W."""
+        return self.limits.budget_of(ScopeKind.ZONE, self.fleet.zones.capacity_w)
+
+    @cached_property
     def links(self) -> dict[str, Any]:
         """The columns of links, but for their binding."""
         return network.columns(self.readings, self.past, self.reservations, self.limits)

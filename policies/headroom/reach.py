@@ -190,7 +190,7 @@ def _room(headroom: Headroom, rack_w: Floats, domain_w: Floats, site_w: Floats) 
     alone = failover(fleet, racks, domains, headroom.summary.domains.idle)
     zone_w = sum_by(rack_w, fleet.racks.zone, len(fleet.zones))
     paired_w = np.where(fleet.domains.pair >= 0, domains.budget_w, np.nan)
-    budgets = [racks.budget_w, domains.budget_w, paired_w, fleet.zones.capacity_w]
+    budgets = [racks.budget_w, domains.budget_w, paired_w, headroom.zone_capacity_w]
     budget_w = np.concatenate([*budgets, powers[ScopeKind.SITE].budget_w])
     return Room(
         budget_w, budget_w - np.concatenate([rack_w, domain_w, alone.load_w, zone_w, site_w])

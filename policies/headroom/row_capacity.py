@@ -219,7 +219,7 @@ def _shared(
     zones, sites = len(fleet.zones), len(fleet.sites)
     zone_w = sum_by(rack_w, fleet.racks.zone, zones)
     site_w = sum_by(rack_w, fleet.racks.site, sites)
-    domain, cooled = ScopeKind.POWER_DOMAIN, fleet.zones.capacity_w - headroom.zone_load_w
+    domain, cooled = ScopeKind.POWER_DOMAIN, headroom.zone_capacity_w - headroom.zone_load_w
     yield Token.FEED_POWER, domain, domains.headroom_w, domain_w
     yield Token.FEED_REDUNDANCY, domain, headroom.failover.headroom_w, np.nan_to_num(alone_w)
     yield Token.SITE_POWER, ScopeKind.SITE, power[ScopeKind.SITE].headroom_w, site_w

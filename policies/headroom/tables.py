@@ -158,7 +158,7 @@ def names_of(fleet: FleetArrays, kind: ScopeKind) -> Texts:
 def _zone_columns(now: Quantities) -> Columns:
     fleet, load_w = now.fleet, now.zone_load_w
     zone, count = fleet.racks.zone, len(fleet.zones)
-    capacity_w = fleet.zones.capacity_w
+    capacity_w = now.zone_capacity_w
     slope = now.past.slope(ScopeKind.ZONE, count)
     racks = now.powers[ScopeKind.RACK]
     drawn_w, reserved_w = (sum_by(each, zone, count) for each in (racks.drawn_w, racks.reserved_w))

@@ -84,7 +84,7 @@ class Under:
         if self.token is Token.FEED_REDUNDANCY:
             return float(headroom.failover.headroom_w[self.row])
         if self.token is Token.COOLING:
-            capacity_w = headroom.fleet.zones.capacity_w
+            capacity_w = headroom.zone_capacity_w
             return float((capacity_w - headroom.zone_load_w)[self.row])
         return float(headroom.powers[self.kind].headroom_w[self.row])
 

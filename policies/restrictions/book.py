@@ -134,6 +134,8 @@ class Lease(Named, leases.Lease):
     pending_why: str = ""
     #: who approved it
     decided_by: str = ""
+    #: when it has to be met, where that is announced
+    starts_at: datetime | None = None
 
 
 R = TypeVar("R", bound=Lease)
@@ -223,6 +225,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
             "state": State.PENDING_APPROVAL,
             "issued_at": now,
             "expires_at": wanted.expires_at,
+            "starts_at": wanted.starts_at,
         }
 
     def _issued(self, work: Changes[R], row: R, wanted: Wanted) -> None:
@@ -248,7 +251,7 @@ class RestrictionBook(Book[R, Wanted], Generic[R]):
         why_not = self._why_not(work, wanted)
         if not why_not:
             _come_into_force(row, work.now)
-            work.tell(row, LineKind.IN_FORCE, "", value=row.value)
+            work.tell(row, LineKind.IN_FORCE, _announcement(row, work.now), value=row.value)
         elif _breaker_of(why_not) != _breaker_of(row.pending_why):
             row.pending_why = why_not
             row.version += 1
@@ -416,7 +419,13 @@ def _come_into_force(row: Lease, now: datetime) -> None:
     row.ended_at = None
     row.version += 1
     row.cycle += 1
-    row.effect_at = now
+    row.effect_at = now if row.starts_at is None else max(now, row.starts_at)
+
+
+def _announcement(row: Lease, now: datetime) -> str:
+    if row.starts_at is None or row.starts_at <= now:
+        return ""
+    return f"announced: to be met from {row.starts_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _ensure_live(row: Lease, states: Collection[str]) -> None:

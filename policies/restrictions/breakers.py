@@ -1,10 +1,10 @@
 """The breakers, which keep policies from doing too much at once without a person. Pure.
 
 The *blast radius* is the share of a site that policies take away, all of them together: of each GPU
-the whole where nothing may start or run on it, else what a cap takes of its rated power or clock,
-or a scale of its batch; weighed by rated power. What a person has issued or approved does not
-count, and neither do kinds that take no GPU away. Classes and jobs are not places: a restriction on
-them takes no share of a site.
+the whole where nothing may start or run on it, else what a cap or a budget takes of its rated
+power, a cap of its clock, or a scale of its batch; weighed by rated power. What a person has issued
+or approved does not count, and neither do kinds that take no GPU away. Classes and jobs are not
+places: a restriction on them takes no share of a site.
 
 The *fleet breaker* is a switch that people throw (``store.throw_breaker``): while it is open no
 effect is added, and those in force run on.
@@ -104,7 +104,9 @@ class BlastRadius:
         except UnknownScope:
             where = np.zeros(0, dtype=np.int64)
         left = np.zeros(len(where))
-        if value is not None and kind is RestrictionKind.POWER_CAP_W:
+        if value is not None and kind is RestrictionKind.POWER_BUDGET_W and len(where):
+            left = np.full(len(where), value / max(self._rated_w[where].sum(), 1.0))
+        elif value is not None and kind is RestrictionKind.POWER_CAP_W:
             left = value / self._rated_w[where]
         elif value is not None and kind is RestrictionKind.CLOCK_CAP_MHZ:
             left = np.nan_to_num(value / self._fleet.gpus.sm_max_mhz[where])

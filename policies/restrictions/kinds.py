@@ -17,6 +17,7 @@ from fleet.tables import FleetArrays
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
 
 __all__ = [
+    "HELD_BEFORE",
     "KINDS",
     "LEAST_CLOCK_SHARE",
     "LEAST_POWER_SHARE",
@@ -30,6 +31,9 @@ __all__ = [
     "gpus_in",
 ]
 
+#: What is announced is held from so long before it has to be met: readings, decisions, agents and
+#: drivers take their time.
+HELD_BEFORE = timedelta(seconds=30)
 #: No lease is longer.
 LONGEST = timedelta(days=30)
 #: No cap is below this share of what a GPU is rated for, nor below what it draws when idle: no
@@ -48,6 +52,8 @@ class RestrictionKind(enum.StrEnum):
     MAX_CONCURRENT_JOBS = "max_concurrent_jobs"
     #: No GPU here draws more, W.
     POWER_CAP_W = "power_cap_w"
+    #: All that is here draws no more together, W.
+    POWER_BUDGET_W = "power_budget_w"
     #: No SM here runs faster, MHz.
     CLOCK_CAP_MHZ = "clock_cap_mhz"
     #: Jobs here run with at most this share of their batch.
@@ -69,6 +75,7 @@ class RestrictionKind(enum.StrEnum):
 _PLACES = frozenset(
     {ScopeKind.SITE, ScopeKind.ZONE, ScopeKind.POWER_DOMAIN, ScopeKind.RACK, ScopeKind.NODE}
 )
+_BUDGETED = _PLACES - {ScopeKind.NODE}
 _QUEUE = frozenset({ScopeKind.CLASS, ScopeKind.JOB})
 
 
@@ -83,6 +90,8 @@ class Kind:
     least: float = 0.0
     most: float = math.inf
     is_whole: bool = False
+    #: it may be announced: issued before it has to be met
+    may_start_later: bool = False
 
     @property
     def takes_value(self) -> bool:
@@ -103,6 +112,14 @@ KINDS: dict[RestrictionKind, Kind] = {
     ),
     RestrictionKind.POWER_CAP_W: Kind(
         _PLACES | {ScopeKind.GPU}, "No GPU here draws more", unit="W", least=1.0, most=1e5
+    ),
+    RestrictionKind.POWER_BUDGET_W: Kind(
+        _BUDGETED,
+        "All that is here draws no more together",
+        unit="W",
+        least=1.0,
+        most=1e10,
+        may_start_later=True,
     ),
     RestrictionKind.CLOCK_CAP_MHZ: Kind(
         _PLACES | {ScopeKind.GPU}, "No SM here runs faster", unit="MHz", least=1.0, most=1e5
@@ -144,7 +161,8 @@ class Wanted:
     in a form that stays the same for as long as the reason does: what has the same owner, cause,
     kind and scope is the same restriction, renewed. ``most_of_site`` is the share of a site that
     its policy may restrict without a person, where people have agreed to another one than the
-    setting's.
+    setting's. ``starts_at`` is when it has to be met, for kinds that may be announced; None: at
+    once.
     """
 
     kind: RestrictionKind
@@ -156,6 +174,7 @@ class Wanted:
     expires_at: datetime
     evidence: Mapping[str, Any] = field(default_factory=dict)
     most_of_site: float | None = None
+    starts_at: datetime | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
@@ -189,6 +208,7 @@ def check(wanted: Wanted, fleet: FleetArrays, *, now: datetime) -> None:
             f"it has to end within {LONGEST.days} days from now, and not before now",
             "a restriction that is to go on is extended before it ends",
         )
+    _check_start(wanted)
 
 
 def _check_scope(wanted: Wanted, fleet: FleetArrays) -> None:
@@ -220,6 +240,20 @@ def _check_value(wanted: Wanted) -> None:
         raise BadRestriction("value", f"{wanted.kind} needs a value within its bounds", bounds)
     if kind.is_whole and value != int(value):
         raise BadRestriction("value", f"{wanted.kind} counts {kind.unit}", "give a whole number")
+
+
+def _check_start(wanted: Wanted) -> None:
+    if wanted.starts_at is None:
+        return
+    if not KINDS[wanted.kind].may_start_later:
+        may = ", ".join(kind for kind, about in KINDS.items() if about.may_start_later)
+        raise BadRestriction(
+            "starts_at",
+            f"{wanted.kind} begins at once",
+            f"leave it out: it is for {may}",
+        )
+    if wanted.starts_at >= wanted.expires_at:
+        raise BadRestriction("starts_at", "it has to begin before it ends", "give an earlier time")
 
 
 def _check_floor(wanted: Wanted, fleet: FleetArrays) -> None:

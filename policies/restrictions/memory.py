@@ -55,9 +55,10 @@ class MemoryRestrictions(MemoryStore[Lease]):
         known = self._in_force
         if known is None or known[0] != self.version or (known[1] is not None and known[1] <= now):
             rows = self._with_effect(now)
-            first = min((row.expires_at for row in rows), default=None)
-            restrictions = tuple(_restriction(row) for row in rows)
-            known = self._in_force = self.version, first, InForce(now, restrictions)
+            found = InForce.standing(now, [_restriction(row) for row in rows])
+            edges = [each.held_from for each in found.announced]
+            first = min([*edges, *(row.expires_at for row in rows)], default=None)
+            known = self._in_force = self.version, first, found
         return known[2]
 
     def waiting(self) -> list[Lease]:
@@ -84,4 +85,5 @@ def _restriction(row: Lease) -> ActiveRestriction:
         cause=row.cause,
         issued_at=row.issued_at,
         expires_at=row.expires_at,
+        starts_at=row.starts_at,
     )

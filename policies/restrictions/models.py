@@ -27,9 +27,14 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
         """Those whose owner wants them, as far as is known: in force, held or refused."""
         return self.filter(state__in=Restriction.LIVE)
 
-    def in_force(self, now: datetime) -> RestrictionQuerySet:
-        """Those that have an effect at ``now``, whether or not a sweep has passed."""
+    def standing(self, now: datetime) -> RestrictionQuerySet:
+        """Those in force at ``now``, or announced, whether or not a sweep has passed."""
         return self.filter(state=Restriction.State.IN_FORCE, expires_at__gt=now)
+
+    def in_force(self, now: datetime) -> RestrictionQuerySet:
+        """Those that have to be met at ``now``, whether or not a sweep has passed."""
+        has_begun = Q(starts_at=None) | Q(starts_at__lte=now)
+        return self.standing(now).filter(has_begun)
 
     def waiting(self, now: datetime) -> RestrictionQuerySet:
         """Those of which a person has to decide something."""
@@ -38,7 +43,7 @@ class RestrictionQuerySet(models.QuerySet["Restriction"]):
 
     def uncounted_by_people(self, now: datetime) -> RestrictionQuerySet:
         """Those in force at ``now`` without any person having issued or approved them."""
-        return self.in_force(now).filter(decided_by="").exclude(owner__startswith=PERSON)
+        return self.standing(now).filter(decided_by="").exclude(owner__startswith=PERSON)
 
     def seen_by(self, visibility: Visibility) -> RestrictionQuerySet:
         """Those that the reader may see: not about a job that is hidden from them."""
@@ -70,6 +75,9 @@ class Restriction(Named, models.Model):
     version = models.IntegerField(default=1, help_text="Grows as its value or its state changes")
     issued_at = models.DateTimeField()
     expires_at = models.DateTimeField(help_text="It ends then by itself")
+    starts_at = models.DateTimeField(
+        null=True, help_text="When it has to be met, where it was announced; null: at once"
+    )
     cycle = models.IntegerField(default=0, help_text="How many values have come into force")
     effect_at = models.DateTimeField(null=True, help_text="When the last of them did")
     pending_why = models.CharField(max_length=500, blank=True)
@@ -121,12 +129,12 @@ class Restriction(Named, models.Model):
 
 
 def read_in_force(now: datetime) -> InForce:
-    """Return the restrictions in force at ``now``. One query."""
+    """Return the restrictions in force at ``now``, and those that are announced. One query."""
     # As tuples: to make thousands of model instances takes ten times as long.
-    rows = Restriction.objects.in_force(now).order_by("id").values_list(*_STANDING)
-    return InForce(
+    rows = Restriction.objects.standing(now).order_by("id").values_list(*_STANDING)
+    return InForce.standing(
         now,
-        tuple(
+        (
             ActiveRestriction(pk, RestrictionKind(kind), Scope(ScopeKind(scope_kind), name), *rest)
             for pk, kind, scope_kind, name, *rest in rows
         ),
@@ -136,7 +144,7 @@ def read_in_force(now: datetime) -> InForce:
 #: The fields of ActiveRestriction, in their order.
 _STANDING = (
     "id", "kind", "scope_kind", "scope_name", "value", "reason", "owner", "cause", "issued_at",
-    "expires_at",
+    "expires_at", "starts_at",
 )  # fmt: skip
 
 

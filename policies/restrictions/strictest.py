@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet.tables import FleetArrays
-from policies.restrictions.kinds import KINDS, RestrictionKind, gpus_in
+from policies.restrictions.kinds import HELD_BEFORE, KINDS, RestrictionKind, gpus_in
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, racks_in, row_of
 
 __all__ = ["ActiveRestriction", "Effective", "InForce"]
@@ -47,6 +47,17 @@ class ActiveRestriction:
     cause: str
     issued_at: datetime
     expires_at: datetime
+    #: when it has to be met, where it was announced; None: since it was issued
+    starts_at: datetime | None = None
+
+    @property
+    def held_from(self) -> datetime:
+        """The moment from which on decisions hold it: a little before it has to be met."""
+        return self.issued_at if self.starts_at is None else self.starts_at - HELD_BEFORE
+
+    def is_due(self, now: datetime) -> bool:
+        """Say whether it has to be met at ``now``."""
+        return self.starts_at is None or self.starts_at <= now
 
     @property
     def number(self) -> float:
@@ -87,25 +98,40 @@ class Effective:
 class InForce:
     """The restrictions in force at a moment. Not to be changed.
 
+    ``restrictions`` has what is held at that moment, ``announced`` what is to be met later.
     Arrays are aligned with the inventory's tables. Where nothing holds, a value is +inf and a flag
     is False. What is on a thing that the inventory no longer has holds for nothing.
     """
 
     at: datetime
     restrictions: tuple[ActiveRestriction, ...] = ()
+    announced: tuple[ActiveRestriction, ...] = ()
     #: What is in which scope of the fleet that was asked of last.
     _found: dict[tuple[str, Scope], Ints] = field(default_factory=dict, repr=False)
     _found_in: FleetArrays | None = field(default=None, repr=False)
 
+    @staticmethod
+    def standing(now: datetime, found: Iterable[ActiveRestriction]) -> InForce:
+        """Return those of ``found`` that have not ended at ``now``, held and announced."""
+        left = [each for each in found if each.expires_at > now]
+        return InForce(
+            now,
+            tuple(each for each in left if each.starts_at is None or each.held_from <= now),
+            tuple(each for each in left if each.starts_at is not None and each.held_from > now),
+        )
+
     def later(self, now: datetime) -> InForce:
-        """Return the restrictions still in force at ``now``: leases end by themselves."""
-        left = tuple(each for each in self.restrictions if each.expires_at > now)
-        return InForce(now, left)
+        """Return the restrictions in force at ``now``: leases end by themselves."""
+        return InForce.standing(now, (*self.restrictions, *self.announced))
 
     def of(self, kind: RestrictionKind) -> list[ActiveRestriction]:
         """Return the restrictions of a kind, the strictest first."""
         found = [each for each in self.restrictions if each.kind is kind]
         return sorted(found, key=lambda each: each.strictness)
+
+    def met_at(self, now: datetime, kind: RestrictionKind) -> list[ActiveRestriction]:
+        """Return the restrictions of a kind that have to be met at ``now``."""
+        return [each for each in self.of(kind) if each.is_due(now) and each.expires_at > now]
 
     def on(self, scope: Scope) -> tuple[Effective, ...]:
         """Return the restrictions on this very scope, by kind."""

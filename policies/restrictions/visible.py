@@ -35,7 +35,7 @@ def in_force(found: InForce, visibility: Visibility) -> InForce:
     visibility.seen([each.scope.name for each in found.restrictions if each.scope.kind == "job"])
     left = [
         each
-        for each in found.restrictions
+        for each in (*found.restrictions, *found.announced)
         if not visibility.hides(each.scope.kind, each.scope.name)
     ]
-    return InForce(found.at, tuple(visibility.veiled(left, "reason", "cause")))
+    return InForce.standing(found.at, visibility.veiled(left, "reason", "cause"))

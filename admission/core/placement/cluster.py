@@ -527,7 +527,7 @@ def _room_w(headroom: Headroom) -> Floats:
             powers[ScopeKind.RACK].headroom_w,
             powers[ScopeKind.POWER_DOMAIN].headroom_w,
             headroom.failover.headroom_w,
-            headroom.fleet.zones.capacity_w - headroom.zone_load_w,
+            headroom.zone_capacity_w - headroom.zone_load_w,
             powers[ScopeKind.SITE].headroom_w,
             [np.inf],
         ]
@@ -583,8 +583,10 @@ def _idle_w(headroom: Headroom) -> Floats:
 
 
 def _empty_room_w(headroom: Headroom, topology: Topology, idle_w: Floats) -> Floats:
-    """Return the room within each limit if all racks were idle, W."""
+    """Return the room within each limit if all racks were idle and no budget was lowered, W."""
     fleet = headroom.fleet
+    if headroom.limits.budget_w:
+        headroom = replace(headroom, limits=replace(headroom.limits, budget_w={}))
     gpus_w = sum_by(idle_w, fleet.gpus.node, len(fleet.nodes))
     node_w = (1.0 + headroom.host_share) * gpus_w + _host_w(headroom)
     idle_rack_w = sum_by(node_w, fleet.nodes.rack, len(fleet.racks))

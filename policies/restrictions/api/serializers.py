@@ -46,6 +46,7 @@ class RestrictionSerializer(serializers.ModelSerializer[Restriction]):
             "version",
             "issued_at",
             "effect_at",
+            "starts_at",
             "expires_at",
             "pending_why",
             "pending_value",
@@ -64,7 +65,9 @@ class RestrictionSerializer(serializers.ModelSerializer[Restriction]):
         return KINDS[RestrictionKind(row.kind)].unit
 
     def get_is_in_force(self, row: Restriction) -> bool:
-        return row.state == Restriction.State.IN_FORCE and row.expires_at > timezone.now()
+        now = timezone.now()
+        has_begun = row.starts_at is None or row.starts_at <= now
+        return row.state == Restriction.State.IN_FORCE and has_begun and row.expires_at > now
 
 
 class RestrictionIssueSerializer(serializers.Serializer[Any]):
@@ -74,6 +77,12 @@ class RestrictionIssueSerializer(serializers.Serializer[Any]):
     scope = RestrictionScopeSerializer()
     value = serializers.FloatField(required=False, allow_null=True, default=None)
     reason = serializers.CharField(max_length=500)
+    starts_at = MomentField(
+        required=False,
+        default=None,
+        allow_null=True,
+        help_text="When it has to be met; only power_budget_w may be announced. Left out: at once",
+    )
     expires_at = MomentField(required=False, default=None, allow_null=True)
     for_s = serializers.FloatField(
         required=False,
@@ -81,7 +90,7 @@ class RestrictionIssueSerializer(serializers.Serializer[Any]):
         allow_null=True,
         min_value=1,
         max_value=LONGEST.total_seconds(),
-        help_text="In place of expires_at: for how long from now, s",
+        help_text="In place of expires_at: for how long from its start, s",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -252,7 +252,8 @@ def _checked(kind: type[serializers.BaseSerializer[Any]], request: Request) -> d
 
 def _wanted(body: dict[str, Any], user: User, now: datetime) -> Wanted:
     for_s = body["for_s"]
-    expires_at = body["expires_at"] if for_s is None else now + timedelta(seconds=for_s)
+    begins = body["starts_at"] or now
+    expires_at = body["expires_at"] if for_s is None else begins + timedelta(seconds=for_s)
     return Wanted(
         kind=RestrictionKind(body["kind"]),
         scope=Scope(ScopeKind(body["scope"]["kind"]), body["scope"]["name"]),
@@ -262,6 +263,7 @@ def _wanted(body: dict[str, Any], user: User, now: datetime) -> Wanted:
         # A person may want the same thing for two reasons, and each of them ends by itself.
         cause=body["reason"][:300],
         expires_at=expires_at,
+        starts_at=body["starts_at"],
     )
 
 

@@ -16,6 +16,7 @@ from policies.headroom.inputs import Limits
 from policies.limiting import limits_over
 from policies.restrictions import actions, store
 from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
 from telemetry import stream
 from tests.builders.accounts import make_user
@@ -108,3 +109,16 @@ def test_what_was_over_before_a_span_is_not_of_it() -> None:
     arrays = snapshot.current()
     none = limits_over([], arrays, np.array([at(150).timestamp()]))
     assert np.isinf(none.gpu_cap_w).all()
+
+
+def test_a_budget_counts_from_a_little_before_it_has_to_be_met(user: User) -> None:
+    budget = RestrictionKind.POWER_BUDGET_W
+    hold(10, 4e4, on="site oslo", kind=budget, starts_at=at(60), expires_at=at(90))
+    hold(10, 4e3, on="rack oslo/A01", kind=budget, starts_at=at(99), expires_at=at(100))
+    pk = Restriction.objects.get(scope_kind="rack").pk
+    actions.lift(user, pk, why="called off", now=at(50))
+    terms = past_limits.terms(at(0).timestamp(), at(100).timestamp())
+    times = np.array([at(seconds).timestamp() for seconds in (29, 30, 89, 90)])
+    found = limits_over(terms, snapshot.current(), times)
+    assert found.budget_w[ScopeKind.SITE][:, 0].tolist() == [np.inf, 4e4, 4e4, np.inf]
+    assert ScopeKind.RACK not in found.budget_w

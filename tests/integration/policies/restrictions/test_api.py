@@ -336,3 +336,38 @@ def test_the_ledger_tells_the_steps(fleet: SmallFleet, operator: Client) -> None
 def test_what_does_not_exist_is_not_found(operator: Client) -> None:
     assert post(operator, f"{URL}/99/lift", reason="x").status_code == 404
     assert operator.get(f"{URL}/99/ledger").status_code == 404
+
+
+def budget(seconds: float, **changes: Any) -> dict[str, Any]:
+    given = {
+        "kind": "power_budget_w",
+        "scope": {"kind": "site", "name": "oslo"},
+        "value": 40_000,
+        "starts_at": (now() + timedelta(seconds=seconds)).isoformat(),
+    }
+    return {**given, **changes}
+
+
+def test_a_budget_that_is_announced_has_no_effect_yet(fleet: SmallFleet, operator: Client) -> None:
+    row = issue(operator, **budget(600)).json()
+    assert (row["state"], row["is_in_force"]) == ("in_force", False)
+    begins, ends = (datetime.fromisoformat(row[name]) for name in ("starts_at", "expires_at"))
+    assert (row["effect_at"], ends - begins) == (row["starts_at"], timedelta(seconds=600))
+    assert listed("in_force=1") == []
+    assert [each["id"] for each in listed("live=1")] == [row["id"]]
+    held = store.in_force(now())
+    assert [each.id for each in held.announced] == [row["id"]]
+    assert held.restrictions == ()
+    ledger = operator.get(f"{URL}/{row['id']}/ledger").json()
+    assert ledger["events"][-1]["text"].startswith("announced: to be met from")
+
+
+def test_a_budget_with_short_notice_is_held_at_once(fleet: SmallFleet, operator: Client) -> None:
+    row = issue(operator, **budget(20)).json()
+    assert [each.id for each in store.in_force(now()).restrictions] == [row["id"]]
+    assert row["is_in_force"] is False
+
+
+def test_only_a_budget_may_be_announced(fleet: SmallFleet, operator: Client) -> None:
+    told = error(issue(operator, starts_at=budget(60)["starts_at"]), 400)
+    assert told["field"] == "starts_at"

@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from admission.core.response.respond import Throttling
 from admission.core.snapshot import Snapshot
 from lab.training import make_spec
 from lab.twin import NO_FAILURES, Conditions
-from lab.world import Arrival, Headroom, Policy, Record, World
+from lab.world import EPOCH_S, Arrival, Headroom, Policy, Record, World
+from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.rules import document
+from policies.scopes import Scope, ScopeKind
 from tests.unit.lab.world.builders import make_arrival, make_arrivals, tight_fleet
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -322,3 +325,37 @@ def test_steps_have_to_be_above_0(name: str) -> None:
 def test_an_arrival_has_to_run_for_some_time() -> None:
     with pytest.raises(ValueError, match="job/train: runs_s must be above 0"):
         make_arrival(runs_s=0.0, walltime_s=1.0)
+
+
+# --- What a grid asks for -------------------------------------------------------------------------
+
+
+def budget_of_the_site(share: float, begin_s: float, end_s: float) -> Wanted:
+    site_w = World(tight_fleet(), [], seed=1)._inventory.sites.budget_w[0]
+    starts_at, ends_at = (datetime.fromtimestamp(EPOCH_S + at, UTC) for at in (begin_s, end_s))
+    return Wanted(
+        RestrictionKind.POWER_BUDGET_W, Scope(ScopeKind.SITE, "oslo"), share * site_w, "the grid",
+        "user:ada", "cut-1", ends_at, starts_at=starts_at,
+    )  # fmt: skip
+
+
+def test_an_announced_budget_is_seen_beforehand_and_counts_from_when_it_has_to_be_met() -> None:
+    arrivals = [
+        make_arrival(f"j{i}", runs_s=9000.0, throttling=Throttling(0.05, 0.02, 0.5))
+        for i in range(4)
+    ]
+    budget = budget_of_the_site(0.4, 400.0, 700.0)
+    world = make_world(arrivals, issues=[(200.0, budget)])
+    world.run(300.0)
+    assert [each.value for each in world.in_force.announced] == [budget.value]
+    assert not world.in_force.of(RestrictionKind.POWER_BUDGET_W)
+    whole_w = world._budgets["site"][0]
+    world.run(380.0)
+    held = world.in_force.of(RestrictionKind.POWER_BUDGET_W)
+    assert [each.value for each in held] == [budget.value]
+    assert world._budgets["site"][0] == whole_w
+    world.run(410.0)
+    assert world._budgets["site"][0] == budget.value
+    record = world.run(900.0)
+    assert whats(record, "shrunk") or whats(record, "paused")
+    assert world._budgets["site"][0] == whole_w

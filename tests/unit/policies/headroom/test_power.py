@@ -219,3 +219,35 @@ def test_if_gpus_drew_more_all_that_carries_them_would_too() -> None:
         assert column(asked, kind, "power_load_w") == pytest.approx(
             column(read, kind, "power_load_w")
         )
+
+
+def test_a_budget_in_force_counts_where_it_is_lower_than_the_inventorys() -> None:
+    fleet = make_arrays(racks=4, nodes=2)
+    site_w, rack_w = 50_000.0, fleet.racks.budget_w
+    limits = replace(
+        Limits.none(fleet),
+        budget_w={
+            SITE: np.array([site_w]),
+            RACK: np.array([12_000.0, 1e9, np.inf, np.inf]),
+            DOMAIN: np.where(fleet.domains.paths == "s1/feed-a", 30_000.0, np.inf),
+            ZONE: np.array([45_000.0]),
+        },
+    )
+    headroom = headroom_of(fleet, all_read(fleet), restrictions=limits)
+    assert column(headroom, SITE, "power_budget_w") == [site_w]
+    assert column(headroom, SITE, "power_headroom_w") == pytest.approx([site_w - 8 * NODE_W])
+    assert column(headroom, RACK, "power_budget_w") == [12_000.0, *rack_w[1:]]
+    feed = fleet.domains.index_by_path["s1/feed-a"]
+    assert column(headroom, DOMAIN, "power_budget_w")[feed] == 30_000.0
+    assert headroom.failover.headroom_w[feed] == pytest.approx(30_000.0 - 8 * NODE_W)
+    assert column(headroom, ZONE, "cooling_headroom_w") == pytest.approx([45_000.0 - 8 * NODE_W])
+
+
+def test_a_budget_in_force_counts_where_the_inventory_has_none() -> None:
+    fleet = make_arrays(racks=2)
+    nowhere = Limits.none(fleet).budget_of(ZONE, np.array([np.nan]))
+    assert np.isnan(nowhere).all()
+    limits = replace(Limits.none(fleet), budget_w={ZONE: np.array([np.inf])})
+    assert np.isnan(limits.budget_of(ZONE, np.array([np.nan]))).all()
+    limits = replace(Limits.none(fleet), budget_w={ZONE: np.array([7.0])})
+    assert limits.budget_of(ZONE, np.array([np.nan])).tolist() == [7.0]

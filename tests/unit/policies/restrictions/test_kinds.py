@@ -116,3 +116,22 @@ def test_texts_are_neither_empty_nor_endless(field: str) -> None:
 def test_the_gpus_of_a_scope() -> None:
     assert gpus_in(FLEET, scope("site s1")).sum() == 4 * 2 * 8
     assert gpus_in(FLEET, scope("gpu s1-A01-n2/7")).nonzero()[0].tolist() == [15]
+
+
+BUDGET = RestrictionKind.POWER_BUDGET_W
+
+
+def test_a_budget_may_be_announced_and_nothing_else_may() -> None:
+    later = NOW + timedelta(seconds=20)
+    check(make_wanted("site s1", kind=BUDGET, value=5e4, starts_at=later), FLEET, now=NOW)
+    error = refusal(starts_at=later)
+    assert (error.field, error.hint) == ("starts_at", "leave it out: it is for power_budget_w")
+
+
+def test_what_is_announced_has_to_begin_before_it_ends() -> None:
+    later = NOW + timedelta(seconds=60)
+    assert refusal(kind=BUDGET, value=5e4, starts_at=later, expires_at=later).field == "starts_at"
+
+
+def test_a_node_has_no_budget_of_its_own() -> None:
+    assert refusal("node s1-A01-n2", kind=BUDGET, value=5e3).field == "scope.kind"

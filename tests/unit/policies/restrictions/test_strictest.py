@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.restrictions.kinds import RestrictionKind, gpus_in
+from policies.restrictions.kinds import HELD_BEFORE, RestrictionKind, gpus_in
 from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import nodes_in, racks_in
 from tests.builders.arrays import make_arrays
@@ -166,3 +166,17 @@ def test_a_large_fleet_takes_milliseconds() -> None:
     caps = in_force.power_cap_w_by_gpu(fleet)
     assert np.isfinite(caps).sum() == 1000 * 32
     assert time.perf_counter() - began < 2.0
+
+
+def test_what_is_announced_is_held_from_a_little_before_it_has_to_be_met() -> None:
+    starts_at = NOW + timedelta(seconds=300)
+    budget = make_restriction(
+        "site s1", kind=RestrictionKind.POWER_BUDGET_W, value=5e4, for_s=600, starts_at=starts_at
+    )
+    before = InForce.standing(NOW, [budget])
+    assert (before.restrictions, before.announced) == ((), (budget,))
+    held = before.later(starts_at - HELD_BEFORE)
+    assert (held.restrictions, held.announced) == ((budget,), ())
+    assert held.met_at(starts_at - HELD_BEFORE, RestrictionKind.POWER_BUDGET_W) == []
+    assert held.met_at(starts_at, RestrictionKind.POWER_BUDGET_W) == [budget]
+    assert before.later(NOW + timedelta(seconds=600)).announced == ()
