@@ -17,6 +17,7 @@ import socket
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,6 +209,8 @@ def serve(url: str, *, processes: int) -> None:
             with _reached(url) as own:
                 run_one(own, key, Path(folder))
 
+        # It warns root of pickle in the queue; ours takes nothing but JSON.
+        warnings.filterwarnings("ignore", message="You're running the worker with superuser")
         words = ["--quiet", "worker", "--pool", "prefork", "--concurrency", str(processes)]
         words += ["--queues", _queue(), "--hostname", f"{_PREFIX}-{os.getpid()}@%h"]
         words += ["--without-gossip", "--without-mingle", "--loglevel", "WARNING"]

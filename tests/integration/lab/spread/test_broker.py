@@ -59,13 +59,11 @@ def test_two_workers_come_to_the_same_bytes_though_one_is_killed(
     with _worker() as first, _worker():
         ended = run_all(RUN, _parts(setup), where=where, kept=kept)
         found = [next(ended)]
-        _wait_for(lambda: _claimed_by(client, first))
-        os.killpg(first.pid, signal.SIGKILL)
-        assert _claimed_by(client, first), "it was killed in the middle"
+        _wait_for(lambda: _killed_in_the_middle(client, first))
         found += ended
     assert _bytes_of(found) == alone
     assert len({each.host for each in found}) == 1
-    assert list(client.scan_iter(f"{PREFIX}:claim:*")) == []
+    assert _claims(client) == {}
 
     # Who asks again has them from the disk, and who lost the disk from the broker: nobody works.
     again = list(run_all(RUN, _parts(setup), where=where, kept=kept))
@@ -153,20 +151,25 @@ def _worker() -> Iterator[subprocess.Popen[bytes]]:
         process.wait(30.0)
 
 
-def _claims(client: redis.Redis) -> list[int]:
-    """Return the process ids of those who are at work."""
-    values = [client.get(name) for name in client.scan_iter(f"{PREFIX}:claim:*")]
-    return [int(value.rpartition(b":")[2]) for value in values if isinstance(value, bytes)]
+def _claims(client: redis.Redis) -> dict[str, int]:
+    """Return the keys that somebody is at, and the ids of their processes."""
+    found = {}
+    for name in client.scan_iter(f"{PREFIX}:claim:*"):
+        value = client.get(name)
+        if isinstance(value, bytes):
+            found[name.decode().rpartition(":")[2]] = int(value.rpartition(b":")[2])
+    return found
 
 
-def _claimed_by(client: redis.Redis, worker: subprocess.Popen[bytes]) -> bool:
-    groups = []
-    for pid in _claims(client):
-        try:
-            groups.append(os.getpgid(pid))
-        except ProcessLookupError:
-            groups.append(worker.pid)  # nobody but the one that is killed is gone
-    return worker.pid in groups
+def _killed_in_the_middle(client: redis.Redis, worker: subprocess.Popen[bytes]) -> bool:
+    """Stop a worker; kill it where it is at something that is not done, else let it go on."""
+    os.killpg(worker.pid, signal.SIGSTOP)
+    for key, pid in _claims(client).items():
+        if os.getpgid(pid) == worker.pid and not client.exists(f"{PREFIX}:done:{key}"):
+            os.killpg(worker.pid, signal.SIGKILL)
+            return True
+    os.killpg(worker.pid, signal.SIGCONT)
+    return False
 
 
 def _queue() -> str:
