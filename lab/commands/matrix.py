@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from lab.matrix.result import MatrixResult, Verdict
 from lab.matrix.scenario import Scenario
 from lab.scenarios import catalog
 from lab.scenarios.matrix import run_matrix
+from lab.spread.options import spread_of, spread_options
 
 __all__ = ["EXIT_CODES", "matrix", "scenario_of"]
 
@@ -52,12 +52,7 @@ def matrix() -> None:
     show_default=True,
     help="Runs of each cell: all have to come to the same.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=lambda: os.cpu_count() or 1,
-    show_default="one for each processor",
-)
+@spread_options
 @click.option("--out", type=FOLDER, default=Path("build/matrix"), show_default=True)
 def run(
     scenarios: tuple[str, ...],
@@ -65,7 +60,10 @@ def run(
     policy: Path | None,
     seeds: tuple[int, ...],
     repeat: int,
-    workers: int,
+    workers: int | None,
+    broker: str | None,
+    kept: Path,
+    fresh: bool,
     out: Path,
 ) -> None:
     """Play scenarios under a policy, and write the result and its reports.
@@ -75,13 +73,15 @@ def run(
     """
     with in_one_line():
         chosen = _chosen(scenarios, quick=quick)
+        where, before = spread_of(workers, broker, kept, fresh=fresh)
         with progress(1.0, sys.stderr) as show:
             result = run_matrix(
                 chosen,
                 policy=policy,
                 seeds=seeds,
                 repeats=repeat,
-                workers=workers,
+                where=where,
+                kept=before,
                 progress=lambda done, total, said: show(done / total, f"{done} of {total}  {said}"),
             )
         files = report.write(result, out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,7 +103,6 @@ def _on_twin(chosen: Scenario, policy: Path | None, seed: int) -> MatrixResult:
             [chosen],
             policy=policy,
             seeds=[seed],
-            workers=os.cpu_count() or 1,
             progress=lambda done, total, said: show(done / total, f"{done} of {total}  {said}"),
         )
 

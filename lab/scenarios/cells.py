@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeVar
 
 from lab.matrix.expect import Told, judge
 from lab.matrix.result import (
@@ -18,20 +18,11 @@ from lab.matrix.scenario import Scenario
 from lab.scenarios.faults import spans
 from lab.scenarios.measures import against, in_order
 from lab.scenarios.played import Played
+from lab.spread import Ended
 
-__all__ = ["Broken", "Outcome", "cell_of", "not_run"]
+__all__ = ["cell_of", "not_run"]
 
-
-@dataclass(frozen=True)
-class Broken:
-    """A run that raised: its error, its traceback, and how long it took."""
-
-    said: str
-    told: str
-    wall_s: float
-
-
-Outcome = Played | Broken
+A = TypeVar("A")
 
 
 def not_run(scenario: Scenario, seed: int, why: str) -> Cell:
@@ -46,24 +37,29 @@ def not_run(scenario: Scenario, seed: int, why: str) -> Cell:
     )
 
 
-def cell_of(scenario: Scenario, seed: int, runs: Sequence[Outcome], baseline: Outcome) -> Cell:
+def cell_of(
+    scenario: Scenario,
+    seed: int,
+    runs: Sequence[Ended[A, Played]],
+    baseline: Ended[A, Played],
+) -> Cell:
     """Return the cell of the repeats of one run; the first of them is the one that is judged."""
-    played = [each for each in runs if isinstance(each, Played)]
-    broken = [each for each in (*runs, baseline) if isinstance(each, Broken)]
+    played = [each.result for each in runs if each.result is not None]
     wall_s = sum(each.wall_s for each in runs)
-    if broken or isinstance(baseline, Broken):
+    if baseline.result is None or len(played) < len(runs):
+        broken = next(each for each in (*runs, baseline) if each.result is None)
         return Cell(
             scenario=scenario.name,
             title=scenario.title,
             seed=seed,
             verdict=Verdict.ERROR,
-            why=broken[0].said,
+            why=broken.error,
             spans=spans(scenario),
-            log=broken[0].told,
+            log=broken.told,
             wall_s=wall_s,
         )
     first = played[0]
-    measures = [*first.measures, *against(first, baseline, scenario), _spread(played)]
+    measures = [*first.measures, *against(first, baseline.result, scenario), _spread(played)]
     by_name = {each.name: each for each in measures}
     told = Told({each.name: each for each in first.series}, by_name)
     checks = [*judge(scenario, told), _deterministic(played)]

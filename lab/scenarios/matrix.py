@@ -1,7 +1,8 @@
-"""Playing a matrix: each scenario with each seed, several times over, in processes.
+"""Playing a matrix: each scenario with each seed, several times over, side by side.
 
-Every run is one task of a pool. A cell is put together from its repeats and from the same run
-without faults (the *baseline*), which scenarios of the same fleet, load and length share.
+Every run is a part of its own (:mod:`lab.spread`). A cell is put together from its repeats and from
+the same run without faults (the *baseline*), which scenarios of the same fleet, load and length
+share.
 """
 
 from __future__ import annotations
@@ -9,15 +10,10 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -25,18 +21,17 @@ import msgspec
 from headroom.errors import HeadroomError
 from lab.matrix.result import Cell, MatrixResult, SubjectKind, make_result
 from lab.matrix.scenario import Runner, Scenario
-from lab.scenarios.cells import Broken, Outcome, cell_of, not_run
+from lab.scenarios.cells import cell_of, not_run
 from lab.scenarios.faults import cannot_do
 from lab.scenarios.play import play
 from lab.scenarios.played import Played
 from lab.scenarios.policies import load_policy
+from lab.spread import Ended, Kept, Where, Work, run_all
 
-__all__ = ["NothingToRun", "Player", "Progress", "run_matrix"]
+__all__ = ["PLAY", "NothingToRun", "Part", "Player", "Progress", "run_matrix"]
 
 #: Told after each run: how many are done, how many there are, and what was just done.
 Progress = Callable[[int, int, str], None]
-#: Plays a scenario under the policy in a folder (None: the built-in one) with a seed.
-Player = Callable[[Scenario, Path | None, int], Played]
 
 
 class NothingToRun(HeadroomError, ValueError):
@@ -44,10 +39,11 @@ class NothingToRun(HeadroomError, ValueError):
 
 
 @dataclass(frozen=True)
-class _Task:
-    """One run. ``place`` numbers repeats from 0."""
+class Part:
+    """One run: ``place`` numbers repeats from 0. ``policy`` is a folder; None: the built-in one."""
 
     scenario: Scenario
+    policy: Path | None
     seed: int
     place: int
 
@@ -57,26 +53,42 @@ class _Task:
         return f"{self.scenario.name}, seed {self.seed}{again}"
 
 
+#: Plays a part.
+Player = Work[Part, Played]
+
+
+def _play(part: Part) -> Played:
+    return play(part.scenario, part.policy, part.seed)
+
+
+PLAY: Player = Work(f"{__name__}:PLAY", _play, Part, Played)
+
+
 def run_matrix(
     scenarios: Sequence[Scenario],
     *,
     policy: Path | None = None,
     seeds: Sequence[int] = (1, 2),
     repeats: int = 2,
-    workers: int = 1,
+    where: Where | None = None,
+    kept: Kept | None = None,
     progress: Progress | None = None,
-    player: Player = play,
+    player: Player = PLAY,
 ) -> MatrixResult:
     """Play ``scenarios`` under a policy and return the result.
 
-    With one worker all runs in this process. A run that breaks makes its cell an error, and the
-    others go on. Raises :class:`NothingToRun`, and what loading the policy raises.
+    A run that breaks makes its cell an error, and the others go on. Raises :class:`NothingToRun`,
+    and what loading the policy raises.
     """
     if not scenarios or not seeds or repeats < 1:
         raise NothingToRun
     subject = load_policy(policy).name
-    tasks = list(dict.fromkeys(_tasks(scenarios, seeds, repeats)))
-    outcomes = _played(tasks, partial(_run, player, policy), workers, progress)
+    parts = list(dict.fromkeys(_parts(scenarios, policy, seeds, repeats)))
+    outcomes: dict[Part, Ended[Part, Played]] = {}
+    for ended in run_all(player, parts, where=where, kept=kept):
+        outcomes[ended.argument] = ended
+        if progress is not None:
+            progress(len(outcomes), len(parts), ended.argument.said)
     cells = [
         _cell(scenario, seed, repeats, outcomes, policy) for scenario in scenarios for seed in seeds
     ]
@@ -93,19 +105,21 @@ def run_matrix(
     )
 
 
-def _tasks(scenarios: Sequence[Scenario], seeds: Sequence[int], repeats: int) -> Iterator[_Task]:
+def _parts(
+    scenarios: Sequence[Scenario], policy: Path | None, seeds: Sequence[int], repeats: int
+) -> Iterator[Part]:
     for scenario in scenarios:
         if _why_not(scenario):
             continue
         for seed in seeds:
-            yield _Task(_baseline(scenario), seed, 0)
+            yield Part(_baseline(scenario), policy, seed, 0)
             for place in range(repeats):
-                yield _task(scenario, seed, place)
+                yield _part(scenario, policy, seed, place)
 
 
-def _task(scenario: Scenario, seed: int, place: int) -> _Task:
+def _part(scenario: Scenario, policy: Path | None, seed: int, place: int) -> Part:
     """Return a run of a scenario: one without faults is its own baseline."""
-    return _Task(_baseline(scenario) if not scenario.faults else scenario, seed, place)
+    return Part(_baseline(scenario) if not scenario.faults else scenario, policy, seed, place)
 
 
 def _baseline(scenario: Scenario) -> Scenario:
@@ -126,56 +140,19 @@ def _why_not(scenario: Scenario) -> str:
     return cannot_do(scenario)
 
 
-def _run(player: Player, policy: Path | None, task: _Task) -> Outcome:
-    begun = time.perf_counter()
-    try:
-        return player(task.scenario, policy, task.seed)
-    except Exception as error:  # whatever it is, it is this run's alone
-        told = "".join(traceback.format_exception(error)[-8:])
-        return Broken(f"{type(error).__name__}: {error}", told, time.perf_counter() - begun)
-
-
-def _played(
-    tasks: list[_Task], run: Callable[[_Task], Outcome], workers: int, progress: Progress | None
-) -> dict[_Task, Outcome]:
-    found: dict[_Task, Outcome] = {}
-
-    def take(task: _Task, outcome: Outcome) -> None:
-        found[task] = outcome
-        if progress is not None:
-            progress(len(found), len(tasks), task.said)
-
-    if workers == 1:
-        for task in tasks:
-            take(task, run(task))
-        return found
-    # Not forked: a process that has threads must not be.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for future, task in _in_order_of_end(pool, tasks, run):
-            take(task, future.result())
-    return found
-
-
-def _in_order_of_end(
-    pool: Executor, tasks: list[_Task], run: Callable[[_Task], Outcome]
-) -> Iterator[tuple[Future[Outcome], _Task]]:
-    futures = {pool.submit(run, task): task for task in tasks}
-    for future in as_completed(futures):
-        yield future, futures[future]
-
-
 def _cell(
     scenario: Scenario,
     seed: int,
     repeats: int,
-    outcomes: dict[_Task, Outcome],
+    outcomes: Mapping[Part, Ended[Part, Played]],
     policy: Path | None,
 ) -> Cell:
     why = _why_not(scenario)
     if why:
         return not_run(scenario, seed, why)
-    runs = [outcomes[_task(scenario, seed, place)] for place in range(repeats)]
-    cell = cell_of(scenario, seed, runs, outcomes[_Task(_baseline(scenario), seed, 0)])
+    runs = [outcomes[_part(scenario, policy, seed, place)] for place in range(repeats)]
+    normal = outcomes[Part(_baseline(scenario), policy, seed, 0)]
+    cell = cell_of(scenario, seed, runs, normal)
     return msgspec.structs.replace(cell, again=_again(scenario, seed, policy))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,7 +41,6 @@ def play(
 
     ``progress`` is told the seconds of the run that are done.
     """
-    begun = time.perf_counter()
     fleet = fleet_of(scenario.fleet)
     world = World(
         fleet,
@@ -62,5 +60,4 @@ def play(
         work_gpu_s=work_gpu_s(record, before),
         digest=record.digest,
         log=log_of(record),
-        wall_s=time.perf_counter() - begun,
     )

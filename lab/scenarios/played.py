@@ -22,4 +22,3 @@ class Played:
     #: what two runs have alike that decided the same and came to the same
     digest: str
     log: str
-    wall_s: float

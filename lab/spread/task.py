@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import numpy as np
 
 from headroom.errors import HeadroomError
 from lab.spread.files import Listing, Part, lay_out, list_files
@@ -155,11 +156,20 @@ def unpack(
     return msgspec.msgpack.decode(packed.argument, type=work.takes, dec_hook=laid_out)
 
 
+def _as_number(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot travel: give what msgspec encodes")
+
+
+_RESULTS = msgspec.msgpack.Encoder(enc_hook=_as_number, order="deterministic")
+
+
 def outcome_of(work: Work[A, Any], argument: A) -> Outcome:
     """Run a part here, and return its outcome, whatever it is."""
     begun = time.perf_counter()
     try:
-        result = msgspec.msgpack.encode(work.function(argument), order="deterministic")
+        result = _RESULTS.encode(work.function(argument))
     except Exception as error:  # it is this part's alone
         told = "".join(traceback.format_exception(error)[-_TRACEBACK_LINES:])
         said = f"{type(error).__name__}: {error}"

@@ -63,17 +63,17 @@ def test_the_exit_status_is_that_of_the_verdict(
 def test_the_matrix_is_all_standard_scenarios_unless_some_are_named(
     asked: dict[str, Any], tmp_path: Path
 ) -> None:
-    run("matrix", "run", "--out", tmp_path)
+    run("matrix", "run", "--fresh", "--out", tmp_path)
     assert len(asked["names"]) == 17
     assert tuple(asked["seeds"]) == (1, 2)
-    run("matrix", "run", "--quick", "--out", tmp_path)
+    run("matrix", "run", "--fresh", "--quick", "--out", tmp_path)
     assert len(asked["names"]) == 4
     file = tmp_path / "mine.yaml"
     file.write_text("name: mine\ntitle: Mine\nduration: 60s\n")
     run("matrix", "run", "--scenario", "normal", "--scenario", file, "--seed", "7", "--repeat", "1",
-        "--workers", "1", "--out", tmp_path)  # fmt: skip
+        "--workers", "1", "--kept", tmp_path / "kept", "--out", tmp_path)  # fmt: skip
     assert asked["names"] == ["normal", "mine"]
-    assert (tuple(asked["seeds"]), asked["repeats"], asked["workers"]) == ((7,), 1, 1)
+    assert (tuple(asked["seeds"]), asked["repeats"], asked["where"].workers) == ((7,), 1, 1)
 
 
 @pytest.mark.parametrize(
