@@ -49,7 +49,7 @@ _LEAST_SPAN = timedelta(minutes=30)
 #: Points of the line of readings.
 _POINTS = 300
 _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_ORDER = {State.OPEN: 0, State.ACKNOWLEDGED: 1, State.RESOLVED: 2}
+_ORDER = {State.OPEN: 0, State.ACKNOWLEDGED: 1, State.CLOSED: 2, State.RESOLVED: 2}
 
 
 # --- The list ------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def listed(filters: Filters, visibility: Visibility) -> QuerySet[Incident]:
     state = Case(*(When(state=each, then=Value(rank)) for each, rank in _ORDER.items()))
     # How severe they were puts none of those that are over before another.
     severity = Case(
-        When(state=State.RESOLVED, then=Value(0)),
+        When(state__in=Incident.OVER, then=Value(0)),
         *(When(severity=each.value, then=Value(rank)) for each, rank in _RANK.items()),
     )
     return found.order_by(state, severity, "-opened_at", "-pk")
@@ -143,12 +143,12 @@ class Now:
 def current(filters: Filters, visibility: Visibility, now: datetime) -> Now:
     """Return the incidents in numbers. Five queries at most."""
     found = in_scope(filters, visibility).order_by()
-    worst = listed(filters, visibility).exclude(state=State.RESOLVED)[:1]
+    worst = listed(filters, visibility).exclude(state__in=Incident.OVER)[:1]
     rows = list(found.values_list("state", "severity").annotate(count=Count("pk")))
     by_state, by_severity = Counter[str](), Counter[str]()
     for state, severity, count in rows:
         by_state[state] += count
-        if state != State.RESOLVED:
+        if state not in Incident.OVER:
             by_severity[severity] += count
     return Now(
         by_state={each: by_state[each] for each in State.values},

@@ -19,13 +19,11 @@ import structlog
 from django.db import transaction
 
 from fleet import locks
-from headroom.numbers import plain
 from policies import current
-from policies.firings import MOST_RUNS, Firing, Severity
+from policies.firings import Firing, Severity
 from policies.headroom.evaluate import Headroom
 from policies.incidents import follow, notify
-from policies.incidents.models import Incident
-from policies.playbooks import runs
+from policies.playbooks import starting
 from policies.restrictions import store
 from policies.restrictions.book import RestrictionBook
 from policies.rules import catalog, effects, engine, places
@@ -122,7 +120,7 @@ def tell(now: datetime) -> None:
     followed = follow.take(_firings(fired), now=now)
     # What has come and gone since the last round is told as both.
     follow.cleared(_firings([row for row in cleared if row.pk in known]), now=now)
-    _start_playbooks(followed.begun, now)
+    starting.pursue(followed.begun, now)
     for row in fired:
         _notify(row, now)
     RuleEpisode.objects.filter(pk__in=list(known)).update(told_fired=True)
@@ -136,36 +134,6 @@ def _untold(**which: object) -> list[RuleEpisode]:
 
 def _firings(rows: Sequence[RuleEpisode]) -> list[Firing]:
     return [rule_store.firing_of(row, row.version.number) for row in rows if row.has_incident]
-
-
-def _start_playbooks(begun: Sequence[tuple[Firing, Incident]], now: datetime) -> None:
-    started: dict[int, int] = {}
-    for firing, incident in begun:
-        if not firing.playbook:
-            continue
-        started[incident.pk] = started.get(incident.pk, 0) + 1
-        if started[incident.pk] <= MOST_RUNS:
-            _start(firing, incident, now)
-    for incident_id, count in started.items():
-        if count > MOST_RUNS:
-            left = count - MOST_RUNS
-            text = f"Playbooks were started on {MOST_RUNS} scopes and not on {left} more."
-            follow.note(incident_id, "playbook", text, {"left": left}, "system", now)
-
-
-def _start(firing: Firing, incident: Incident, now: datetime) -> None:
-    try:
-        runs.start(
-            firing.playbook,
-            scope=firing.scope,
-            values=plain(firing.values),
-            incident_id=incident.pk,
-            by=effects.owner_of(firing.rule),
-            now=now,
-        )
-    except runs.BadStart as error:
-        text = f"Playbook {firing.playbook} could not be started: {error}."
-        follow.note(incident, "playbook", text, {"field": error.field}, "system", now)
 
 
 def _notify(row: RuleEpisode, now: datetime) -> None:

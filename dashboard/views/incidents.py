@@ -146,7 +146,7 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
         "chart": incidents.chart(row, shown, happened, visibility, fleet, now),
         "runs": playbooks.runs_of(row.pk, user),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
-        "is_over": row.state == Incident.State.RESOLVED,
+        "is_over": row.is_over,
         "now": now,
     }
     return _ONE, reverse("live-incident", args=[row.pk]), {}, context

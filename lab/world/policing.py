@@ -21,10 +21,11 @@ from lab.world.operators import Operators
 from lab.world.policy import Policy
 from policies.firings import MOST_RUNS, Firing
 from policies.headroom.evaluate import Headroom
-from policies.playbooks import machine
+from policies.playbooks import machine, pursuit
 from policies.playbooks.document import Approve, Manual, Migrate, PlannedStep, Program
 from policies.playbooks.machine import (
     Effect,
+    Escalate,
     Hold,
     Issue,
     Machine,
@@ -36,6 +37,7 @@ from policies.playbooks.machine import (
     StepState,
 )
 from policies.playbooks.performing import hold, perform_all, release, scope_of
+from policies.playbooks.pursuit import Way
 from policies.playbooks.view import OneMoment, View
 from policies.restrictions.book import Lease, RestrictionBook
 from policies.restrictions.kinds import LIMITS, BadRestriction, Wanted
@@ -61,6 +63,10 @@ class Episode:
     summary: str
     values: Mapping[str, Any]
     restricts: Sequence[effects.Restricted]
+    #: when it was found to fire
+    fired_at: datetime
+    #: the playbook of its rule; empty: none
+    playbook: str
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,9 @@ class _Look:
 
     def cause(self) -> bool:
         return self.cause_is_there
+
+    def closed_by(self) -> str:
+        return ""
 
     def truth(self, step: PlannedStep) -> bool | None:
         return self.view.truth(step)
@@ -173,6 +182,8 @@ class Policing:
         self.episodes: dict[tuple[int, str], Episode] = {}
         self._begun = 0
         self.runs: list[_Run] = []
+        #: by rule, scope and playbook: the last run that is over
+        self._last: dict[tuple[str, Scope, str], machine.Run] = {}
         self._started = 0
 
     @property
@@ -191,35 +202,30 @@ class Policing:
         """Do one round."""
         tables = scopes_of(headroom, self._kinds)
         self._states, changes = engine.step(self._rules, tables, self._states, now.timestamp())
-        begun = self._follow_episodes(changes.evaluated, headroom.fleet)
+        self._follow_episodes(changes.evaluated, headroom.fleet)
         effects.keep(self.book, self.episodes.values(), now)
-        self._start_playbooks(begun, now)
+        self._start_playbooks(now)
         self._advance_runs(headroom, now)
         self._ask_people(now)
         self.book.expire(now)
 
     # --- Rules -----------------------------------------------------------------------------------
 
-    def _follow_episodes(
-        self, evaluated: Mapping[int, Evaluated], fleet: FleetArrays
-    ) -> list[tuple[Firing, str]]:
-        """Begin and end episodes; return those that have begun, with the playbook of their rule."""
+    def _follow_episodes(self, evaluated: Mapping[int, Evaluated], fleet: FleetArrays) -> None:
+        """Begin and end episodes."""
         firing = {(number, name): one for number, one in evaluated.items() for name in one.fires_on}
         for key in [key for key in self.episodes if key not in firing]:
             over = self.episodes.pop(key)
             self._note("clear", over.rule, str(over.scope))
-        begun = []
         for key, one in firing.items():
             if key not in self.episodes:
                 found = one.firing(key[1])
                 self.episodes[key] = self._episode(one, found, fleet)
-                opens = any(isinstance(each, OpenIncident) for each in one.live.rule.effects)
-                begun.append((found, found.playbook if opens else ""))
                 self._note("fire", found.rule, str(found.scope))
-        return begun
 
     def _episode(self, one: Evaluated, firing: Firing, fleet: FleetArrays) -> Episode:
         self._begun += 1
+        opens = any(isinstance(each, OpenIncident) for each in one.live.rule.effects)
         return Episode(
             pk=self._begun,
             rule=firing.rule,
@@ -228,25 +234,36 @@ class Policing:
             summary=firing.summary,
             values=firing.values,
             restricts=effects.restricts(one, firing, fleet),
+            fired_at=firing.at,
+            playbook=firing.playbook if opens else "",
         )
 
     # --- Playbooks -------------------------------------------------------------------------------
 
-    def _start_playbooks(self, begun: Sequence[tuple[Firing, str]], now: datetime) -> None:
-        for firing, name in begun:
-            program = self._policy.playbooks.get(name)
-            live = [run for run in self.runs if run.rule == firing.rule]
-            is_known = any((run.playbook, run.scope) == (name, firing.scope) for run in live)
-            is_for = program is not None and firing.scope.kind in program.playbook.scopes
-            if program is None or not is_for or is_known or len(live) >= MOST_RUNS:
+    def _start_playbooks(self, now: datetime) -> None:
+        """Start the playbook of each rule that fires and that no run is under way for."""
+        for episode in self.episodes.values():
+            program = self._policy.playbooks.get(episode.playbook)
+            if program is None or episode.scope.kind not in program.playbook.scopes:
+                continue
+            decided = pursuit.decide(episode.fired_at, self._runs_of(episode), now)
+            live = sum(run.rule == episode.rule for run in self.runs)
+            if decided.way is not Way.START or live >= MOST_RUNS:
                 continue
             self._started += 1
             inputs = {key: float(each.default) for key, each in program.playbook.inputs.items()}
-            state = machine.begin(program, now)
+            state = machine.begin(program, now, attempt=decided.attempt)
             self.runs.append(
-                _Run(self._started, name, program, firing.rule, firing.scope, inputs, state)
-            )
-            self._note("playbook", name, str(firing.scope))
+                _Run(self._started, episode.playbook, program, episode.rule, episode.scope, inputs,
+                     state)
+            )  # fmt: skip
+            self._note("playbook", episode.playbook, str(episode.scope))
+
+    def _runs_of(self, episode: Episode) -> list[machine.Run]:
+        """Return the run that is under way for an episode, and the last one that is over."""
+        key = (episode.rule, episode.scope, episode.playbook)
+        live = [run.state for run in self.runs if (run.rule, run.scope, run.playbook) == key]
+        return [*live, *([self._last[key]] if key in self._last else [])]
 
     def _advance_runs(self, headroom: Headroom, now: datetime) -> None:
         causes = {(each.rule, each.scope) for each in self.episodes.values()}
@@ -257,6 +274,10 @@ class Policing:
             while (move := self._next_move(at, run)) is not None:
                 perform = partial(self._perform, run, view, now)
                 run.state, _ = perform_all(at, run.state, move, perform)
+        for run in self.runs:
+            if run.state.state.is_over:
+                self._last[run.rule, run.scope, run.playbook] = run.state
+                self._note("playbook_over", run.playbook, f"{run.scope}: {run.state.state}")
         self.runs = [run for run in self.runs if not run.state.state.is_over]
 
     def _next_move(self, at: Machine, run: _Run) -> Move | None:
@@ -279,6 +300,9 @@ class Policing:
         return at.answer(run.state, step.id, yes=yes, by="operator", note="")
 
     def _perform(self, run: _Run, view: View, now: datetime, effect: Effect) -> str:
+        if isinstance(effect, Escalate):
+            self._note("escalate", run.playbook, f"{run.scope}: {effect.why}")
+            return ""
         step = run.program.step(effect.path)
         if isinstance(effect, Hold):
             return hold(self.book, effect, run, view, now=now)

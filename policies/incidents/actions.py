@@ -43,8 +43,8 @@ def _locked(incident: Incident) -> Incident:
 
 def _unresolved(incident: Incident) -> Incident:
     row = _locked(incident)
-    if row.state == Incident.State.RESOLVED:
-        raise WrongState(f"{row.number} is resolved: it opens again by itself if it fires again")
+    if row.is_over:
+        raise WrongState(f"{row.number} is {row.state}: it opens again by itself if it fires again")
     return row
 
 
@@ -110,12 +110,17 @@ def comment(actor: User, incident: Incident, text: str, *, now: datetime) -> Inc
 
 
 def close(actor: User, incident: Incident, reason: str, *, now: datetime) -> Incident:
-    """Resolve it by hand. Members that still fire count no more until they have cleared once."""
+    """Close it by hand. Members that still fire count no more until they have cleared once.
+
+    It is resolved at once where nothing fires, runs or is in force; else it is closed, its runs
+    end, and it is resolved when that is so.
+    """
     with writing():
         row = _unresolved(incident)
         was = audit.state(row)
         firing = row.members.filter(cleared_at=None).update(dismissed=True)
-        row.state = Incident.State.RESOLVED
+        goes_on = firing or follow.kept_open([row.pk], now)
+        row.state = Incident.State.CLOSED if goes_on else Incident.State.RESOLVED
         row.resolved_at = row.notify_at = now
         row.resolved_by, row.resolution = actor.get_username(), reason
         row.quiet_since = row.quiet_since or now
@@ -160,7 +165,7 @@ def mute_member(
 
 
 def _look_again(incident: Incident, at: datetime) -> None:
-    if incident.state != Incident.State.RESOLVED:
+    if not incident.is_over:
         incident.notify_at = sooner(incident.notify_at, at)
         incident.save(update_fields=["notify_at"])
 

@@ -7,7 +7,7 @@ be called again with the same firings; only the first call changes anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -35,15 +35,23 @@ from policies.incidents.writer import Recorder, entry, mark_quiet, note_members
 from policies.incidents.writing import writing
 
 __all__ = [
+    "KEEPS_OPEN",
     "Followed",
     "cleared",
     "fired",
     "has_quiet",
+    "kept_open",
     "mark_silenced",
     "note",
     "settle",
+    "settle_closed",
     "take",
 ]
+
+
+#: Each returns those of some incidents that it keeps from being resolved: playbooks have runs and
+#: restrictions, of which incidents know nothing.
+KEEPS_OPEN: list[Callable[[Collection[int], datetime], set[int]]] = []
 
 
 @dataclass(frozen=True)
@@ -119,9 +127,14 @@ def _quiet(now: datetime) -> QuerySet[Incident]:
 
 
 def settle(*, now: datetime) -> list[Incident]:
-    """Resolve the incidents that have been quiet for long enough, and return them."""
+    """Resolve the incidents that have been quiet for long enough, and return them.
+
+    Not those of which something is under way or in force yet.
+    """
     with writing():
-        over = list(_quiet(now).order_by("id"))
+        quiet = list(_quiet(now).order_by("id"))
+        kept = kept_open([each.pk for each in quiet], now)
+        over = [each for each in quiet if each.pk not in kept]
         for incident in over:
             incident.state = Incident.State.RESOLVED
             incident.resolved_at = incident.notify_at = now
@@ -135,6 +148,31 @@ def settle(*, now: datetime) -> list[Incident]:
             for each in over
         )
         return over
+
+
+def settle_closed(*, now: datetime) -> list[Incident]:
+    """Resolve the incidents that a person closed, once nothing of them goes on; return them."""
+    with writing():
+        fires = IncidentMember.objects.filter(cleared_at=None).values("incident")
+        closed = Incident.objects.filter(state=Incident.State.CLOSED)
+        still = list(closed.exclude(pk__in=fires).order_by("id"))
+        kept = kept_open([each.pk for each in still], now)
+        over = [each for each in still if each.pk not in kept]
+        for incident in over:
+            incident.state = Incident.State.RESOLVED
+        Incident.objects.bulk_update(over, ["state"])
+        TimelineEntry.objects.bulk_create(
+            entry(each.pk, "resolved", "Resolved: what fired when it was closed is over.", {}, now)
+            for each in over
+        )
+        return over
+
+
+def kept_open(incidents: Collection[int], now: datetime) -> set[int]:
+    """Return those of ``incidents`` of which something is under way or in force yet."""
+    if not incidents:
+        return set()
+    return set[int]().union(*(keeps(incidents, now) for keeps in KEEPS_OPEN))
 
 
 def mark_silenced(*, now: datetime) -> None:

@@ -38,7 +38,7 @@ class IncidentQuerySet(models.QuerySet["Incident"]):
 
     def unresolved(self) -> IncidentQuerySet:
         """Incidents that somebody may still have to look at."""
-        return self.exclude(state=Incident.State.RESOLVED)
+        return self.exclude(state__in=Incident.OVER)
 
 
 class Incident(models.Model):
@@ -47,7 +47,13 @@ class Incident(models.Model):
     class State(models.TextChoices):
         OPEN = "open", "Open"
         ACKNOWLEDGED = "acknowledged", "Acknowledged"
+        #: All has cleared, its runs are over, and what they restricted is given back.
         RESOLVED = "resolved", "Resolved"
+        #: A person closed it while something fired or was in force: that counts no more in it.
+        CLOSED = "closed", "Closed"
+
+    #: Nobody has to look at it any more.
+    OVER = (State.RESOLVED, State.CLOSED)
 
     title = models.CharField(max_length=300)
     group_key = models.CharField(max_length=750, help_text="What its firings have in common")
@@ -65,7 +71,9 @@ class Incident(models.Model):
     quiet_since = models.DateTimeField(
         null=True, blank=True, help_text="Since when none of its members fires"
     )
-    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it was resolved, or closed by a person"
+    )
     resolved_by = models.CharField(max_length=200, blank=True, help_text="Empty: by itself")
     resolution = models.TextField(blank=True, help_text="Why somebody closed it")
     reopened_count = models.PositiveIntegerField(default=0)
@@ -81,12 +89,12 @@ class Incident(models.Model):
             # Two processes that see the same firing at once cannot open two.
             models.UniqueConstraint(
                 fields=["group_key"],
-                condition=~Q(state="resolved"),
+                condition=~Q(state__in=["resolved", "closed"]),
                 name="incident_one_per_group",
             ),
             models.CheckConstraint(
-                condition=Q(state="resolved", resolved_at__isnull=False)
-                | (~Q(state="resolved") & Q(resolved_at__isnull=True)),
+                condition=Q(state__in=["resolved", "closed"], resolved_at__isnull=False)
+                | (~Q(state__in=["resolved", "closed"]) & Q(resolved_at__isnull=True)),
                 name="incident_resolved_has_time",
             ),
         ]
@@ -105,6 +113,10 @@ class Incident(models.Model):
     def number(self) -> str:
         """The number by which people call it."""
         return f"INC-{self.pk}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in self.OVER
 
     @property
     def scope(self) -> Scope:

@@ -12,14 +12,14 @@ from policies.incidents.channels.content import Event
 __all__ = ["Last", "Situation", "event_now", "fingerprint"]
 
 _ACKNOWLEDGED = "acknowledged"
-_RESOLVED = "resolved"
+_OVER = ("resolved", "closed")
 
 
 @dataclass(frozen=True)
 class Situation:
     """An incident as a channel would see it."""
 
-    #: open, acknowledged or resolved
+    #: open, acknowledged, resolved or closed
     state: str
     #: whether a firing shows: one that fires, unsilenced and unexplained
     shows: bool
@@ -56,7 +56,7 @@ def event_now(
     acknowledged, nothing is repeated, but to a channel that ``renews``.
     """
     told = last is not None and last.event is not Event.RESOLVED
-    if situation.state == _RESOLVED:
+    if situation.state in _OVER:
         return Event.RESOLVED if told else None
     if not situation.shows:
         return None

@@ -204,7 +204,7 @@ class _View:
 
     def next_look(self, channels: Iterable[NotificationChannel]) -> datetime | None:
         """Return when there may be something to tell again; None: not before something happens."""
-        if self._incident.state == Incident.State.RESOLVED:
+        if self._incident.is_over:
             return None
         waits = [_repeat(channel) for channel in channels] or [_long()]
         due = self._now + min(waits)

@@ -6,6 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from policies.incidents import follow, notify, outbox
+from policies.incidents.models import Incident
 
 __all__ = ["deliver", "warn_of_silences"]
 
@@ -16,6 +17,8 @@ def deliver() -> None:
     now = timezone.now()
     if follow.has_quiet(now=now):
         follow.settle(now=now)
+    if Incident.objects.filter(state=Incident.State.CLOSED).exists():
+        follow.settle_closed(now=now)
     notify.queue_due(now=now)
     outbox.deliver(now=now)
 

@@ -166,7 +166,7 @@ class Recorder:
 
     def _join_own(self, incident: Incident, firings: Sequence[Firing]) -> None:
         before = self._active[incident.pk]
-        if incident.state == Incident.State.RESOLVED:
+        if incident.is_over:
             self._reopen(incident, firings)
         elif incident.pk in self._new:
             TURNS.labels("opened").inc()
@@ -296,7 +296,7 @@ class Recorder:
 
     def _tell_again(self, incident: Incident) -> None:
         touched = self._touch(incident)
-        if touched.state != Incident.State.RESOLVED:
+        if not touched.is_over:
             touched.notify_at = sooner(touched.notify_at, self._now + group_wait())
 
 

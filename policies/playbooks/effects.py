@@ -23,9 +23,10 @@ from policies.playbooks.document import (
     Restrict,
     Webhook,
 )
-from policies.playbooks.machine import Effect, Hold, Issue, Release, Send, Withdraw
+from policies.playbooks.machine import Effect, Escalate, Hold, Issue, Release, Send, Withdraw
 from policies.playbooks.models import PlaybookRun
 from policies.playbooks.performing import Refused, hold, release, scope_of
+from policies.playbooks.pursuit import escalation
 from policies.playbooks.view import View
 from policies.restrictions import store
 
@@ -40,6 +41,9 @@ class Performer:
 
     def perform(self, effect: Effect) -> str:
         """Perform an effect, and return a note on it, empty for most. Raises :class:`Refused`."""
+        if isinstance(effect, Escalate):
+            self._escalate(effect)
+            return ""
         step = self.view.program.step(effect.path)
         if isinstance(effect, Hold):
             return self._hold(step, effect)
@@ -104,6 +108,13 @@ class Performer:
         elif isinstance(action, Manual):
             instruction = self._text(action.instruction)
             self._queue(path, action.channels, f"To do: {instruction}", f"{instruction}\n\n{asks}")
+
+    def _escalate(self, effect: Escalate) -> None:
+        """Tell whoever hears of the incident. The key lets it be told once."""
+        said = escalation(effect, self.row.rule, self.row.attempt)
+        asks = f"{self.row.playbook} on {self.row.scope}, run {self.row.pk}"
+        path = "given-up" if effect.is_over else "escalated"
+        self._queue(path, [], f"{self.row.scope}: {said}"[:300], f"{said}\n\n{asks}")
 
     def _queue(self, path: str, channels: list[str], subject: str, body: str) -> None:
         try:

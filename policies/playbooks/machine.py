@@ -6,6 +6,10 @@ the state never tells of an effect that did not happen, nor the other way around
 
 Time is looked at before anything else: what was to be done by a moment that has passed while nobody
 looked is not done any more, but takes the way that its step names for that.
+
+A run that a rule has started succeeds when that rule is clear. With all steps through and the rule
+firing, it is *verifying*: it holds what it holds, and tightens what depends on readings. One that
+ends otherwise while its rule fires has given up, and says so to people (:class:`Escalate`).
 """
 
 from __future__ import annotations
@@ -37,6 +41,18 @@ POLL = timedelta(seconds=2)
 UNWATCHED = timedelta(seconds=60)
 #: How precisely it is kept when a condition was last looked at.
 _WATCH = timedelta(seconds=15)
+#: With all steps through, people are told when the rule fires for so long yet.
+PATIENCE = timedelta(minutes=15)
+#: A second attempt within a while holds for so long after its rule is clear, each further one twice
+#: as long, up to the longest: what swings is let go ever more rarely.
+HOLD_DOWN, LONGEST_HOLD_DOWN = timedelta(minutes=5), timedelta(hours=1)
+#: A value that depends on readings is looked at again after this, and is tightened by at least this
+#: share of it: what is nearly the same is not worth a change.
+_ADJUST, _LEAST_CHANGE = timedelta(seconds=30), 0.02
+#: Steps that are not begun, and end, when the rule is clear.
+_NEEDS_CAUSE = frozenset({"restrict", "migrate", "checkpoint", "approve", "manual", "wait_until"})
+#: Those that act at once, and have to be seen through once they have begun.
+_ACTS = frozenset({"restrict", "migrate", "checkpoint"})
 
 
 class RunState(enum.StrEnum):
@@ -45,6 +61,8 @@ class RunState(enum.StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     PAUSED = "paused"
+    #: all steps are through, and the rule that started it is not clear for long enough yet
+    VERIFYING = "verifying"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     ABORTED = "aborted"
@@ -112,6 +130,15 @@ class Run:
     ended_at: datetime | None = None
     #: why it is where it is, for people
     why: str = ""
+    #: the how manieth run it is for its rule and place within a while
+    attempt: int = 1
+    #: verifying: since when, and since when its rule is clear
+    verifying_since: datetime | None = None
+    clear_since: datetime | None = None
+    #: when people were told that its rule fires on
+    escalated_at: datetime | None = None
+    #: the person who ended it; empty: it ended by itself
+    ended_by: str = ""
 
     def find(self, path: str) -> StepRun | None:
         """Return the state of the step at ``path``; None: it has not begun."""
@@ -144,8 +171,11 @@ class Outcome:
 class RunContext(Protocol):
     """The observations of a run. Each is asked for only where it matters."""
 
-    def cause(self) -> bool:
-        """Say whether the cause of the run is still there."""
+    def cause(self) -> bool | None:
+        """Say whether the rule that started the run fires on its scope; None: no rule did."""
+
+    def closed_by(self) -> str:
+        """Return who closed the incident of the run; empty: nobody."""
 
     def truth(self, step: PlannedStep) -> bool | None:
         """Say whether the condition of a branch or of a wait holds; None: unknown."""
@@ -168,6 +198,8 @@ class Hold:
     value: float | None
     until: datetime
     renews: bool = False
+    #: for another value than it has; where that is refused, the one that it has stays
+    changes: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,7 +235,18 @@ class Withdraw:
     why: str
 
 
-Effect: TypeAlias = Hold | Release | Send | Issue | Withdraw
+@dataclass(frozen=True)
+class Escalate:
+    """Tell people that the rule fires, and that the run has not mended it."""
+
+    why: str
+    #: whether the run is over
+    is_over: bool = True
+    #: of no step
+    path: str = ""
+
+
+Effect: TypeAlias = Hold | Release | Send | Issue | Withdraw | Escalate
 
 
 @dataclass(frozen=True)
@@ -221,10 +264,17 @@ class NotPossible(Exception):
 # --- Moving --------------------------------------------------------------------------------------
 
 
-def begin(program: Program, now: datetime) -> Run:
+def begin(program: Program, now: datetime, *, attempt: int = 1) -> Run:
     """Return a run at its start, before any step."""
     deadline = now + timedelta(seconds=program.playbook.time_limit)
-    return Run(RunState.RUNNING, started_at=now, deadline=deadline)
+    return Run(RunState.RUNNING, started_at=now, deadline=deadline, attempt=attempt)
+
+
+def hold_down(attempt: int) -> timedelta:
+    """Return how long an attempt holds after its rule is clear."""
+    if attempt < 2:
+        return timedelta()
+    return min(HOLD_DOWN * 2.0 ** min(attempt - 2, 20), LONGEST_HOLD_DOWN)
 
 
 @dataclass(frozen=True)
@@ -241,6 +291,9 @@ class Machine:
             return None
         if run.state is RunState.UNDOING:
             return self._take_back(run)
+        if closed_by := self.context.closed_by():
+            why = f"its incident was closed by {closed_by}"
+            return self._end(run, RunState.ABORTED, why, by=closed_by)
         if self.now >= run.deadline:
             return self._end(run, RunState.FAILED, "its time limit has passed")
         if run.state is not RunState.PAUSED:
@@ -278,14 +331,44 @@ class Machine:
         return self._enter(run, step) if current is None else self._watch(run, step, current)
 
     def _reach_end(self, run: Run) -> Move | None:
-        """End, unless a restriction is to be held until the cause of the run is gone."""
-        held = [self._until(step) for step in run.steps if step.lease_until is not None]
-        if "cause" not in held or not self.context.cause():
+        """End when the rule is clear; else hold on, tighten, and tell people in the end."""
+        cause = self.context.cause()
+        if cause is None:
             return self._end(run, RunState.SUCCEEDED, "all steps are done")
-        if run.state is RunState.WAITING:
+        if cause:
+            return self._verify(run)
+        holds_until = (run.clear_since or self.now) + hold_down(run.attempt)
+        if self.now >= holds_until:
+            return self._end(run, RunState.SUCCEEDED, "its rule is clear")
+        if run.clear_since is not None:
             return None
-        why = "holds until its cause is gone"
-        return Move(replace(run, state=RunState.WAITING, why=why))
+        why = f"its rule is clear; attempt {run.attempt} holds for {hold_down(run.attempt)} more"
+        return Move(_verifying(replace(run, clear_since=self.now, why=why), self.now))
+
+    def _verify(self, run: Run) -> Move | None:
+        why = "all steps are through, and its rule fires: holds until it is clear"
+        if run.state is not RunState.VERIFYING or run.clear_since is not None:
+            return Move(_verifying(replace(run, clear_since=None, why=why), self.now))
+        since = run.verifying_since or self.now
+        if run.escalated_at is None and self.now >= since + PATIENCE:
+            return Move(replace(run, escalated_at=self.now), (Escalate(why, is_over=False),))
+        return self._tighten(run)
+
+    def _tighten(self, run: Run) -> Move | None:
+        """Lower a value that depends on readings which ask for less by now."""
+        for held in run.steps:
+            step = self.program.step(held.path)
+            if held.lease_until is None or held.value is None or not _is_of_readings(step):
+                continue
+            if self.now < (held.seen_at or held.entered_at) + _ADJUST:
+                continue
+            value = self.context.number(step)
+            if value is None or value > held.value * (1.0 - _LEAST_CHANGE):
+                continue
+            until = self.now + self._lease(held)
+            lower = replace(held, value=value, seen_at=self.now, lease_until=until)
+            return Move(run.put(lower), (Hold(held.path, value, until, renews=True, changes=True),))
+        return None
 
     def _until(self, step: StepRun) -> str:
         action = self.program.step(step.path).action
@@ -295,10 +378,19 @@ class Machine:
 
     def _enter(self, run: Run, step: PlannedStep) -> Move:
         begun = self._begun(step)
-        if step.kind in ("restrict", "migrate") and not self.context.cause():
-            skipped = replace(begun, state=StepState.SKIPPED, note="the cause of the run is gone")
-            return self._pass(run, step, skipped)
+        if self._is_needless(run, step):
+            return self._skip(run, step, begun)
         return self._act(run, step, begun)
+
+    def _is_needless(self, run: Run, step: PlannedStep) -> bool:
+        """Say whether the rule is clear and nothing is held until the step is over."""
+        if step.kind not in _NEEDS_CAUSE or _is_pause(step) or self.context.cause() is not False:
+            return False
+        return not any(s.lease_until is not None and self._until(s) == step.id for s in run.steps)
+
+    def _skip(self, run: Run, step: PlannedStep, begun: StepRun) -> Move:
+        skipped = self._done(begun, StepState.SKIPPED)
+        return self._pass(run, step, replace(skipped, note="its rule is clear"))
 
     def _begun(self, step: PlannedStep) -> StepRun:
         return StepRun(step.path, StepState.DONE, entered_at=self.now, ended_at=self.now)
@@ -347,6 +439,8 @@ class Machine:
         action = step.action
         if current.deadline is not None and self.now >= current.deadline:
             return self._time_out(run, step, current)
+        if step.kind not in _ACTS and "/" not in step.path and self._is_needless(run, step):
+            return self._skip(run, step, current)
         if isinstance(action, WaitUntil):
             return self._watch_condition(run, step, action, current)
         return self._watch_others(run, step, current) if _asks_others(step) else None
@@ -389,8 +483,16 @@ class Machine:
         return replace(step, state=state, ended_at=self.now)
 
     def _pass(self, run: Run, step: PlannedStep, ended: StepRun, *effects: Effect) -> Move:
-        """Leave ``step`` behind, and give back the restrictions held until then."""
+        """Leave ``step`` behind, and give back the restrictions held until then.
+
+        While the rule fires, only on the word of a person; an attempt that is not the first keeps
+        them for its hold-down.
+        """
         run = _in_state(replace(run.put(ended), place=step.after), RunState.RUNNING)
+        is_said = bool(ended.by) and ended.state is StepState.DONE
+        cause = self.context.cause()
+        if not is_said and (cause or (cause is False and run.attempt > 1)):
+            return Move(run, effects)
         run, released = self._release(run, until=step.id, why=f"step {step.id} is over")
         return Move(run, (*effects, *released))
 
@@ -421,6 +523,13 @@ class Machine:
             raise KeyError(path)
         lost = replace(step, lease_until=None, note=note)
         return Move(run.put(lost), (Release(path, f"it cannot be renewed: {note}"),))
+
+    def keep(self, run: Run, path: str, note: str) -> Move:
+        """Go on with a restriction as it is, of which another value was refused."""
+        step = run.find(path)
+        if step is None:
+            raise KeyError(path)
+        return Move(run.put(replace(step, seen_at=self.now, note=note)))
 
     def _time_out(self, run: Run, step: PlannedStep, current: StepRun) -> Move:
         if isinstance(step.action, Approve):
@@ -458,12 +567,19 @@ class Machine:
         paused = replace(moved.run, state=RunState.PAUSED, paused_at=self.now, why=why)
         return replace(moved, run=paused)
 
-    def _end(self, run: Run, state: RunState, why: str, *effects: Effect) -> Move:
-        """End the run: nothing of it is held or asked for any more."""
+    def _end(
+        self, run: Run, state: RunState, why: str, *effects: Effect, by: str | None = None
+    ) -> Move:
+        """End the run: nothing of it is held or asked for any more.
+
+        Where its rule fires, people are told: nothing acts on it now.
+        """
         run, withdrawn = self._stop_waiting(run, why)
         run, released = self._release(run, until=None, why=f"the run is over: {why}")
-        over = replace(run, state=state, why=why, ended_at=self.now, paused_at=None)
-        return Move(over, (*effects, *withdrawn, *released))
+        by = run.ended_by if by is None else by
+        over = replace(run, state=state, why=why, ended_at=self.now, paused_at=None, ended_by=by)
+        told = (Escalate(why),) if self.context.cause() else ()
+        return Move(over, (*effects, *withdrawn, *released, *told))
 
     def _stop_waiting(self, run: Run, why: str) -> tuple[Run, tuple[Withdraw, ...]]:
         waiting = _waiting(run)
@@ -491,7 +607,7 @@ class Machine:
         for step in run.steps:
             if step.lease_until is None or self.now < self._renewal(step):
                 continue
-            if self.now >= step.lease_until and not self.context.cause():
+            if self.now >= step.lease_until and self.context.cause() is False:
                 why = "its lease had ended, and its cause is gone"
                 return Move(run.put(replace(step, lease_until=None)), (Release(step.path, why),))
             until = self.now + self._lease(step)
@@ -501,10 +617,10 @@ class Machine:
 
     # --- Taking back -----------------------------------------------------------------------------
 
-    def _turn_back(self, run: Run, why: str, *effects: Effect) -> Move:
+    def _turn_back(self, run: Run, why: str, *effects: Effect, by: str = "") -> Move:
         run, withdrawn = self._stop_waiting(run, why)
         back = replace(run, state=RunState.UNDOING, why=why, paused_at=None, ended_at=None)
-        return Move(back, (*effects, *withdrawn))
+        return Move(replace(back, ended_by=by), (*effects, *withdrawn))
 
     def _take_back(self, run: Run) -> Move | None:
         """Take back the last step that was done and is not taken back yet."""
@@ -574,8 +690,8 @@ class Machine:
             return self._pass(run, step, ended)
         why = f"{by} refused step {step.id}"
         if isinstance(step.action, Approve) and step.action.on_refusal == "undo":
-            return self._turn_back(run.put(ended), why)
-        return self._end(run.put(ended), RunState.ABORTED, why)
+            return self._turn_back(run.put(ended), why, by=by)
+        return self._end(run.put(ended), RunState.ABORTED, why, by=by)
 
     def confirm(self, run: Run, step_id: str, *, by: str, note: str) -> Move:
         """A person has done the work of a manual step. Raises :class:`NotPossible`."""
@@ -600,22 +716,36 @@ class Machine:
         state = RunState.RUNNING if waiting is None else RunState.WAITING
         return Move(replace(run, state=state, paused_at=None, why=""))
 
-    def abort(self, run: Run, *, why: str) -> Move:
+    def abort(self, run: Run, *, why: str, by: str) -> Move:
         """End the run at once. Its restrictions are given back; nothing else is taken back."""
         if run.state.is_over:
             raise NotPossible(f"the run is over: it is {run.state}")
-        return self._end(run, RunState.ABORTED, why)
+        return self._end(run, RunState.ABORTED, why, by=by)
 
-    def undo(self, run: Run, *, why: str) -> Move:
+    def undo(self, run: Run, *, why: str, by: str) -> Move:
         """Take back the steps done, the last first, also of a run that is over."""
         if run.state in (RunState.UNDOING, RunState.UNDONE):
             raise NotPossible(f"the run is {run.state} already")
-        return self._turn_back(run, why)
+        return self._turn_back(run, why, by=by)
 
 
 def _in_state(run: Run, state: RunState) -> Run:
     """Return the run in ``state``, unless it is being taken back."""
     return run if run.state is RunState.UNDOING else replace(run, state=state, why="")
+
+
+def _verifying(run: Run, now: datetime) -> Run:
+    since = run.verifying_since if run.state is RunState.VERIFYING else now
+    return replace(run, state=RunState.VERIFYING, verifying_since=since)
+
+
+def _is_pause(step: PlannedStep) -> bool:
+    """Say whether a step only lets time pass."""
+    return isinstance(step.action, WaitUntil) and not step.action.condition
+
+
+def _is_of_readings(step: PlannedStep) -> bool:
+    return isinstance(step.action, Restrict) and isinstance(step.action.value, str)
 
 
 def _waiting(run: Run) -> StepRun | None:

@@ -60,6 +60,24 @@ class PlaybookRun(models.Model):
     due_at = models.DateTimeField(null=True, help_text="When it is to be looked at next")
     paused_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
+    ended_by = models.CharField(
+        max_length=200, blank=True, help_text="The person who ended it; empty: by itself"
+    )
+    rule = models.CharField(
+        max_length=300, blank=True, help_text="The rule that started it; empty: a person did"
+    )
+    attempt = models.PositiveIntegerField(
+        default=1, help_text="Which run it is for this rule and place within a while"
+    )
+    verifying_since = models.DateTimeField(
+        null=True, blank=True, help_text="When all its steps were through, while its rule fired"
+    )
+    clear_since = models.DateTimeField(
+        null=True, blank=True, help_text="Since when its rule is clear, while it holds on"
+    )
+    escalated_at = models.DateTimeField(
+        null=True, blank=True, help_text="When people were told that its rule fires on"
+    )
 
     objects = PlaybookRunQuerySet.as_manager()
 
@@ -69,13 +87,17 @@ class PlaybookRun(models.Model):
             # Two who see the same new incident start one run.
             models.UniqueConstraint(
                 fields=["playbook", "scope_kind", "scope_name", "incident_id"],
-                condition=Q(state__in=["running", "waiting", "paused"], incident_id__isnull=False),
+                condition=Q(
+                    state__in=["running", "waiting", "paused", "verifying"],
+                    incident_id__isnull=False,
+                ),
                 name="playbook_run_one_per_incident",
             ),
         ]
         indexes = [
             models.Index(fields=["-started_at", "-id"], name="playbook_run_started"),
             models.Index(fields=["incident_id"], name="playbook_run_incident"),
+            models.Index(fields=["rule", "scope_name", "-started_at"], name="playbook_run_rule"),
             models.Index(
                 fields=["due_at"], condition=Q(due_at__isnull=False), name="playbook_run_due"
             ),

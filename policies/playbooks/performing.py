@@ -49,10 +49,15 @@ def perform_all(
         try:
             said[effect.path] = perform(effect)
         except Refused as error:
-            renews = isinstance(effect, Hold) and effect.renews
-            instead = at.lose if renews else at.fail
+            instead = _instead(at, effect)
             return perform_all(at, before, instead(before, effect.path, str(error)), perform)
     return move.run, said
+
+
+def _instead(at: Machine, effect: Effect) -> Callable[[Run, str, str], Move]:
+    if isinstance(effect, Hold) and effect.changes:
+        return at.keep
+    return at.lose if isinstance(effect, Hold) and effect.renews else at.fail
 
 
 def scope_of(step: PlannedStep, run: RunRow, view: View) -> Scope:

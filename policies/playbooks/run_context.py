@@ -10,7 +10,7 @@ from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from policies import current
 from policies.headroom.evaluate import Headroom
-from policies.incidents.models import Delivery, Incident
+from policies.incidents.models import Delivery, Incident, IncidentMember
 from policies.playbooks.document import PlannedStep
 from policies.playbooks.document import Webhook as WebhookAction
 from policies.playbooks.machine import Outcome, Progress
@@ -45,12 +45,27 @@ class StoredContext:
     def of(cls, row: PlaybookRun, conditions: Conditions) -> StoredContext:
         return cls(row, View(row.version.program, row.scope, row.inputs, conditions))
 
-    def cause(self) -> bool:
-        """Say whether the incident goes on. A run without one goes on until it is over."""
-        if self.row.incident_id is None:
-            return True
-        resolved = Incident.objects.filter(pk=self.row.incident_id, state=Incident.State.RESOLVED)
-        return not resolved.exists()
+    def cause(self) -> bool | None:
+        """Say whether the firing that the run is about goes on; None: it is about none."""
+        return self._about[0]
+
+    def closed_by(self) -> str:
+        """Return who closed the incident of the run, after the run had begun; empty: nobody."""
+        return self._about[1]
+
+    @cached_property
+    def _about(self) -> tuple[bool | None, str]:
+        """Whether its firing goes on, and who closed its incident. Two queries."""
+        about = self.row.incident_id
+        incident = None if about is None else Incident.objects.filter(pk=about).first()
+        if incident is None:
+            return None, ""
+        closed = incident.resolved_at is not None and incident.resolved_at >= self.row.started_at
+        closed_by = incident.resolved_by if closed else ""
+        firings = _firings_of(self.row)
+        if not firings:
+            return incident.resolved_at is None, closed_by
+        return any(each.cleared_at is None and not each.dismissed for each in firings), closed_by
 
     def truth(self, step: PlannedStep) -> bool | None:
         return self.view.truth(step)
@@ -66,6 +81,23 @@ class StoredContext:
             return _gone() if delivery is None else _of_delivery(delivery)
         directive = Directive.objects.filter(key=key).first()
         return _gone() if directive is None else _of_directive(directive)
+
+
+def _firings_of(row: PlaybookRun) -> list[IncidentMember]:
+    """Return the firings that a run is about.
+
+    Those of its own rule and place; of one that a person started, those in its place, or all of
+    its incident where none is.
+    """
+    of_incident = list(IncidentMember.objects.filter(incident=row.incident_id))
+    here = [
+        each
+        for each in of_incident
+        if (each.scope_kind, each.scope_name) == (row.scope_kind, row.scope_name)
+    ]
+    if row.rule:
+        return [each for each in here if each.rule == row.rule]
+    return here or of_incident
 
 
 def _gone() -> Outcome:

@@ -20,11 +20,12 @@ from accounts.models import User
 from fleet import snapshot
 from policies.incidents import follow
 from policies.incidents.models import Incident
-from policies.playbooks import machine
+from policies.playbooks import machine, pursuit
 from policies.playbooks.document import Program
 from policies.playbooks.effects import Performer
 from policies.playbooks.machine import (
     Effect,
+    Escalate,
     Machine,
     Move,
     NotPossible,
@@ -62,7 +63,10 @@ _STEP_FIELDS = (
 )  # fmt: skip
 #: How long a run is let be that could not be moved because of a fault.
 _PUT_OFF = timedelta(seconds=30)
-_RUN_FIELDS = ("state", "place", "deadline", "paused_at", "ended_at", "why")
+_RUN_FIELDS = (
+    "state", "place", "deadline", "paused_at", "ended_at", "why", "attempt", "verifying_since",
+    "clear_since", "escalated_at", "ended_by",
+)  # fmt: skip
 
 
 class BadStart(ValueError):
@@ -90,10 +94,13 @@ def start(
     by: str,
     now: datetime,
     inputs: Mapping[str, float] | None = None,
+    rule: str = "",
+    attempt: int = 1,
 ) -> PlaybookRun:
     """Start the active version of a playbook. Raises :class:`BadStart`.
 
     An incident has one run of a playbook on a scope at a time: asked again, that one is returned.
+    ``rule``: the one that starts it; empty: a person does.
     """
     version = PlaybookVersion.objects.active().filter(name=name).first()
     if version is None:
@@ -105,7 +112,7 @@ def start(
         found = _live(name, scope, incident_id)
         if found is not None:
             return found
-        run = machine.begin(version.program, now)
+        run = machine.begin(version.program, now, attempt=attempt)
         row = PlaybookRun(
             version=version,
             playbook=name,
@@ -119,6 +126,8 @@ def start(
             started_by=by[:200],
             deadline=run.deadline,
             due_at=now,
+            rule=rule,
+            attempt=attempt,
         )
         try:
             with transaction.atomic():
@@ -131,7 +140,9 @@ def start(
             return found
         told = audit.changes(None, audit.state(row))
         audit.record(by, "playbook.start", str(row), incident=incident_id, inputs=chosen, **told)
-        _tell(row, "playbook_started", f"Playbook {version} started on {scope}", {}, by, now)
+        text = f"Playbook {version} started on {scope}"
+        text += f", attempt {attempt}" if attempt > 1 else ""
+        _tell(row, "playbook_started", text, {"attempt": attempt}, by, now)
     _ask_to_advance(row.pk)
     return row
 
@@ -229,8 +240,11 @@ def _make(
     """Perform the effects of ``move``, and save the state that it leads to."""
     view = StoredContext.of(row, conditions).view
     performer = Performer(row, view, at.now)
+    escalations = []
 
     def perform(effect: Effect) -> str:
+        if isinstance(effect, Escalate):
+            escalations.append(effect)
         with transaction.atomic():
             return performer.perform(effect)
 
@@ -241,20 +255,15 @@ def _make(
             after = after.put(dataclasses.replace(step, note=note))
     _save(at.program, row, before, after, at.now)
     _tell_changes(at.program, row, before, after, by, at.now)
+    for effect in escalations:
+        told = "playbook_given_up" if effect.is_over else "playbook_escalated"
+        _tell(row, told, pursuit.escalation(effect, row.rule, row.attempt), {}, by, at.now)
 
 
 def _load(row: PlaybookRun) -> Run:
     steps = tuple(_step(each) for each in row.steps.order_by("id"))
-    return Run(
-        state=RunState(row.state),
-        started_at=row.started_at,
-        deadline=row.deadline,
-        place=row.place,
-        steps=steps,
-        paused_at=row.paused_at,
-        ended_at=row.ended_at,
-        why=row.why,
-    )
+    values: dict[str, Any] = {name: getattr(row, name) for name in _RUN_FIELDS}
+    return Run(started_at=row.started_at, steps=steps, **{**values, "state": RunState(row.state)})
 
 
 def _step(row: StepRow) -> machine.StepRun:
@@ -366,13 +375,21 @@ def resume(run_id: int, *, user: User, now: datetime) -> PlaybookRun:
 def abort(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
     """End the run at once. Its restrictions are given back; nothing else is taken back."""
     said = f"aborted by {user.username}: {why}"
-    return _by_person(run_id, "abort", user, now, lambda at, run: at.abort(run, why=said), why=why)
+
+    def move(at: Machine, run: Run) -> Move:
+        return at.abort(run, why=said, by=user.username)
+
+    return _by_person(run_id, "abort", user, now, move, why=why)
 
 
 def undo(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
     """Take back the steps done, the last first."""
     said = f"{user.username}: {why}"
-    return _by_person(run_id, "undo", user, now, lambda at, run: at.undo(run, why=said), why=why)
+
+    def move(at: Machine, run: Run) -> Move:
+        return at.undo(run, why=said, by=user.username)
+
+    return _by_person(run_id, "undo", user, now, move, why=why)
 
 
 def _by_person(

@@ -88,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies.playbooks.machine",
         "policies.playbooks.parse",
         "policies.playbooks.performing",
+        "policies.playbooks.pursuit",
         "policies.playbooks.view",
         "policies.restrictions.book",
         "policies.restrictions.breakers",

@@ -152,6 +152,11 @@ class PlaybookRunSerializer(serializers.ModelSerializer[PlaybookRun]):
             "deadline",
             "paused_at",
             "ended_at",
+            "ended_by",
+            "rule",
+            "attempt",
+            "verifying_since",
+            "clear_since",
         )
         read_only_fields = fields
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
+#: Rules that came with Headroom once. Admission holds budgets by itself.
+WITHDRAWN = ("autoscaling-gate",)
 
 
 def texts() -> dict[str, str]:
@@ -18,4 +20,4 @@ def load() -> list[str]:
     from policies.documents import builtin
     from policies.rules.models import RuleVersion
 
-    return builtin.load(RuleVersion, texts(), "policies.rules.actions.RULES")
+    return builtin.load(RuleVersion, texts(), "policies.rules.actions.RULES", WITHDRAWN)

@@ -223,7 +223,7 @@ class TestOne:
     def test_a_resolved_one_says_how_it_ended(self, responder: Client) -> None:
         incident = open_incident()
         text = do(responder, incident, "close", close_reason="fans replaced")
-        assert "resolved" in text
+        assert "closed" in text
         assert "fans replaced" in text
         assert "Acknowledge" not in text
 
@@ -312,7 +312,7 @@ class TestDoing:
     def test_what_does_not_fit_its_state_is_said(self, responder: Client) -> None:
         incident = open_incident()
         do(responder, incident, "close", close_reason="seen to")
-        assert "is resolved: it opens again by itself" in do(responder, incident, "acknowledge")
+        assert "is closed: it opens again by itself" in do(responder, incident, "acknowledge")
 
     def test_what_cannot_be_done_is_not_found(self, responder: Client) -> None:
         incident = open_incident()

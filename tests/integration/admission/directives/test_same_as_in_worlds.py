@@ -19,7 +19,7 @@ from lab.world import Policy, World, directing, policing
 from policies import loop
 from policies.leases import book as leases
 from policies.playbooks import effects as playbook_effects
-from policies.playbooks import runs
+from policies.playbooks import runs, starting
 from policies.restrictions import store
 from policies.restrictions.book import RestrictionBook
 from policies.rules import effects
@@ -88,7 +88,8 @@ def test_playbooks_act_by_the_same_functions() -> None:
     assert world["perform_all"] is vars(runs)["perform_all"]
     assert world["hold"] is vars(playbook_effects)["hold"]
     assert world["release"] is vars(playbook_effects)["release"]
-    assert world["MOST_RUNS"] is vars(loop)["MOST_RUNS"]
+    assert world["MOST_RUNS"] is vars(starting)["MOST_RUNS"]
+    assert world["pursuit"] is vars(starting)["pursuit"]
 
 
 def test_neither_has_a_step_of_its_own() -> None:

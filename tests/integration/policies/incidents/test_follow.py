@@ -224,7 +224,7 @@ class TestClosing:
         actions.close(actor, incident, "known, part is ordered", now=later(60))
         assert follow.fired([rack()], now=later(62)) == []
         incident.refresh_from_db()
-        assert (incident.state, incident.resolved_by) == ("resolved", actor.username)
+        assert (incident.state, incident.resolved_by) == ("closed", actor.username)
         follow.cleared([rack()], now=later(100))
         again = replace(rack(), since=later(200))
         assert follow.fired([again], now=later(200)) == [incident]

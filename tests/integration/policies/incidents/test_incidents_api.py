@@ -164,7 +164,7 @@ class TestActing:
         incident = open_incident()
         assert post(responder, incident, "close", {}).json()["error"]["field"] == "reason"
         shown = post(responder, incident, "close", {"reason": "false alarm"}).json()
-        assert (shown["state"], shown["resolution"]) == ("resolved", "false alarm")
+        assert (shown["state"], shown["resolution"]) == ("closed", "false alarm")
         assert shown["first_members"][0]["state"] == "dismissed"
         again = post(responder, incident, "close", {"reason": "x"})
         assert again.status_code == 409

@@ -91,10 +91,13 @@ def test_the_incident_tells_its_story(readings: Readings) -> None:
     readings.values["thermal_margin_c"] = 20.0
     stage.play(2)
     stage.play(10)
+    incident.state, incident.resolved_at = "resolved", stage.now
+    incident.save()
+    stage.play(2)
     told = list(TimelineEntry.objects.filter(incident=incident).values_list("kind", flat=True))
     assert told == [
         "playbook_started", "playbook_step_done", "playbook_step_done", "playbook_step_waiting",
-        "playbook_step_done", "playbook_succeeded",
+        "playbook_step_done", "playbook_verifying", "playbook_succeeded",
     ]  # fmt: skip
 
 

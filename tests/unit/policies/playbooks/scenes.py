@@ -43,14 +43,19 @@ def program(steps: str, head: str = HEAD) -> Program:
 class Seen:
     """What the run is to see."""
 
-    there: bool = True
+    #: whether its rule fires; None: no rule has started it
+    there: bool | None = None
+    closed: str = ""
     #: by id of the step
     truths: dict[str, bool | None] = field(default_factory=dict)
     numbers: dict[str, float | None] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
-    def cause(self) -> bool:
+    def cause(self) -> bool | None:
         return self.there
+
+    def closed_by(self) -> str:
+        return self.closed
 
     def truth(self, step: PlannedStep) -> bool | None:
         return self.truths.get(step.id)

@@ -24,6 +24,8 @@ from policies.playbooks.machine import (
 )
 from tests.unit.policies.playbooks.scenes import Stage, program
 
+#: whether the rule of a run fires; None: it has none
+THERE = st.sampled_from([True, False, None])
 _WAYS = ["continue", "fail", "undo", "pause"]
 _UNDO = ["", ", undo: nothing", ", undo: {manual: {instruction: Back}, timeout: 5m}",
          ", undo: {webhook: {channel: c, subject: Back}, timeout: 5m}"]  # fmt: skip
@@ -94,13 +96,13 @@ class AnyRun(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.stage.play(seconds)
 
-    @rule(seconds=st.sampled_from([65, 150, 3600, 90_000]), there=st.booleans())
-    def all_is_down_and_the_cause_comes_or_goes(self, seconds: int, there: bool) -> None:
+    @rule(seconds=st.sampled_from([65, 150, 3600, 90_000]), there=THERE)
+    def all_is_down_and_the_cause_comes_or_goes(self, seconds: int, there: bool | None) -> None:
         self.stage.seen.there = there
         self.stage.play(seconds)
 
-    @rule(there=st.booleans())
-    def the_cause_comes_or_goes(self, there: bool) -> None:
+    @rule(there=THERE)
+    def the_cause_comes_or_goes(self, there: bool | None) -> None:
         self.stage.seen.there = there
 
     @rule(truth=st.sampled_from([True, False, None]), number=st.sampled_from([None, 800.0]))
@@ -138,8 +140,8 @@ class AnyRun(RuleBasedStateMachine):
             move = {
                 "pause": lambda: machine.pause(run, by="ada"),
                 "resume": lambda: machine.resume(run),
-                "abort": lambda: machine.abort(run, why="x"),
-                "undo": lambda: machine.undo(run, why="x"),
+                "abort": lambda: machine.abort(run, why="x", by="ada"),
+                "undo": lambda: machine.undo(run, why="x", by="ada"),
             }[what]()
         except NotPossible:
             return
@@ -199,7 +201,7 @@ class AnyRun(RuleBasedStateMachine):
                 continue
             had_ended = effect.path not in self.leases or self.leases[effect.path] <= self.stage.now
             if had_ended:
-                assert self.stage.seen.there
+                assert self.stage.seen.there is not False
             self.leases[effect.path] = effect.until
 
     @invariant()

@@ -92,11 +92,14 @@ def test_after_an_outage_what_is_too_late_takes_the_way_for_that() -> None:
 
 
 def test_after_an_outage_a_lease_is_taken_up_again_only_for_a_cause() -> None:
-    for there, held in ((True, {"0", "1"}), (False, set())):
+    for there, state, held in (
+        (True, RunState.WAITING, {"0", "1"}),
+        (False, RunState.SUCCEEDED, set()),
+    ):
         stage = Stage(program(COOL_DOWN)).play()
         stage.seen.there = there
         stage.play(30 * 60)
-        assert stage.state() is RunState.WAITING
+        assert stage.state() is state
         assert stage.held() == held
 
 
@@ -121,10 +124,11 @@ def test_nothing_more_is_restricted_once_the_cause_is_gone() -> None:
 def test_it_may_hold_until_the_cause_is_gone() -> None:
     stage = Stage(
         program("- {id: stop, restrict: {kind: no_new_launches, until: cause, lease: 1m}}")
-    ).play()
+    )
+    stage.seen.there = True
     for _ in range(100):
         stage.play(10)
-    assert (stage.state(), stage.held()) == (RunState.WAITING, {"0"})
+    assert (stage.state(), stage.held()) == (RunState.VERIFYING, {"0"})
     stage.seen.there = False
     stage.play(2)
     assert (stage.state(), stage.held()) == (RunState.SUCCEEDED, set())
@@ -252,10 +256,10 @@ def test_no_pause_outlasts_the_time_limit() -> None:
 
 def test_an_abort_gives_back_what_is_held_at_once() -> None:
     stage = Stage(program(COOL_DOWN)).play()
-    stage.take(stage.machine.abort(stage.run, why="enough"))
+    stage.take(stage.machine.abort(stage.run, why="enough", by="ada"))
     assert (stage.state(), stage.held()) == (RunState.ABORTED, set())
     with pytest.raises(NotPossible, match="over"):
-        stage.machine.abort(stage.run, why="again")
+        stage.machine.abort(stage.run, why="again", by="ada")
     assert stage.machine.due(stage.run) is None
 
 
@@ -335,8 +339,8 @@ def test_what_was_done_is_taken_back_in_reverse_and_nothing_else() -> None:
     stage.take(stage.machine.confirm(stage.run, "valve", by="ada", note=""))
     stage.play()
     stage.seen.outcomes["2"] = Outcome(Progress.DONE)
-    stage.take(stage.machine.abort(stage.run, why="stop"))
-    stage.take(stage.machine.undo(stage.run, why="back"))
+    stage.take(stage.machine.abort(stage.run, why="stop", by="ada"))
+    stage.take(stage.machine.undo(stage.run, why="back", by="ada"))
     stage.play()
     # The move had been asked for, and may have begun.
     assert stage.asked(Issue) == ["2", "2/undo"]
@@ -353,7 +357,7 @@ def test_what_was_done_is_taken_back_in_reverse_and_nothing_else() -> None:
 def test_what_could_not_be_taken_back_is_named() -> None:
     stage = Stage(program(UNDO)).play()
     stage.take(stage.machine.confirm(stage.run, "valve", by="ada", note=""))
-    stage.take(stage.machine.undo(stage.run, why="back"))
+    stage.take(stage.machine.undo(stage.run, why="back", by="ada"))
     stage.play()
     assert stage.state() is RunState.UNDOING
     assert stage.held() == {"0"}
@@ -366,7 +370,7 @@ def test_what_could_not_be_taken_back_is_named() -> None:
 def test_a_run_that_is_taken_back_keeps_its_leases_until_their_turn() -> None:
     stage = Stage(program(UNDO)).play()
     stage.take(stage.machine.confirm(stage.run, "valve", by="ada", note=""))
-    stage.take(stage.machine.undo(stage.run, why="back"))
+    stage.take(stage.machine.undo(stage.run, why="back", by="ada"))
     for _ in range(8):
         stage.play(30)
     assert stage.state() is RunState.UNDOING
