@@ -21,6 +21,7 @@ from lab.recorded import recorded_stage
 _LATER = {
     "approaches": "lab.approaches.command",
     "calibrate": "lab.commands.calibrate",
+    "curtail": "lab.curtailing.command",
     "matrix": "lab.commands.matrix",
     "replay": "lab.commands.replay",
     "scenario": "lab.commands.scenario",

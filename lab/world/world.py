@@ -93,12 +93,8 @@ class World:
         step_s: float = 2.0,
         sample_s: float = 10.0,
         cycle_s: float = 10.0,
-        issues: Sequence[tuple[float, Wanted]] = (),
     ) -> None:
-        """``conditions_at`` states the faults at a second of the twin, anew at each step.
-
-        ``issues``: restrictions that somebody issues, each at a second of the twin.
-        """
+        """``conditions_at`` states the faults at a second of the twin, anew at each step."""
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {value}")
@@ -114,7 +110,6 @@ class World:
             Job(number, each, replace(each.request, submitted_at=EPOCH_S + each.at_s))
             for number, each in enumerate(sorted(arrivals, key=lambda a: (a.at_s, a.request.key)))
         ]
-        self._issues = deque(sorted(issues, key=lambda each: each[0]))
         self._site_of_node = fleet.site_of_rack[fleet.rack_of_node]
         self._come = 0
         #: that have come and not ended, by key
@@ -190,6 +185,13 @@ class World:
                     progress(self.twin.now_s)
         return self._record()
 
+    def restrict(self, wanted: Wanted) -> None:
+        """Put a restriction in force as somebody issues it now. Raises BadRestriction."""
+        now = _moment(self.now)
+        self._policing.book.check(wanted, now)
+        self._policing.book.apply([wanted], now=now)
+        self._is_news, self._hurries_until_s = True, self.twin.now_s + _HURRY_S
+
     def _step(self, dt_s: float) -> None:
         twin = self.twin
         if self._conditions_at is not None:
@@ -203,7 +205,6 @@ class World:
         for gang in done:
             self._finish(gang)
         self._come_due()
-        self._come_issues()
         while self._due and self._due[0][0] <= twin.now_s:
             heapq.heappop(self._due)[2]()
         self._end_leaving()
@@ -229,11 +230,6 @@ class World:
             self.open[job.key] = job
             self._come += 1
             self._is_news = True
-
-    def _come_issues(self) -> None:
-        while self._issues and self._issues[0][0] <= self.twin.now_s:
-            self._policing.book.apply([self._issues.popleft()[1]], now=_moment(self.now))
-            self._is_news, self._hurries_until_s = True, self.twin.now_s + _HURRY_S
 
     def _later(self, act: Callable[[], None], gang: Gang | None = None) -> None:
         """Do something once agents have heard of it, and all nodes of ``gang`` if it is given.

@@ -61,6 +61,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "admission.core",
         "policies.restrictions.strictest",
     },
+    "lab/curtailing": {
+        "lab", "headroom", "policies", "admission.core",
+    },  # fmt: skip
     "lab/matrix": {"headroom"},
     "lab/scenarios": {
         "physics",

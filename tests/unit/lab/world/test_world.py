@@ -345,7 +345,9 @@ def test_an_announced_budget_is_seen_beforehand_and_counts_from_when_it_has_to_b
         for i in range(4)
     ]
     budget = budget_of_the_site(0.4, 400.0, 700.0)
-    world = make_world(arrivals, issues=[(200.0, budget)])
+    world = make_world(arrivals)
+    world.run(200.0)
+    world.restrict(budget)
     world.run(300.0)
     assert [each.value for each in world.in_force.announced] == [budget.value]
     assert not world.in_force.of(RestrictionKind.POWER_BUDGET_W)

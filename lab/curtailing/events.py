@@ -1,0 +1,117 @@
+"""Which events are asked of which fleet and jobs: the rule, written down before the first run.
+
+**Jobs** are those of the Philly trace that come within a window of it. Of all windows that begin on
+a whole or half day of the trace, and have no part in the hours that the comparison of approaches
+was made on, the one is taken whose jobs want the most GPU hours within it. Jobs that want more GPUs
+than the fleet has are left out. What the trace does not say of jobs is drawn as for that comparison
+(:class:`lab.traces.arrivals.Manner`): a quarter of the jobs agree to no slowdown, and they are what
+is called the highest class here.
+
+**The fleet** has one site, racks and feeds that carry all of their parts, and cooling for them:
+nothing is short but what the grid takes.
+
+**Events**: after the first hour, 200 of them begin in ten hours, one in each three minutes, on 96
+GPUs. Each is announced at the beginning of its three minutes, 30 to 60 s before it has to be met,
+asks for 10 to 40 % less than the baseline, and lasts for 60 to 110 s; all three evenly drawn. The
+**long one** takes a quarter of the baseline for three hours, announced five minutes before, on 256
+GPUs, after the first hour as well; it is compared with the same run without it.
+
+Seeds are 1, 2 and 3. The load counts at each step of the twin, by true watts: an event is met in
+time if the first step after its start is within the target, and held for the steps that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lab.approaches.comparison import Setup
+from lab.traces import JobTrace, philly
+from policies.restrictions.kinds import HELD_BEFORE
+
+__all__ = [
+    "EVENTS",
+    "HOURS",
+    "LONG",
+    "WARM_S",
+    "Event",
+    "jobs_of",
+    "long_event",
+    "random_events",
+    "spans_held",
+]
+
+#: The fleet fills up for so long before anything is asked, s.
+WARM_S = 3600.0
+HOURS, EVENTS = 10.0, 200
+GPUS, GPUS_LONG = 96, 256
+NOTICE_S, LASTS_S, SHARE = (30.0, 60.0), (60.0, 110.0), (0.10, 0.40)
+LONG = (300.0, 3.0 * 3600.0, 0.25)
+_H = 3600.0
+#: Loads have come back so long after an event, s.
+_SETTLES_S = 30.0
+#: Windows of the trace begin so often, h.
+_EVERY_H = 12.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: announced at a second of the twin, to be met from ``start_s`` to ``end_s``."""
+
+    announced_s: float
+    start_s: float
+    end_s: float
+    #: less than the baseline, as a share of it
+    by_share: float
+
+
+def random_events(seed: int, *, hours: float = HOURS, events: int = EVENTS) -> list[Event]:
+    """Return random events, in order: one in each equal part of so many hours."""
+    rng = np.random.default_rng([seed, events])
+    slot_s = hours * _H / events
+    found = []
+    for number in range(events):
+        announced_s = WARM_S + number * slot_s
+        start_s = announced_s + float(rng.uniform(*NOTICE_S))
+        end_s = start_s + float(rng.uniform(*LASTS_S))
+        found.append(Event(announced_s, start_s, end_s, float(rng.uniform(*SHARE))))
+    return found
+
+
+def long_event() -> Event:
+    """Return the event of a quarter for three hours."""
+    notice_s, lasts_s, share = LONG
+    start_s = WARM_S + notice_s
+    return Event(WARM_S, start_s, start_s + lasts_s, share)
+
+
+def jobs_of(trace: Path, *, hours: float, gpus: int) -> tuple[float, JobTrace]:
+    """Return where the window of the rule begins, h, and its jobs.
+
+    Raises :class:`~lab.traces.TraceError`.
+    """
+    jobs = philly.load(trace)
+    jobs = jobs.take(np.flatnonzero(jobs.gpus <= gpus))
+    starts_h = np.arange(0.0, float(jobs.submit_s.max(initial=0.0)) / _H - hours, _EVERY_H)
+    taken = (Setup.from_h, Setup.from_h + Setup.hours)
+    free = [at for at in starts_h.tolist() if at + hours <= taken[0] or at >= taken[1]]
+    wanted = [_wanted_gpu_s(jobs, at, hours) for at in free]
+    chosen = free[int(np.argmax(wanted))]
+    return chosen, jobs.between(chosen * _H, (chosen + hours) * _H)
+
+
+def _wanted_gpu_s(jobs: JobTrace, from_h: float, hours: float) -> float:
+    """Return the work within a window of the jobs that come in it, if nothing waited, GPU·s."""
+    begin, end = from_h * _H, (from_h + hours) * _H
+    here = (jobs.submit_s >= begin) & (jobs.submit_s < end)
+    within_s = np.minimum(jobs.runs_s[here], end - jobs.submit_s[here])
+    return float(within_s @ jobs.gpus[here])
+
+
+def spans_held(events: Sequence[Event]) -> list[tuple[float, float]]:
+    """Return the spans that count for no baseline: while events are held, and just after them."""
+    before_s = HELD_BEFORE.total_seconds()
+    return [(each.start_s - before_s, each.end_s + _SETTLES_S) for each in events]
