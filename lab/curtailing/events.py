@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from lab.approaches.comparison import Setup
-from lab.traces import JobTrace, philly
+from lab.traces import JobTrace, TraceError, philly
 from policies.restrictions.kinds import HELD_BEFORE
 
 __all__ = [
@@ -99,6 +99,8 @@ def jobs_of(trace: Path, *, hours: float, gpus: int) -> tuple[float, JobTrace]:
     taken = (Setup.from_h, Setup.from_h + Setup.hours)
     free = [at for at in starts_h.tolist() if at + hours <= taken[0] or at >= taken[1]]
     wanted = [_wanted_gpu_s(jobs, at, hours) for at in free]
+    if not any(wanted):
+        raise TraceError(f"{trace}: no window of {hours:g} h has jobs for {gpus} GPUs")
     chosen = free[int(np.argmax(wanted))]
     return chosen, jobs.between(chosen * _H, (chosen + hours) * _H)
 

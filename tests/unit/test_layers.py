@@ -62,8 +62,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies.restrictions.strictest",
     },
     "lab/curtailing": {
-        "lab", "headroom", "policies", "admission.core",
-    },  # fmt: skip
+        "headroom",
+        "admission.core",
+        "policies.restrictions.kinds",
+        "policies.scopes",
+    },
     "lab/matrix": {"headroom"},
     "lab/scenarios": {
         "physics",
@@ -81,6 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "telemetry.live_frame",
         "policies.firings",
         "policies.headroom.evaluate",
+        "policies.headroom.reach",
         "policies.headroom.inputs",
         "policies.headroom.past",
         "policies.leases.book",
