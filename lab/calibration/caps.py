@@ -6,7 +6,7 @@ draws without a limit. So the speeds of the other workloads under all limits are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from lab.calibration import rig
-from lab.calibration.result import Comparison
+from lab.calibration import needs, rig
+from lab.calibration.result import Comparison, Role
 from lab.calibration.sources import CappedRuns, capped_runs
 from lab.fleet import GPUS_PER_NODE, NODES_PER_RACK
 from lab.hardware import HGX_H100, GpuModel
+from lab.twin.state import HELD_SHARE
 from physics.power import POWER_EXPONENT
 
 Array = NDArray[np.float64]
@@ -34,11 +35,11 @@ _SPEEDS = np.linspace(0.0, 1.0, 2001)
 
 #: Errors of speeds, percentage points rms: of the twin, under the usual limits and under all; of
 #: its power, percent of the highest; and of each law, under all limits.
-BARS = {
+WERE = {
     "v100": {"usual": 4.0, "all": 4.8, "power": 3.6},
     "a40": {"usual": 6.7, "all": 14.0, "power": 8.4},
 }
-LAW_BARS = {
+LAWS_WERE = {
     "v100": {"cube": 5.7, "fifth power": 4.9, "two slopes": 4.4},
     "a40": {"cube": 13.0, "fifth power": 15.0, "two slopes": 5.4},
 }
@@ -65,7 +66,7 @@ def compare(data: Path) -> Iterator[Comparison]:
         runs = capped_runs(data, gpu)
         fitted, held = _taken(runs, slice(0, None, 2)), _taken(runs, slice(1, None, 2))
         laws = fit_laws(fitted)
-        yield from _compare_twin(gpu, held, laws["fifth power"])
+        yield from compare_twin(gpu, held, laws["fifth power"], were=WERE[gpu])
         for name, law in laws.items():
             off = law.speed(held.power_w, held.power_w[:, -1:]) - held.speed
             yield Comparison(
@@ -74,8 +75,8 @@ def compare(data: Path) -> Iterator[Comparison]:
                 unit="% of full speed",
                 error=100.0 * _rms(off),
                 error_unit="points rms",
-                bar=LAW_BARS[gpu][name],
-                held_out=True,
+                was=LAWS_WERE[gpu][name],
+                role=Role.REPEAT,
             )
 
 
@@ -105,36 +106,55 @@ def fit_laws(runs: CappedRuns) -> dict[str, Law]:
     return {"cube": _law(cube), "fifth power": _law(fifth), "two slopes": _law(two)}
 
 
-def _compare_twin(gpu: str, runs: CappedRuns, law: Law) -> Iterator[Comparison]:
+def compare_twin(
+    gpu: str,
+    runs: CappedRuns,
+    law: Law,
+    *,
+    were: Mapping[str, float],
+    name: str = "",
+    role: Role = Role.REPEAT,
+) -> Iterator[Comparison]:
+    """Compare the twin of a GPU by a law. ``were``: the errors that were, or none."""
+    name = name or f"{NAME}/{gpu}"
     speed, power_w = twin_runs(gpu, runs, law)
     usual = runs.limits_w >= USUAL_SHARE * runs.limits_w[-1]
-    bars = BARS[gpu]
-    for quantity, chosen, bar in (
+    naive = np.minimum(runs.limits_w / runs.power_w[:, -1:], 1.0) - runs.speed
+    for quantity, chosen, was in (
         ("speed under limits of half of the highest and more", usual, "usual"),
         ("speed under all limits", np.ones_like(usual), "all"),
     ):
         yield Comparison(
-            calibration=f"{NAME}/{gpu}",
+            calibration=name,
             quantity=quantity,
             unit="% of full speed",
             real=100.0 * float(runs.speed[:, chosen].mean()),
             twin=100.0 * float(speed[:, chosen].mean()),
             error=100.0 * _rms((speed - runs.speed)[:, chosen]),
             error_unit="points rms",
-            bar=bars[bar],
-            held_out=True,
+            was=were.get(was),
+            bar=needs.SPEED,
+            naive=100.0 * _rms(naive[:, chosen]),
+            role=role,
         )
     yield Comparison(
-        calibration=f"{NAME}/{gpu}",
+        calibration=name,
         quantity="power under limits of half of the highest and more",
         unit="W",
         real=float(runs.power_w[:, usual].mean()),
         twin=float(power_w[:, usual].mean()),
         error=100.0 * _rms((power_w - runs.power_w)[:, usual]) / float(runs.power_w.max()),
         error_unit="% of the highest, rms",
-        bar=bars["power"],
-        held_out=True,
+        was=were.get("power"),
+        bar=needs.NODE_POWER,
+        naive=100.0 * _rms((_held(runs) - runs.power_w)[:, usual]) / float(runs.power_w.max()),
+        role=role,
     )
+
+
+def _held(runs: CappedRuns) -> Array:
+    """Return the power that comes of the limits alone: each holds to just under it."""
+    return np.asarray(np.minimum(HELD_SHARE * runs.limits_w, runs.power_w[:, -1:]))
 
 
 def twin_runs(gpu: str, runs: CappedRuns, law: Law) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.calibration import rig
+from lab.calibration import needs, rig
 from lab.calibration.result import Comparison, by_difference, by_share
 from lab.calibration.sources import fleet_distribution
 from lab.calibration.stats import ks_to_cdf, wasserstein_to_cdf
@@ -39,7 +39,7 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99)
 #: Errors: Wasserstein distances in percent of the range, Kolmogorov and Smirnov's in percent, and
 #: quantiles of power (in percent of the highest limit) and of temperature (°C). The highest are
 #: apart: real sensors read up to 558 W of GPUs that are held to 400 W.
-BARS = {
+WERE = {
     "gpu_power": {"distance": 5.8, "ks": 17.0, "quantile": 3.5, "highest": 11.5},
     "gpu_temp": {"distance": 7.1, "ks": 16.5, "quantile": 3.4, "highest": 6.2},
 }
@@ -76,11 +76,23 @@ SEREN = Cluster(
 )
 
 
+def with_idle(cluster: Cluster, times: float) -> Cluster:
+    """Return a cluster of which so many times as much idles; the rest of the work is as it was."""
+    idle = cluster.free + cluster.waiting
+    rest = (1.0 - min(times * idle, 1.0)) / (1.0 - idle)
+    return replace(
+        cluster,
+        free=times * cluster.free,
+        waiting=times * cluster.waiting,
+        light=rest * cluster.light,
+    )
+
+
 def compare(data: Path) -> Iterator[Comparison]:
     power_w, temp_c = sampled(SEREN, seed=SEED)
     for metric, unit, twin in (("gpu_power", "W", power_w), ("gpu_temp", "°C", temp_c)):
         x, cdf = fleet_distribution(data, metric)
-        bars = BARS[metric]
+        were = WERE[metric]
         calibration = f"{NAME}/{metric}"
         yield Comparison(
             calibration=calibration,
@@ -88,7 +100,7 @@ def compare(data: Path) -> Iterator[Comparison]:
             unit=unit,
             error=wasserstein_to_cdf(x, cdf, twin),
             error_unit="% of range",
-            bar=bars["distance"],
+            was=were["distance"],
         )
         yield Comparison(
             calibration=calibration,
@@ -96,12 +108,12 @@ def compare(data: Path) -> Iterator[Comparison]:
             unit="% of GPUs",
             error=ks_to_cdf(x, cdf, twin),
             error_unit="% of GPUs",
-            bar=bars["ks"],
+            was=were["ks"],
         )
         for quantile in QUANTILES:
             real, ours = float(np.interp(quantile, cdf, x)), float(np.quantile(twin, quantile))
             name = f"{100 * quantile:g} % quantile"
-            bar = bars["highest" if quantile > 0.95 else "quantile"]
+            was = were["highest" if quantile > 0.95 else "quantile"]
             if metric == "gpu_power":
                 yield by_share(
                     calibration,
@@ -110,10 +122,19 @@ def compare(data: Path) -> Iterator[Comparison]:
                     real=real,
                     twin=ours,
                     of=A100.rated_w,
-                    bar=bar,
+                    was=was,
+                    bar=needs.NODE_POWER,
                 )
             else:
-                yield by_difference(calibration, name, unit, real=real, twin=ours, bar=bar)
+                yield by_difference(
+                    calibration,
+                    name,
+                    unit,
+                    real=real,
+                    twin=ours,
+                    was=was,
+                    bar=needs.TEMPERATURE_C,
+                )
 
 
 def sampled(cluster: Cluster, *, seed: int) -> tuple[Array, Array]:

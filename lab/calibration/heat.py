@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.calibration import rig
-from lab.calibration.result import Comparison, by_difference
+from lab.calibration import needs, rig
+from lab.calibration.result import Comparison, Role, by_difference
 from lab.calibration.sources import H200Readings, fast_readings, h200_phases, h200_series
 from lab.hardware import A100, H200, HGX_H200, GpuModel
 
@@ -32,7 +32,7 @@ MEMORY_FROM_S = 5.0
 WAITING, PRODUCTS = 0.02, 1.84
 
 #: °C: over a recording rms, and at one moment.
-BARS = {
+WERE = {
     "h200": 1.25,
     "h200 held out": 2.2,
     "core": 1.7,
@@ -72,7 +72,7 @@ def _compare_h200() -> Iterator[Comparison]:
         ("H200, square wave, copies and training", series.t_s >= FITTED_S, True),
     ):
         off_c = _means(series.t_s[chosen], (modelled_c - series.temp_c)[chosen])
-        yield _rms(quantity, off_c, BARS["h200 held out" if held else "h200"], held=held)
+        yield _rms(quantity, off_c, WERE["h200 held out" if held else "h200"], held=held)
     yield from _compare_step()
 
 
@@ -106,7 +106,8 @@ def _compare_step() -> Iterator[Comparison]:
                     "°C",
                     real=near_c - idle_c[part],
                     twin=float((now[part] - before[part]).mean()),
-                    bar=BARS[part],
+                    was=WERE[part],
+                    bar=needs.TEMPERATURE_C,
                 )
         twin.advance(90.0)
 
@@ -121,18 +122,19 @@ def _compare_a100(data: Path) -> Iterator[Comparison]:
         fast = fast_readings(data, name)
         modelled_c = die_c(fast.power_w, fast.t_s, A100, float(fast.temp_c[:20].mean()))
         off_c = _means(fast.t_s, modelled_c - fast.temp_c)
-        yield _rms(f"A100, {name}", off_c, BARS["a100 held out" if held else "a100"], held=held)
+        yield _rms(f"A100, {name}", off_c, WERE["a100 held out" if held else "a100"], held=held)
 
 
-def _rms(quantity: str, off_c: Array, bar: float, *, held: bool) -> Comparison:
+def _rms(quantity: str, off_c: Array, was: float, *, held: bool) -> Comparison:
     return Comparison(
         calibration=NAME,
         quantity=f"{quantity}: temperature",
         unit="°C",
         error=float(np.sqrt(np.mean(off_c**2))),
         error_unit="°C rms",
-        bar=bar,
-        held_out=held,
+        was=was,
+        bar=needs.TEMPERATURE_C,
+        role=Role.REPEAT if held else Role.FITTED,
     )
 
 

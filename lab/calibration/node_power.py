@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.calibration import rig
-from lab.calibration.result import Comparison, by_share
+from lab.calibration import needs, rig
+from lab.calibration.result import Comparison, Role, by_share
 from lab.calibration.sources import NodeReadings, node_power
 from lab.calibration.stats import wasserstein_share
 from lab.fleet import RowKind
@@ -34,9 +34,12 @@ QUANTILES = (0.1, 0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bars:
-    """The most that errors may be, %: of the mean; of the median and the upper quantiles, over the
-    99 % quantile; of the 10 % quantile, likewise; of the Wasserstein distance, over the range."""
+class Were:
+    """The errors that were, and a little, %.
+
+    Of the mean; of the median and the upper quantiles, over the 99 % quantile; of the 10 %
+    quantile, likewise; of the Wasserstein distance, over the range.
+    """
 
     mean: float
     upper: float
@@ -46,19 +49,19 @@ class Bars:
 
 #: The machines of dlrm_dcnv2 and of resnet on one node differ by more than their readings spread,
 #: and the fit saw one of them.
-BARS: dict[str, Bars] = {
-    "64node_gpt3": Bars(mean=0.5, upper=2.1, lowest=2.5, distance=6.3),
-    "64node_llama2_70b_lora": Bars(mean=4.8, upper=4.9, lowest=19.0, distance=9.9),
-    "9node_unet3d": Bars(mean=2.4, upper=1.7, lowest=1.1, distance=4.4),
-    "8node_llama2_70b_lora": Bars(mean=1.4, upper=1.6, lowest=10.7, distance=3.9),
-    "8node_resnet": Bars(mean=0.4, upper=0.7, lowest=1.4, distance=1.6),
-    "8node_ssd": Bars(mean=2.0, upper=1.4, lowest=2.6, distance=2.5),
-    "1node_bert": Bars(mean=0.4, upper=2.1, lowest=1.7, distance=2.1),
-    "1node_dlrm_dcnv2": Bars(mean=1.2, upper=1.3, lowest=1.3, distance=26.2),
-    "1node_llama2_70b_lora": Bars(mean=0.7, upper=1.0, lowest=1.1, distance=2.1),
-    "1node_resnet": Bars(mean=2.6, upper=3.1, lowest=2.3, distance=24.9),
-    "1node_ssd": Bars(mean=0.3, upper=1.0, lowest=1.9, distance=2.4),
-    "1node_unet3d": Bars(mean=0.6, upper=0.6, lowest=1.5, distance=1.5),
+WERE: dict[str, Were] = {
+    "64node_gpt3": Were(mean=0.5, upper=2.1, lowest=2.5, distance=6.3),
+    "64node_llama2_70b_lora": Were(mean=4.8, upper=4.9, lowest=19.0, distance=9.9),
+    "9node_unet3d": Were(mean=2.4, upper=1.7, lowest=1.1, distance=4.4),
+    "8node_llama2_70b_lora": Were(mean=1.4, upper=1.6, lowest=10.7, distance=3.9),
+    "8node_resnet": Were(mean=0.4, upper=0.7, lowest=1.4, distance=1.6),
+    "8node_ssd": Were(mean=2.0, upper=1.4, lowest=2.6, distance=2.5),
+    "1node_bert": Were(mean=0.4, upper=2.1, lowest=1.7, distance=2.1),
+    "1node_dlrm_dcnv2": Were(mean=1.2, upper=1.3, lowest=1.3, distance=26.2),
+    "1node_llama2_70b_lora": Were(mean=0.7, upper=1.0, lowest=1.1, distance=2.1),
+    "1node_resnet": Were(mean=2.6, upper=3.1, lowest=2.3, distance=24.9),
+    "1node_ssd": Were(mean=0.3, upper=1.0, lowest=1.9, distance=2.4),
+    "1node_unet3d": Were(mean=0.6, upper=0.6, lowest=1.5, distance=1.5),
 }
 
 
@@ -90,17 +93,25 @@ def length_s(name: str, runs: Sequence[NodeReadings]) -> float:
 
 
 def compare(data: Path) -> Iterator[Comparison]:
-    """Compare each kind with its runs, but for the first one, to which it was fitted."""
+    """Compare each kind with its runs, but for the first one, to which it was fitted.
+
+    The naive prediction is the mean of the first runs of all other kinds.
+    """
+    first_w = {name: float(node_power(data, name)[0].power_w.mean()) for name in SHAPES}
     for name in SHAPES:
         runs = node_power(data, name)
+        others_w = [watts for other, watts in first_w.items() if other != name]
         real_w = np.concatenate([run.power_w for run in runs[1:]])
         twin_w = measured_run(name, length_s(name, runs)).power_w.ravel()
-        yield from compare_sample(name, real_w, twin_w)
+        naive_w = float(np.mean(others_w))
+        yield from compare_sample(name, real_w, twin_w, naive_w=naive_w)
 
 
-def compare_sample(name: str, real_w: Array, twin_w: Array) -> Iterator[Comparison]:
-    """Compare the readings of one kind of run."""
-    bars = BARS[name]
+def compare_sample(
+    name: str, real_w: Array, twin_w: Array, *, naive_w: float | None = None
+) -> Iterator[Comparison]:
+    """Compare the readings of one kind of run. ``naive_w``: what one would say of its mean."""
+    were = WERE[name]
     top_w = float(np.quantile(real_w, 0.99))
     calibration = f"{NAME}/{name}"
     yield by_share(
@@ -109,8 +120,10 @@ def compare_sample(name: str, real_w: Array, twin_w: Array) -> Iterator[Comparis
         "W",
         real=float(real_w.mean()),
         twin=float(twin_w.mean()),
-        bar=bars.mean,
-        held_out=True,
+        was=were.mean,
+        bar=needs.NODE_POWER,
+        naive=naive_w,
+        role=Role.REPEAT,
     )
     for quantile in QUANTILES:
         yield by_share(
@@ -120,8 +133,9 @@ def compare_sample(name: str, real_w: Array, twin_w: Array) -> Iterator[Comparis
             real=float(np.quantile(real_w, quantile)),
             twin=float(np.quantile(twin_w, quantile)),
             of=top_w,
-            bar=bars.lowest if quantile < 0.5 else bars.upper,
-            held_out=True,
+            was=were.lowest if quantile < 0.5 else were.upper,
+            bar=None if quantile < 0.5 else needs.NODE_POWER,
+            role=Role.REPEAT,
         )
     yield Comparison(
         calibration=calibration,
@@ -129,6 +143,6 @@ def compare_sample(name: str, real_w: Array, twin_w: Array) -> Iterator[Comparis
         unit="W",
         error=wasserstein_share(real_w, twin_w),
         error_unit="% of range",
-        bar=bars.distance,
-        held_out=True,
+        was=were.distance,
+        role=Role.REPEAT,
     )

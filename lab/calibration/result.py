@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
+
+
+class Role(StrEnum):
+    """What the twin knew of the readings that it is compared with."""
+
+    #: its constants were fitted to these very readings
+    FITTED = "fitted"
+    #: they were fitted to others of the same kind of job, GPU or cluster
+    REPEAT = "repeat"
+    #: nothing was fitted to anything of this kind of job, GPU or cluster
+    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """One quantity as measured on real machines and as simulated.
 
-    ``error`` is in ``error_unit``, and at least 0; ``bar`` is the most that it may be: what was
-    measured when the twin was calibrated, and a little. ``real`` and ``twin`` are None where a
-    whole distribution is compared. ``held_out`` says that nothing was fitted to the readings that
-    the twin is compared with here.
+    ``error`` is in ``error_unit``, and at least 0. ``bar`` is the most that decisions bear
+    (:mod:`lab.calibration.needs`); None: none rests on this quantity. ``was`` is what was measured
+    when the twin was calibrated, and a little: more says that something has become worse. ``naive``
+    is the error of what one would say without a twin. ``real`` and ``twin`` are None where a whole
+    distribution is compared.
     """
 
     calibration: str
@@ -21,27 +34,42 @@ class Comparison:
     unit: str
     error: float
     error_unit: str
-    bar: float
+    was: float | None = None
+    bar: float | None = None
+    naive: float | None = None
     real: float | None = None
     twin: float | None = None
-    held_out: bool = False
+    role: Role = Role.FITTED
 
     @property
     def holds(self) -> bool:
         """Whether the error is within its bar; one that is no number is not."""
-        return self.error <= self.bar
+        return self.bar is None or self.error <= self.bar
+
+    @property
+    def is_as_good_as_it_was(self) -> bool:
+        """Whether the error is no larger than when the twin was calibrated."""
+        return self.was is None or self.error <= self.was
+
+    @property
+    def beats_naive(self) -> bool:
+        """Whether the twin is nearer than the naive prediction, where there is one."""
+        return self.naive is None or self.error < self.naive
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"holds": self.holds}
+        return asdict(self) | {"holds": self.holds, "beats_naive": self.beats_naive}
 
     def __str__(self) -> str:
         sides = (
             "" if self.real is None else f"real {self.real:.4g}, twin {self.twin:.4g} {self.unit}, "
         )
-        held = "held out" if self.held_out else "fitted"
+        told = [f"{self.role}"]
+        told += [] if self.bar is None else [f"bar {self.bar:.3g}"]
+        told += [] if self.was is None else [f"was {self.was:.3g}"]
+        told += [] if self.naive is None else [f"naive {self.naive:.3g}"]
         return (
             f"{self.calibration}: {self.quantity}: {sides}"
-            f"error {self.error:.3g} {self.error_unit} (bar {self.bar:.3g}, {held})"
+            f"error {self.error:.3g} {self.error_unit} ({', '.join(told)})"
         )
 
 
@@ -52,22 +80,29 @@ def by_share(
     *,
     real: float,
     twin: float,
-    bar: float,
     of: float | None = None,
-    held_out: bool = False,
+    was: float | None = None,
+    bar: float | None = None,
+    naive: float | None = None,
+    role: Role = Role.FITTED,
 ) -> Comparison:
-    """Compare two numbers: the error is their difference in percent of ``real``, or of ``of``."""
-    error = 100.0 * abs(twin - real) / abs(real if of is None else of)
+    """Compare two numbers: the error is their difference in percent of ``real``, or of ``of``.
+
+    ``naive`` is a number like ``twin``: what one would say without it.
+    """
+    base = abs(real if of is None else of)
     return Comparison(
         calibration=calibration,
         quantity=quantity,
         unit=unit,
         real=real,
         twin=twin,
-        error=error,
+        error=100.0 * abs(twin - real) / base,
         error_unit="%",
+        was=was,
         bar=bar,
-        held_out=held_out,
+        naive=None if naive is None else 100.0 * abs(naive - real) / base,
+        role=role,
     )
 
 
@@ -78,10 +113,15 @@ def by_difference(
     *,
     real: float,
     twin: float,
-    bar: float,
-    held_out: bool = False,
+    was: float | None = None,
+    bar: float | None = None,
+    naive: float | None = None,
+    role: Role = Role.FITTED,
 ) -> Comparison:
-    """Compare two numbers: the error is their difference, in their own unit."""
+    """Compare two numbers: the error is their difference, in their own unit.
+
+    ``naive`` is a number like ``twin``: what one would say without it.
+    """
     return Comparison(
         calibration=calibration,
         quantity=quantity,
@@ -90,6 +130,8 @@ def by_difference(
         twin=twin,
         error=abs(twin - real),
         error_unit=unit,
+        was=was,
         bar=bar,
-        held_out=held_out,
+        naive=None if naive is None else abs(naive - real),
+        role=role,
     )

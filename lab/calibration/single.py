@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.calibration import rig
-from lab.calibration.result import Comparison, by_difference, by_share
+from lab.calibration import needs, rig
+from lab.calibration.result import Comparison, Role, by_difference, by_share
 from lab.calibration.sources import (
     H200Readings,
     capture,
@@ -39,7 +39,7 @@ _FIRST_STEPS, _SETTLED = slice(1, 4), slice(20, 160)
 _NEIGHBORS = 21
 
 #: As errors are said: power in percent, speeds, clocks and steps in points, rises in °C.
-BARS = {
+WERE = {
     "idle": 1.2,
     "load": 0.6,
     "server": 0.8,
@@ -49,8 +49,8 @@ BARS = {
     "training": 1.0,
     "clock": 12.5,
 }
-RISE_BARS = {"h100-80gb-hbm3": 12.5, "h200": 4.9}
-STEP_BARS = {"h200": 2.4, "nanogpt": 3.7}
+RISES_WERE = {"h100-80gb-hbm3": 12.5, "h200": 4.9}
+STEPS_WERE = {"h200": 2.4, "nanogpt": 3.7}
 
 
 def compare(data: Path) -> Iterator[Comparison]:
@@ -64,7 +64,8 @@ def compare(data: Path) -> Iterator[Comparison]:
         "W",
         real=float(np.median(idle_w)),
         twin=float(idle.twin.node_w[idle.nodes].mean()),
-        bar=BARS["server"],
+        was=WERE["server"],
+        bar=needs.NODE_POWER,
     )
 
 
@@ -80,7 +81,8 @@ def _compare_capture(data: Path, name: str, gpu: GpuModel, host: HostModel) -> I
         "W",
         real=idle["power.draw"],
         twin=idle_w,
-        bar=BARS["idle"],
+        was=WERE["idle"],
+        bar=needs.NODE_POWER,
     )
     yield by_share(
         NAME,
@@ -88,7 +90,8 @@ def _compare_capture(data: Path, name: str, gpu: GpuModel, host: HostModel) -> I
         "W",
         real=load["power.draw"],
         twin=float(server.power_w.mean()),
-        bar=BARS["load"],
+        was=WERE["load"],
+        bar=needs.NODE_POWER,
     )
     yield by_difference(
         NAME,
@@ -96,8 +99,9 @@ def _compare_capture(data: Path, name: str, gpu: GpuModel, host: HostModel) -> I
         "°C",
         real=load["temperature.gpu"] - idle["temperature.gpu"],
         twin=float(server.temp_c.mean()) - idle_c,
-        bar=RISE_BARS[name],
-        held_out=True,
+        was=RISES_WERE[name],
+        bar=needs.TEMPERATURE_C,
+        role=Role.REPEAT,
     )
 
 
@@ -111,7 +115,8 @@ def compare_capped(_data: Path) -> Iterator[Comparison]:
         "W",
         real=_mean_w(series, phases["idle"]),
         twin=float(context.power_w.mean()),
-        bar=BARS["context"],
+        was=WERE["context"],
+        bar=needs.NODE_POWER,
     )
     activity = (PRODUCTS_W - H200.static_w) / H200.dynamic_w
     products = _server(H200, HGX_H200, activity=activity)
@@ -121,7 +126,8 @@ def compare_capped(_data: Path) -> Iterator[Comparison]:
         "W",
         real=_mean_w(series, phases["matmul"]),
         twin=float(products.power_w.mean()),
-        bar=BARS["held"],
+        was=WERE["held"],
+        bar=needs.NODE_POWER,
     )
     yield by_difference(
         CAPPED,
@@ -129,8 +135,9 @@ def compare_capped(_data: Path) -> Iterator[Comparison]:
         "% of full speed",
         real=100.0 * rates["matmul"] / (rates["duty-0.1"] / 0.1),
         twin=100.0 * float(products.clock.mean()),
-        bar=BARS["products"],
-        held_out=True,
+        was=WERE["products"],
+        bar=needs.SPEED,
+        role=Role.REPEAT,
     )
     yield from _compare_training(series, phases["train"])
 
@@ -149,8 +156,9 @@ def _compare_training(series: H200Readings, span_s: tuple[float, float]) -> Iter
         "% of full speed",
         real=100.0 * float(np.median(taken_s[_FIRST_STEPS]) / np.median(taken_s[_SETTLED])),
         twin=speed,
-        bar=BARS["training"],
-        held_out=True,
+        was=WERE["training"],
+        bar=needs.SPEED,
+        role=Role.REPEAT,
     )
     yield by_difference(
         CAPPED,
@@ -158,8 +166,8 @@ def _compare_training(series: H200Readings, span_s: tuple[float, float]) -> Iter
         "% of the highest",
         real=100.0 * float(series.clock[working].mean()),
         twin=speed,
-        bar=BARS["clock"],
-        held_out=True,
+        was=WERE["clock"],
+        role=Role.REPEAT,
     )
 
 
@@ -187,8 +195,10 @@ def compare_steps(data: Path) -> Iterator[Comparison]:
             "% of a step",
             real=real,
             twin=ours,
-            bar=STEP_BARS[name],
-            held_out=True,
+            was=STEPS_WERE[name],
+            bar=needs.SPEED,
+            naive=0.0,
+            role=Role.REPEAT,
         )
 
 

@@ -33,6 +33,8 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 DATA_FOLDER = _REPOSITORY.parent / "shared" / "data"
 #: Our own recording, which is part of this repository.
 H200_FOLDER = _REPOSITORY / "tests" / "data" / "h200"
+#: What Acme's cluster Kalos drew, and how warm and busy its GPUs were.
+KALOS_FILE = _REPOSITORY / "tests" / "data" / "published" / "acme-kalos" / "cdf.csv"
 
 
 class NoData(Exception):
@@ -157,6 +159,12 @@ def capped_runs(data: Path, gpu: str) -> CappedRuns:
 def fleet_distribution(data: Path, metric: str) -> tuple[Array, Array]:
     """Return values of a metric over a fleet of A100s and the share of samples at or below each."""
     rows = pl.read_csv(_found(data / FLEET / "cdf.csv.gz")).filter(pl.col("metric") == metric)
+    return rows["x"].to_numpy().astype(np.float64), rows["cdf_percent"].to_numpy() / 100.0
+
+
+def kalos_distribution(metric: str) -> tuple[Array, Array]:
+    """Return the same of a second cluster, which lies in this repository."""
+    rows = pl.read_csv(KALOS_FILE).filter(pl.col("metric") == metric)
     return rows["x"].to_numpy().astype(np.float64), rows["cdf_percent"].to_numpy() / 100.0
 
 

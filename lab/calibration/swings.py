@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.calibration.node_power import LARGEST, LARGEST_S, measured_run
-from lab.calibration.result import Comparison, by_difference, by_share
+from lab.calibration import needs
+from lab.calibration.node_power import LARGEST, LARGEST_S, length_s, measured_run
+from lab.calibration.result import Comparison, Role, by_difference, by_share
 from lab.calibration.sources import evaluations, node_power
 from lab.calibration.stats import period_s, wasserstein_share
+from lab.training.measured import SHAPES
 
 Array = NDArray[np.float64]
 
-SWINGS, DIPS = "swings", "evaluation-dips"
+SWINGS, LOADS, DIPS = "swings", "swings-of-gangs", "evaluation-dips"
 #: Both are read off on a grid of time: meters read their nodes at instants of their own.
 GRID_S = 2.0
 #: A swing that a feed takes note of.
@@ -28,7 +30,7 @@ _STEP_S = 10.77
 
 #: As errors are said: of swings in percent of the range or points, a correlation, and percent; of
 #: evaluations in s and points.
-BARS = {
+WERE = {
     "distance": 2.9,
     "large": 6.5,
     "correlation": 0.14,
@@ -72,9 +74,9 @@ class Dips:
     depth: float
 
 
-def real_grid(data: Path, run: int) -> Array:
-    """Return the power of the nodes of a run of 512 GPUs every :data:`GRID_S`, nodes in columns."""
-    readings = node_power(data, LARGEST)[run]
+def real_grid(data: Path, run: int, name: str = LARGEST) -> Array:
+    """Return the power of the nodes of a run every :data:`GRID_S`, nodes in columns."""
+    readings = node_power(data, name)[run]
     series = [readings.of(node) for node in range(readings.nodes)]
     return _on_grid(series)
 
@@ -113,8 +115,8 @@ def compare_swings(data: Path) -> Iterator[Comparison]:
         unit="W",
         error=wasserstein_share(real.node_w.ravel(), twin.node_w.ravel()),
         error_unit="% of range",
-        bar=BARS["distance"],
-        held_out=True,
+        was=WERE["distance"],
+        role=Role.REPEAT,
     )
     yield by_difference(
         SWINGS,
@@ -122,8 +124,8 @@ def compare_swings(data: Path) -> Iterator[Comparison]:
         "% of all",
         real=_large(real.node_w),
         twin=_large(twin.node_w),
-        bar=BARS["large"],
-        held_out=True,
+        was=WERE["large"],
+        role=Role.REPEAT,
     )
     yield by_difference(
         SWINGS,
@@ -131,17 +133,52 @@ def compare_swings(data: Path) -> Iterator[Comparison]:
         "",
         real=real.correlation,
         twin=twin.correlation,
-        bar=BARS["correlation"],
-        held_out=True,
+        was=WERE["correlation"],
+        role=Role.REPEAT,
     )
-    for quantity, of_real, of_twin, bar in (
+    for quantity, of_real, of_twin, was in (
         ("standard deviation of the change of all nodes in 2 s", real.std_w, twin.std_w, "sum_std"),
         ("1 % quantile of it", real.quantile_w(0.01), twin.quantile_w(0.01), "sum_tail"),
         ("99 % quantile of it", real.quantile_w(0.99), twin.quantile_w(0.99), "sum_tail"),
     ):
         yield by_share(
-            SWINGS, quantity, "W", real=of_real, twin=of_twin, bar=BARS[bar], held_out=True
+            SWINGS, quantity, "W", real=of_real, twin=of_twin, was=WERE[was], role=Role.REPEAT
         )
+
+
+def compare_loads(data: Path) -> Iterator[Comparison]:
+    """Compare the changes of whole gangs within 2 s with repeats of their kinds, by their load.
+
+    The naive prediction: nodes of a gang swing each by itself, as they do in the fitted run.
+    """
+    for name, shape in SHAPES.items():
+        if shape.nodes < 2:
+            continue
+        runs = node_power(data, name)
+        simulated = measured_run(name, length_s(name, runs))
+        ours_w = _on_grid(list(zip(simulated.t_s.T, simulated.power_w.T, strict=True)))
+        times = shape.nodes / ours_w.shape[1]
+        real_w = real_grid(data, -1, name)
+        naive = _apart(real_grid(data, 0, name))
+        for quantile in (0.01, 0.99):
+            yield by_share(
+                f"{LOADS}/{name}",
+                f"{100 * quantile:g} % quantile of the change of all nodes in 2 s",
+                "W",
+                real=swings_of(real_w).quantile_w(quantile),
+                twin=times * swings_of(ours_w).quantile_w(quantile),
+                of=float(real_w.sum(axis=1).mean()),
+                bar=needs.CHANGE,
+                naive=naive.quantile_w(quantile),
+                role=Role.REPEAT,
+            )
+
+
+def _apart(power_w: Array) -> Swings:
+    """Return the swings of nodes of which each is moved in time by a part of the run."""
+    nodes = power_w.shape[1]
+    moved = [np.roll(power_w[:, at], at * len(power_w) // nodes) for at in range(nodes)]
+    return swings_of(np.stack(moved, axis=1))
 
 
 def compare_dips(data: Path) -> Iterator[Comparison]:
@@ -154,16 +191,16 @@ def compare_dips(data: Path) -> Iterator[Comparison]:
         "s",
         real=float(np.median(np.diff(starts_s))),
         twin=twin.period_s,
-        bar=BARS["period"],
-        held_out=True,
+        was=WERE["period"],
+        role=Role.REPEAT,
     )
-    for quantity, unit, of_real, of_twin, bar in (
+    for quantity, unit, of_real, of_twin, was in (
         ("period", "s", real.period_s, twin.period_s, "period"),
         ("length", "s", real.length_s, twin.length_s, "length"),
         ("depth", "% of the power", 100.0 * real.depth, 100.0 * twin.depth, "depth"),
     ):
         yield by_difference(
-            DIPS, quantity, unit, real=of_real, twin=of_twin, bar=BARS[bar], held_out=True
+            DIPS, quantity, unit, real=of_real, twin=of_twin, was=WERE[was], role=Role.REPEAT
         )
 
 

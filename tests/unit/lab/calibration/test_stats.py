@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.calibration.result import by_difference, by_share
+from lab.calibration.result import Role, by_difference, by_share
 from lab.calibration.stats import (
     autocorrelation,
     ks_to_cdf,
@@ -55,8 +55,13 @@ def test_a_series_that_is_too_short_is_refused() -> None:
 
 
 def test_a_comparison_holds_up_to_its_bar_and_says_so() -> None:
-    within = by_share("node", "mean", "W", real=100.0, twin=102.0, bar=2.0, held_out=True)
+    within = by_share(
+        "node", "mean", "W", real=100.0, twin=102.0, bar=2.0, naive=110.0, role=Role.REPEAT
+    )
     assert within.holds
-    assert str(within) == ("node: mean: real 100, twin 102 W, error 2 % (bar 2, held out)")
+    assert within.beats_naive
+    assert not by_share("node", "mean", "W", real=100.0, twin=102.0, naive=98.0).beats_naive
+    assert not by_share("node", "mean", "W", real=100.0, twin=102.0, was=1.9).is_as_good_as_it_was
+    assert str(within) == ("node: mean: real 100, twin 102 W, error 2 % (repeat, bar 2, naive 10)")
     assert not by_difference("node", "mean", "W", real=100.0, twin=103.0, bar=2.0).holds
     assert not by_difference("node", "mean", "W", real=100.0, twin=float("nan"), bar=2.0).holds
