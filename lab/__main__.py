@@ -22,6 +22,7 @@ _LATER = {
     "approaches": "lab.approaches.command",
     "calibrate": "lab.commands.calibrate",
     "curtail": "lab.curtailing.command",
+    "forecasts": "lab.commands.forecasts",
     "matrix": "lab.commands.matrix",
     "replay": "lab.commands.replay",
     "scenario": "lab.commands.scenario",

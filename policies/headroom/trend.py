@@ -53,9 +53,17 @@ def extrapolated(load: Floats, slope: Floats, ahead_s: float) -> Floats:
 
     The slope dies away: ``load + slope · τ · (1 - exp(-t / τ))``, a damped trend.
     """
-    lasting_s = LASTING_S * -np.expm1(-ahead_s / LASTING_S)
-    ahead: Floats = np.maximum(load + np.nan_to_num(slope) * lasting_s, 0.0)
+    ahead: Floats = np.maximum(load + risen(slope, ahead_s, LASTING_S), 0.0)
     return ahead
+
+
+def risen(slope: Floats, ahead: float | Floats, lasting: float) -> Floats:
+    """Return the rise within ``ahead`` at a slope that dies away with the time ``lasting``.
+
+    All in one unit of time. 0 where no slope is known.
+    """
+    rise: Floats = np.nan_to_num(slope) * (lasting * -np.expm1(-ahead / lasting))
+    return rise
 
 
 def exhausted_in_s(left: Floats, slope: Floats) -> Floats:

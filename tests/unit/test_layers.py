@@ -66,6 +66,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "admission.core",
         "policies.restrictions.kinds",
         "policies.scopes",
+    "lab/forecasts": {
+        "physics",
+        "headroom",
+        "policies.headroom.claims",
+        "policies.headroom.outlook",
+        "policies.headroom.trend",
     },
     "lab/matrix": {"headroom"},
     "lab/scenarios": {
