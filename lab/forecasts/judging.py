@@ -124,50 +124,70 @@ class _Sums:
         self.shown_covered += int(within[shown].sum())
 
 
-def _at_pace(series: Series, pace_s: float, updates: int) -> Iterator[Judged | ClaimsJudged]:
-    slots = series.at(series.t_s[0] + pace_s / _SLOTS * np.arange(updates * _SLOTS))
-    columns = slots.shape[1]
-    record, sums = Record.none(columns), [_Sums() for _ in AHEAD]
-    made: deque[Forecast] = deque(maxlen=AHEAD[-1])
-    budget = np.nanquantile(slots, _BUDGET_KEPT, axis=0)
-    claims, claimed, passed, was_over = Claims.none(columns), 0, 0, np.ones(columns, dtype=bool)
-    for update in range(updates):
-        last = update * _SLOTS
-        came = slots[last]
+class _Run:
+    """One series at one pace: forecasts and claims, update by update, and how they did."""
+
+    def __init__(self, slots: Array, pace_s: float) -> None:
+        self.slots, self.pace_s = slots, pace_s
+        columns = slots.shape[1]
+        self.budget = np.nanquantile(slots, _BUDGET_KEPT, axis=0)
+        self.record, self.claims = Record.none(columns), Claims.none(columns)
+        self.sums = [_Sums() for _ in AHEAD]
+        self.claimed = self.passed = 0
+        self._made: deque[Forecast] = deque(maxlen=AHEAD[-1])
+        self._was_over = np.ones(columns, dtype=bool)
+
+    def take(self, update: int) -> None:
+        """Compare what is due with the loads of an update, and forecast from there."""
+        came, made = self.slots[update * _SLOTS], self._made
         due = {place: made[-ahead] for place, ahead in enumerate(AHEAD) if len(made) >= ahead}
         for place, each in due.items():
-            sums[place].add(each, place, slots[last - AHEAD[place] * _SLOTS], came)
-        record = learned(record, due, came)
-        window = slots[max(last - _SLOPE_SLOTS + 1, 0) : last + 1]
-        times = pace_s / _SLOTS * np.arange(len(window), dtype=np.float64)
-        basis = Basis(
-            now_w=came,
-            slope_w=pace_s * slope_per_s(times, window.astype(np.float32)),
-            levels_w=record.levels_w,
+            now = self.slots[(update - AHEAD[place]) * _SLOTS]
+            self.sums[place].add(each, place, now, came)
+        self.record = learned(self.record, due, came)
+        made.append(Forecast.of(self.record, self._basis(update)))
+        self._claim(update, came)
+
+    def _basis(self, update: int) -> Basis:
+        last, columns = update * _SLOTS, self.slots.shape[1]
+        window = self.slots[max(last - _SLOPE_SLOTS + 1, 0) : last + 1]
+        times = self.pace_s / _SLOTS * np.arange(len(window), dtype=np.float64)
+        return Basis(
+            now_w=self.slots[last],
+            slope_w=self.pace_s * slope_per_s(times, window.astype(np.float32)),
+            levels_w=self.record.levels_w,
             changes_w=np.zeros((len(AHEAD), columns)),
             most_w=np.full(columns, np.inf),
         )
-        made.append(Forecast.of(record, basis))
-        over, known = came > budget, ~np.isnan(came)
-        found = crossing(record, made[-1], came, budget)
-        claims = said(
-            claims, found, now=update * pace_s, over=over, possible=known, update_s=pace_s
-        )
-        claimed += int(claims.standing.sum())
-        passed += int((over & ~was_over).sum())
-        was_over = np.where(known, over, was_over)
-    for ahead, each in zip(AHEAD, sums, strict=True):
-        if each.compared >= _COMPARED:
-            yield _judged(series, pace_s, pace_s * ahead, each)
+
+    def _claim(self, update: int, came: Array) -> None:
+        over, known = came > self.budget, ~np.isnan(came)
+        found = crossing(self.record, self._made[-1], came, self.budget)
+        at, pace_s = update * self.pace_s, self.pace_s
+        self.claims = said(self.claims, found, now=at, over=over, possible=known, update_s=pace_s)
+        self.claimed += int(self.claims.standing.sum())
+        self.passed += int((over & ~self._was_over).sum())
+        self._was_over = np.where(known, over, self._was_over)
+
+
+def _at_pace(series: Series, pace_s: float, updates: int) -> Iterator[Judged | ClaimsJudged]:
+    slots = series.at(series.t_s[0] + pace_s / _SLOTS * np.arange(updates * _SLOTS))
+    run = _Run(slots, pace_s)
+    for update in range(updates):
+        run.take(update)
+    for ahead, found in zip(AHEAD, run.sums, strict=True):
+        if found.compared >= _COMPARED:
+            yield _judged(series, pace_s, pace_s * ahead, found)
+    count = updates * slots.shape[1]
     yield ClaimsJudged(
         series=series.name,
         unseen=not series.chosen_on,
         pace_s=pace_s,
-        updates=updates * columns,
-        passed=passed,
-        made=int(claims.made.sum()),
-        came_true=int(claims.came_true.sum()),
-        claimed_share=claimed / (updates * columns),
+        updates=count,
+        passed=run.passed,
+        made=int(run.claims.made.sum()),
+        came_true=int(run.claims.came_true.sum()),
+        claimed_share=run.claimed / count,
     )
 
 

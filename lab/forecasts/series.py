@@ -123,13 +123,13 @@ def inference(data: Path) -> Iterator[Series]:
         ("inference/all in turn", rows.filter(~seen), False),
     ):
         t_s, power_w = _readings(part)
-        steps_s = np.diff(t_s, prepend=t_s[0])
-        yield _one(name, "W", np.cumsum(np.minimum(steps_s, _PAUSE_S)), power_w, chosen_on)
+        in_turn_s: Array = np.cumsum(np.minimum(np.diff(t_s, prepend=t_s[0]), _PAUSE_S))
+        yield _one(name, "W", in_turn_s, power_w, chosen_on)
 
 
 def _readings(part: pl.DataFrame) -> tuple[Array, Array]:
     t_ms = part["t_iso"].dt.epoch("ms").to_numpy()
-    return t_ms / 1000.0, part["power_w"].to_numpy().astype(np.float64)
+    return t_ms.astype(np.float64) / 1000.0, part["power_w"].to_numpy().astype(np.float64)
 
 
 #: Kinds of training runs by nodes; the method was chosen on single nodes.
@@ -172,7 +172,7 @@ def _in_turn(runs: tuple[sources.NodeReadings, ...]) -> tuple[Array, Array]:
             columns.append(np.where(times - t_s[row] <= _HELD * step_s, power_w[row], np.nan))
         parts.append(np.stack(columns, axis=1))
     watts = np.concatenate(parts)
-    return step_s * np.arange(len(watts)), watts
+    return step_s * np.arange(len(watts), dtype=np.float64), watts
 
 
 # --- Clusters, by the GPUs that run --------------------------------------------------------------
@@ -187,7 +187,7 @@ def queues(data: Path) -> Iterator[Series]:
         gpus = pl.read_csv(path)["running_gpu_num"].to_numpy().astype(np.float64)
         gpus = gpus[: int(_TRACE_DAYS * 1440.0)]
         name = path.name.removesuffix(".csv.gz")
-        t_s = 60.0 * np.arange(len(gpus))
+        t_s = 60.0 * np.arange(len(gpus), dtype=np.float64)
         yield _one(f"helios/{name}", "GPU", t_s, gpus, name in _CHOSEN_QUEUES)
 
 
@@ -203,7 +203,7 @@ def traces(data: Path) -> Iterator[Series]:
 def _running(name: str, trace: JobTrace) -> Series:
     began_s = trace.submit_s + np.nan_to_num(trace.wait_s)
     gpus = trace.gpus * trace.gpu_share
-    minutes = 60.0 * np.arange(_TRACE_DAYS * 1440.0) + began_s.min()
+    minutes: Array = 60.0 * np.arange(_TRACE_DAYS * 1440.0) + began_s.min()
     # The first days fill an empty cluster: count from when half of the days taken have passed.
     minutes += _TRACE_DAYS * 86_400.0 / 2.0
     order = np.argsort(began_s)

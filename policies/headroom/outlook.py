@@ -122,7 +122,8 @@ class Record:
         """Errors of forecasts over those of "as now"; NaN where nothing tells."""
         as_now_w = self.loss_w[0]
         none = np.full(as_now_w.shape, np.nan)
-        return np.divide(self.own_loss_w, as_now_w, out=none, where=as_now_w > 0)
+        share: Floats = np.divide(self.own_loss_w, as_now_w, out=none, where=as_now_w > 0)
+        return share
 
 
 _BY_HORIZON = (

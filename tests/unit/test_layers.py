@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "admission.core",
         "policies.restrictions.kinds",
         "policies.scopes",
+    },
     "lab/forecasts": {
         "physics",
         "headroom",
