@@ -46,6 +46,8 @@ _MARKS = {
     StepState.FAILED: "✗",
     StepState.REFUSED: "✗",
     StepState.WITHDRAWN: units.DASH,
+    StepState.HELD: "▶",
+    StepState.INEFFECTIVE: "✗",
 }
 #: What of a restriction's ledger says most, the last first.
 _TOLD = ("verdict", "measured", "applied", "acknowledged")
@@ -120,6 +122,17 @@ def _with_values(text: str, run: PlaybookRun) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """The restriction of a step: its effect in words, and which version of it that is."""
+
+    text: str = ""
+    version: int = 0
+
+
+_NO_EFFECT = Effect()
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A step of a run."""
 
@@ -139,6 +152,8 @@ class Line:
     may_answer: bool = False
     #: who may, in words
     who: str = ""
+    #: of its restriction, as it was looked at
+    version: int = 0
 
     @property
     def depth(self) -> int:
@@ -201,7 +216,7 @@ def views(runs: Sequence[PlaybookRun], user: User) -> list[RunView]:
     return [_view(run, user, effects) for run in visible.runs(runs, visibility)]
 
 
-def _view(run: PlaybookRun, user: User, effects: Mapping[str, str]) -> RunView:
+def _view(run: PlaybookRun, user: User, effects: Mapping[str, Effect]) -> RunView:
     program = run.version.program
     known = {row.path: row for row in run.steps.all()}
     lines = [_line(step, known, run, user, effects) for step in program.steps]
@@ -215,15 +230,17 @@ def _line(
     known: Mapping[str, StepRun],
     run: PlaybookRun,
     user: User,
-    effects: Mapping[str, str],
+    effects: Mapping[str, Effect],
 ) -> Line:
     row = known.get(step.path)
     state = row.state if row else ""
     if row is None and step.place == run.place and run.state not in (*OVER, RunState.UNDOING):
         state = "next"
-    asks = ""
+    asks, told = "", effects.get(run.key(step.path), _NO_EFFECT)
     if state == StepState.WAITING and run.state != RunState.PAUSED:
         asks = {"approve": "approve", "manual": "confirm"}.get(step.kind, "")
+    elif state == StepState.HELD and row is not None and row.lease_until is not None:
+        asks = "approve"
     capability, roles = _answerers(step, row)
     return Line(
         path=step.path,
@@ -233,7 +250,8 @@ def _line(
         state=state,
         mark=_MARKS.get(StepState(state), "") if row else "",
         row=row,
-        effect=effects.get(run.key(step.path), ""),
+        effect=told.text,
+        version=told.version,
         asks=asks,
         may_answer=bool(asks) and user.can(capability) and (not roles or user.role in roles),
         who=", ".join(sorted(roles)) or f"whoever may {capability.phrase}",
@@ -251,7 +269,7 @@ def _answerers(step: PlannedStep, row: StepRun | None) -> tuple[Capability, froz
     return action.capability, roles
 
 
-def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, str]:
+def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, Effect]:
     """Return the effects of the restrictions of ``runs`` in words, by owner. Three queries."""
     owners = [run.key(row.path) for run in runs for row in run.steps.all()]
     rows = list(Restriction.objects.of_owners(owners).order_by("pk")[:1000])
@@ -261,9 +279,8 @@ def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, s
     told: dict[int, dict[str, str]] = {}
     for pk, kind, text in events.order_by("pk").values_list("restriction", "kind", "text"):
         told.setdefault(pk, {})[kind] = text
-    effects = {row.owner: _effect(row, told.get(row.pk, {})) for row in rows}
-    seen: dict[str, str] = visibility.data(effects)
-    return seen
+    seen = visibility.data({row.owner: _effect(row, told.get(row.pk, {})) for row in rows})
+    return {row.owner: Effect(seen[row.owner], row.version) for row in rows}
 
 
 def _effect(row: Restriction, told: Mapping[str, str]) -> str:

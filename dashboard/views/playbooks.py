@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from accounts.decorators import requires
+from accounts.edge.parameters import whole_number
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
@@ -222,6 +223,8 @@ class Ask:
     row: PlaybookRun
     given: dict[str, str]
     now: datetime
+    #: of the restriction that is decided on, as it was shown
+    version: str = ""
 
 
 class _Missing(Exception):
@@ -237,7 +240,10 @@ def act(request: HttpRequest, run_id: int, verb: str) -> HttpResponse:
     if do is None:
         raise Http404(f"A run cannot be asked to {verb[:40]}.")
     try:
-        messages.success(request, do(Ask(user, row, _clean(request), timezone.now())))
+        messages.success(
+            request,
+            do(Ask(user, row, _clean(request), timezone.now(), request.GET.get("version", ""))),
+        )
     except (runs.NotPossible, _Missing) as error:
         messages.error(request, str(error))
     except runs.NotAllowed as error:
@@ -257,7 +263,8 @@ def _refuse(ask: Ask) -> str:
 
 def _answer(ask: Ask, *, yes: bool) -> str:
     step, note = ask.given.get("step", "")[:70], _note(ask.row, ask.given)
-    runs.answer(ask.row.pk, step, yes=yes, user=ask.user, note=note, now=ask.now)
+    version = whole_number(ask.version, most=2**31 - 1) or 0
+    runs.answer(ask.row.pk, step, yes=yes, user=ask.user, note=note, now=ask.now, version=version)
     return f"You have {'approved' if yes else 'refused'} step {step}."
 
 

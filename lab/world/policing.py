@@ -34,9 +34,10 @@ from policies.playbooks.machine import (
     Progress,
     Release,
     RunState,
+    Standing,
     StepState,
 )
-from policies.playbooks.performing import hold, perform_all, release, scope_of
+from policies.playbooks.performing import hold, perform_all, release, scope_of, standing_of
 from policies.playbooks.pursuit import Way
 from policies.playbooks.view import OneMoment, View
 from policies.restrictions.book import Lease, RestrictionBook
@@ -118,6 +119,7 @@ class _Look:
     run: _Run
     view: View
     cause_is_there: bool
+    lease_of: Callable[[str], Lease | None]
 
     def cause(self) -> bool:
         return self.cause_is_there
@@ -130,6 +132,10 @@ class _Look:
 
     def number(self, step: PlannedStep) -> float | None:
         return self.view.number(step)
+
+    def standing(self, path: str) -> Standing | None:
+        row = self.lease_of(self.run.key(path))
+        return None if row is None else standing_of(row)
 
     def outcome(self, path: str) -> Outcome:
         return self.run.outcomes.get(path, Outcome(Progress.PENDING))
@@ -269,7 +275,7 @@ class Policing:
         causes = {(each.rule, each.scope) for each in self.episodes.values()}
         for run in self.runs:
             view = View(run.program, run.scope, run.inputs, _Now(headroom))
-            look = _Look(run, view, (run.rule, run.scope) in causes)
+            look = _Look(run, view, (run.rule, run.scope) in causes, self._lease_of)
             at = Machine(run.program, look, now)
             while (move := self._next_move(at, run)) is not None:
                 perform = partial(self._perform, run, view, now)
@@ -279,6 +285,9 @@ class Policing:
                 self._last[run.rule, run.scope, run.playbook] = run.state
                 self._note("playbook_over", run.playbook, f"{run.scope}: {run.state.state}")
         self.runs = [run for run in self.runs if not run.state.state.is_over]
+
+    def _lease_of(self, owner: str) -> Lease | None:
+        return next((row for row in self.leases if row.owner == owner), None)
 
     def _next_move(self, at: Machine, run: _Run) -> Move | None:
         """Return the next move of a run, by itself or because a person has answered."""

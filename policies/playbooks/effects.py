@@ -101,7 +101,10 @@ class Performer:
         action = step.action
         path = f"{step.path}/escalated" if escalated else step.path
         asks = f"{self.row.playbook} on {self.row.scope}, step {step.id}"
-        if isinstance(action, Approve):
+        if isinstance(action, Restrict):
+            question = f"{action.kind} on {self.row.scope} is held back"
+            self._queue(path, [], f"Approval wanted: {question}", f"{question}\n\n{asks}")
+        elif isinstance(action, Approve):
             to = action.escalate.channels if escalated and action.escalate else action.channels
             question = self._text(action.question)
             self._queue(path, to, f"Approval wanted: {question}", f"{question}\n\n{asks}")

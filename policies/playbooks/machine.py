@@ -49,6 +49,8 @@ HOLD_DOWN, LONGEST_HOLD_DOWN = timedelta(minutes=5), timedelta(hours=1)
 #: A value that depends on readings is looked at again after this, and is tightened by at least this
 #: share of it: what is nearly the same is not worth a change.
 _ADJUST, _LEAST_CHANGE = timedelta(seconds=30), 0.02
+#: How often it is looked at whether what is in force has an effect.
+_LOOK = timedelta(seconds=10)
 #: Steps that are not begun, and end, when the rule is clear.
 _NEEDS_CAUSE = frozenset({"restrict", "migrate", "checkpoint", "approve", "manual", "wait_until"})
 #: Those that act at once, and have to be seen through once they have begun.
@@ -91,6 +93,14 @@ class StepState(enum.StrEnum):
     REFUSED = "refused"
     #: the run ended while it waited
     WITHDRAWN = "withdrawn"
+    #: restrict: a breaker holds it back, and it waits for a person; the run goes on
+    HELD = "held"
+    #: restrict: it is in force, and measured to be without effect
+    INEFFECTIVE = "ineffective"
+
+
+#: A restriction was in force, whatever became of it.
+_HAD_EFFECT = (StepState.DONE, StepState.INEFFECTIVE, StepState.REFUSED)
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,8 @@ class StepRun:
     value: float | None = None
     by: str = ""
     note: str = ""
+    #: restrict: the number of its restriction
+    restriction: int | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,17 @@ class Outcome:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Standing:
+    """The state of the restriction of a step."""
+
+    #: DONE: in force; HELD, REFUSED or INEFFECTIVE
+    state: StepState
+    restriction: int
+    note: str = ""
+    by: str = ""
+
+
 class RunContext(Protocol):
     """The observations of a run. Each is asked for only where it matters."""
 
@@ -182,6 +205,9 @@ class RunContext(Protocol):
 
     def number(self, step: PlannedStep) -> float | None:
         """Return the value of a restriction; None: unknown."""
+
+    def standing(self, path: str) -> Standing | None:
+        """Return the state of the restriction of a step; None: there is none."""
 
     def outcome(self, path: str) -> Outcome:
         """Return the outcome of the message or directive of a step."""
@@ -296,6 +322,9 @@ class Machine:
             return self._end(run, RunState.ABORTED, why, by=closed_by)
         if self.now >= run.deadline:
             return self._end(run, RunState.FAILED, "its time limit has passed")
+        followed = self._follow_restrictions(run)
+        if followed is not None:
+            return followed
         if run.state is not RunState.PAUSED:
             moved = self._go_on(run)
             if moved is not None:
@@ -306,7 +335,10 @@ class Machine:
         """Return when to ask :meth:`move` again after it had nothing more; None: never."""
         if run.state.is_over:
             return None
-        times = [self._renewal(step) for step in run.steps if step.lease_until is not None]
+        held = [step for step in run.steps if step.lease_until is not None]
+        times = [self._renewal(step) for step in held]
+        # What became of a restriction is looked at as long as it is held.
+        times += [self.now + (POLL if step.state is StepState.HELD else _LOOK) for step in held]
         if run.state is not RunState.UNDOING:
             times.append(run.deadline)
         if run.state is not RunState.PAUSED:
@@ -504,7 +536,9 @@ class Machine:
             if step.lease_until is not None and until in (None, self._until(step))
         ]
         for step in given_back:
-            run = run.put(replace(step, lease_until=None))
+            # What never had its effect is not done because it is over.
+            state = StepState.WITHDRAWN if step.state is StepState.HELD else step.state
+            run = run.put(replace(step, state=state, lease_until=None))
         return run, tuple(Release(step.path, why) for step in given_back)
 
     # --- It goes another way ---------------------------------------------------------------------
@@ -599,6 +633,26 @@ class Machine:
         """Return when the lease of a restriction is half over."""
         return (step.lease_until or self.now) - self._lease(step) / 2
 
+    def _follow_restrictions(self, run: Run) -> Move | None:
+        """Say of a step what its restriction is, and ask people once where it is held back."""
+        for step in run.steps:
+            found = None if step.lease_until is None else self.context.standing(step.path)
+            if found is None:
+                continue
+            followed = replace(step, state=found.state, restriction=found.restriction, by=found.by)
+            if found.note or step.state is not found.state:
+                followed = replace(followed, note=found.note)
+            asks = found.state is StepState.HELD and not step.escalated
+            if asks or followed != step:
+                followed = replace(followed, escalated=step.escalated or asks)
+                return Move(run.put(followed), (Send(step.path),) if asks else ())
+        return None
+
+    def held_back(self, run: Run, path: str, note: str) -> Run:
+        """Return the run with a step of which a breaker holds the restriction back."""
+        step = run.find(path)
+        return run if step is None else run.put(replace(step, state=StepState.HELD, note=note))
+
     def _renew(self, run: Run) -> Move | None:
         """Renew one lease that is half over.
 
@@ -642,6 +696,8 @@ class Machine:
         if step.state in (StepState.TIMED_OUT, StepState.FAILED, StepState.WITHDRAWN):
             planned = self.program.step(step.path)
             return _asks_others(planned) or planned.kind == "manual"
+        if self.program.step(step.path).kind == "restrict":
+            return step.state in _HAD_EFFECT
         return step.state is StepState.DONE
 
     def _taken_back(self, run: Run) -> Move:

@@ -124,7 +124,7 @@ class StepRun(models.Model):
     path = models.CharField(max_length=80, help_text="Its place: 2, 2.then.0, or 2/undo")
     step = models.CharField(max_length=70, help_text="Its id in the playbook")
     kind = models.CharField(max_length=12)
-    state = models.CharField(max_length=10, choices=STATES)
+    state = models.CharField(max_length=12, choices=STATES)
     entered_at = models.DateTimeField()
     deadline = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -135,6 +135,7 @@ class StepRun(models.Model):
         null=True, help_text="How long its restriction is held for; null: it holds none"
     )
     escalated = models.BooleanField(default=False)
+    restriction = models.BigIntegerField(null=True, help_text="The restriction that it has issued")
     since = models.DateTimeField(null=True, help_text="Since when its condition holds")
     seen_at = models.DateTimeField(null=True, help_text="When that was last looked at")
 

@@ -7,17 +7,47 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from policies.playbooks.document import Checkpoint, Migrate, PlannedStep, Restrict, Resume
-from policies.playbooks.machine import Effect, Hold, Machine, Move, Run
+from policies.playbooks.machine import (
+    Effect,
+    Hold,
+    Machine,
+    Move,
+    Run,
+    Standing,
+    StepState,
+)
 from policies.playbooks.view import View, related
-from policies.restrictions.book import RestrictionBook
+from policies.restrictions.book import RestrictionBook, State
 from policies.restrictions.kinds import BadRestriction, Wanted
 from policies.scopes import Scope, UnknownScope
 
-__all__ = ["Refused", "RunRow", "hold", "perform_all", "release", "scope_of"]
+__all__ = ["Refused", "RunRow", "hold", "perform_all", "release", "scope_of", "standing_of"]
 
 
 class Refused(Exception):
     """An effect cannot be had. Nothing was changed."""
+
+
+class Issued(Protocol):
+    """A restriction as it is stored."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def pending_value(self) -> float | None: ...
+
+    @property
+    def pending_why(self) -> str: ...
+
+    @property
+    def ended_by(self) -> str: ...
+
+    @property
+    def ended_why(self) -> str: ...
 
 
 class RunRow(Protocol):
@@ -42,16 +72,19 @@ def perform_all(
     """Perform the effects of ``move``; return the state that it leads to, and the notes by path.
 
     Where an effect is refused, its step fails, or has lost what it would have renewed: then that
-    move is made in place of this one.
+    move is made in place of this one. Where a restriction is held back, its step is not done.
     """
     said: dict[str, str] = {}
+    run = move.run
     for effect in move.effects:
         try:
             said[effect.path] = perform(effect)
+            if isinstance(effect, Hold) and said[effect.path]:
+                run = at.held_back(run, effect.path, said[effect.path])
         except Refused as error:
             instead = _instead(at, effect)
             return perform_all(at, before, instead(before, effect.path, str(error)), perform)
-    return move.run, said
+    return run, said
 
 
 def _instead(at: Machine, effect: Effect) -> Callable[[Run, str, str], Move]:
@@ -103,7 +136,23 @@ def hold(
     except BadRestriction as error:
         raise Refused(f"{error}. {error.hint}".rstrip(". ")) from error
     (row,) = book.apply([wanted], now=now)
-    return f"waits for a person: {row.pending_why}" if row.pending_why else ""
+    found = standing_of(row)
+    return found.note if found.state is StepState.HELD else ""
+
+
+def standing_of(row: Issued, without_effect: str = "") -> Standing:
+    """Return the state of a step by that of its restriction.
+
+    ``without_effect``: why it has none though it is in force; empty: nothing is known against it.
+    """
+    if row.state == State.REFUSED:
+        said = f"refused by {row.ended_by}" + (f": {row.ended_why}" if row.ended_why else "")
+        return Standing(StepState.REFUSED, row.id, said, row.ended_by)
+    if row.state == State.PENDING_APPROVAL or row.pending_value is not None:
+        return Standing(StepState.HELD, row.id, f"waits for a person: {row.pending_why}")
+    if without_effect:
+        return Standing(StepState.INEFFECTIVE, row.id, without_effect)
+    return Standing(StepState.DONE, row.id)
 
 
 def release(book: RestrictionBook[Any], path: str, run: RunRow, *, why: str, now: datetime) -> None:

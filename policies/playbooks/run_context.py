@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
@@ -13,9 +15,13 @@ from policies.headroom.evaluate import Headroom
 from policies.incidents.models import Delivery, Incident, IncidentMember
 from policies.playbooks.document import PlannedStep
 from policies.playbooks.document import Webhook as WebhookAction
-from policies.playbooks.machine import Outcome, Progress
+from policies.playbooks.machine import Outcome, Progress, Standing
 from policies.playbooks.models import Directive, PlaybookRun
+from policies.playbooks.performing import standing_of
 from policies.playbooks.view import OneMoment, View
+from policies.restrictions.effects import without_effect
+from policies.restrictions.kinds import LIMITS
+from policies.restrictions.models import Restriction, RestrictionEvent
 
 
 class Conditions(OneMoment):
@@ -73,6 +79,17 @@ class StoredContext:
     def number(self, step: PlannedStep) -> float | None:
         return self.view.number(step)
 
+    def standing(self, path: str) -> Standing | None:
+        return self._standings.get(self.row.key(path))
+
+    @cached_property
+    def _standings(self) -> dict[str, Standing]:
+        """The states of its restrictions, by owner. One query, and one for limits in force."""
+        rows = Restriction.objects.live().filter(owner__startswith=f"playbook:{self.row.pk}/")
+        found = list(rows.order_by("id"))
+        told = _told([row for row in found if row.kind in LIMITS])
+        return {row.owner: standing_of(row, without_effect(told.get(row.pk, {}))) for row in found}
+
     def outcome(self, path: str) -> Outcome:
         """Return the outcome of the message or directive of a step. One query."""
         key = self.row.key(path)
@@ -98,6 +115,19 @@ def _firings_of(row: PlaybookRun) -> list[IncidentMember]:
     if row.rule:
         return [each for each in here if each.rule == row.rule]
     return here or of_incident
+
+
+def _told(rows: Sequence[Restriction]) -> dict[int, dict[str, Mapping[str, Any]]]:
+    """Return what the ledger says of the present values of limits, by restriction and kind."""
+    if not rows:
+        return {}
+    cycle = {row.pk: row.cycle for row in rows}
+    found: dict[int, dict[str, Mapping[str, Any]]] = {}
+    kinds = RestrictionEvent.Kind.APPLIED, RestrictionEvent.Kind.VERDICT
+    for event in RestrictionEvent.objects.filter(restriction__in=rows, kind__in=kinds):
+        if event.cycle == cycle[event.restriction_id]:
+            found.setdefault(event.restriction_id, {})[event.kind] = event.data
+    return found
 
 
 def _gone() -> Outcome:

@@ -17,6 +17,7 @@ from django.db import IntegrityError, transaction
 
 from accounts import audit
 from accounts.models import User
+from accounts.roles import Capability
 from fleet import snapshot
 from policies.incidents import follow
 from policies.incidents.models import Incident
@@ -38,6 +39,7 @@ from policies.playbooks.models import StepRun as StepRow
 from policies.playbooks.parse import check_input
 from policies.playbooks.performing import perform_all
 from policies.playbooks.run_context import Conditions, StoredContext
+from policies.restrictions import actions as restrictions
 from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
 
 __all__ = [
@@ -59,7 +61,7 @@ __all__ = [
 #: Steps are kept in rows of the same fields.
 _STEP_FIELDS = (
     "state", "entered_at", "deadline", "ended_at", "by", "note", "value", "lease_until",
-    "escalated", "since", "seen_at",
+    "escalated", "since", "seen_at", "restriction",
 )  # fmt: skip
 #: How long a run is let be that could not be moved because of a fault.
 _PUT_OFF = timedelta(seconds=30)
@@ -333,9 +335,17 @@ def _tell_changes(
 
 
 def answer(
-    run_id: int, step: str, *, yes: bool, user: User, note: str, now: datetime
+    run_id: int, step: str, *, yes: bool, user: User, note: str, now: datetime, version: int = 0
 ) -> PlaybookRun:
-    """Approve or refuse a step. The first answer counts. Raises NotPossible or NotAllowed."""
+    """Approve or refuse a step. The first answer counts. Raises NotPossible or NotAllowed.
+
+    Of a step whose restriction is held back, the restriction is approved or refused; ``version`` is
+    what the person has seen of it, 0: whatever it is.
+    """
+    held = StepRow.objects.filter(run=run_id, step=step, state=StepState.HELD).first()
+    if held is not None and held.restriction is not None:
+        return _decide(run_id, held.restriction, yes=yes, user=user, note=note, now=now,
+                       version=version)  # fmt: skip
 
     def move(at: Machine, run: Run) -> Move:
         _check_approver(at, run, step, user)
@@ -343,6 +353,25 @@ def answer(
 
     word = "approve" if yes else "refuse"
     return _by_person(run_id, word, user, now, move, step=step, note=note)
+
+
+def _decide(
+    run_id: int, restriction: int, *, yes: bool, user: User, note: str, now: datetime, version: int
+) -> PlaybookRun:
+    """Decide on the restriction of a step, and have the run look at it at once."""
+    if not user.can(Capability.RUN_PLAYBOOKS):
+        raise NotAllowed(user.why_not(Capability.RUN_PLAYBOOKS).rstrip("."))
+    try:
+        with transaction.atomic():
+            if yes:
+                restrictions.approve(user, restriction, now=now, version=version)
+            else:
+                restrictions.refuse(user, restriction, why=note, now=now, version=version)
+            PlaybookRun.objects.filter(pk=run_id, due_at__isnull=False).update(due_at=now)
+    except restrictions.Conflict as error:
+        raise NotPossible(f"restriction {restriction}: {error}") from error
+    _ask_to_advance(run_id)
+    return PlaybookRun.objects.select_related("version").get(pk=run_id)
 
 
 def _check_approver(at: Machine, run: Run, step: str, user: User) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +13,17 @@ from numpy.typing import NDArray
 
 from policies.restrictions.kinds import KINDS, RestrictionKind
 
-__all__ = ["Applied", "Effect", "Means", "Outcome", "Readings", "effect_of", "outcome", "sentence"]
+__all__ = [
+    "Applied",
+    "Effect",
+    "Means",
+    "Outcome",
+    "Readings",
+    "effect_of",
+    "outcome",
+    "sentence",
+    "without_effect",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -149,6 +160,26 @@ def outcome(applied: Applied | None, effect: Effect) -> Outcome:
         return Outcome.UNMEASURED
     exceeded = effect.over > _MAY_EXCEED * effect.measured
     return Outcome.EXCEEDED if exceeded else Outcome.HOLDS
+
+
+def without_effect(told: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say why a limit in force has no effect; empty: it has one, or nobody knows yet.
+
+    ``told``: the data of the ledger's lines on its present value, by their kind.
+    """
+    if "verdict" in told:
+        found = told["verdict"].get("outcome")
+        if found == Outcome.NOT_APPLIED:
+            return "without effect: no GPU has it"
+        if found == Outcome.EXCEEDED:
+            effect = told["verdict"]["effect"]
+            return f"without effect: {effect['over']} of {effect['measured']} GPUs are over it"
+        return ""
+    applied = told.get("applied")
+    if applied is None or applied.get("applied") or not applied.get("expected"):
+        return ""
+    error = f": {applied['error']}" if applied.get("error") else ""
+    return f"without effect: no GPU has set it{error}"
 
 
 def sentence(

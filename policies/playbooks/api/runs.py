@@ -29,6 +29,7 @@ from policies.playbooks.api.serializers import (
     RunReasonSerializer,
     StartRunSerializer,
     StepAnswerSerializer,
+    StepDecisionSerializer,
 )
 from policies.playbooks.models import PlaybookRun
 
@@ -105,21 +106,21 @@ class PlaybookRunViewSet(
             raise bad_start(error) from error
         return Response(PlaybookRunDetailSerializer(row).data, status=status.HTTP_201_CREATED)
 
-    @extend_schema(request=StepAnswerSerializer, responses=PlaybookRunDetailSerializer)
+    @extend_schema(request=StepDecisionSerializer, responses=PlaybookRunDetailSerializer)
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
-        """Say yes to a step that asks. The first answer counts."""
+        """Say yes to a step that asks, or whose restriction is held. The first answer counts."""
         return self._answer(request, pk, yes=True)
 
-    @extend_schema(request=StepAnswerSerializer, responses=PlaybookRunDetailSerializer)
+    @extend_schema(request=StepDecisionSerializer, responses=PlaybookRunDetailSerializer)
     @action(detail=True, methods=["post"])
     def refuse(self, request: Request, pk: str) -> Response:
-        """Say no to a step that asks. The first answer counts."""
+        """Say no to a step that asks, or whose restriction is held. The first answer counts."""
         return self._answer(request, pk, yes=False)
 
     def _answer(self, request: Request, pk: str, *, yes: bool) -> Response:
-        body = _checked(StepAnswerSerializer, request)
-        return self._done(runs.answer, request, pk, step=body["step"], note=body["note"], yes=yes)
+        body = _checked(StepDecisionSerializer, request)
+        return self._done(runs.answer, request, pk, yes=yes, **body)
 
     @extend_schema(request=StepAnswerSerializer, responses=PlaybookRunDetailSerializer)
     @action(detail=True, methods=["post"])

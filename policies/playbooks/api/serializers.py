@@ -106,6 +106,7 @@ class StepRunSerializer(serializers.ModelSerializer[StepRun]):
             "lease_until",
             "escalated",
             "since",
+            "restriction",
         )
         read_only_fields = fields
 
@@ -208,6 +209,15 @@ class DryRunSerializer(OnScopeSerializer):
 class StepAnswerSerializer(serializers.Serializer[Any]):
     step = serializers.CharField(max_length=70, help_text="Id of the step")
     note = serializers.CharField(max_length=2000, default="", allow_blank=True)
+
+
+class StepDecisionSerializer(StepAnswerSerializer):
+    version = serializers.IntegerField(
+        default=0,
+        min_value=0,
+        max_value=2**31 - 1,
+        help_text="Of its restriction, as you have seen it; 0: whatever it is",
+    )
 
 
 class RunReasonSerializer(serializers.Serializer[Any]):

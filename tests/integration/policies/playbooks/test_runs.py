@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -15,7 +16,7 @@ from fleet.models import HardwareModel
 from policies.incidents.models import Delivery, Incident, NotificationChannel, TimelineEntry
 from policies.playbooks import directives, runs
 from policies.playbooks.models import Directive, PlaybookRun
-from policies.restrictions.models import Restriction
+from policies.restrictions.models import Restriction, RestrictionEvent
 from policies.scopes import Scope, ScopeKind
 from tests.builders.fleet import SmallFleet
 from tests.integration.policies.playbooks.conftest import (
@@ -81,7 +82,76 @@ def test_one_that_waits_for_a_person_says_so(readings: Readings) -> None:
         "- {id: all, restrict: {kind: drain, scope: site}}\n- {id: wait, wait_until: {for: 1m}}"
     )
     stage.play()
-    assert "waits for a person: policies would take 100%" in stage.run.steps.get(step="all").note
+    step = stage.run.steps.get(step="all")
+    assert "waits for a person: policies would take 100%" in step.note
+    assert (step.state, step.restriction) == ("held", Restriction.objects.get().pk)
+
+
+HELD = """\
+    - {id: all, restrict: {kind: drain, scope: site, until: run}}
+    - {id: wait, manual: {instruction: Look}, timeout: 1h}
+"""
+
+
+def test_a_step_that_is_held_back_is_approved_on_the_spot(operator: User) -> None:
+    NotificationChannel.objects.create(name="all", kind="email", target="a@b.c")
+    stage = start(HELD)
+    stage.play()
+    asked = Delivery.objects.get(key=stage.run.key("0"))
+    assert asked.subject == "Approval wanted: drain on rack oslo/A01 is held back"
+    seen = Restriction.objects.get().version
+    with pytest.raises(runs.NotPossible, match="it has changed since you looked"):
+        runs.answer(stage.run.pk, "all", yes=True, user=operator, note="", now=stage.now,
+                    version=seen + 1)  # fmt: skip
+    runs.answer(stage.run.pk, "all", yes=True, user=operator, note="", now=stage.now, version=seen)
+    stage.play(2)
+    assert stage.states() == {"all": "done", "wait": "waiting"}
+    assert ("drain", None) in stage.in_force()
+
+
+def test_a_step_whose_restriction_is_refused_or_lifted_is_not_done(operator: User) -> None:
+    stage = start(HELD)
+    stage.play()
+    runs.answer(stage.run.pk, "all", yes=False, user=operator, note="too much", now=stage.now)
+    stage.play(2)
+    step = stage.run.steps.get(step="all")
+    assert (step.state, step.by) == ("refused", operator.username)
+    assert step.note == f"refused by {operator.username}: too much"
+    with pytest.raises(runs.NotPossible):
+        runs.answer(stage.run.pk, "all", yes=True, user=operator, note="", now=stage.now)
+
+
+def test_what_was_held_back_to_the_end_is_not_done(operator: User) -> None:
+    stage = start(HELD)
+    stage.play()
+    runs.confirm(stage.run.pk, "wait", user=operator, note="", now=stage.now)
+    stage.play(2)
+    assert stage.states() == {"all": "withdrawn", "wait": "done"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "note"),
+    [
+        ("applied", {"applied": 0, "expected": 8, "error": "busy"},
+         "without effect: no GPU has set it: busy"),
+        ("verdict", {"outcome": "exceeded", "effect": {"over": 6, "measured": 8}},
+         "without effect: 6 of 8 GPUs are over it"),
+    ],
+)  # fmt: skip
+def test_a_cap_without_effect_is_not_done(kind: str, data: dict[str, Any], note: str) -> None:
+    stage = start(
+        "- {id: cap, restrict: {kind: power_cap_w, value: 500}}\n"
+        "- {id: wait, wait_until: {for: 1h}}"
+    )
+    stage.play()
+    assert stage.states()["cap"] == "done"
+    row = Restriction.objects.get()
+    RestrictionEvent.objects.create(
+        restriction=row, at=stage.now, kind=kind, by="system", data=data, cycle=row.cycle
+    )
+    stage.play(10)
+    step = stage.run.steps.get(step="cap")
+    assert (step.state, step.note) == ("ineffective", note)
 
 
 def test_the_incident_tells_its_story(readings: Readings) -> None:
@@ -286,7 +356,8 @@ def test_two_workers_do_not_move_one_run(readings: Readings) -> None:
         PlaybookRun.objects.select_for_update().get(pk=stage.run.pk)
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(advance).result() == 0
-    assert runs.advance(stage.run.pk, stage.now) == 3
+    # Three steps, and of two of them the numbers of their restrictions.
+    assert runs.advance(stage.run.pk, stage.now) == 5
 
 
 def test_due_runs_are_those_whose_time_has_come(readings: Readings) -> None:

@@ -18,6 +18,7 @@ from policies.playbooks.machine import (
     Release,
     Run,
     RunState,
+    Standing,
     StepState,
 )
 from policies.playbooks.parse import parse
@@ -50,6 +51,8 @@ class Seen:
     truths: dict[str, bool | None] = field(default_factory=dict)
     numbers: dict[str, float | None] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    #: by path
+    standings: dict[str, Standing] = field(default_factory=dict)
 
     def cause(self) -> bool | None:
         return self.there
@@ -63,6 +66,9 @@ class Seen:
     def number(self, step: PlannedStep) -> float | None:
         value = step.action.value if isinstance(step.action, Restrict) else None
         return self.numbers.get(step.id, value if isinstance(value, float) else None)
+
+    def standing(self, path: str) -> Standing | None:
+        return self.standings.get(path)
 
     def outcome(self, path: str) -> Outcome:
         return self.outcomes.get(path, Outcome(Progress.PENDING))

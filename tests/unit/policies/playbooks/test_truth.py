@@ -12,6 +12,8 @@ from policies.playbooks.machine import (
     Hold,
     Release,
     RunState,
+    Send,
+    Standing,
     StepState,
     hold_down,
 )
@@ -156,3 +158,25 @@ def test_it_ends_when_a_person_closes_its_incident() -> None:
     stage.play(2)
     assert (stage.state(), stage.held(), stage.run.ended_by) == (RunState.ABORTED, set(), "ada")
     assert stage.run.why == "its incident was closed by ada"
+
+
+def test_a_restriction_that_is_held_back_asks_once_and_the_run_goes_on() -> None:
+    stage = on_stage()
+    stage.seen.standings["1"] = Standing(StepState.HELD, 7, "waits for a person: too much")
+    stage.play(2).play(2)
+    assert stage.states()["cap"] is StepState.HELD
+    assert stage.states()["cool"] is StepState.WAITING
+    assert stage.asked(Send) == ["1"]
+    stage.seen.standings["1"] = Standing(StepState.DONE, 7)
+    stage.play(2)
+    step = stage.run.find("1")
+    assert step is not None
+    assert (step.state, step.restriction, step.note) == (StepState.DONE, 7, "")
+
+
+def test_what_is_lifted_or_without_effect_is_not_done_any_more() -> None:
+    for state in (StepState.REFUSED, StepState.INEFFECTIVE):
+        stage = on_stage()
+        stage.seen.standings["1"] = Standing(state, 7, "so it is")
+        stage.play(2)
+        assert stage.states()["cap"] is state
