@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+import numpy as np
+
+from physics import power
 from physics.errors import ImpossibleArgumentError
 from physics.goodput import LossShares
+from physics.law import Values
 from physics.scaling import EfficiencyTable
 
 __all__ = [
@@ -16,16 +20,22 @@ __all__ = [
     "Cluster",
     "Component",
     "CoolingKind",
+    "UNMEASURED",
     "EfficiencyReference",
     "Entry",
     "Figure",
     "Link",
+    "PowerCurveReference",
     "PueReference",
     "RackKind",
     "References",
     "Source",
     "Workload",
 ]
+
+
+#: The power curve for GPUs that nobody has measured under caps.
+UNMEASURED = "unmeasured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +138,52 @@ class Link(Entry):
         source = self.source_of("per_direction_bytes_per_s")
         each_way, *rest = super().figures()
         return each_way, Figure("total_bytes_per_s", total, source), *rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerCurveReference(Entry):
+    """The power curve of a kind of GPU, of which every share is one of its rated power.
+
+    ``P = static + (peak - static) · (linear · r + (1 - linear) · r^exponent)``, as the laws of
+    :mod:`physics.power` take it; the errors are standard errors. ``measured_from_share`` is the
+    lowest cap that somebody measured. ``cap_factors`` is the margin of the curve: at each of
+    ``slowdowns``, how many times the cap by the curve keeps all but 5 % of jobs within it.
+    """
+
+    static_share: float
+    static_share_error: float
+    linear_share: float
+    linear_share_error: float
+    exponent: float
+    exponent_error: float
+    measured_from_share: float
+    slowdowns: tuple[float, ...]
+    cap_factors: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.slowdowns) != len(self.cap_factors):
+            raise ImpossibleArgumentError("cap_factors", "as many as slowdowns")
+        if list(self.slowdowns) != sorted(set(self.slowdowns)):
+            raise ImpossibleArgumentError("slowdowns", "rising")
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured on this kind of GPU, not taken over from others."""
+        return self.name != UNMEASURED
+
+    def cap_within_w(self, *, max_slowdown: float, peak_w: Values, rated_w: Values) -> Values:
+        """Return the lowest caps that keep 95 % of jobs within a slowdown, W."""
+        found: Values = power.cap_within_w(
+            max_slowdown=max_slowdown,
+            peak_w=peak_w,
+            rated_w=rated_w,
+            static_w=self.static_share * rated_w,
+            exponent=self.exponent,
+            linear_share=self.linear_share,
+            cap_factor=float(np.interp(max_slowdown, self.slowdowns, self.cap_factors)),
+            lowest_w=self.measured_from_share * rated_w,
+        )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from physics.errors import UnknownKeyError
 from physics.hardware import reading
 from physics.hardware.entries import (
+    UNMEASURED,
     Accelerator,
     BudgetReference,
     Cluster,
@@ -18,6 +20,7 @@ from physics.hardware.entries import (
     EfficiencyReference,
     Entry,
     Link,
+    PowerCurveReference,
     PueReference,
     RackKind,
     References,
@@ -48,6 +51,7 @@ class Profile:
 
     name: str
     accelerators: Mapping[str, Accelerator]
+    power_curves: Mapping[str, PowerCurveReference]
     links: Mapping[str, Link]
     racks: Mapping[str, RackKind]
     cooling_kinds: Mapping[str, CoolingKind]
@@ -61,6 +65,18 @@ class Profile:
 
     def accelerator(self, name: str) -> Accelerator:
         return _look_up("accelerators", self.accelerators, name)
+
+    def power_curve(self, name: str) -> PowerCurveReference:
+        """Return the power curve of a GPU by the name that an inventory gives it.
+
+        The words of the entry's name, or of an alias, are among those of ``name``: "V100" is that
+        of "Tesla V100-PCIE-16GB". Without one it is that of a GPU that nobody has measured.
+        """
+        words = _words(name)
+        for key, entry in self.power_curves.items():
+            if any(_words(each) <= words for each in (key, *entry.aliases)):
+                return entry
+        return self.power_curves[UNMEASURED]
 
     def link(self, name: str) -> Link:
         return _look_up("links", self.links, name)
@@ -198,6 +214,10 @@ def _key_of(entries: Mapping[str, Entry], name: str) -> str | None:
 
 def _names(entries: Mapping[str, Entry]) -> list[str]:
     return [name for key, entry in entries.items() for name in (key, *entry.aliases)]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.casefold()))
 
 
 def _bare(name: str) -> str:

@@ -18,6 +18,7 @@ from physics.hardware.entries import (
     EfficiencyReference,
     Entry,
     Link,
+    PowerCurveReference,
     PueReference,
     RackKind,
     References,
@@ -39,6 +40,7 @@ __all__ = [
 #: Section of a profile → what its entries are.
 SECTIONS: dict[str, type[Entry]] = {
     "accelerators": Accelerator,
+    "power_curves": PowerCurveReference,
     "links": Link,
     "racks": RackKind,
     "cooling_kinds": CoolingKind,

@@ -1,5 +1,6 @@
 """Electric power: of GPUs under caps, nodes, racks, feeds and facilities, and what it costs."""
 
+from physics.power.agreed import cap_within_w
 from physics.power.energy import (
     CheapestWindow,
     CleanestWindow,
@@ -69,6 +70,7 @@ __all__ = [
     "best_cap",
     "cap_for_budget_w",
     "cap_for_slowdown_w",
+    "cap_within_w",
     "carbon_kg",
     "cheapest_window",
     "cleanest_window",
