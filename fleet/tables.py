@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.kinds import CoolingKind, LinkKind, MeterKind, PowerDomainKind, Side
+from fleet.power_curves import PowerCurves, power_curves_of
 
 #: int64: database ids, rows of another table (-1: none), codes and small counts.
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -94,6 +95,11 @@ class ModelTable(_NamedTable):
     slowdown_mem_c: Floats
     shutdown_c: Floats
     sm_max_mhz: Floats
+
+    @cached_property
+    def power_curves(self) -> PowerCurves:
+        """Speed and power under caps, for the models of GPUs."""
+        return power_curves_of(self.names.tolist(), self.rated_w)
 
 
 @dataclass(frozen=True, eq=False)

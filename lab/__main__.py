@@ -24,6 +24,7 @@ _LATER = {
     "curtail": "lab.curtailing.command",
     "forecasts": "lab.commands.forecasts",
     "matrix": "lab.commands.matrix",
+    "power-curves": "lab.commands.power_curves",
     "replay": "lab.commands.replay",
     "scenario": "lab.commands.scenario",
     "worker": "lab.spread.options",
@@ -36,7 +37,9 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _LATER:
-            found: click.Command = getattr(import_module(_LATER[cmd_name]), cmd_name)
+            found: click.Command = getattr(
+                import_module(_LATER[cmd_name]), cmd_name.replace("-", "_")
+            )
             return found
         return super().get_command(ctx, cmd_name)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet.groups import count_by, most_by, ratio, row_of_most_by, sum_by, sum_of_known_by
+from fleet.power_curves import UNRATED_GPU_W
 from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
 from telemetry.live_frame import Array, Frame, Readings
 from telemetry.throttle import THROTTLE_BITS
@@ -29,9 +30,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 DIMENSIONS = ("power", "heat", "links")
 #: A heat margin of this many degrees to slowdown counts as full margin: an idle, cool GPU.
 FULL_HEAT_MARGIN_C = 50.0
-#: A GPU without a rating in the inventory and without a reading is taken for this much.
-UNRATED_GPU_W = 700.0
-#: The same for a node without a model, besides its GPUs.
+#: A node without a model is taken for this much, besides its GPUs.
 UNRATED_HOST_W = 1_000.0
 
 #: A power domain that reads less than this share of what hangs on it is dead, or its meter wrong.

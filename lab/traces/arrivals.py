@@ -22,6 +22,7 @@ from lab.hardware import H100, GpuModel
 from lab.traces.trace import JobTrace
 from lab.training import make_spec
 from lab.world.arrival import Arrival
+from physics.hardware import CURRENT
 
 __all__ = ["Flexibility", "Manner", "arrivals"]
 
@@ -143,11 +144,11 @@ def _arrival(trace: JobTrace, manner: Manner, row: int, drawn: _Drawn, seed: int
 
 
 def _lowest_cap_w(gpu: GpuModel, peak_w: float, max_slowdown: float) -> float | None:
-    """Return the cap under which a job runs as slowly as it agrees to, by its own power curve."""
+    """Return the lowest cap that keeps a job within what it agrees to; None: it agrees to none."""
     if not max_slowdown:
         return None
-    dynamic_share = float((1.0 - max_slowdown) ** gpu.exponent)
-    return gpu.static_w + max(peak_w - gpu.static_w, 0.0) * dynamic_share
+    curve = CURRENT.power_curve(gpu.name)
+    return float(curve.cap_within_w(max_slowdown=max_slowdown, peak_w=peak_w, rated_w=gpu.rated_w))
 
 
 def _tier(tiers: Sequence[Flexibility], drawn: float) -> Flexibility:

@@ -15,12 +15,12 @@ from physics.law import Values
 from physics.scaling import EfficiencyTable
 
 __all__ = [
+    "UNMEASURED",
     "Accelerator",
     "BudgetReference",
     "Cluster",
     "Component",
     "CoolingKind",
-    "UNMEASURED",
     "EfficiencyReference",
     "Entry",
     "Figure",
@@ -151,9 +151,9 @@ class PowerCurveReference(Entry):
     """
 
     static_share: float
-    static_share_error: float
+    static_error_share: float
     linear_share: float
-    linear_share_error: float
+    linear_error_share: float
     exponent: float
     exponent_error: float
     measured_from_share: float
@@ -171,8 +171,8 @@ class PowerCurveReference(Entry):
         """Whether it was measured on this kind of GPU, not taken over from others."""
         return self.name != UNMEASURED
 
-    def cap_within_w(self, *, max_slowdown: float, peak_w: Values, rated_w: Values) -> Values:
-        """Return the lowest caps that keep 95 % of jobs within a slowdown, W."""
+    def cap_within_w(self, *, max_slowdown: Values, peak_w: Values, rated_w: Values) -> Values:
+        """Return the lowest caps that keep 95 % of jobs within a slowdown of 0 to 1, W."""
         found: Values = power.cap_within_w(
             max_slowdown=max_slowdown,
             peak_w=peak_w,
@@ -180,7 +180,7 @@ class PowerCurveReference(Entry):
             static_w=self.static_share * rated_w,
             exponent=self.exponent,
             linear_share=self.linear_share,
-            cap_factor=float(np.interp(max_slowdown, self.slowdowns, self.cap_factors)),
+            cap_factor=np.interp(max_slowdown, self.slowdowns, self.cap_factors),
             lowest_w=self.measured_from_share * rated_w,
         )
         return found

@@ -8,7 +8,7 @@ from physics.law import NonNegative, Positive, Share, Values, law
 from physics.power.gpu import POWER_EXPONENT, gpu_power_w
 
 #: A job is taken to draw more at times than it says: this share of the way up to the rating.
-UNTOLD_SHARE = 0.5
+UNTOLD_SHARE = 0.75
 
 
 @law
@@ -25,11 +25,12 @@ def cap_within_w(
 ) -> Values:
     """Return the lowest cap that leaves a job at least ``1 - max_slowdown`` of its speed, W.
 
-    ``cap_factor · P(1 - max_slowdown)``, P being gpu_power_w of a job that draws half way from
-    ``peak_w``, what it says that it draws, to ``rated_w``: a job feels a cap that is above its mean
-    draw, too, when its draw swings. ``cap_factor`` is the margin of the curve: measured jobs of
-    other kinds need so many times as much. Never under ``lowest_w``, the lowest cap that the curve
-    was measured at, and at most ``rated_w``, which is no cap. All broadcast.
+    ``cap_factor · P(1 - max_slowdown)``, P being gpu_power_w of a job that draws three quarters of
+    the way from ``peak_w``, what it says that it draws, to ``rated_w``: a job feels a cap above its
+    mean draw, too, when its draw swings. ``cap_factor`` is the margin of the curve: so many times
+    the cap keeps nearly all jobs that were measured within it. Never under ``lowest_w``, the lowest
+    cap that the curve holds for. ``rated_w``, which is no cap, where that is ``peak_w`` or more.
+    All broadcast.
     """
     own_w = np.minimum(peak_w, rated_w)
     full_w = own_w + UNTOLD_SHARE * (rated_w - own_w)
@@ -42,5 +43,5 @@ def cap_within_w(
         linear_share=linear_share,
     )
     cap_w = np.maximum(cap_factor * drawn_w, lowest_w)
-    none = np.equal(max_slowdown, 0.0)
-    return np.where(none, rated_w, np.minimum(cap_w, rated_w))
+    none = np.equal(max_slowdown, 0.0) | (cap_w >= own_w)
+    return np.where(none, rated_w, cap_w)

@@ -18,10 +18,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet.power_curves import UNRATED_GPU_W
 from fleet.tables import FleetArrays
 from policies.restrictions.kinds import RestrictionKind, gpus_in
 from policies.scopes import Scope, UnknownScope
-from telemetry.summary import UNRATED_GPU_W
 
 __all__ = ["MAX_SITE_SHARE", "BlastRadius", "Taking"]
 

@@ -19,12 +19,13 @@ from admission.core.placement.gpu_use import GpuUse, GpuUses
 from admission.core.placement.topology import Bools, Floats, Ints, Topology, topology_of
 from admission.core.request import Placement, Refusal, Request
 from fleet.groups import sum_by
+from fleet.power_curves import UNRATED_GPU_W
 from fleet.tables import LINK_KINDS, FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import ScopeKind
-from telemetry.summary import UNRATED_GPU_W, UNRATED_HOST_W
+from telemetry.summary import UNRATED_HOST_W
 
 __all__ = ["Cluster", "FleetConstants", "HeatLimit", "beside_w"]
 

@@ -1,8 +1,9 @@
 """Elastic gangs: fewer GPUs, or all of them under a power cap that the request accepts.
 
-Work is counted in GPUs at full speed. A GPU's speed under a cap is that of its power curve
-(``physics.power``), whose top is what the job expects to draw; the choice is the one that does the
-most work per second.
+Work is counted in GPUs at full speed. A GPU's speed under a cap is that of the power curve of its
+model (``fleet.power_curves``), whose top is what the job expects to draw; the choice is the one
+that does the most work per second. How low a cap may go has the margin of the curve besides: the
+slowdown that a job agrees to is a promise, its expected speed is none.
 """
 
 from __future__ import annotations
@@ -13,20 +14,17 @@ from dataclasses import dataclass
 
 from admission.core.placement.candidates import CandidatePool, Selection
 from admission.core.request import Locality, Request
+from fleet.power_curves import PowerCurves
 from fleet.tables import FleetArrays
-from physics.power import POWER_EXPONENT, cap_for_slowdown_w, throughput_under_cap
 from policies.restrictions.kinds import LEAST_POWER_SHARE
-from telemetry.summary import UNRATED_GPU_W
 
 __all__ = ["Choice", "Draw", "draw_of", "lesser"]
 
 #: Caps are set in steps, W.
 CAP_STEP_W = 5.0
 #: So many caps are tried, evenly between the lowest and none, where fewer GPUs would do as well.
-_CAPS = 6
-#: A GPU without an idle rating is taken to draw this share of its rating at any speed.
-_STATIC_SHARE = 0.1
-#: What rounding may take of a speed that a job insists on.
+_CAPS = 12
+#: What rounding may take of a whole step.
 _ROUNDING = 1e-9
 
 
@@ -35,26 +33,25 @@ class Draw:
     """The draw of a gang on GPUs of one model, W each.
 
     ``peak_w`` is without a cap, ``lowest_w`` the least that it accepts and that a driver sets;
-    the same where it accepts no cap. ``static_w`` is drawn at any speed.
+    the same where it accepts no cap.
     """
 
     #: place in ``topology.gpu_models``
     kind: int
+    #: row of ``fleet.models``
+    model: int
     peak_w: float
     lowest_w: float
-    static_w: float
-    exponent: float = POWER_EXPONENT
+    curves: PowerCurves
+
+    @property
+    def static_w(self) -> float:
+        """What is drawn at any speed."""
+        return min(float(self.curves.static_w[self.model]), self.peak_w)
 
     def speed(self, cap_w: float) -> float:
         """Return the speed under a cap as a share of that without."""
-        if cap_w >= self.peak_w:
-            return 1.0
-        dynamic_w = max(self.peak_w - self.static_w, 0.0)
-        return float(
-            throughput_under_cap(
-                cap_w=cap_w, static_w=self.static_w, dynamic_w=dynamic_w, exponent=self.exponent
-            )
-        )
+        return float(self.curves.speed(self.model, cap_w, self.peak_w))
 
 
 @dataclass(frozen=True)
@@ -74,23 +71,16 @@ class Choice:
 
 def draw_of(fleet: FleetArrays, model: int, kind: int, request: Request) -> Draw:
     """Return the draw of ``request`` on GPUs of a hardware model, given by its row."""
-    rated_w, idle_w = float(fleet.models.rated_w[model]), float(fleet.models.idle_w[model])
-    rated_w = UNRATED_GPU_W if math.isnan(rated_w) else rated_w
-    idle_w = _STATIC_SHARE * rated_w if math.isnan(idle_w) else idle_w
+    curves = fleet.models.power_curves
+    rated_w, idle_w = float(curves.rated_w[model]), float(fleet.models.idle_w[model])
     peak_w = rated_w if request.gpu_peak_w is None else request.gpu_peak_w
-    static_w = min(idle_w, peak_w)
     lowest_w = peak_w
     if request.lowest_cap_w is not None and request.max_slowdown > 0.0:
-        by_speed_w = float(
-            cap_for_slowdown_w(
-                slowdown=1.0 / max(1.0 - request.max_slowdown, _ROUNDING),
-                static_w=static_w,
-                dynamic_w=peak_w - static_w,
-            )
-        )
-        floor_w = max(request.lowest_cap_w, by_speed_w, idle_w, LEAST_POWER_SHARE * rated_w)
+        promised_w = float(curves.cap_within_w(model, request.max_slowdown, peak_w))
+        floors = (request.lowest_cap_w, promised_w, LEAST_POWER_SHARE * rated_w)
+        floor_w = max(*floors, 0.0 if math.isnan(idle_w) else idle_w)
         lowest_w = min(CAP_STEP_W * math.ceil(floor_w / CAP_STEP_W - _ROUNDING), peak_w)
-    return Draw(kind, peak_w, lowest_w, static_w)
+    return Draw(kind, model, peak_w, lowest_w, curves)
 
 
 def lesser(

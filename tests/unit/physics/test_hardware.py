@@ -28,7 +28,7 @@ KNOWN_DIFFERENCES = {
 }
 #: Figures of dimension one: their names need no unit.
 DIMENSIONLESS = {"pue", "mfu", "mfu_low", "mfu_high", "gpus", "nodes", "gpus_per_node", "ranks"}
-DIMENSIONLESS |= {"parameters"}
+DIMENSIONLESS |= {"parameters", "exponent", "exponent_error"}
 
 
 def entries_of(profile: Profile) -> list[Entry]:
@@ -176,6 +176,7 @@ def test_names_are_found_in_any_case_and_by_alias(name: str) -> None:
 def test_every_section_has_its_look_up() -> None:
     found = {
         "accelerators": CURRENT.accelerator("b200"),
+        "power_curves": CURRENT.power_curve("Tesla V100-PCIE-32GB"),
         "links": CURRENT.link("ib ndr"),
         "racks": CURRENT.rack("nvl72"),
         "cooling_kinds": CURRENT.cooling_kind("Air"),

@@ -13,6 +13,7 @@ from physics.power import (
     best_cap,
     cap_for_budget_w,
     cap_for_slowdown_w,
+    cap_within_w,
     cue_kg_per_kwh,
     energy_per_work_j,
     facility_load_w,
@@ -357,13 +358,45 @@ def test_a_budget_that_hosts_use_up_leaves_no_cap() -> None:
     assert cap_for_budget_w(budget_w=1e6, pue=1.25, gpus=2000, host_w=500.0) == 0.0
 
 
-GPU = {"static_w": 190.0, "dynamic_w": 480.0, "exponent": 5.0}
+@given(r=st.floats(0.0, 1.0), exponent=st.floats(0.3, 30.0), linear_share=st.floats(0.0, 1.0))
+def test_two_slopes_are_undone(r: float, exponent: float, linear_share: float) -> None:
+    curve = {"exponent": exponent, "linear_share": linear_share, **H100}
+    power_w = gpu_power_w(relative_throughput=r, **curve)
+    found = throughput_under_cap(cap_w=power_w, **curve)
+    assert gpu_power_w(relative_throughput=found, **curve) == pytest.approx(power_w, abs=1e-6)
+
+
+def test_a_job_that_would_be_capped_above_its_draw_is_not_capped() -> None:
+    gpu = {"rated_w": 700.0, "static_w": 250.0}
+    assert cap_within_w(max_slowdown=0.1, peak_w=700.0, **gpu) == pytest.approx(515.7, abs=0.1)
+    assert cap_within_w(max_slowdown=0.1, peak_w=400.0, **gpu) == 700.0
+    assert cap_within_w(max_slowdown=0.0, peak_w=700.0, **gpu) == 700.0
+    assert cap_within_w(max_slowdown=0.1, peak_w=900.0, cap_factor=1.1, **gpu) == pytest.approx(
+        567.3, abs=0.1
+    )
+    assert cap_within_w(max_slowdown=0.9, peak_w=700.0, lowest_w=350.0, **gpu) == 350.0
+
+
+GPU = {"static_w": 190.0, "dynamic_w": 480.0, "exponent": 5.0, "linear_share": 0.4}
 SITE = {"budget_w": 20e6, "pue": 1.3, "host_w": 500.0}
 GOOD: list[tuple[Law, dict[str, Any]]] = [
     (gpu_power_w, GPU | {"relative_throughput": 0.8}),
     (throughput_under_cap, GPU | {"cap_w": 500.0}),
     (slowdown_under_cap, GPU | {"cap_w": 500.0}),
     (cap_for_slowdown_w, GPU | {"slowdown": 1.1}),
+    (
+        cap_within_w,
+        {
+            "max_slowdown": 0.2,
+            "peak_w": 500.0,
+            "rated_w": 700.0,
+            "static_w": 190.0,
+            "exponent": 5.0,
+            "linear_share": 0.4,
+            "cap_factor": 1.05,
+            "lowest_w": 300.0,
+        },
+    ),
     (energy_per_work_j, GPU | {"cap_w": 500.0, "overhead_w": 300.0, "work_per_s": 50.0}),
     (best_cap, GPU | {"overhead_w": 300.0, "least_throughput": 0.6}),
     (

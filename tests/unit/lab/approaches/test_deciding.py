@@ -80,7 +80,7 @@ def test_by_margin_holds_nobody_back() -> None:
 
 def test_under_caps_holds_those_who_accept_it_from_the_start() -> None:
     accepts: dict[str, Any] = {"gpus": 8, "gpu_peak_w": 700.0, "required": Locality.RACK}
-    accepts |= {"lowest_cap_w": 350.0, "max_slowdown": 0.4}
+    accepts |= {"lowest_cap_w": 350.0, "max_slowdown": 0.6}
     snapshot = world(budget_w=20_000.0, a=accepts, b={**accepts, "lowest_cap_w": None}).snapshot()
     admitted = {each.request.key: each.placement for each in deciding.under_caps(snapshot).admitted}
     assert admitted["a"].power_cap_w == 350.0
