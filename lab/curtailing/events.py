@@ -2,8 +2,12 @@
 
 **Jobs** are those of the Philly trace that come within a window of it. Of all windows that begin on
 a whole or half day of the trace, and have no part in the hours that the comparison of approaches
-was made on, the one is taken whose jobs want the most GPU hours within it. Jobs that want more GPUs
-than the fleet has are left out. What the trace does not say of jobs is drawn as for that comparison
+was made on, the one is taken in which work is never short: whose jobs, if nothing waited, would
+hold the most GPUs in the hour after the first in which they hold the fewest. Jobs that want more
+than a quarter of the fleet are left out, so that no single one is all of its load. (The first rule
+was "the most GPU hours". Its window had an empty first hour: with no load there is nothing to take,
+and what an empty site draws became the baseline. It was replaced before any policy was judged by
+it.) What the trace does not say of jobs is drawn as for that comparison
 (:class:`lab.traces.arrivals.Manner`): a quarter of the jobs agree to no slowdown, and they are what
 is called the highest class here.
 
@@ -94,23 +98,32 @@ def jobs_of(trace: Path, *, hours: float, gpus: int) -> tuple[float, JobTrace]:
     Raises :class:`~lab.traces.TraceError`.
     """
     jobs = philly.load(trace)
-    jobs = jobs.take(np.flatnonzero(jobs.gpus <= gpus))
+    jobs = jobs.take(np.flatnonzero(jobs.gpus <= gpus // 4))
     starts_h = np.arange(0.0, float(jobs.submit_s.max(initial=0.0)) / _H - hours, _EVERY_H)
     taken = (Setup.from_h, Setup.from_h + Setup.hours)
     free = [at for at in starts_h.tolist() if at + hours <= taken[0] or at >= taken[1]]
-    wanted = [_wanted_gpu_s(jobs, at, hours) for at in free]
+    wanted = [_fewest_gpus(jobs, at, hours) for at in free]
     if not any(wanted):
         raise TraceError(f"{trace}: no window of {hours:g} h has jobs for {gpus} GPUs")
     chosen = free[int(np.argmax(wanted))]
     return chosen, jobs.between(chosen * _H, (chosen + hours) * _H)
 
 
-def _wanted_gpu_s(jobs: JobTrace, from_h: float, hours: float) -> float:
-    """Return the work within a window of the jobs that come in it, if nothing waited, GPU·s."""
-    begin, end = from_h * _H, (from_h + hours) * _H
-    here = (jobs.submit_s >= begin) & (jobs.submit_s < end)
-    within_s = np.minimum(jobs.runs_s[here], end - jobs.submit_s[here])
-    return float(within_s @ jobs.gpus[here])
+def _fewest_gpus(jobs: JobTrace, from_h: float, hours: float) -> float:
+    """Return how many GPUs the jobs of a window hold in the hour in which they hold the fewest.
+
+    On average over that hour, if nothing waited, and without the first hour.
+    """
+    part = jobs.between(from_h * _H, (from_h + hours) * _H)
+    ends_s = part.submit_s + part.runs_s
+    held = [
+        float(
+            np.clip(np.minimum(ends_s, at + _H) - np.maximum(part.submit_s, at), 0.0, _H)
+            @ part.gpus
+        )
+        for at in np.arange(_H, hours * _H - 1.0, _H).tolist()
+    ]
+    return min(held, default=0.0) / _H
 
 
 def spans_held(events: Sequence[Event]) -> list[tuple[float, float]]:

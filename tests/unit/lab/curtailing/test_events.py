@@ -44,24 +44,27 @@ def test_no_baseline_is_made_of_what_is_drawn_under_an_event() -> None:
 
 
 def write_trace(path: Path, hours: list[float]) -> Path:
-    """Write jobs of an hour on eight GPUs that come at these hours."""
+    """Write jobs of twelve hours on eight GPUs that come at these hours."""
     with gzip.open(path / "jobs.csv.gz", "wt", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["time", "duration_s", "num_gpus", "vc"])
         for at in hours:
             moment = datetime(2017, 10, 1, tzinfo=UTC) + timedelta(hours=at)
-            rows.writerow([f"{moment:%Y-%m-%dT%H:%M:%S}", 3600, 8, "team"])
+            rows.writerow([f"{moment:%Y-%m-%dT%H:%M:%S}", 43_200, 8, "team"])
     return path
 
 
-def test_the_busiest_window_is_taken_that_nobody_has_tuned_on(tmp_path: Path) -> None:
+def test_a_window_is_taken_that_always_has_work_and_that_nobody_has_tuned_on(
+    tmp_path: Path,
+) -> None:
     tuned_on = [Setup.from_h + 1.0] * 9
-    trace = write_trace(tmp_path, [0.0, 37.0, 38.0, *tuned_on, Setup.from_h + 60.0])
+    late_but_many = [80.0] * 5
+    trace = write_trace(tmp_path, [0.0, 36.5, 37.0, *late_but_many, *tuned_on, Setup.from_h + 60.0])
     chosen, jobs = jobs_of(trace, hours=10.0, gpus=96)
     assert (chosen, len(jobs)) == (36.0, 2)
 
 
 def test_jobs_larger_than_the_fleet_are_left_out(tmp_path: Path) -> None:
-    trace = write_trace(tmp_path, [0.0, 37.0, 38.0, 200.0])
+    trace = write_trace(tmp_path, [0.0, 36.5, 37.0, 200.0])
     with pytest.raises(TraceError, match="no window"):
         jobs_of(trace, hours=10.0, gpus=4)
