@@ -67,6 +67,7 @@ MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
     "admission_executors": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_directives": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_slos": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "admission_curtailments": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_policy": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_learned": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
 }

@@ -9,4 +9,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.policy.urls")),
     path("", include("admission.slos.urls")),
     path("", include("admission.learned.urls")),
+    path("", include("admission.curtailments.urls")),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -295,8 +296,8 @@ def _kept(
     baseline_w: float,
 ) -> Kept:
     # Steps are even seconds: an event counts from the first that begins within it.
-    start = _STEP_S * np.ceil(event.start_s / _STEP_S)
-    end = _STEP_S * np.floor(event.end_s / _STEP_S)
+    start = _STEP_S * math.ceil(event.start_s / _STEP_S)
+    end = _STEP_S * math.floor(event.end_s / _STEP_S)
     return kept(
         times, watts, target_w=target_w, baseline_w=baseline_w, start=start, end=end,
         every_s=_STEP_S,

@@ -32,8 +32,13 @@ class Kept:
     mean_w: float | None
     #: by how much the load was above the target at most, W
     worst_over_w: float
-    #: what was not drawn of the baseline in the time that was read, J
-    not_drawn_j: float
+    #: what was not drawn of the baseline in the time that was read, J; None: there is no baseline
+    not_drawn_j: float | None
+
+    @staticmethod
+    def unread(seconds: float) -> Kept:
+        """Return it where nothing was read."""
+        return Kept(seconds, 0.0, 0.0, None, None, 0.0, None)
 
     @property
     def coverage(self) -> float:
@@ -72,7 +77,7 @@ def kept(
     watts: Floats,
     *,
     target_w: float,
-    baseline_w: float,
+    baseline_w: float | None,
     start: float,
     end: float,
     every_s: float,
@@ -86,7 +91,7 @@ def kept(
     at, load_w = times[inside], watts[inside]
     seconds = max(end - start, 0.0)
     if not len(at) or not seconds:
-        return Kept(seconds, 0.0, 0.0, None, None, 0.0, 0.0)
+        return Kept.unread(seconds)
     within = load_w <= target_w * (1.0 + ROUNDING)
     first = int(within.argmax())
     return Kept(
@@ -96,5 +101,5 @@ def kept(
         met_after_s=max(float(at[first]) - every_s - start, 0.0) if within.any() else None,
         mean_w=float(load_w.mean()),
         worst_over_w=max(float(load_w.max()) - target_w, 0.0),
-        not_drawn_j=float((baseline_w - load_w).sum()) * every_s,
+        not_drawn_j=None if baseline_w is None else float((baseline_w - load_w).sum()) * every_s,
     )

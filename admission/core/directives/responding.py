@@ -28,7 +28,16 @@ from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Need, Reach, Room, margins_by_rack, needs_of
 
-__all__ = ["LEASE", "RESPONSE", "SHEDDING", "SHED_AFTER_S", "reach_of", "respond_now", "shed"]
+__all__ = [
+    "LEASE",
+    "RESPONSE",
+    "SHEDDING",
+    "SHED_AFTER_S",
+    "reach_of",
+    "respond_now",
+    "settled",
+    "shed",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -93,7 +102,7 @@ def _concerned(placed: Placed, margins: Floats) -> list[tuple[Active, Throttling
         if len(each.nodes) and not each.is_ending and each.has_begun
     ]
     agreed = placed.agreed(found)
-    terms = {pk: _settled(each, agreed[pk], placed.fleet) for pk, each in _by_id(found).items()}
+    terms = {pk: settled(each, agreed[pk], placed.fleet) for pk, each in _by_id(found).items()}
     return [(each, terms[each.id]) for each in found if _does_something(terms[each.id])]
 
 
@@ -105,7 +114,7 @@ def _does_something(terms: Throttling) -> bool:
     return terms.shrink_below is not None or terms.pause_below is not None
 
 
-def _settled(each: Active, agreed: Throttling, fleet: FleetArrays) -> Throttling:
+def settled(each: Active, agreed: Throttling, fleet: FleetArrays) -> Throttling:
     """Return the throttling of an attempt: a smaller batch, or else a cap, and then a pause."""
     if agreed.shrink_below is None or agreed.batch_scale < 1.0:
         return agreed

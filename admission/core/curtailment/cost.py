@@ -1,0 +1,229 @@
+"""What a curtailment would cost: which jobs would draw less, and the work that is lost by it.
+
+Jobs give way as they have agreed to, those first that lose the least work for the watts: smaller
+batches and caps, then pauses, then ends of what may be preempted. A job that agreed to none of it
+is not touched. All of it is worked out on the loads of now, so it says how sure it is: loads move
+as they did in the baseline, and what a measure takes off is known to :data:`ERROR` of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from admission.core.allocation.watts import Watts
+from admission.core.directives.placed import Active
+from admission.core.response.respond import Throttling
+
+__all__ = ["ERROR", "Candidate", "Estimate", "Measure", "candidates_of", "estimate"]
+
+#: What caps, batches and pauses take off is known to this share of it, by the error of the law of
+#: power and speed on measured curves.
+ERROR = 0.1
+#: A band of 8 of 10: so many standard deviations to either side.
+_BAND = 1.2816
+#: Steps, in the order in which they are taken.
+SHRINK, PAUSE, STOP = "shrink", "pause", "stop"
+_TIER = {SHRINK: 0, PAUSE: 1, STOP: 2}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One step of one job: the watts that it saves more than the step before, and its price."""
+
+    key: str
+    project: str
+    job_class: str
+    what: str
+    gpus: int
+    saves_w: float
+    #: work that is lost while it lasts, in GPUs at full speed
+    gpus_lost: float
+    #: work that has to be done again, GPU·s
+    again_gpu_s: float = 0.0
+    #: whether a part of it can be taken, as of a cap
+    is_divisible: bool = False
+
+    @property
+    def rank(self) -> tuple[int, float, str]:
+        """Sort key: by tier, then the least work for the watts."""
+        price = (self.gpus_lost + self.again_gpu_s / 3600.0) / max(self.saves_w, 1e-9)
+        return _TIER[self.what], price, self.key
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What one job would have to do, and what it loses over the whole time, GPU h."""
+
+    key: str
+    project: str
+    job_class: str
+    what: str
+    gpus: int
+    saves_w: float
+    lost_gpu_h: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a curtailment would cost, and how sure that is."""
+
+    load_w: float
+    target_w: float
+    #: what has to be taken off, and what can be
+    need_w: float
+    possible_w: float
+    #: probability that the target can be met
+    sure: float
+    lost_gpu_h: float
+    #: 8 of 10: the work that is lost lies within
+    lost_low_gpu_h: float
+    lost_high_gpu_h: float
+    measures: tuple[Measure, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        return self.possible_w >= self.need_w
+
+    @property
+    def least_target_w(self) -> float:
+        """The lowest target that could be met, W."""
+        return max(self.load_w - self.possible_w, 0.0)
+
+    def lost_by(self, field: str) -> dict[str, float]:
+        """Return the work lost by ``project`` or ``job_class``, GPU h."""
+        found: dict[str, float] = defaultdict(float)
+        for each in self.measures:
+            found[getattr(each, field)] += each.lost_gpu_h
+        return {name: round(found[name], 2) for name in sorted(found)}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "load_w": round(self.load_w, 1),
+            "target_w": round(self.target_w, 1),
+            "need_w": round(self.need_w, 1),
+            "possible_w": round(self.possible_w, 1),
+            "least_target_w": round(self.least_target_w, 1),
+            "is_possible": self.is_possible,
+            "sure": round(self.sure, 3),
+            "lost_gpu_h": round(self.lost_gpu_h, 2),
+            "lost_low_gpu_h": round(self.lost_low_gpu_h, 2),
+            "lost_high_gpu_h": round(self.lost_high_gpu_h, 2),
+            "lost_by_project": self.lost_by("project"),
+            "lost_by_class": self.lost_by("job_class"),
+            "measures": [asdict(each) for each in self.measures],
+        }
+
+
+def candidates_of(
+    active: Iterable[tuple[Active, Throttling]], watts: Watts, now: float
+) -> Iterator[Candidate]:
+    """Yield the steps of running jobs, each with what it saves beyond the one before.
+
+    ``active``: attempts with what they agree to (``responding.settled``). ``now``: Unix s.
+    """
+    for each, terms in active:
+        drawn_w, idle_w = float(watts.drawn_w(each).sum()), float(watts.idle_w(each).sum())
+        saved_w, lost = 0.0, 0.0
+        for what, left_w, gpus_lost in _steps(each, terms, watts, drawn_w, idle_w):
+            saves_w = drawn_w - left_w - saved_w
+            if saves_w <= 0.0:
+                continue
+            yield Candidate(
+                key=each.key,
+                project=each.request.project,
+                job_class=each.request.job_class,
+                what=what,
+                gpus=each.gpu_count,
+                saves_w=saves_w,
+                gpus_lost=gpus_lost - lost,
+                again_gpu_s=each.lost_gpu_s(now) if what == STOP else 0.0,
+                is_divisible=what == SHRINK and terms.cap_w is not None,
+            )
+            saved_w, lost = saved_w + saves_w, gpus_lost
+
+
+def _steps(
+    each: Active, terms: Throttling, watts: Watts, drawn_w: float, idle_w: float
+) -> Iterator[tuple[str, float, float]]:
+    """Yield what a job may do: what, its draw then, W, and the GPUs at full speed that it loses."""
+    gpus = float(each.gpu_count)
+    if terms.shrink_below is not None and terms.batch_scale < 1.0:
+        scaled_w = idle_w + terms.batch_scale * max(drawn_w - idle_w, 0.0)
+        left_w = scaled_w if terms.cap_w is None else float(watts.capped_w(each, terms.cap_w).sum())
+        yield SHRINK, left_w, gpus * (1.0 - terms.batch_scale)
+    if terms.pause_below is not None:
+        yield PAUSE, idle_w, gpus
+    elif each.request.preemptible:
+        yield STOP, idle_w, gpus
+
+
+def estimate(
+    candidates: Iterable[Candidate],
+    *,
+    load_w: float,
+    target_w: float,
+    spread_w: float,
+    lasts_s: float,
+) -> Estimate:
+    """Return what it costs to bring ``load_w`` down to ``target_w`` for ``lasts_s`` seconds.
+
+    ``spread_w``: the standard deviation of the load.
+    """
+    ordered = sorted(candidates, key=lambda each: each.rank)
+    need_w = max(load_w - target_w, 0.0)
+    possible_w = sum(each.saves_w for each in ordered)
+    measures = _taken(ordered, need_w, lasts_s)
+    # What is taken off may be less than thought, so that more has to be taken, and the other way.
+    error_w = _BAND * math.hypot(spread_w, ERROR * need_w)
+    low, high = (
+        sum(each.lost_gpu_h for each in _taken(ordered, at_w, lasts_s))
+        for at_w in (max(need_w - error_w, 0.0), need_w + error_w)
+    )
+    return Estimate(
+        load_w=load_w,
+        target_w=target_w,
+        need_w=need_w,
+        possible_w=possible_w,
+        sure=_sure(possible_w, need_w, spread_w),
+        lost_gpu_h=sum(each.lost_gpu_h for each in measures),
+        lost_low_gpu_h=low,
+        lost_high_gpu_h=high,
+        measures=measures,
+    )
+
+
+def _taken(ordered: Sequence[Candidate], need_w: float, lasts_s: float) -> tuple[Measure, ...]:
+    """Return the steps that are taken for ``need_w``, one for each job: its furthest."""
+    left_w, found = need_w, dict[str, Measure]()
+    for each in ordered:
+        if left_w <= 0.0:
+            break
+        share = min(left_w / each.saves_w, 1.0) if each.is_divisible else 1.0
+        before = found.get(each.key)
+        lost_gpu_h = share * each.gpus_lost * lasts_s / 3600.0 + each.again_gpu_s / 3600.0
+        found[each.key] = Measure(
+            key=each.key,
+            project=each.project,
+            job_class=each.job_class,
+            what=each.what,
+            gpus=each.gpus,
+            saves_w=share * each.saves_w + (before.saves_w if before else 0.0),
+            lost_gpu_h=lost_gpu_h + (before.lost_gpu_h if before else 0.0),
+        )
+        left_w -= share * each.saves_w
+    return tuple(found.values())
+
+
+def _sure(possible_w: float, need_w: float, spread_w: float) -> float:
+    """Return the probability that what is possible is enough, 0 to 1."""
+    if need_w <= 0.0:
+        return 1.0
+    error_w = math.hypot(spread_w, ERROR * possible_w)
+    if error_w <= 0.0:
+        return float(possible_w >= need_w)
+    return 0.5 * (1.0 + math.erf((possible_w - need_w) / (math.sqrt(2.0) * error_w)))
