@@ -153,6 +153,32 @@ def ensure_demo() -> bool:
     return True
 
 
+#: The teams of the demo fleet use classes that have to be granted, as teams elsewhere do.
+_DEMO_POLICY = """\
+name: demo
+about: What the teams of the demo fleet may use.
+projects:
+  search: {granted: [latency-sensitive-inference-build]}
+"""
+
+
+def ensure_demo_grants(*, is_new: bool) -> None:
+    """Grant the demo's teams their classes, where nobody has written a policy.
+
+    No query where that was done before, unless the demo ``is_new`` to the database.
+    """
+    from admission.policy.models import AdmissionPolicyVersion
+    from policies.documents import builtin
+
+    mark: Path = settings.STATE_DIR / "demo-grants"
+    if not is_new and _says(mark, _DEMO_POLICY):
+        return
+    if not AdmissionPolicyVersion.objects.exists():
+        texts = {"demo": _DEMO_POLICY}
+        builtin.load(AdmissionPolicyVersion, texts, "admission.policy.catalog.POLICIES")
+    mark.write_text(_DEMO_POLICY)
+
+
 def _demo_user() -> User:
     from accounts import audit
     from accounts.models import User

@@ -12,13 +12,15 @@ from django.db.models import Count, Min, Sum
 
 from accounts.models import User
 from admission.allocation import open_attempts
-from admission.core.policy import NAME
+from admission.core.grants import Grants
+from admission.core.policy import NAME, AdmissionPolicy
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Limits, limits_of
 from admission.jobs.models import ClassVersion, Phase, Project
 from admission.learned import shares
 from admission.policy.models import AdmissionPolicyVersion
+from admission.policy.reading import compiled
 from dashboard import units
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
@@ -93,6 +95,8 @@ class ClassCard:
     limits: list[tuple[str, str]]
     defaults: list[tuple[str, str]]
     version: ClassVersion | None
+    #: whether it is open to every project that is not confined to others
+    is_open: bool
 
     @property
     def at_cap(self) -> bool:
@@ -102,7 +106,7 @@ class ClassCard:
         return is_full or (gpus is not None and self.use.gpus >= gpus)
 
 
-def cards(fleet: FleetArrays) -> list[ClassCard]:
+def cards(fleet: FleetArrays, grants: Grants) -> list[ClassCard]:
     """Return the classes in force, the most urgent first. Three queries."""
     written = {row.name: row for row in ClassVersion.objects.active()}
     known = catalog.current()
@@ -115,6 +119,7 @@ def cards(fleet: FleetArrays) -> list[ClassCard]:
             limits=_limits(each),
             defaults=_defaults(each),
             version=written.get(each.name),
+            is_open=grants.is_open(each),
         )
         for each in ordered
     ]
@@ -182,12 +187,16 @@ class PolicyInForce:
 
     name: str
     number: int
+    grants: Grants
 
 
 def policy_in_force() -> PolicyInForce:
     """Return the policy in force. One query."""
-    row = AdmissionPolicyVersion.objects.active().only("name", "number").first()
-    return PolicyInForce(row.name, row.number) if row else PolicyInForce(NAME, 0)
+    row = AdmissionPolicyVersion.objects.active().only("name", "number", "text").first()
+    if row is None:
+        return PolicyInForce(NAME, 0, Grants())
+    policy = compiled(row.text) or AdmissionPolicy()
+    return PolicyInForce(row.name, row.number, policy.grants)
 
 
 # --- Projects ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from accounts.visibility import Visibility
 from admission.core.allocation import reservation
-from admission.core.cycle.whatif import Counterfactual
+from admission.core.cycle.change import Counterfactual
 from admission.core.request import Locality, Request
 from admission.directives.models import Directive
 from admission.directives.visible import directives
@@ -300,15 +300,21 @@ def _level(level: Locality) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change under which it begins now. ``change`` is the form value that applies it."""
+    """A change under which it begins. ``change`` is the form value that applies it.
+
+    ``others`` are those whom it would go ahead of, by the name under which the reader knows them.
+    """
 
     key: str
     change: str
     sentence: str
     where: str
+    #: whether it begins with the next cycle; else it need only wait
+    is_now: bool
+    others: list[str]
 
 
-def fix_of(found: Counterfactual) -> Fix:
+def fix_of(found: Counterfactual, visibility: Visibility) -> Fix:
     """Return a fix as the page offers it; the same change has the same ``key``."""
     change = json.dumps(found.change.as_json(), sort_keys=True)
     placement = found.placement
@@ -319,6 +325,8 @@ def fix_of(found: Counterfactual) -> Fix:
         change=change,
         sentence=found.sentence.removeprefix("starts now "),
         where=f"{size} on {racks} at {', '.join(placement.sites)}",
+        is_now=found.starts_now,
+        others=visibility.shown(found.burden.passed) if found.burden else [],
     )
 
 

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from admission.core import snapshot
 from admission.core.allocation import reservation
 from admission.core.directives.responding import SHED_AFTER_S
+from admission.core.grants import Grants
 from admission.core.response import fallback, respond
 from headroom import documents
 from headroom.contracts import FieldError
@@ -63,8 +64,12 @@ class _Loop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stale_after_s: Annotated[float, Meta(gt=0)] = 30.0
 
 
-class _Project(Struct, frozen=True, forbid_unknown_fields=True):
-    classes: Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=50)]
+_Classes = Annotated[tuple[_Word, ...], Meta(max_length=50)]
+
+
+class _Project(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    classes: Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=50)] | None = None
+    granted: _Classes = ()
 
 
 class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +81,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     response: dict[str, float] = {}
     loop: _Loop = _Loop()
     fallback: fallback.Policy | None = None
+    open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
 
@@ -109,14 +115,9 @@ class AdmissionPolicy:
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s
     shed_after_s: float = SHED_AFTER_S
-    #: the classes that a project may use; one that is missing may use all
-    classes_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: which project may use which class
+    grants: Grants = field(default_factory=Grants)
     played: Played = field(default_factory=Played)
-
-    def allows(self, project: str, job_class: str) -> bool:
-        """Say whether a project may use a class."""
-        allowed = self.classes_of.get(project)
-        return allowed is None or job_class in allowed
 
 
 def built_in_text() -> str:
@@ -129,6 +130,7 @@ def built_in_text() -> str:
         "response": asdict(policy.response),
         "loop": {"shed_after_s": policy.shed_after_s},
         "fallback": msgspec.to_builtins(policy.fallback),
+        "open_classes": None,
         "projects": {},
     }
     text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
@@ -172,7 +174,7 @@ def read(text: str) -> AdmissionPolicy:
         response=_tuned(document, respond.Tuning(), given.response, "response", problems),
         fallback=given.fallback or fallback.built_in(),
         shed_after_s=loop.shed_after_s,
-        classes_of={name: frozenset(each.classes) for name, each in given.projects.items()},
+        grants=_grants(given),
         played=_played(given),
     )
     if given.fallback is not None:
@@ -181,6 +183,17 @@ def read(text: str) -> AdmissionPolicy:
     if problems:
         raise DocumentError(problems)
     return policy
+
+
+def _grants(given: _Document) -> Grants:
+    projects = given.projects.items()
+    return Grants(
+        open_classes=None if given.open_classes is None else frozenset(given.open_classes),
+        granted={name: frozenset(each.granted) for name, each in projects if each.granted},
+        confined={
+            name: frozenset(each.classes) for name, each in projects if each.classes is not None
+        },
+    )
 
 
 def _played(given: _Document) -> Played:

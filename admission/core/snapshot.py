@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from admission.core.grants import Grants
 from admission.core.placement.cluster import Cluster
 from admission.core.request import Placement, Request
 from policies.scopes import Scope
@@ -61,6 +62,8 @@ class ClassRules:
     max_gpus: int | None = None
     #: whether jobs of it may have others give way
     preempts: bool = False
+    #: what its jobs do; empty: what no other class does
+    kind_of_work: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,4 +125,6 @@ class Snapshot:
     #: by name; a class that is missing has no cap
     classes: Mapping[str, ClassRules] = field(default_factory=dict)
     caps: tuple[ConcurrencyCap, ...] = ()
+    #: which project may use which class: what is offered to a job goes by it
+    grants: Grants = field(default_factory=Grants)
     tuning: Tuning = field(default_factory=Tuning)

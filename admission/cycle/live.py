@@ -19,8 +19,9 @@ from admission.allocation import open_attempts
 from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
 from admission.core.cycle import whatif
+from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.decide import Decisions, decide
-from admission.core.cycle.whatif import Counterfactual, DryRun, Explanation
+from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.policy import AdmissionPolicy
@@ -262,6 +263,7 @@ def input_of(
         projects=_projects(now),
         classes=_classes(),
         caps=_caps(in_force),
+        grants=policy.grants,
         tuning=policy.tuning,
     )
     return CycleInput(taken, number, waiting.rows, held, reserved, headroom, in_force, occupied)
@@ -276,7 +278,13 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
     headroom = replace(inputs.headroom, reservations=reserved.fleet)
     cluster = Cluster.of(headroom, inputs.in_force, inputs.occupied, now=inputs.snapshot.now)
     running = running_of(held, reserved)
-    return replace(inputs.snapshot, cluster=cluster, running=running, tuning=policy.tuning)
+    return replace(
+        inputs.snapshot,
+        cluster=cluster,
+        running=running,
+        grants=policy.grants,
+        tuning=policy.tuning,
+    )
 
 
 def snapshot(now: float) -> Snapshot:
@@ -320,6 +328,7 @@ def _rules(job_class: SchedulingClass) -> ClassRules:
         max_running=job_class.max_running,
         max_gpus=job_class.max_gpus,
         preempts=job_class.preempts,
+        kind_of_work=job_class.kind_of_work,
     )
 
 
@@ -370,7 +379,8 @@ def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactua
     waiting = decisions().waiting
     for key in keys:
         if key in waiting and time.monotonic() < end:
-            first = next(iter(explain(key).counterfactuals), None)
+            found_now = (each for each in explain(key).counterfactuals if each.starts_now)
+            first = next(found_now, None)
             if first is not None:
                 found[key] = first
     return found

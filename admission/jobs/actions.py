@@ -165,8 +165,8 @@ def _amended(job: Job, phase: str, change: Mapping[str, Any], *, is_operator: bo
     job_class = classes.get(spec.job_class)
     if job_class is None:
         raise SpecError([checks.unknown("class", spec.job_class, classes, "class")])
-    allowed = policy_in_force().classes_of.get(spec.project)
-    if allowed is not None and job_class.name not in {*allowed, job.job_class}:
+    allowed = policy_in_force().grants.allowed(spec.project, classes.values())
+    if job_class.name not in {*allowed, job.job_class}:
         raise SpecError([checks.not_allowed(spec.project, job_class.name, allowed)])
     may_raise = is_operator or spec.priority <= job.priority
     resolved = Resolved(spec, job_class)

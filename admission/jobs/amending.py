@@ -14,12 +14,17 @@ __all__ = ["CHANGES", "amended"]
 Values = dict[str, Any]
 
 
+#: In place of a section: the phase itself.
+PHASE = "phase"
 #: What may be changed, by the name that counterfactuals and the API give it: where it stands in
 #: the specification of the phase, or, without a section, in that of the job.
 CHANGES: dict[str, tuple[str, str]] = {
     "gpus": ("gang", "gpus"),
     "lowest_cap_w": ("power", "lowest_cap_w"),
     "max_slowdown": ("throttling", "max_slowdown"),
+    "walltime_s": (PHASE, "walltime_s"),
+    "checkpoint_interval_s": ("checkpoint", "interval_s"),
+    "cross_site": ("checkpoint", "cross_site"),
     "sites": ("locality", "sites"),
     "locality": ("locality", "required"),
     "job_class": ("", "class"),
@@ -45,7 +50,9 @@ def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values
     inside: Values = next((each for each in changed["phases"] if each["name"] == phase), {})
     for name, value in wanted.items():
         section, field = CHANGES[name]
-        place = inside.setdefault(section, {}) if section else changed
+        place = inside if section == PHASE else changed
+        if section not in ("", PHASE):
+            place = inside.setdefault(section, {})
         place[field] = _written(name, value)
     _fewer_still(inside, wanted)
     told = ", ".join(f"{name.replace('_', ' ')} {_told(value)}" for name, value in wanted.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admission.core.cycle.whatif import Counterfactual
+from admission.core.cycle.change import Counterfactual
 from admission.jobs.actions import amendment_problems
 from admission.jobs.models import Job
 
@@ -26,7 +26,12 @@ def applicable(key: str, found: Iterable[Counterfactual]) -> tuple[Counterfactua
 def applicable_to(
     job: Job, phase: str, found: Iterable[Counterfactual]
 ) -> tuple[Counterfactual, ...]:
-    """Return those of ``found`` by which a job that need not be saved may be amended."""
+    """Return those of ``found`` by which a job that need not be saved may be amended.
+
+    Those that only say when it starts change nothing.
+    """
     return tuple(
-        each for each in found if not amendment_problems(job, phase, each.change.as_json())
+        each
+        for each in found
+        if not each.starts_now or not amendment_problems(job, phase, each.change.as_json())
     )

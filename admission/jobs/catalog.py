@@ -11,6 +11,7 @@ from django.db import connection
 
 from accounts.models import User
 from accounts.roles import Capability
+from admission.core.grants import Grants
 from admission.jobs import classes, resolution
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Holder, limits_of
@@ -59,8 +60,8 @@ class Admitted:
 
     project: Project | None
     classes: dict[str, SchedulingClass]
-    #: the names of those that the project may use; None: all
-    allowed: frozenset[str] | None = None
+    #: the names of those that the project may use
+    allowed: frozenset[str] = frozenset()
     holders: tuple[Holder, ...] = ()
 
 
@@ -80,7 +81,8 @@ def for_submission(user: User, project: str) -> Admitted:
     with connection.cursor() as cursor:
         cursor.execute(_FOR_SUBMISSION, given)
         key, *values, texts, policy = cursor.fetchone()
-    classes, allowed = _with_built_in(texts), _allowed(policy, project)
+    classes = _with_built_in(texts)
+    allowed = _grants(policy).allowed(project, classes.values())
     if key is None:
         return Admitted(None, classes, allowed)
     row = Project(pk=key, name=project, **dict(zip(_LIMITS, values[:4], strict=True)))
@@ -91,10 +93,10 @@ def for_submission(user: User, project: str) -> Admitted:
     return Admitted(row, classes, allowed, holders)
 
 
-def _allowed(policy: str | None, project: str) -> frozenset[str] | None:
-    """Return the classes that a project may use by a policy's text; None: all."""
+def _grants(policy: str | None) -> Grants:
+    """Return the grants of a policy's text; None: of the one that comes with Headroom."""
     found = None if policy is None else compiled(policy)
-    return None if found is None else found.classes_of.get(project)
+    return Grants() if found is None else found.grants
 
 
 def as_json(job_class: SchedulingClass) -> dict[str, Any]:

@@ -38,12 +38,13 @@ def _priority(spec: JobSpec, *, is_operator: bool) -> Iterator[FieldError]:
 
 
 def not_allowed(project: str, job_class: str, allowed: Iterable[str]) -> FieldError:
-    """Return the error for a class that the admission policy does not let a project use."""
+    """Return the error for a class that is not granted to a project."""
     return FieldError(
         code="class_not_allowed",
-        message=f"the admission policy does not let project {project!r} use class {job_class!r}",
+        message=f"class {job_class!r} is not granted to project {project!r}",
         field="class",
-        hint=f"it may use: {', '.join(sorted(allowed))}",
+        hint=f"take one of: {', '.join(sorted(allowed)) or 'none'}; or ask an operator to grant it"
+        f" in the admission policy, as projects.{project}.granted",
     )
 
 

@@ -54,6 +54,8 @@ class SchedulingClass(
 
     name: ClassName
     description: Annotated[str, Meta(max_length=500)] = ""
+    #: what its jobs do; to one that waits only classes of the same are offered. Empty: none is
+    kind_of_work: Annotated[str, Meta(max_length=60)] = ""
     #: added to that of each job
     priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
     #: its jobs may be stopped so that others can run

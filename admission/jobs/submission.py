@@ -85,7 +85,7 @@ def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
         problems.append(checks.unknown("project", spec.project, mine, "project"))
     if resolved is None:
         problems.append(checks.unknown("class", spec.job_class, classes, "class"))
-    elif admitted.allowed is not None and spec.job_class not in admitted.allowed:
+    elif project is not None and spec.job_class not in admitted.allowed:
         problems.append(checks.not_allowed(spec.project, spec.job_class, admitted.allowed))
     else:
         problems += checks.problems_of(

@@ -38,12 +38,13 @@ def panel(request: HttpRequest) -> HttpResponse:
 
 def _drawn(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     user, fleet = cast(User, request.user), snapshot.current()
-    cards = classes.cards(fleet)
+    policy = classes.policy_in_force()
+    cards = classes.cards(fleet, policy.grants)
     context = {
         "cards": cards,
         "capped": [card for card in cards if card.at_cap],
         "projects": classes.projects(user, fleet, time.time()),
-        "policy": classes.policy_in_force(),
+        "policy": policy,
         "may_edit": user.can(Capability.EDIT_POLICIES),
     }
     return _PANEL, reverse("live-classes"), {}, context

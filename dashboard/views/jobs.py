@@ -249,10 +249,12 @@ def _why(shown: Shown) -> _Drawn:
 def _fixes(shown: Shown, *, look: bool) -> _Drawn:
     cycle = queue_status.read()
     slow = fixes.is_slow(cycle)
+    found = _found(shown) if look or not slow else None
     context = {
         "job": shown.job,
         "phase": shown.phase,
-        "fixes": _found(shown.phase) if look or not slow else None,
+        "fixes": None if found is None else [each for each in found if each.is_now],
+        "later": [each for each in found or () if not each.is_now],
         "slow": slow,
         "cycle": cycle,
         "may_change": shown.may_change,
@@ -260,13 +262,13 @@ def _fixes(shown: Shown, *, look: bool) -> _Drawn:
     return _FIXES, reverse("live-job-fixes", args=[shown.job.name]), shown.params, context
 
 
-def _found(phase: Phase) -> list[jobs.Fix]:
-    """Return the changes that would start it now, each tried by the solver a moment ago."""
+def _found(shown: Shown) -> list[jobs.Fix]:
+    """Return the changes that would start it, each tried by the solver a moment ago."""
     try:
-        found = live.explain(phase.key)
+        found = live.explain(shown.phase.key)
     except KeyError:
         return []
-    return [jobs.fix_of(each) for each in found.counterfactuals]
+    return [jobs.fix_of(each, shown.visibility) for each in found.counterfactuals]
 
 
 def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:

@@ -151,9 +151,16 @@ def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
 
 def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:
     """Yield the changes that would start a phase now, each way below the other."""
-    for place, fix in enumerate(fixes):
+    now = [fix for fix in fixes if not fix.get("begins_at")]
+    for place, fix in enumerate(now):
         how = fix["sentence"].removeprefix("starts now ")
         yield f"  {'starts now' if place == 0 else '        or'} {how}"
+        others = (fix.get("costs_others") or {}).get("jobs", [])
+        if others:
+            yield f"             ahead of {', '.join(others)}"
+    for fix in fixes:
+        if fix.get("begins_at"):
+            yield f"  {fix['sentence']}"
 
 
 def _standing(phase: Answer, now: float) -> str:

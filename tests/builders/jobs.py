@@ -9,7 +9,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from admission.core.cycle.whatif import Change, Counterfactual, Explanation
+from admission.core.cycle.change import Change, Counterfactual, Price
+from admission.core.cycle.whatif import Explanation
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Request
 from admission.directives.models import Directive, DirectiveEvent
@@ -174,7 +175,9 @@ def make_explanation(key: str, *changes: tuple[Change, str]) -> Explanation:
         switch_domains=(), storage="",
     )  # fmt: skip
     reason = make_reason()
-    found = tuple(Counterfactual(change, words, placement, 0.04) for change, words in changes)
+    found = tuple(
+        Counterfactual(change, words, placement, Price(slower=0.04)) for change, words in changes
+    )
     return Explanation(key, reason, (reason,), 1, found)
 
 

@@ -19,7 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from admission.core.cycle.backfill import Ending
+from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.decide import Decisions, decide
+from admission.core.grants import Grants
 from admission.core.placement.cluster import Cluster
 from admission.core.request import Locality, Request
 from admission.core.snapshot import (
@@ -99,6 +102,7 @@ class World:
         classes: Mapping[str, ClassRules] | None = None,
         caps: tuple[ConcurrencyCap, ...] = (),
         tuning: Tuning | None = None,
+        grants: Grants | None = None,
         restrictions: Sequence[ActiveRestriction] = (),
     ) -> None:
         self.now = NOW
@@ -107,6 +111,7 @@ class World:
         self.classes = classes or {}
         self.caps = caps
         self.tuning = tuning or Tuning()
+        self.grants = grants or Grants()
         self.pending: dict[str, Pending] = {}
         self.running: dict[str, Running] = {}
         self.started: list[Started] = []
@@ -129,8 +134,29 @@ class World:
             projects=self.projects,
             classes=self.classes,
             caps=self.caps,
+            grants=self.grants,
             tuning=self.tuning,
         )
+
+    def snapshot_at(self, at: float, endings: Mapping[str, Ending]) -> Snapshot:
+        """Return the snapshot at ``at`` (Unix s) if nothing happens but that jobs end by then."""
+        cluster, running = self.cluster.copy(), []
+        cluster.now = at
+        for key, each in self.running.items():
+            if endings[key].at <= at:
+                cluster.free(each.placement, each.request)
+            else:
+                running.append(each)
+        return replace(self.snapshot(), now=at, cluster=cluster, running=tuple(running))
+
+    def applied(self, key: str, found: Counterfactual, decisions: Decisions) -> Decisions:
+        """Return what a cycle decides once a change is applied, or at the time that it tells."""
+        at = found.change.begin_at
+        if at is not None:
+            return decide(self.snapshot_at(at, decisions.after.endings))
+        request = found.change.apply(self.pending[key].request, self.classes)
+        pending = {**self.pending, key: replace(self.pending[key], request=request)}
+        return decide(replace(self.snapshot(), pending=tuple(pending.values())))
 
     def cycle(self) -> Decisions:
         """Decide, and do what was decided: start jobs, and tell those that give way."""

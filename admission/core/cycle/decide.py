@@ -17,7 +17,16 @@ from admission.core.response.shedding import lost_gpu_s
 from admission.core.snapshot import Pending, Running, Snapshot
 from policies.headroom.binding import quantity
 
-__all__ = ["Admission", "Decisions", "Preemption", "Step", "Waiting", "decide", "trace_of"]
+__all__ = [
+    "Admission",
+    "Decisions",
+    "Preemption",
+    "Step",
+    "Waiting",
+    "decide",
+    "placed_in_order",
+    "trace_of",
+]
 
 #: Rounds in which jobs start. Later ones would find hardly any that fit beside what is kept anew.
 _MOST_ROUNDS = 2
@@ -80,6 +89,14 @@ def decide(snapshot: Snapshot) -> Decisions:
     return _Cycle(snapshot).run()
 
 
+def placed_in_order(snapshot: Snapshot, key: str, *, most_ahead: int) -> Placement | None:
+    """Return where the first round of a cycle would start the job ``key``.
+
+    None where it would not, or where more than ``most_ahead`` jobs are tried before it.
+    """
+    return _Cycle(snapshot).first_of(key, most_ahead)
+
+
 class _Cycle:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -109,15 +126,28 @@ class _Cycle:
         """Try all in order; return whether some started or are to give way."""
         before = len(self._admitted), len(self._leaving)
         for rank, pending in enumerate(self._queue.order.pending):
-            verdict = self._verdict(pending, rank)
-            self._verdicts[pending.request.key] = verdict
-            if verdict.stage < Stage.RAMP or verdict.placement is None:
-                self._keep_for(pending.request, rank, verdict)
-            elif verdict.stage is Stage.ADMITTED and may_start:
-                self._start(pending, rank, verdict.placement)
-            else:
-                self._queue.stagger(pending.request, rank, verdict.placement)
+            self._try(pending, rank, may_start=may_start)
         return (len(self._admitted), len(self._leaving)) != before
+
+    def first_of(self, key: str, most_ahead: int) -> Placement | None:
+        """Try all up to the job ``key``; return where it starts, if it does."""
+        for rank, pending in enumerate(self._queue.order.pending[: most_ahead + 1]):
+            verdict = self._try(pending, rank, may_start=True)
+            if pending.request.key == key:
+                return verdict.placement if verdict.stage is Stage.ADMITTED else None
+        return None
+
+    def _try(self, pending: Pending, rank: int, *, may_start: bool) -> Verdict:
+        """Start a job, or keep what it needs for it."""
+        verdict = self._verdict(pending, rank)
+        self._verdicts[pending.request.key] = verdict
+        if verdict.stage < Stage.RAMP or verdict.placement is None:
+            self._keep_for(pending.request, rank, verdict)
+        elif verdict.stage is Stage.ADMITTED and may_start:
+            self._start(pending, rank, verdict.placement)
+        else:
+            self._queue.stagger(pending.request, rank, verdict.placement)
+        return verdict
 
     def _verdict(self, pending: Pending, rank: int) -> Verdict:
         before = self._verdicts.get(pending.request.key)

@@ -352,6 +352,15 @@ class Quotas:
         """Return the jobs with a reserved quota, with their ranks."""
         return {each.kept.key: each.kept.rank for each in self._all() if each.kept is not None}
 
+    def kept_before(self, request: Request, rank: int) -> set[float]:
+        """Return from when on what a job draws on is kept for jobs before ``rank``, Unix s."""
+        quotas = [quota for quota, _ in self._anywhere(request, request.min_gpus)]
+        if request.project in self._watts_of_project:
+            quotas.append(self._watts_of_project[request.project])
+        quotas += [each.quota for each in self._places]
+        kept = (quota.kept for quota in quotas)
+        return {each.at for each in kept if each is not None and each.rank < rank}
+
     def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
         """Whether ``request`` uses a quota that is kept for the job ``key``."""
         return any(

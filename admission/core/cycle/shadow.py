@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from admission.core.cycle.decide import Decisions
 from admission.core.policy import AdmissionPolicy
 from admission.core.request import Placement
+from admission.core.snapshot import ClassRules
 
 __all__ = ["Difference", "Otherwise", "differences"]
 
@@ -92,9 +93,11 @@ def _waits(decisions: Decisions, key: str) -> str:
 
 def _refused(decided: Decisions, policy: AdmissionPolicy) -> Iterator[Difference]:
     begun = {each.request.key: each.placement for each in decided.admitted}
+    classes = decided.snapshot.classes
     for each in decided.snapshot.pending:
         request = each.request
-        if not policy.allows(request.project, request.job_class):
+        job_class = classes.get(request.job_class) or ClassRules(request.job_class)
+        if not policy.grants.allows(request.project, job_class):
             key = request.key
             was = _where(begun[key]) if key in begun else _waits(decided, key)
             why = f"project {request.project} may not use class {request.job_class}"

@@ -6,87 +6,36 @@ Every change that is told of was tried on the queue as the cycle left it, by the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from admission.core.cycle.decide import Admission, Decisions, Waiting, trace_of
+from admission.core.cycle.backfill import held_by
+from admission.core.cycle.change import Burden, Change, Counterfactual, Price, sentence
+from admission.core.cycle.decide import Admission, Decisions, Waiting, placed_in_order, trace_of
 from admission.core.cycle.order import Order
 from admission.core.cycle.queue import Stage, Verdict
 from admission.core.placement.place import place
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken, dominant
 from admission.core.request import Locality, Placement, Refusal, Request
-from admission.core.snapshot import ClassRules, Pending
+from admission.core.snapshot import Pending, Running, Snapshot
 
-__all__ = ["Change", "Counterfactual", "DryRun", "Explanation", "dry_run", "explain"]
+__all__ = ["DryRun", "Explanation", "dry_run", "explain", "snapshot_then"]
 
 #: Caps are told in whole steps of this, W, rounded down: what fits under more fits under less.
 _CAP_STEP_W = 5.0
 #: Slowdown that a change allows is told in whole steps of this.
 _SLOWDOWN_STEP = 0.01
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A change to a job that waits. None: as it is."""
-
-    lowest_cap_w: float | None = None
-    #: goes with a cap: how much slower it may become, as a share
-    max_slowdown: float | None = None
-    #: just so many
-    gpus: int | None = None
-    sites: tuple[str, ...] | None = None
-    #: how close together it has to stand at least
-    locality: Locality | None = None
-    job_class: str | None = None
-
-    def apply(self, request: Request, classes: Mapping[str, ClassRules]) -> Request:
-        """Return ``request`` with this change. Raises KeyError for a class that is not there."""
-        return replace(request, **self._edits(request, classes))
-
-    def _edits(self, request: Request, classes: Mapping[str, ClassRules]) -> dict[str, Any]:
-        edits: dict[str, Any] = {}
-        if self.lowest_cap_w is not None:
-            edits["lowest_cap_w"] = self.lowest_cap_w
-        if self.max_slowdown is not None:
-            edits["max_slowdown"] = self.max_slowdown
-        if self.gpus is not None:
-            edits |= {"gpus": self.gpus, "min_gpus": self.gpus}
-        if self.sites is not None:
-            edits["sites"] = self.sites
-        if self.locality is not None:
-            edits |= {
-                "required": self.locality,
-                "preferred": min(request.preferred, self.locality),
-            }
-        if self.job_class is not None:
-            own = classes.get(request.job_class, ClassRules(request.job_class))
-            more = classes[self.job_class].priority - own.priority
-            edits |= {"job_class": self.job_class, "priority": request.priority + more}
-        return edits
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the changed fields, by name."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        found = {name: value for name, value in values.items() if value is not None}
-        if self.locality is not None:
-            found["locality"] = self.locality.name.lower().replace("_", "-")
-        if self.sites is not None:
-            found["sites"] = list(self.sites)
-        return found
-
-
-@dataclass(frozen=True)
-class Counterfactual:
-    """A change under which the job starts with the next cycle, and where it would stand."""
-
-    change: Change
-    sentence: str
-    placement: Placement
-    #: against what it asks for now, as a share of its speed
-    slowdown: float
-    #: always: it was tried by the code that decides
-    verified: bool = True
+_MINUTE_S = 60.0
+#: A shorter run ends so long before what it takes is kept for others: a change takes a while.
+_SPARE_S = 60.0
+#: Nobody is offered a run that is shorter.
+_LEAST_WALLTIME_S = 300.0
+#: Between checkpoints that are offered.
+_LEAST_INTERVAL_S, _USUAL_INTERVAL_S = 60.0, 1800.0
+#: A start is told of that is so far off at most, and before which so few are tried.
+_FARTHEST_S = 86_400.0
+_MOST_AHEAD = 32
 
 
 @dataclass(frozen=True)
@@ -205,12 +154,21 @@ class _Search:
     # --- The changes ------------------------------------------------------------------------------
 
     def counterfactuals(self) -> tuple[Counterfactual, ...]:
-        """Return the changes that hold, one of a kind, those that cost least work first."""
+        """Return the changes that hold, one of a kind: those first that cost the team least.
+
+        What costs others comes after all that does not.
+        """
         found = [each for change in self._single() if (each := self._tried(change))]
         if not found:
             changes = dict.fromkeys(self._double())
             found = [each for change in changes if (each := self._tried(change))]
-        return tuple(sorted(found, key=lambda each: each.slowdown))
+        if (later := self._later()) is not None:
+            found.append(later)
+        return tuple(sorted(found, key=self._cost))
+
+    def _cost(self, found: Counterfactual) -> tuple[bool, float, int]:
+        delay_s = found.price.delay_s(self.pending.request.walltime_s)
+        return found.burden is not None, delay_s, len(found.change.as_json())
 
     def _single(self) -> Iterator[Change]:
         for change in (
@@ -218,28 +176,100 @@ class _Search:
             self._smaller(self.pending.request),
             self._elsewhere(),
             self._looser(),
+            self._with_checkpoints_kept_here(),
         ):
             if change is not None:
                 yield change
+        yield from self._shorter()
         if self._is_up_to_its_class():
-            for name in self._after.snapshot.classes:
-                if name != self.pending.request.job_class:
-                    yield Change(job_class=name)
+            yield from map(_in_class, self._other_classes())
+
+    def _other_classes(self) -> Iterator[str]:
+        """Yield the classes that do the same kind of work, and that its project may use."""
+        request, snapshot = self.pending.request, self._decisions.snapshot
+        own = snapshot.classes.get(request.job_class)
+        if own is None or not own.kind_of_work:
+            return
+        for name, rules in snapshot.classes.items():
+            is_alike = name != own.name and rules.kind_of_work == own.kind_of_work
+            if is_alike and snapshot.grants.allows(request.project, rules):
+                yield name
 
     def _is_up_to_its_class(self) -> bool:
         """Say whether caps of its class or jobs ahead of it are in its way, and not the fleet."""
-        reasons = self._decisions.waiting.get(self.pending.request.key)
-        now = reasons.reasons if reasons else self.verdict(self.pending.request).reasons
-        return any(each.token in _BY_CLASS for each in now)
+        return not _BY_CLASS.isdisjoint(self._tokens)
+
+    @cached_property
+    def _tokens(self) -> frozenset[ReasonToken]:
+        """The tokens of the check that it did not pass."""
+        waiting = self._decisions.waiting.get(self.pending.request.key)
+        now = waiting.reasons if waiting else self.verdict(self.pending.request).reasons
+        return frozenset(each.token for each in now)
 
     def _double(self) -> Iterator[Change]:
-        """Yield a cap together with fewer GPUs, and each of both with other sites."""
+        """Yield a cap together with fewer GPUs, and both with other sites or a shorter run."""
         request = self.pending.request
-        anywhere = replace(request, sites=())
-        for base in (request, anywhere) if request.sites else (request,):
+        bases = [request]
+        if request.sites:
+            bases.append(replace(request, sites=()))
+        bases += [replace(request, walltime_s=s) for s in self._shorter_walltimes()[-1:]]
+        for base in bases:
             found = self._placed(_willing_to_be_capped(_willing_to_shrink(base)))
             if found is not None:
-                yield self._as_found(request, found)
+                is_shorter = base.walltime_s < request.walltime_s
+                yield replace(
+                    self._as_found(request, found),
+                    walltime_s=base.walltime_s if is_shorter else None,
+                )
+
+    def _shorter(self) -> Iterator[Change]:
+        """Yield the longest walltime with which it puts off nobody; with checkpoints, too."""
+        request, walltimes = self.pending.request, self._shorter_walltimes()
+        # Where the shortest does not help, no longer one does.
+        if not walltimes or self._placed(replace(request, walltime_s=walltimes[-1])) is None:
+            return
+        for walltime_s in walltimes:
+            if self._placed(replace(request, walltime_s=walltime_s)) is not None:
+                yield Change(walltime_s=walltime_s)
+                if request.checkpoint_interval_s is None:
+                    interval_s = min(max(walltime_s / 4.0, _LEAST_INTERVAL_S), _USUAL_INTERVAL_S)
+                    yield Change(walltime_s=walltime_s, checkpoint_interval_s=interval_s)
+                return
+
+    def _shorter_walltimes(self) -> list[float]:
+        """Return the walltimes after which what it would take is kept for others, longest first."""
+        if ReasonToken.BACKFILL_RESERVATION not in self._tokens:
+            return []
+        kept_at = {each.at for each in self.queue.reservations.kept if each.rank < self.rank}
+        kept_at |= self.queue.quotas.kept_before(self.pending.request, self.rank)
+        ends = {_MINUTE_S * ((at - self.queue.now - _SPARE_S) // _MINUTE_S) for at in kept_at}
+        longest_s = self.pending.request.walltime_s
+        return sorted((s for s in ends if _LEAST_WALLTIME_S <= s < longest_s), reverse=True)
+
+    def _with_checkpoints_kept_here(self) -> Change | None:
+        request = self.pending.request
+        if not request.cross_site_checkpoint or ReasonToken.RESTRICTED not in self._tokens:
+            return None
+        return Change(cross_site="optional")
+
+    def _later(self) -> Counterfactual | None:
+        """Return when it starts as it is, once enough of what runs has ended as expected.
+
+        Asked of those alone for which room is kept: the cycle has said when that will be free.
+        """
+        key, now = self.pending.request.key, self.queue.now
+        kept = next((e for e in self._after.reservations.kept if e.request.key == key), None)
+        if kept is None or kept.request != self.pending.request:
+            return None
+        at = _MINUTE_S * math.ceil(kept.at / _MINUTE_S)
+        if at - now > _FARTHEST_S:
+            return None
+        then = snapshot_then(self._decisions, at)
+        placement = placed_in_order(then, key, most_ahead=_MOST_AHEAD)
+        if placement is None:
+            return None
+        price = Price(slower=placement.slowdown, later_s=at - now)
+        return self._told(Change(begin_at=at), placement, price)
 
     def _capped(self, request: Request) -> Change | None:
         found = self._placed(_willing_to_be_capped(request))
@@ -298,10 +328,42 @@ class _Search:
         verdict = search.verdict(request)
         if verdict.stage is not Stage.ADMITTED or verdict.placement is None:
             return None
-        placement = verdict.placement
-        speed = (1.0 - placement.slowdown) * min(request.gpus / old.gpus, 1.0)
-        text = _sentence(change, old, placement, 1.0 - speed)
-        return Counterfactual(change, text, placement, 1.0 - speed)
+        speed = (1.0 - verdict.placement.slowdown) * min(request.gpus / old.gpus, 1.0)
+        price = Price(
+            slower=1.0 - speed,
+            less_work=1.0 - request.walltime_s / old.walltime_s,
+            keeps_work=request.checkpoint_interval_s is not None,
+        )
+        burden = self._burden(search, request, verdict.placement)
+        return self._told(change, verdict.placement, price, burden)
+
+    def _told(
+        self, change: Change, placement: Placement, price: Price, burden: Burden | None = None
+    ) -> Counterfactual:
+        text = sentence(change, self.pending.request, placement, price, burden)
+        return Counterfactual(change, text, placement, price, burden)
+
+    def _burden(self, other: _Search, request: Request, placement: Placement) -> Burden | None:
+        """Return the cost to those whom it goes ahead of in another order; None: there are none."""
+        ahead = {each.request.key for each in other.order.pending[: other.place_in_order]}
+        before = self.order.pending[: self.place_in_order]
+        passed = [each.request for each in before if each.request.key not in ahead]
+        if not passed:
+            return None
+        end_at = self.queue.now + request.walltime_s
+        keys = {each.key for each in passed}
+        put_off_s = [
+            end_at - each.at
+            for each in self._after.reservations.kept
+            if each.request.key in keys and each.is_put_off_by(request, placement, end_at)
+        ]
+        return Burden(
+            passed=tuple(each.key for each in passed),
+            own=sum(each.project == request.project for each in passed),
+            gpus=len(placement.gpus),
+            hold_s=request.walltime_s,
+            put_off_s=max(put_off_s, default=0.0),
+        )
 
     def _makes_way(self, request: Request) -> bool:
         """Say whether other jobs may start or get reservations once the job is further back.
@@ -318,6 +380,35 @@ class _Search:
                 for reason in waiting.reasons
             )
         )
+
+
+def _in_class(name: str) -> Change:
+    return Change(job_class=name)
+
+
+def snapshot_then(decisions: Decisions, at: float) -> Snapshot:
+    """Return the snapshot of a cycle at ``at`` (Unix s) if nothing happens but expected ends."""
+    snapshot, endings = decisions.snapshot, decisions.after.endings
+    cluster = snapshot.cluster.copy()
+    cluster.now = at
+    ran = {each.request.key: each for each in snapshot.running}
+    for leaving in decisions.preempt:
+        ran[leaving.key] = replace(ran[leaving.key], preempting=True)
+    over = [each for key, each in endings.items() if each.at <= at and key in ran]
+    cluster.free_all(held_by(over))
+    running = [each for key, each in ran.items() if endings[key].at > at]
+    for each in decisions.admitted:
+        ends_at = endings[each.request.key].at
+        if ends_at > at:
+            cluster.allocate(each.placement, each.request)
+            running.append(Running(each.request, each.placement, snapshot.now, ends_at))
+    return replace(
+        snapshot,
+        now=at,
+        cluster=cluster,
+        pending=tuple(decisions.after.pending_next()),
+        running=tuple(running),
+    )
 
 
 #: Reasons that another class may cure: it has caps of its own, and another place in the order.
@@ -337,29 +428,3 @@ def _willing_to_be_capped(request: Request) -> Request:
 
 def _willing_to_shrink(request: Request) -> Request:
     return replace(request, min_gpus=1)
-
-
-def _sentence(change: Change, old: Request, placement: Placement, slowdown: float) -> str:
-    parts = []
-    if change.lowest_cap_w is not None and placement.power_cap_w is not None:
-        parts.append(f"at {placement.power_cap_w:.0f} W per GPU")
-    if change.gpus is not None:
-        parts.append(f"with {change.gpus} of its {old.gpus} GPUs")
-    if change.sites is not None:
-        parts.append(f"at site {' and '.join(placement.sites)}")
-    if change.locality is not None:
-        parts.append(f"spread over its {_WHOLES[change.locality]}")
-    if change.job_class is not None:
-        parts.append(f"in class {change.job_class}")
-    slower = f" ({100.0 * slowdown:.0f} % slower)" if slowdown >= 0.005 else ""
-    return f"starts now {' '.join(parts)}{slower}"
-
-
-_WHOLES = {
-    Locality.NODE: "node",
-    Locality.RACK: "rack",
-    Locality.SWITCH_DOMAIN: "switch domain",
-    Locality.ZONE: "cooling zone",
-    Locality.SITE: "site",
-    Locality.FLEET: "sites",
-}

@@ -11,6 +11,7 @@ __all__ = ["FREE", "supply_of", "told"]
 
 #: The key of those that the gang may have, in what :func:`supply_of` returns.
 FREE = "free"
+_TOTAL = "total"
 
 
 def supply_of(eligibility: Eligibility, draw: Draw, free: Ints) -> dict[str, int]:
@@ -18,26 +19,49 @@ def supply_of(eligibility: Eligibility, draw: Draw, free: Ints) -> dict[str, int
 
     ``free``: by node, those of the model of ``draw`` that count as free to it.
     """
-    cluster, named, cooled = eligibility.cluster, eligibility.named, eligibility.cooled
-    constants, topology = cluster.constants, cluster.topology
-    of_model = topology.node_gpus_by_kind[draw.kind]
-    shut = cluster.node_free[draw.kind] * cooled - free
-    drained = constants.in_force.nodes_under(cluster.fleet, RestrictionKind.DRAIN)
-    parts = {
-        "under load of no job": constants.other_load[draw.kind] * cooled,
-        "not read": constants.silent[draw.kind] * cooled,
-        "on nodes that run no jobs": constants.without_runner[draw.kind] * cooled,
-        "on nodes that are drained": shut * drained,
-        "closed by restrictions": shut * (~eligibility.launching & ~drained),
-        "waiting for a review": shut * (eligibility.launching & ~eligibility.open & ~drained),
-        "out of reach of its data": shut * (eligibility.open & ~drained),
-        "with other cooling": of_model * (named & ~cooled),
-        "of other models": topology.node_gpus * named - of_model * named,
-    }
-    found = {name: int(gpus.sum()) for name, gpus in parts.items()}
-    left = int((topology.node_gpus * named).sum() - free.sum()) - sum(found.values())
-    whole = {FREE: int(free.sum()), "held by jobs": left, **found}
+    lasting = _lasting(eligibility, draw)
+    total, others = lasting[_TOTAL], {k: n for k, n in lasting.items() if k != _TOTAL}
+    found = {**others, **_shut(eligibility, draw, free)}
+    held = total - int(free.sum()) - sum(found.values())
+    whole = {FREE: int(free.sum()), "held by jobs": held, **found}
     return {name: count for name, count in whole.items() if count or name == FREE}
+
+
+def _lasting(eligibility: Eligibility, draw: Draw) -> dict[str, int]:
+    """Return what stays while gangs come and go, made once for all that want it alike."""
+    constants = eligibility.cluster.constants
+    key = ("supply", eligibility.key, draw.kind)
+    found = constants.memo.get(key)
+    if not isinstance(found, dict):
+        topology, named, cooled = constants.topology, eligibility.named, eligibility.cooled
+        of_model = topology.node_gpus_by_kind[draw.kind]
+        parts = {
+            "under load of no job": constants.other_load[draw.kind] * cooled,
+            "not read": constants.silent[draw.kind] * cooled,
+            "on nodes that run no jobs": constants.without_runner[draw.kind] * cooled,
+            "with other cooling": of_model * (named & ~cooled),
+            "of other models": (topology.node_gpus - of_model) * named,
+            _TOTAL: topology.node_gpus * named,
+        }
+        found = constants.memo[key] = {name: int(gpus.sum()) for name, gpus in parts.items()}
+    return found
+
+
+def _shut(eligibility: Eligibility, draw: Draw, free: Ints) -> dict[str, int]:
+    """Return where those are that nobody holds and that do not count as free to it."""
+    cluster = eligibility.cluster
+    shut = cluster.node_free[draw.kind] * eligibility.cooled - free
+    if not shut.any():
+        return {}
+    drained = cluster.constants.in_force.nodes_under(cluster.fleet, RestrictionKind.DRAIN)
+    launching, opened = eligibility.launching, eligibility.open
+    parts = {
+        "on nodes that are drained": drained,
+        "closed by restrictions": ~launching & ~drained,
+        "waiting for a review": launching & ~opened & ~drained,
+        "out of reach of its data": opened & ~drained,
+    }
+    return {name: int((shut * nodes).sum()) for name, nodes in parts.items()}
 
 
 def told(supply: dict[str, int]) -> str:

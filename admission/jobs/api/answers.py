@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from accounts.visibility import ANOTHER, Visibility
+from admission.core.cycle.change import Burden, Counterfactual
 from admission.core.cycle.decide import Admission, Step, Waiting
-from admission.core.cycle.whatif import Counterfactual, DryRun, Explanation
+from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
 from admission.jobs import visible
@@ -50,7 +51,9 @@ def explained(phase: Phase, explanation: Explanation, visibility: Visibility) ->
         "position": explanation.position,
         "trace": [],
         "estimate": None,
-        "counterfactuals": [_counterfactual(each) for each in explanation.counterfactuals],
+        "counterfactuals": [
+            _counterfactual(each, visibility) for each in explanation.counterfactuals
+        ],
     }
 
 
@@ -80,7 +83,8 @@ def dry_run(job: Job, phase: PhaseSpec, found: DryRun, visibility: Visibility) -
         "position": outcome.position if isinstance(outcome, Waiting) else None,
         "trace": _trace(outcome.trace, visibility),
         "counterfactuals": [
-            _counterfactual(each) for each in applicable_to(job, phase.name, found.counterfactuals)
+            _counterfactual(each, visibility)
+            for each in applicable_to(job, phase.name, found.counterfactuals)
         ],
     }
 
@@ -121,13 +125,22 @@ def _trace(steps: Iterable[Step], visibility: Visibility) -> list[dict[str, Any]
     return [dataclasses.asdict(each) for each in visibility.veiled(steps, "sentence")]
 
 
-def _counterfactual(found: Counterfactual) -> dict[str, Any]:
+def _counterfactual(found: Counterfactual, visibility: Visibility) -> dict[str, Any]:
+    begin_at = found.change.begin_at
     return {
         "change": found.change.as_json(),
         "sentence": found.sentence,
+        "begins_at": None if begin_at is None else at(begin_at),
         "slowdown": found.slowdown,
+        "price": dataclasses.asdict(found.price),
+        "costs_others": None if found.burden is None else _burden(found.burden, visibility),
         "placement": _where(found.placement),
     }
+
+
+def _burden(burden: Burden, visibility: Visibility) -> dict[str, Any]:
+    values = dataclasses.asdict(burden)
+    return {"jobs": visibility.shown(values.pop("passed")), **values}
 
 
 def _where(placement: Placement) -> dict[str, Any]:

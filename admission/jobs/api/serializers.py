@@ -272,6 +272,7 @@ class SchedulingClassSerializer(serializers.Serializer[Any]):
     author = serializers.CharField()
     created_at = serializers.DateTimeField(allow_null=True)
     description = serializers.CharField()
+    kind_of_work = serializers.CharField(help_text="Only classes of the same are offered to a job")
     priority = serializers.IntegerField()
     preemptible = serializers.BooleanField()
     preempts = serializers.BooleanField()
@@ -312,6 +313,11 @@ class JobAmendmentSerializer(serializers.Serializer[Any]):
     gpus = serializers.IntegerField(required=False, min_value=1)
     lowest_cap_w = serializers.FloatField(required=False, help_text="W per GPU")
     max_slowdown = serializers.FloatField(required=False, help_text="0 to 1")
+    walltime_s = serializers.FloatField(required=False)
+    checkpoint_interval_s = serializers.FloatField(required=False)
+    cross_site = serializers.CharField(
+        required=False, max_length=20, help_text="Whether checkpoints are copied to another site"
+    )
     sites = serializers.ListField(
         child=serializers.CharField(max_length=200), required=False, max_length=100
     )
@@ -355,12 +361,40 @@ class WhereSerializer(serializers.Serializer[Any]):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
-class CounterfactualSerializer(serializers.Serializer[Any]):
-    """A change under which the same solver lets the phase begin now."""
+class PriceSerializer(serializers.Serializer[Any]):
+    """The price of a change to the team, against what the phase asks for now."""
 
-    change = serializers.DictField(help_text="To be sent to /amend as it is, with the phase")
+    slower = serializers.FloatField(help_text="Share of its speed that it gives up")
+    later_s = serializers.FloatField(help_text="It begins so much later than now")
+    less_work = serializers.FloatField(help_text="Share of its walltime that it no longer has")
+    keeps_work = serializers.BooleanField(help_text="What is done by the end of less is kept")
+
+
+class BurdenSerializer(serializers.Serializer[Any]):
+    """The cost of a change to others: those that wait and that the phase would go ahead of."""
+
+    jobs = serializers.ListField(
+        child=serializers.CharField(), help_text="Keys; those of other projects without name"
+    )
+    own = serializers.IntegerField(help_text="So many of them are of its own project")
+    gpus = serializers.IntegerField(help_text="That it holds meanwhile")
+    hold_s = serializers.FloatField(help_text="For so long at most")
+    put_off_s = serializers.FloatField(
+        help_text="What is kept for one of them is free so much later"
+    )
+
+
+class CounterfactualSerializer(serializers.Serializer[Any]):
+    """A change under which the same solver lets the phase begin; the cheapest comes first."""
+
+    change = serializers.DictField(
+        help_text="To be sent to /amend as it is, with the phase; empty: it need only wait"
+    )
     sentence = serializers.CharField()
+    begins_at = serializers.DateTimeField(allow_null=True, help_text="null: with the next cycle")
     slowdown = serializers.FloatField()
+    price = PriceSerializer()
+    costs_others = BurdenSerializer(allow_null=True, help_text="null: nobody")
     placement = WhereSerializer()
 
 

@@ -36,7 +36,8 @@ class Command(BaseCommand):
             if brought := preparation.ensure_policies():
                 self.stdout.write(f"{len(brought)} built-in rules and playbooks are new.")
             if options["demo"]:
-                preparation.ensure_demo()
+                is_new = preparation.ensure_demo()
+                preparation.ensure_demo_grants(is_new=is_new)
             if options["machine_agent"]:
                 preparation.ensure_machine(options["machine_agent"])
 

@@ -12,11 +12,16 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import ApiToken, AuditEntry, User
 from accounts.roles import Role
+from admission.jobs import catalog
+from admission.policy.catalog import POLICIES, policy_in_force
+from admission.policy.models import AdmissionPolicyVersion
 from config import machine, preparation
 from config.machine import LocalGpu
 from fleet.models import Gpu, Node, Rack, Site
+from lab.teams import HABITS
 from telemetry.models import Agent
 from tests.builders.accounts import bearer, make_user
+from tests.builders.documents import put_in_force
 
 pytestmark = pytest.mark.django_db
 
@@ -100,6 +105,19 @@ class TestDemo:
         me = client.get("/api/v1/me", headers=bearer(secret)).json()
         assert (me["username"], me["role"]) == ("demo", "operator")
         assert not User.objects.get(username="demo").has_usable_password()
+
+    def test_its_teams_have_the_classes_that_they_use_by_a_document_that_people_may_replace(
+        self, state: Path
+    ) -> None:
+        _prepare("--demo")
+        for habit in HABITS:
+            allowed = policy_in_force().grants.allowed(habit.project, catalog.current().values())
+            assert habit.job_class in allowed, habit
+        (ours,) = AdmissionPolicyVersion.objects.all()
+        assert (ours.name, ours.author, ours.reviewer) == ("demo", "headroom", "system")
+        put_in_force(POLICIES, "name: mine\n")
+        _prepare("--demo")
+        assert [each.name for each in AdmissionPolicyVersion.objects.active()] == ["mine"]
 
     def test_a_later_start_keeps_it(self, state: Path) -> None:
         _prepare("--demo")

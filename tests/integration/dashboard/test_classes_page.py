@@ -61,6 +61,8 @@ def test_all_classes_are_told_the_most_urgent_first(viewer: Client) -> None:
     assert "priority 10" in card
     assert "gives way" in card
     assert "built in" in card
+    assert "by grant" not in card
+    assert "by grant" in card_of(html, "latency-sensitive-inference-build")
     assert "max slowdown 15 %" in card
     assert "interval 30 min" in card
     assert "cross site optional" in card

@@ -189,7 +189,7 @@ class TestWaiting:
         html = opened(viewer)
         text = text_of(html)
         assert "GpuShortage 16 GPUs 4 GPUs 12 GPUs" in text
-        assert "FeedPowerHeadroom 41.2 kW 36.8 kW 4.40 kW power domain oslo/feed-b1" in text
+        assert "FeedPowerHeadroom 41.2 kW 36.8 kW 4.4 kW power domain oslo/feed-b1" in text
         assert "restrictions 3, 7" in text
         # By precedence, not as they came.
         assert text.index("few GPUs") < text.index("needs 41.2 kW on feed", text.index("Every"))

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.roles import Role
-from admission.core.cycle.whatif import Counterfactual
+from admission.core.cycle.change import Counterfactual
 from admission.core.reasons import ReasonToken
 from admission.jobs.models import Attempt, Phase, Project
 from admission.queue import queue_status

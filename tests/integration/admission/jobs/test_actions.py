@@ -8,6 +8,7 @@ from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.resolution import request_of
 from admission.jobs.submission import Conflict
 from headroom.jobs.reading import SpecError
+from tests.builders.documents import grant
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.jobs.conftest import (
     chain,
@@ -137,6 +138,10 @@ def test_another_class_changes_priority_and_keeps_the_terms(ada: User) -> None:
     job = submit(ada)
     before = request_of(job.phases.get())
     change = {"job_class": "latency-sensitive-inference-build"}
+    with pytest.raises(SpecError) as caught:
+        actions.amend(job, "train", change, ada, now=now())
+    assert [each.code for each in caught.value.problems] == ["class_not_allowed"]
+    grant("vision", "latency-sensitive-inference-build")
     job = actions.amend(job, "train", change, ada, now=now())
     after = request_of(job.phases.get())
     assert (before.priority, after.priority) == (-10, 40)

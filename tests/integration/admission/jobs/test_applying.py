@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from accounts.models import User
-from admission.core.cycle.whatif import Change, Counterfactual
+from admission.core.cycle.change import Change, Counterfactual
 from admission.core.request import Locality, Placement
 from admission.jobs import actions
 from admission.jobs.applying import applicable
@@ -20,7 +20,7 @@ PLACE = Placement(
 
 
 def found(**change: Any) -> Counterfactual:
-    return Counterfactual(Change(**change), "starts now", PLACE, 0.0)
+    return Counterfactual(Change(**change), "starts now", PLACE)
 
 
 def test_what_cannot_be_applied_is_not_shown(ada: User) -> None:
@@ -29,7 +29,7 @@ def test_what_cannot_be_applied_is_not_shown(ada: User) -> None:
     bad = [
         found(gpus=12),
         found(sites=("atlantis",)),
-        # Its inputs are not pinned; it may run for two hours there.
+        # Its inputs are not pinned; the other class is not granted to its project.
         found(job_class="high-density-training"),
         found(job_class="latency-sensitive-inference-build"),
     ]
@@ -43,6 +43,13 @@ def test_a_class_that_may_restart_is_shown_to_what_is_pinned(ada: User) -> None:
     job = submit(ada, make_phase(artifacts=ARTIFACTS))
     change = found(job_class="high-density-training")
     assert applicable(f"{job.name}/train", [change]) == (change,)
+
+
+def test_a_time_at_which_it_starts_by_itself_is_shown_and_changes_nothing(ada: User) -> None:
+    job = submit(ada)
+    later = found(begin_at=1e9)
+    assert applicable(f"{job.name}/train", [later]) == (later,)
+    assert later.change.as_json() == {}
 
 
 def test_nothing_can_be_applied_to_a_job_that_is_gone(ada: User) -> None:

@@ -11,6 +11,7 @@ from admission.jobs.catalog import CLASSES
 from admission.jobs.models import ClassVersion, Phase
 from admission.jobs.resolution import request_of
 from policies.documents import life
+from tests.builders.documents import grant
 from tests.integration.admission.jobs.conftest import client_as, submit
 
 pytestmark = pytest.mark.django_db
@@ -88,6 +89,7 @@ def test_a_class_that_nothing_takes_the_place_of_stays(client: Client) -> None:
 def test_jobs_that_wait_follow_their_class_and_those_that_run_do_not(
     client: Client, ada: User
 ) -> None:
+    grant("vision", "latency-sensitive-inference-build")
     waiting, running, other = (
         submit(ada),
         submit(ada),

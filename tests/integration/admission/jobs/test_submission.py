@@ -12,8 +12,10 @@ from admission.jobs import catalog, submission
 from admission.jobs.models import Job, JobEvent, Phase, Project
 from admission.jobs.resolution import request_of
 from admission.jobs.submission import Conflict
+from headroom.contracts import FieldError
 from headroom.jobs.reading import SpecError, convert
 from tests.builders.accounts import make_user
+from tests.builders.documents import grant
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.jobs.conftest import (
     chain,
@@ -24,6 +26,13 @@ from tests.integration.admission.jobs.conftest import (
 from tests.unit.headroom.jobs.specs import ARTIFACTS, make_phase, make_spec
 
 pytestmark = pytest.mark.django_db
+
+
+def problems_of(user: User, **spec: Any) -> list[FieldError]:
+    """Return all that is wrong with a submission."""
+    with pytest.raises(SpecError) as caught:
+        submit(user, **spec)
+    return caught.value.problems
 
 
 def problem(user: User, *phases: dict[str, Any], **spec: Any) -> tuple[str, str]:
@@ -183,8 +192,18 @@ def test_only_operators_pass_over_other_projects(ada: User, operator: User) -> N
     assert submit(operator, priority=1).priority == 1
 
 
+def test_whether_a_project_that_one_is_not_in_has_a_grant_is_not_told(ada: User, bob: User) -> None:
+    build = {"class": "latency-sensitive-inference-build", "project": "speech"}
+    before = problems_of(ada, **build)
+    grant("speech", "latency-sensitive-inference-build")
+    assert problems_of(ada, **build) == before
+    assert all("speech" not in each.hint for each in before)
+
+
 def test_fewer_gpus_than_a_class_has_are_to_be_asked_for(ada: User) -> None:
     build = {"class": "latency-sensitive-inference-build"}
+    assert problem(ada, **build) == ("class_not_allowed", "class")
+    grant("vision", "latency-sensitive-inference-build")
     assert problem(ada, make_phase(gang={"gpus": 513}), **build) == (
         "above_class", "phases[0].gang.gpus",
     )  # fmt: skip

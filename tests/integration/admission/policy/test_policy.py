@@ -91,7 +91,21 @@ def test_a_project_uses_the_classes_that_it_may(job_class: str) -> None:
     found = [each for each in _errors(answer) if each["code"] == "class_not_allowed"]
     assert bool(found) == (job_class != "checkpoint-heavy"), answer.json()
     for each in found:
-        assert (each["field"], each["hint"]) == ("class", "it may use: checkpoint-heavy")
+        assert each["field"] == "class"
+        assert each["hint"] == (
+            "take one of: checkpoint-heavy; or ask an operator to grant it in the admission"
+            " policy, as projects.vision.granted"
+        )
+
+
+def test_a_class_that_has_others_give_way_is_granted_by_a_policy_that_two_have_seen() -> None:
+    make_project("search")
+    user, build = make_user(Role.OPERATOR), "latency-sensitive-inference-build"
+    assert build not in catalog.for_submission(user, "search").allowed
+    put_in_force(POLICIES, f"name: a\nprojects: {{search: {{granted: [{build}]}}}}\n")
+    assert catalog.for_submission(user, "search").allowed == set(catalog.current())
+    put_in_force(POLICIES, "name: a\nopen_classes: [checkpoint-heavy]\n")
+    assert catalog.for_submission(user, "search").allowed == {"checkpoint-heavy"}
 
 
 def _errors(answer: Any) -> list[dict[str, Any]]:

@@ -1,12 +1,15 @@
 """What a queue promises under any order of events.
 
 Every job that waits has a dominant reason. Every change that is told of is true: the job starts
-with the next cycle once it is applied. When nothing happens nothing more starts. A gang is whole.
-And whoever fits an empty fleet, and may, starts in the end.
+with the next cycle once it is applied, or at the time that it tells, for the price that is said. It
+is of a class that its project may use, and names nobody else. When nothing happens nothing more
+starts. A gang is whole. And whoever fits an empty fleet, and may, starts in the end.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +24,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.order import order
 from admission.core.cycle.whatif import explain
+from admission.core.grants import Grants
 from admission.core.placement.place import fits_empty
 from admission.core.reasons import ReasonToken, dominant
 from admission.core.request import Locality, Refusal
@@ -32,10 +38,19 @@ from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import World, make_request
 
 CLASSES = {
-    "training": ClassRules("training"),
-    "urgent": ClassRules("urgent", priority=20, preempts=True, max_running=3),
-    "small": ClassRules("small", priority=-5, max_gpus=12),
+    "training": ClassRules("training", kind_of_work="training"),
+    "urgent": ClassRules(
+        "urgent", priority=20, preempts=True, max_running=3, kind_of_work="training"
+    ),
+    "small": ClassRules("small", priority=-5, max_gpus=12, kind_of_work="training"),
+    "serving": ClassRules("serving", priority=5, max_running=2, kind_of_work="serving"),
 }
+GRANTS = [
+    Grants(),
+    Grants(granted={"vision": frozenset({"urgent"}), "speech": frozenset({"urgent"})}),
+    Grants(open_classes=frozenset({"training", "serving"})),
+    Grants(confined={"vision": frozenset({"training", "urgent"})}),
+]
 PROJECTS = {
     "vision": ProjectShare("vision", gpu_quota=16, power_quota_w=14_000.0),
     "speech": ProjectShare("speech", weight=3.0),
@@ -52,6 +67,7 @@ jobs = st.fixed_dictionaries(
         "required": st.sampled_from(Locality),
         "sites": st.sampled_from([(), ("s1",)]),
         "preemptible": st.booleans(),
+        "checkpoint_interval_s": st.sampled_from([None, 600.0]),
         "is_elastic": st.booleans(),
         "is_capped": st.booleans(),
     }
@@ -71,6 +87,7 @@ class QueueMachine(RuleBasedStateMachine):
         capped=st.booleans(),
         reservations=st.sampled_from([1, 4]),
         stagger_above=st.sampled_from([0.3, 0.8, 2.0]),
+        grants=st.sampled_from(GRANTS),
     )
     def begin(self, **values: Any) -> None:
         fleet = make_arrays(
@@ -85,6 +102,7 @@ class QueueMachine(RuleBasedStateMachine):
             classes=CLASSES,
             projects=PROJECTS,
             caps=(CAP,) if values["capped"] else (),
+            grants=values["grants"],
             tuning=Tuning(
                 reservations=values["reservations"], stagger_above=values["stagger_above"]
             ),
@@ -144,17 +162,68 @@ class QueueMachine(RuleBasedStateMachine):
             self._every_change_is_true(decisions)
 
     def _every_change_is_true(self, decisions: Decisions) -> None:
-        snapshot = self.world.snapshot()
         for key in decisions.waiting:
-            for each in explain(decisions, key).counterfactuals:
-                changed = each.change.apply(self.world.pending[key].request, CLASSES)
-                queue = {
-                    **self.world.pending,
-                    key: replace(self.world.pending[key], request=changed),
+            explanation = explain(decisions, key)
+            self._names_nobody_else(key, [each.sentence for each in explanation.reasons])
+            for each in explanation.counterfactuals:
+                started = {
+                    one.request.key: one.placement
+                    for one in self.world.applied(key, each, decisions).admitted
                 }
-                found = decide(replace(snapshot, pending=tuple(queue.values())))
-                started = {one.request.key: one.placement for one in found.admitted}
                 assert started.get(key) == each.placement, (key, each)
+                self._price_is_right(key, each)
+                self._is_within_its_rights(key, each)
+                self._names_nobody_else(key, [each.sentence])
+
+    def _price_is_right(self, key: str, found: Counterfactual) -> None:
+        old = self.world.pending[key].request
+        new = found.change.apply(old, CLASSES)
+        work = (1.0 - found.placement.slowdown) * min(new.gpus / old.gpus, 1.0)
+        assert found.price.slower == pytest.approx(1.0 - work)
+        assert found.price.less_work == pytest.approx(1.0 - new.walltime_s / old.walltime_s)
+        later_s = 0.0 if found.starts_now else (found.change.begin_at or 0.0) - self.world.now
+        assert found.price.later_s == later_s
+        assert found.starts_now or new == old
+        cap_w = found.placement.power_cap_w
+        assert (
+            cap_w is None
+            or found.change.lowest_cap_w is None
+            or (cap_w >= found.change.lowest_cap_w)
+        )
+        assert found.change.gpus in (None, len(found.placement.gpus))
+        passed = self._passed(key, new.priority)
+        assert passed == set(found.burden.passed if found.burden else ())
+
+    def _passed(self, key: str, priority: int) -> set[str]:
+        """Return whom a job goes ahead of with another priority, by the order anew."""
+        snapshot, ahead = self.world.snapshot(), []
+        for given in (self.world.pending[key].request.priority, priority):
+            job = self.world.pending[key]
+            changed = replace(job, request=replace(job.request, priority=given))
+            pending = tuple({**self.world.pending, key: changed}.values())
+            found = order(
+                pending, snapshot.running, snapshot.projects, gpus=len(snapshot.cluster.fleet.gpus),
+                now=snapshot.now, tuning=snapshot.tuning,
+            )  # fmt: skip
+            keys = [each.request.key for each in found.pending]
+            ahead.append(set(keys[: keys.index(key)]))
+        return ahead[0] - ahead[1]
+
+    def _is_within_its_rights(self, key: str, found: Counterfactual) -> None:
+        name, request = found.change.job_class, self.world.pending[key].request
+        if name is not None:
+            assert self.world.grants.allows(request.project, CLASSES[name])
+            assert CLASSES[name].kind_of_work == CLASSES[request.job_class].kind_of_work
+
+    def _names_nobody_else(self, key: str, sentences: Iterable[str]) -> None:
+        """No other job, and no other project, stands in what is told of a job."""
+        everybody = {**self.world.pending, **self.world.running}
+        hidden = {
+            one for other in everybody if other != key for one in (other, other.split("/")[0])
+        }
+        hidden |= set(PROJECTS) - {self.world.pending[key].request.project}
+        for sentence in sentences:
+            assert hidden.isdisjoint(re.findall(r"[\w/-]+", sentence)), sentence
 
     def teardown(self) -> None:
         """Let nothing more come: all that can ever start does."""
@@ -190,12 +259,12 @@ def test_a_change_stands_where_the_next_cycle_will_place_the_job() -> None:
     queue = QueueMachine()
     queue.begin(
         sites=1, racks=2, budget_w=9000.0, zone_w=30_000.0, capped=True, reservations=1,
-        stagger_above=0.3,
+        stagger_above=0.3, grants=Grants(),
     )  # fmt: skip
     asked = {
         "project": "speech", "job_class": "small", "walltime_s": 300.0,
         "required": Locality.NODE, "sites": (), "preemptible": False, "is_elastic": False,
-        "is_capped": False,
+        "is_capped": False, "checkpoint_interval_s": None,
     }  # fmt: skip
     queue.submit(
         [

@@ -8,6 +8,7 @@ import pytest
 
 from admission.core.cycle.decide import decide
 from admission.core.cycle.shadow import Difference, Otherwise, differences
+from admission.core.grants import Grants
 from admission.core.policy import AdmissionPolicy
 from admission.core.snapshot import ClassRules, Tuning
 from tests.builders.arrays import make_arrays
@@ -83,7 +84,7 @@ def test_what_its_project_may_not_use_is_told_of_all_that_wait(
     world.submit(make_request("a/train", gpus=8, project="vision", job_class="high"))
     world.submit(make_request("b/train", gpus=400, project="vision", job_class="high"))
     world.submit(make_request("c/train", gpus=8, project="speech", job_class="high"))
-    policy = replace(SAME, classes_of={"vision": frozenset(allowed)})
+    policy = replace(SAME, grants=Grants(confined={"vision": frozenset(allowed)}))
     found = compared(world, CALM, policy)
     assert len(found) == count
     assert all(each.kind is Otherwise.REFUSE for each in found.values())

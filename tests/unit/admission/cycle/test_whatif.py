@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from admission.core.cycle.decide import Admission, Waiting, decide
-from admission.core.cycle.whatif import Change, Counterfactual, Explanation, dry_run, explain
+from admission.core.cycle.change import Burden, Change, Price
+from admission.core.cycle.decide import Admission, Waiting
+from admission.core.cycle.whatif import Explanation, dry_run, explain
+from admission.core.grants import Grants
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from admission.core.snapshot import ClassRules, Pending, ProjectShare, Tuning
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import World, make_request
+from tests.unit.admission.placement.scenes import make_restriction
 
 CALM = Tuning(stagger_above=2.0)
 
@@ -25,23 +29,18 @@ def _world(*, racks: int = 1, nodes: int = 1, sites: int = 1, **values: Any) -> 
 
 def _explained(world: World, job: str = "a") -> Explanation:
     """Explain a job, and hold each change to what it promises."""
-    found = explain(world.cycle(), f"{job}/train")
+    decisions = world.cycle()
+    found = explain(decisions, f"{job}/train")
     for each in found.counterfactuals:
-        assert starts(world, f"{job}/train", each), each
+        started = world.applied(f"{job}/train", each, decisions).admitted
+        assert {one.request.key: one.placement for one in started}.get(f"{job}/train") == (
+            each.placement
+        ), each
     return found
 
 
-def starts(world: World, key: str, change: Counterfactual) -> bool:
-    """Whether a job starts with the next cycle once the change is applied."""
-    request = change.change.apply(world.pending[key].request, world.classes)
-    pending = {**world.pending, key: replace(world.pending[key], request=request)}
-    decisions = decide(replace(world.snapshot(), pending=tuple(pending.values())))
-    started = {each.request.key: each.placement for each in decisions.admitted}
-    return started.get(key) == change.placement
-
-
 def _changes(found: Explanation) -> list[dict[str, Any]]:
-    return [each.change.as_json() for each in found.counterfactuals]
+    return [each.change.as_json() for each in found.counterfactuals if each.starts_now]
 
 
 def test_a_job_over_its_power_starts_under_a_cap_and_is_told_how_much_slower() -> None:
@@ -64,7 +63,7 @@ def test_a_job_starts_with_fewer_gpus() -> None:
     world.submit(make_request("a/train", gpus=8))
     found = _explained(world)
     assert {"gpus": 5} in _changes(found)
-    [change] = found.counterfactuals
+    [change] = [each for each in found.counterfactuals if each.starts_now]
     assert change.slowdown == pytest.approx(3 / 8)
     assert change.sentence == "starts now with 5 of its 8 GPUs (38 % slower)"
 
@@ -97,18 +96,138 @@ def test_a_job_starts_further_apart() -> None:
     assert any("locality" in each for each in _changes(found))
 
 
-def test_a_job_starts_in_a_class_that_has_a_place_free() -> None:
-    classes = {
-        "training": ClassRules("training", priority=5, max_running=1),
-        "other": ClassRules("other", priority=2),
-    }
-    world = _world(classes=classes)
+CLASSES = {
+    "training": ClassRules("training", priority=5, max_running=1, kind_of_work="training"),
+    "other": ClassRules("other", priority=2, kind_of_work="training"),
+    "serving": ClassRules("serving", priority=2, kind_of_work="serving"),
+    "nameless": ClassRules("nameless", priority=2),
+}
+
+
+def _in_the_way_of_its_class(**values: Any) -> Explanation:
+    world = _world(classes=CLASSES, **values)
     world.submit(make_request("b/train", priority=5))
     world.cycle()
     world.submit(make_request("a/train", priority=5))
     found = _explained(world)
     assert found.dominant.token is ReasonToken.CONCURRENCY_CAP
-    assert _changes(found) == [{"job_class": "other"}]
+    return found
+
+
+def test_a_job_starts_in_a_class_of_the_same_work_that_has_a_place_free() -> None:
+    assert _changes(_in_the_way_of_its_class()) == [{"job_class": "other"}]
+
+
+@pytest.mark.parametrize(
+    "grants",
+    [
+        Grants(confined={"vision": frozenset({"training", "serving"})}),
+        Grants(open_classes=frozenset({"training", "serving"})),
+    ],
+)
+def test_no_class_is_offered_that_its_project_may_not_use(grants: Grants) -> None:
+    assert _changes(_in_the_way_of_its_class(grants=grants)) == []
+
+
+def test_a_class_that_goes_ahead_of_others_says_of_how_many_and_comes_last() -> None:
+    classes = {
+        "low": ClassRules("low", priority=0, max_running=1, kind_of_work="training"),
+        "high": ClassRules("high", priority=20, kind_of_work="training"),
+    }
+    world = _world(classes=classes)
+    world.submit(make_request("b/train", gpus=2, job_class="low"))
+    world.cycle()
+    # What waits ahead of it is too large for what is left.
+    world.submit(make_request("big/train", gpus=8, job_class="high", priority=2, project="speech"))
+    world.submit(make_request("a/train", gpus=4, job_class="low", walltime_s=7200.0))
+    found = _explained(world)
+    [change] = [each for each in found.counterfactuals if each.change.job_class]
+    assert change is found.counterfactuals[-1]
+    assert change.burden == Burden(
+        passed=("big/train",), own=0, gpus=4, hold_s=7200.0, put_off_s=3600.0
+    )
+    assert change.sentence == (
+        "starts now in class high (goes ahead of 1 job that waits, and holds 4 GPUs for up to 2 h:"
+        " one of them may begin 60 min later)"
+    )
+    assert "big" not in change.sentence
+
+
+def _behind_one_that_waits() -> World:
+    """Return a world in which a small job would put off a large one that is ahead of it."""
+    world = _world()
+    world.submit(make_request("b/train", gpus=4, walltime_s=3600.0))
+    world.cycle()
+    world.submit(make_request("big/train", gpus=8, priority=5, project="speech"))
+    return world
+
+
+def test_a_job_starts_if_it_takes_less_time_than_others_wait() -> None:
+    world = _behind_one_that_waits()
+    world.submit(make_request("a/train", gpus=2, walltime_s=7200.0, checkpoint_interval_s=600.0))
+    found = _explained(world)
+    assert found.dominant.token is ReasonToken.BACKFILL_RESERVATION
+    [change] = [each for each in found.counterfactuals if each.starts_now]
+    # A minute is left for whoever applies it.
+    assert change.change.as_json() == {"walltime_s": 3540.0}
+    assert change.price == Price(less_work=1.0 - 3540.0 / 7200.0)
+    assert change.sentence == "starts now for 59 min of its 2 h (61 min left for another run)"
+
+
+def test_a_job_without_checkpoints_is_told_what_a_shorter_run_loses_and_what_saves_it() -> None:
+    world = _behind_one_that_waits()
+    world.submit(make_request("a/train", gpus=2, walltime_s=7200.0))
+    shorter = [each for each in _explained(world).counterfactuals if each.starts_now]
+    assert [sorted(each.change.as_json()) for each in shorter] == [
+        ["checkpoint_interval_s", "walltime_s"], ["walltime_s"]
+    ]  # fmt: skip
+    assert "writing checkpoints every 15 min" in shorter[0].sentence
+    assert shorter[1].sentence.endswith("(61 min less, and what is not done is lost)")
+
+
+def test_a_job_is_told_when_it_starts_as_it_is() -> None:
+    world = _world()
+    world.submit(make_request("b/train", gpus=8, walltime_s=1800.0))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=8))
+    found = _explained(world)
+    [change] = found.counterfactuals
+    assert change.change.as_json() == {}
+    assert change.change.begin_at == 60.0 * math.ceil((world.now + 1800.0) / 60.0)
+    assert change.price.later_s == change.change.begin_at - world.now
+    assert change.sentence.startswith("starts at 14:17 UTC as it is (30 min later, if what runs")
+
+
+def test_no_start_is_told_where_somebody_ahead_would_have_the_place() -> None:
+    world = _world(projects={"speech": ProjectShare("speech", gpu_quota=8)})
+    world.submit(make_request("b/train", gpus=8, walltime_s=1800.0, project="speech"))
+    world.cycle()
+    # Ahead of it somebody waits for the quota that the same end gives back.
+    world.submit(make_request("c/train", gpus=8, priority=5, project="speech"))
+    world.submit(make_request("a/train", gpus=8))
+    assert [each for each in _explained(world).counterfactuals if not each.starts_now] == []
+
+
+def test_checkpoints_that_stay_at_their_site_are_offered_where_they_may_not_leave_it() -> None:
+    shut = make_restriction("no_cross_site_checkpoint", "site s1")
+    world = _world(restrictions=(shut,))
+    world.submit(make_request("a/train", gpus=8, cross_site_checkpoint=True))
+    found = _explained(world)
+    assert found.dominant.token is ReasonToken.RESTRICTED
+    assert _changes(found) == [{"cross_site": "optional"}]
+    assert found.counterfactuals[0].sentence == "starts now with checkpoints that stay at its site"
+
+
+def test_what_costs_the_team_least_comes_first() -> None:
+    world = _world()
+    world.submit(make_request("b/train", gpus=2, walltime_s=1200.0))
+    world.cycle()
+    world.submit(make_request("a/train", gpus=8, walltime_s=36_000.0))
+    found = _explained(world).counterfactuals
+    # A quarter of ten hours is more than twenty minutes.
+    assert [each.starts_now for each in found] == [False, True]
+    delays = [each.price.delay_s(36_000.0) for each in found]
+    assert delays == sorted(delays)
 
 
 def test_where_one_change_is_not_enough_two_are_tried() -> None:
@@ -192,7 +311,7 @@ def test_a_dry_run_says_what_would_be_in_the_way_and_what_would_help() -> None:
     assert isinstance(found.outcome, Waiting)
     assert found.outcome.position == 1
     assert found.outcome.trace[0].sentence.startswith("1 of 2 by points")
-    assert [each.change.gpus for each in found.counterfactuals] == [4]
+    assert [each.change.gpus for each in found.counterfactuals if each.starts_now] == [4]
 
 
 def test_a_dry_run_tells_a_specification_that_is_wrong_by_now() -> None:

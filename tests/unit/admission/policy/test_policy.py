@@ -8,6 +8,7 @@ import pytest
 
 from admission.core import policy, snapshot
 from admission.core.allocation import reservation
+from admission.core.grants import Grants
 from admission.core.policy import AdmissionPolicy, for_server, read
 from admission.core.response import fallback, respond
 from headroom.contracts import FieldError
@@ -26,8 +27,10 @@ fallback:
   ways:
     - {from: primary-site, to: local-only, for_s: 5, why: told to,
        when: [{fact: local_only, at_least: 1}]}
+open_classes: [nightly, trials]
 projects:
   vision: {classes: [low-power-experimentation, nightly]}
+  search: {granted: [urgent]}
 """
 
 
@@ -45,9 +48,12 @@ def test_a_policy_is_read() -> None:
     assert found.response == respond.Tuning(sustain_s=6.0, dwell_s=300.0)
     assert found.shed_after_s == 20.0
     assert (found.fallback.dwell_s, len(found.fallback.ways)) == (60.0, 1)
-    assert found.allows("vision", "nightly")
-    assert not found.allows("vision", "checkpoint-heavy")
-    assert found.allows("speech", "checkpoint-heavy")
+    allowed = frozenset({"low-power-experimentation", "nightly"})
+    assert found.grants == Grants(
+        open_classes=frozenset({"nightly", "trials"}),
+        granted={"search": frozenset({"urgent"})},
+        confined={"vision": allowed},
+    )
 
 
 def test_what_it_leaves_out_is_as_it_comes_with_us() -> None:
@@ -77,7 +83,7 @@ def test_what_comes_with_us_is_what_the_server_did_before_there_were_policies() 
     }  # fmt: skip
     assert (found.shed_after_s, found.fallback.dwell_s) == (30.0, 300.0)
     assert (found.tuning.depth, found.tuning.reservations) == (10_000, 4)
-    assert found.classes_of == {}
+    assert found.grants == Grants()
 
 
 @pytest.mark.parametrize(
