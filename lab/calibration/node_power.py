@@ -70,9 +70,11 @@ def row_kind() -> RowKind:
     return rig.row_kind(H100, IMMERSED_H100)
 
 
-def simulate(name: str, shape: Shape, duration_s: float, *, seed: int) -> rig.Metered:
-    """Return the meters' readings while the twin does a run of ``shape``."""
-    nodes = shape.nodes if name == LARGEST else min(shape.nodes, SOME_NODES)
+def simulate(
+    name: str, shape: Shape, duration_s: float, *, seed: int, most: int = SOME_NODES
+) -> rig.Metered:
+    """Return the meters' readings while the twin does a run of ``shape``, on ``most`` nodes."""
+    nodes = shape.nodes if name == LARGEST else min(shape.nodes, most)
     made = rig.rig_of(row_kind(), nodes, seed=seed)
     rig.begin(made.twin, measured_kind(name, shape), made.gpus)
     return rig.metered(made, duration_s, seed=seed)
@@ -82,6 +84,11 @@ def simulate(name: str, shape: Shape, duration_s: float, *, seed: int) -> rig.Me
 def measured_run(name: str, duration_s: float) -> rig.Metered:
     """Return the meters' readings while the twin does a run of a measured kind."""
     return simulate(name, SHAPES[name], duration_s, seed=SEED)
+
+
+def whole_run(name: str, duration_s: float) -> rig.Metered:
+    """Return the readings of all nodes of a measured kind, also where some would tell its power."""
+    return simulate(name, SHAPES[name], duration_s, seed=SEED, most=SHAPES[name].nodes)
 
 
 def length_s(name: str, runs: Sequence[NodeReadings]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.calibration import needs
-from lab.calibration.node_power import LARGEST, LARGEST_S, length_s, measured_run
+from lab.calibration.node_power import LARGEST, LARGEST_S, measured_run, whole_run
 from lab.calibration.result import Comparison, Role, by_difference, by_share
 from lab.calibration.sources import evaluations, node_power
 from lab.calibration.stats import period_s, wasserstein_share
@@ -154,10 +154,9 @@ def compare_loads(data: Path) -> Iterator[Comparison]:
     for name, shape in SHAPES.items():
         if shape.nodes < 2:
             continue
-        runs = node_power(data, name)
-        simulated = measured_run(name, length_s(name, runs))
+        whole_s = float(np.median([run.t_s.max() for run in node_power(data, name)]))
+        simulated = whole_run(name, min(whole_s, LARGEST_S))
         ours_w = _on_grid(list(zip(simulated.t_s.T, simulated.power_w.T, strict=True)))
-        times = shape.nodes / ours_w.shape[1]
         real_w = real_grid(data, -1, name)
         naive = _apart(real_grid(data, 0, name))
         for quantile in (0.01, 0.99):
@@ -166,7 +165,7 @@ def compare_loads(data: Path) -> Iterator[Comparison]:
                 f"{100 * quantile:g} % quantile of the change of all nodes in 2 s",
                 "W",
                 real=swings_of(real_w).quantile_w(quantile),
-                twin=times * swings_of(ours_w).quantile_w(quantile),
+                twin=swings_of(ours_w).quantile_w(quantile),
                 of=float(real_w.sum(axis=1).mean()),
                 bar=needs.CHANGE,
                 naive=naive.quantile_w(quantile),

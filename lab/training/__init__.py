@@ -4,10 +4,11 @@ from lab.training.kinds import JOB_KINDS, NEVER_S, JobKind
 from lab.training.making import make_spec
 from lab.training.paths import Paths, Speeds, all_reduce_s
 from lab.training.spec import LossCurve, SpecError, Stage, TrainingSpec
-from lab.training.table import Checkpoint, JobTable, Progress
+from lab.training.table import BEHIND_S, Checkpoint, JobTable, Progress
 from lab.training.workload import Load, Pool, Workload
 
 __all__ = [
+    "BEHIND_S",
     "JOB_KINDS",
     "NEVER_S",
     "Checkpoint",

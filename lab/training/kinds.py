@@ -15,6 +15,10 @@ NEVER_S = 1e12
 class JobKind:
     """A kind of job by its load. ``activity`` is load; 1 is a GPU at its rating.
 
+    What asks for more is held at the GPU's own limit. The ranges of training and fine-tuning are
+    fitted to level and variety of the kinds that :func:`lab.calibration.unseen.unseen_kinds` does
+    not name.
+
     Evaluations begin ``eval_every_s`` after each other; each ends such a span.
     """
 
@@ -43,7 +47,7 @@ JOB_KINDS = {
             name="train",
             stems=("pretrain-13b", "pretrain-70b", "moe-8x7b", "vision-2b"),
             nodes=(4, 8, 8, 16, 16),
-            activity=(0.86, 1.03),
+            activity=(0.65, 1.45),
             comm_activity=0.62,
             period_s=(6.0, 24.0),
             comm_share=(0.10, 0.25),
@@ -57,7 +61,7 @@ JOB_KINDS = {
             name="finetune",
             stems=("lora-70b", "sft-8b", "dpo-13b", "rlhf-8b"),
             nodes=(1, 2, 2, 4),
-            activity=(0.7, 0.95),
+            activity=(0.55, 1.4),
             comm_activity=0.55,
             period_s=(3.0, 9.0),
             comm_share=(0.08, 0.2),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lab.training.kinds import JOB_KINDS, NEVER_S, JobKind
 from lab.training.spec import TrainingSpec
-from lab.training.table import Checkpoint, JobTable, Network, Storage
+from lab.training.table import BEHIND_S, Checkpoint, JobTable, Network, Storage
 
 Array = NDArray[np.float64]
 
@@ -45,6 +45,8 @@ class Load:
     """The present load of each job, by slot; slot 0 is no job."""
 
     activity: Array
+    #: of its nodes: a column for each of :data:`lab.training.table.BEHIND_S`
+    behind: Array
     communicating: NDArray[np.bool_]
     checkpointing: NDArray[np.bool_]
 
@@ -198,13 +200,20 @@ class Workload:
     def load(self, now_s: float) -> Load:
         """Return the load of each job at ``now_s``."""
         top, slots = self.top, len(self.names)
-        load = Load(np.zeros(slots), np.zeros(slots, np.bool_), np.zeros(slots, np.bool_))
+        load = Load(
+            np.zeros(slots),
+            np.zeros((slots, len(BEHIND_S))),
+            np.zeros(slots, np.bool_),
+            np.zeros(slots, np.bool_),
+        )
         # Slot 0, and those that are free, are not in use.
         if slots - 1 - len(self._free) > len(self.jobs):
             self._by_pattern(load, now_s)
         if len(self.jobs):
             self._by_progress(load)
-        load.activity[:top] *= batch_activity(self._scale[:top])
+        busy = batch_activity(self._scale[:top])
+        load.activity[:top] *= busy
+        load.behind[:top] *= busy[:, None]
         return load
 
     def _by_pattern(self, load: Load, now_s: float) -> None:
@@ -214,30 +223,40 @@ class Workload:
         warm = age_s >= self._warmup_s[used]
         working_s = np.maximum(age_s - self._warmup_s[used], 0.0)
         period_s, every_s = self._period_s[used], self._checkpoint_every_s[used]
-        communicating = warm & (_within(working_s, period_s) < self._comm_share[used] * period_s)
+        since_s, exchange_s = _within(working_s, period_s), self._comm_share[used] * period_s
+        communicating = warm & (since_s < exchange_s)
+        later_s = since_s[:, None] - self.spans[used, None] * BEHIND_S
+        exchanging = (later_s >= 0.0) & (later_s < exchange_s[:, None])
+        later_s -= np.sign(later_s) * period_s[:, None]
+        exchanging |= (later_s >= 0.0) & (later_s < exchange_s[:, None])
+        exchanging &= warm[:, None]
         checkpointing = (
             warm & (working_s >= every_s) & (_within(working_s, every_s) < self._checkpoint_s[used])
         ) | (now_s < self._saves_until_s[used])
         full = self._activity[used]
         evaluating = self._evaluating(working_s)
-        activity = np.where(communicating, self._comm_activity[used], full)
-        activity = np.where(evaluating, self._eval_activity[used], activity)
-        activity = np.where(checkpointing, CHECKPOINT_ACTIVITY, activity)
-        load.activity[used] = np.where(
-            warm, activity, np.minimum(self._warmup_activity[used], full)
-        )
-        load.communicating[used] = communicating & ~(checkpointing | evaluating)
+        # What a job does beside its steps, all of its nodes do together.
+        alike = np.where(evaluating, self._eval_activity[used], full)
+        alike = np.where(checkpointing, CHECKPOINT_ACTIVITY, alike)
+        alike = np.where(warm, alike, np.minimum(self._warmup_activity[used], full))
+        exchanging &= ~(checkpointing | evaluating)[:, None]
+        communicating &= ~(checkpointing | evaluating)
+        exchange = self._comm_activity[used]
+        load.activity[used] = np.where(communicating, exchange, alike)
+        load.behind[used] = np.where(exchanging, exchange[:, None], alike[:, None])
+        load.communicating[used] = communicating
         load.checkpointing[used] = checkpointing
 
     def _by_progress(self, load: Load) -> None:
         """Set the load of jobs that train by steps, from their progress."""
         top = self.top
-        doing = self.jobs.doing(top)
+        doing = self.jobs.doing(self.spans[:top])
         here = self.jobs.phase[:top] > 0
-        activity = self.jobs.activity(
+        activity, behind = self.jobs.activity(
             doing, self._activity[:top], self._comm_activity[:top], CHECKPOINT_ACTIVITY
         )
         np.copyto(load.activity[:top], activity, where=here)
+        np.copyto(load.behind[:top], behind, where=here[:, None])
         np.copyto(load.communicating[:top], doing.exchanging, where=here)
         np.copyto(load.checkpointing[:top], doing.saving, where=here)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headroom.contracts import ThrottleCause
 from lab.fleet import GPUS_PER_NODE, RACK_SWITCHES_W, Fleet
-from lab.training import Load, Pool, Workload
+from lab.training import BEHIND_S, Load, Pool, Workload
 from lab.twin.air import Air
 from lab.twin.conditions import Conditions
 from lab.twin.failures import Failure, FailureModel, Failures, XidKind
@@ -166,6 +166,8 @@ class Twin:
         self._task_of_gpu: Ints = np.zeros(gpus, dtype=np.int64)
         #: What tasks hold their GPUs to; +inf: nothing.
         self._task_cap_w: Array = np.full(gpus, np.inf)
+        behind = np.random.default_rng([seed, 5]).integers(0, len(BEHIND_S), nodes)
+        self._behind_of_gpu: Ints = np.repeat(behind, GPUS_PER_NODE)
         self.load = self.workload.load(0.0)
         self._pace: Array = np.ones(len(self.workload.names))
 
@@ -389,6 +391,8 @@ class Twin:
         self.job_of_node = self.job_of_gpu.reshape(-1, GPUS_PER_NODE).max(axis=1)
         self._set_busy(self.job_of_gpu > 0)
         job, rack = self.job_of_gpu, self._rack_of_gpu
+        #: Where the load of each GPU stands: its job's row, and its node's column.
+        self._load_of_gpu: Ints = job * len(BEHIND_S) + self._behind_of_gpu
         first = np.full(len(self.workload.names), len(self.fleet.racks))
         last = np.full(len(self.workload.names), -1)
         np.minimum.at(first, job, rack)
@@ -416,16 +420,15 @@ class Twin:
         pace[0] = 1.0
         self._pace = pace
         # Those that wait at the barrier spin: they save part of the power, not all of it.
-        activity = load.activity[used] * (0.5 + 0.5 * pace[used])
+        activity = load.behind[used] * (0.5 + 0.5 * pace[used])[:, None]
         np.maximum(activity, LEAST_ACTIVITY, out=activity)
         awake = np.minimum(AWAKE_BASE + AWAKE_SLOPE * activity, 1.0)
         activity[0] = awake[0] = 0.0
-        job = self.job_of_gpu
-        np.take(activity, job, out=self.activity, mode="clip")
-        np.take(awake, job, out=self._awake, mode="clip")
+        np.take(activity.ravel(), self._load_of_gpu, out=self.activity, mode="clip")
+        np.take(awake.ravel(), self._load_of_gpu, out=self._awake, mode="clip")
         self._stray *= self._heat.stray_keep
         start = self._noise.place()
-        self._stray += self._heat.shocks[start : start + len(job)]
+        self._stray += self._heat.shocks[start : start + len(self._stray)]
         self.activity *= self._stray
 
     def _want_power(self) -> None:

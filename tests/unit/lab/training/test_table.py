@@ -117,7 +117,7 @@ def test_a_barrier_waits_for_the_latest_packet() -> None:
 
 def test_a_gang_that_is_cut_off_stands_still_and_goes_on_afterwards() -> None:
     run = Run(sites=2)
-    slot = run.begin(make_training(collective_bytes=GB), 0, 2)
+    slot = run.begin(make_training(collective_bytes=GB, activity=1.0), 0, 2)
     run.go(20)
     before = run.progress(slot).steps
     run.twin.conditions.site_isolated[1] = True

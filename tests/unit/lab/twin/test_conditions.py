@@ -14,6 +14,8 @@ from lab.twin.state import BOOT_S
 
 def make_twin(*, gpus: int = 512, warm_up_s: float = 600.0, substep_s: float = 2.0) -> Twin:
     twin = Twin(make_fleet(gpus=gpus), seed=7, failures=NO_FAILURES, substep_s=substep_s)
+    # Zones with room for any draw of jobs: what is seen comes of what is stated.
+    twin.parts.zone_capacity_w[:] *= 1.4
     twin.advance(warm_up_s)
     return twin
 
