@@ -20,7 +20,11 @@ from lab.calibration.sources import (
     step_times,
     wall_power,
 )
+from lab.fleet import GPUS_PER_NODE
 from lab.hardware import H100, H200, HGX_H100, HGX_H200, GpuModel, HostModel
+from lab.training import make_spec
+from lab.twin.network import Network
+from lab.twin.storage import Storage
 
 Array = NDArray[np.float64]
 
@@ -35,6 +39,8 @@ LOADED_S = 20.0
 PRODUCTS_W = 1066.0
 #: Steps before the average power has come to the cap, and once it is there.
 _FIRST_STEPS, _SETTLED = slice(1, 4), slice(20, 160)
+#: A job of the twin runs so long, is looked at so often, and its first steps are left out.
+_STEPS_S, _STEP_S, _LEFT_OUT = 1800.0, 0.25, 20
 #: Steps are compared with the median of so many of their neighbors.
 _NEIGHBORS = 21
 
@@ -172,21 +178,20 @@ def _compare_training(series: H200Readings, span_s: tuple[float, float]) -> Iter
 
 
 def compare_steps(data: Path) -> Iterator[Comparison]:
-    """Compare how far single steps stray from their neighbors: above, at 95 % of them."""
-    server = _server(H200, HGX_H200, activity=1.05)
-    slot = int(server.twin.job_of_gpu[server.gpus[0]])
-    paces = []
-    for _ in range(200):
-        server.twin.advance(1.0)
-        paces.append(server.twin.pace(slot))
-    ours, held = _stray(1.0 / np.array(paces)), _stray(h200_step_times())
+    """Compare how far single steps stray from their neighbors: above, at 95 % of them.
+
+    The naive prediction: steps take the same time. The GPU of the runs that are published is
+    another one than that of the recording, to which the twin was fitted.
+    """
+    ours, held = _stray(_twin_steps()), _stray(h200_step_times())
     published = [_stray(taken_s) for taken_s in step_times(data).values() if len(taken_s) > 300]
-    for name, quantity, real in (
-        ("h200", "H200 at its cap: 95 % of steps take at most over the median", held),
+    for name, quantity, real, role in (
+        ("h200", "H200 at its cap: 95 % of steps take at most over the median", held, Role.FITTED),
         (
             "nanogpt",
             "nanogpt on 8 H100s: likewise, median of the runs",
             float(np.median(published)),
+            Role.UNSEEN,
         ),
     ):
         yield by_difference(
@@ -198,8 +203,27 @@ def compare_steps(data: Path) -> Iterator[Comparison]:
             was=STEPS_WERE[name],
             bar=needs.SPEED,
             naive=0.0,
-            role=Role.REPEAT,
+            role=role,
         )
+
+
+def _twin_steps() -> Array:
+    """Return the times of the steps of a job of the twin, s: each that the table makes."""
+    spec = make_spec(gpus=GPUS_PER_NODE, runs_s=_STEPS_S, key="steps", seed=SEED)
+    made = rig.rig_of(rig.row_kind(H100, HGX_H100), 1, seed=SEED)
+    twin = made.twin
+    slot = twin.workload.begin_training("steps", spec, twin.now_s, nodes=1)
+    if slot is None:
+        raise ValueError("the twin has no slot left for a task")
+    twin.hold(made.gpus, slot)
+    network, storage = Network(twin, seed=SEED), Storage(twin.fleet, twin.conditions)
+    taken_s: dict[int, float] = {}
+    while slot not in twin.workload.jobs.finished():
+        twin.advance(_STEP_S)
+        twin.workload.train(_STEP_S, twin.pace_by_slot, network=network, storage=storage)
+        progress = twin.workload.jobs.progress(slot)
+        taken_s[int(progress.steps)] = progress.step_s
+    return np.array(list(taken_s.values())[_LEFT_OUT:-1])
 
 
 def _server(gpu: GpuModel, host: HostModel, *, activity: float | None = None) -> rig.Rig:

@@ -23,11 +23,14 @@ def seed_of(seed: int, key: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def uniform(seed: int, counter: Words) -> Array:
-    """Return a value from 0 up to 1 for each number (SplitMix64, Steele, Lea and Flood 2014)."""
+def uniform(seed: int | Words, counter: Words) -> Array:
+    """Return a value from 0 up to 1 for each number (SplitMix64, Steele, Lea and Flood 2014).
+
+    ``seed``: one for all, or one for each.
+    """
     # It wraps around, as it is meant to.
     with np.errstate(over="ignore"):
-        word = np.uint64(seed) + (counter + np.uint64(1)) * _GOLDEN
+        word = np.asarray(seed, dtype=np.uint64) + (counter + np.uint64(1)) * _GOLDEN
         for shift, factor in _MIX:
             word = (word ^ (word >> shift)) * factor
         word = word ^ (word >> np.uint64(31))
@@ -35,7 +38,7 @@ def uniform(seed: int, counter: Words) -> Array:
     return drawn
 
 
-def standard_normal(seed: int, counter: Words) -> Array:
+def standard_normal(seed: int | Words, counter: Words) -> Array:
     """Return a normal value for each number (Box and Muller 1958)."""
     first = uniform(seed, counter * np.uint64(2))
     second = uniform(seed, counter * np.uint64(2) + np.uint64(1))

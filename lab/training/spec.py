@@ -26,6 +26,8 @@ STATE_BYTES_PER_PARAMETER = 14.0
 _TRAFFIC_PER_STATE_BYTE = 2.0
 #: An all-reduce of gradients can run behind the backward pass, less what the first layers give.
 _OVERLAP = 0.5
+#: Noise is at most three times as large, and no step takes no time.
+_MOST_STRAY = 0.3
 
 
 class SpecError(ValueError):
@@ -81,7 +83,8 @@ class TrainingSpec:
     its memory traffic, ``memory_step_s``, which no core clock changes; then it exchanges
     ``collective_bytes``, of which the share ``overlap`` can hide behind the computation. It ends
     after ``total_steps``. ``activity`` and ``comm_activity`` are load while it computes and while
-    it exchanges; None: as jobs of ``kind`` have it.
+    it exchanges; None: as jobs of ``kind`` have it. ``step_stray`` is how far the computing of
+    single steps strays from their mean, as a share of it: a standard deviation.
 
     It saves ``checkpoint_bytes`` every ``checkpoint_interval_s`` of training, standing still
     meanwhile if ``checkpoint_blocks``. Evaluations begin ``eval_every_s`` after each other; each
@@ -99,6 +102,7 @@ class TrainingSpec:
     overlap: float = 0.0
     activity: float | None = None
     comm_activity: float | None = None
+    step_stray: float = 0.0
     warmup_s: float = 0.0
     warmup_activity: float = 0.12
     checkpoint_bytes: float = 0.0
@@ -118,6 +122,10 @@ class TrainingSpec:
         _check(self, above_0=("eval_every_s",))
         names = ("memory_step_s", "collective_bytes", "warmup_s", "warmup_activity")
         _check(self, at_least_0=(*names, "checkpoint_bytes", "eval_s", "eval_activity"))
+        if not 0.0 <= self.step_stray <= _MOST_STRAY:
+            raise SpecError(
+                f"step_stray: must be a share from 0 to {_MOST_STRAY}, not {self.step_stray}"
+            )
         if not 0.0 <= self.overlap <= 1.0:
             raise SpecError(f"overlap: must be a share from 0 to 1, not {self.overlap}")
         if self.kind not in JOB_KINDS:

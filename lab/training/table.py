@@ -34,6 +34,8 @@ _BLOCKED_S = 1e15
 #: groups, as many in each, s. Their standard deviation is fitted to the first run of 512 GPUs: the
 #: changes of two nodes are correlated by 0.67.
 BEHIND_S: Array = 0.45 * np.array([-1.27, -0.32, 0.32, 1.27])
+#: No step strays by more of its standard deviations.
+_MOST_STRAYS = 3.0
 #: What is called a slowed clock.
 _SLOWED = 0.999
 #: Collectives hand over their data in pieces of this size (the default buffer of NCCL).
@@ -168,6 +170,9 @@ class JobTable:
         #: Optimizer steps, whatever share of a batch they were of.
         self._cycles: Array = np.zeros(slots)
         self._slowed_steps: Array = np.zeros(slots)
+        #: How far steps stray, and the seed by which they do.
+        self._step_stray: Array = np.zeros(slots)
+        self._stray_seed = np.zeros(slots, dtype=np.uint64)
         self._total: Array = np.zeros(slots)
         #: The total, less what adding up may lose of it.
         self._enough: Array = np.zeros(slots)
@@ -225,6 +230,8 @@ class JobTable:
         self._total[slot] = spec.total_steps
         self._enough[slot] = spec.total_steps * (1.0 - 1e-12)
         self._base_s[slot], self._memory_s[slot] = spec.base_step_s, spec.memory_step_s
+        self._step_stray[slot] = spec.step_stray
+        self._stray_seed[slot] = seed_of(job.seed, "steps")
         self.step_s[slot] = spec.least_step_s
         self._message_bytes[slot], self._overlap[slot] = spec.collective_bytes, spec.overlap
         self._save_bytes[slot] = spec.checkpoint_bytes
@@ -450,6 +457,7 @@ class JobTable:
         used = len(left_s)
         scale = self.scale[:used]
         compute_s = scale * np.maximum(self._base_s[:used] / pace, self._memory_s[:used])
+        compute_s *= self._strays(used)
         overlap = self._overlap[:used]
         exposed_s = _exposed(self._collective_s[:used], compute_s, overlap)
         step_s = np.maximum(compute_s + exposed_s, 1e-9)
@@ -464,6 +472,15 @@ class JobTable:
         self._since_save_s[:used] += left_s
         self.step_s[:used] = step_s
         self._compute_share[:used] = compute_s / step_s
+
+    def _strays(self, used: int) -> Array:
+        """Return what the present step of each job takes, as a share of the mean of its steps."""
+        stray = self._step_stray[:used]
+        if not stray.any():
+            return np.ones(used)
+        step = np.floor(self._cycles[:used]).astype(np.uint64)
+        drawn = standard_normal(self._stray_seed[:used], step)
+        return np.asarray(1.0 + stray * np.clip(drawn, -_MOST_STRAYS, _MOST_STRAYS))
 
     def _begin_what_is_due(self, training: Bools) -> None:
         """Begin saves and evaluations that are due, and the stages after the last step."""

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from lab.training import LossCurve, Progress, Stage, TrainingSpec
+from lab.training import LossCurve, Progress, SpecError, Stage, TrainingSpec
 from lab.training.paths import HEALTHY_RAIL_LATENCY_S, NIC_SHARE, NODE_LATENCY_S
 from physics.comm import exposed_communication_s, hierarchical_all_reduce_s, ring_all_reduce_s
 from tests.unit.lab.training.running import Run, make_training
@@ -507,3 +508,39 @@ def test_a_slot_is_used_again_as_new() -> None:
     assert (fresh.steps, fresh.retries, fresh.sync_delay_s, fresh.saves) == (0.0, 0.0, 0.0, 0)
     run.go(9)
     assert run.progress(second).steps == pytest.approx(9.0)
+
+
+def test_steps_stray_around_their_mean_and_the_same_way_with_the_same_seed() -> None:
+    def times_s(**changes: float) -> NDArray[np.float64]:
+        run = Run()
+        slot = run.begin(make_training(**changes))
+        found = []
+        for _ in range(600):
+            run.go(1.0)
+            found.append(run.progress(slot).step_s)
+        return np.array(found)
+
+    strays = times_s(step_stray=0.02)
+    assert strays.std() == pytest.approx(0.02, rel=0.15)
+    assert strays.mean() == pytest.approx(1.0, abs=0.003)
+    assert np.array_equal(strays, times_s(step_stray=0.02))
+    assert set(times_s().tolist()) == {1.0}
+
+
+def test_a_step_that_could_take_no_time_is_refused() -> None:
+    with pytest.raises(SpecError, match="step_stray: must be a share from 0 to"):
+        make_training(step_stray=0.5)
+
+
+def test_nodes_of_a_gang_do_not_pause_in_the_same_instant() -> None:
+    run = Run()
+    slot = run.begin(make_training(collective_bytes=20 * GB, activity=1.0), nodes=4)
+    alone = run.begin(make_training(collective_bytes=20 * GB, activity=1.0), 1, nodes=1, name="one")
+    apart = []
+    for _ in range(200):
+        run.go(0.1, dt_s=0.1)
+        load = run.twin.workload.load(run.twin.now_s)
+        apart.append(len(set(load.behind[slot].tolist())) > 1)
+        assert len(set(load.behind[alone].tolist())) == 1, "one node waits for nobody"
+    assert any(apart)
+    assert not all(apart)
