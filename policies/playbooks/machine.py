@@ -45,7 +45,7 @@ _WATCH = timedelta(seconds=15)
 PATIENCE = timedelta(minutes=15)
 #: A second attempt within a while holds for so long after its rule is clear, each further one twice
 #: as long, up to the longest: what swings is let go ever more rarely.
-HOLD_DOWN, LONGEST_HOLD_DOWN = timedelta(minutes=5), timedelta(hours=1)
+HOLD_DOWN, LONGEST_HOLD_DOWN = timedelta(minutes=15), timedelta(hours=2)
 #: A value that depends on readings is looked at again after this, and is tightened by at least this
 #: share of it: what is nearly the same is not worth a change.
 _ADJUST, _LEAST_CHANGE = timedelta(seconds=30), 0.02
@@ -380,7 +380,8 @@ class Machine:
     def _verify(self, run: Run) -> Move | None:
         why = "all steps are through, and its rule fires: holds until it is clear"
         if run.state is not RunState.VERIFYING or run.clear_since is not None:
-            return Move(_verifying(replace(run, clear_since=None, why=why), self.now))
+            fires_on = _verifying(replace(run, clear_since=None, why=why), self.now)
+            return Move(replace(fires_on, verifying_since=self.now))
         since = run.verifying_since or self.now
         if run.escalated_at is None and self.now >= since + PATIENCE:
             return Move(replace(run, escalated_at=self.now), (Escalate(why, is_over=False),))

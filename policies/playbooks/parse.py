@@ -51,6 +51,7 @@ PLACE: dict[str, Field] = {
     "scope_gpu_w": Field("double", "W", "What these GPUs draw, all together"),
     "scope_load_w": Field("double", "W", "What their nodes draw, all together"),
     "scope_rated_w": Field("double", "W", "The highest rating of one GPU in it"),
+    "scope_max_mhz": Field("double", "MHz", "The highest clock of the SMs of one GPU in it"),
     "scope_least_cap_w": Field("double", "W", "The lowest cap that all GPUs in it can take"),
 }
 PLACES = frozenset(

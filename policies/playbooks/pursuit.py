@@ -71,7 +71,7 @@ def decide(fired_at: datetime, runs: Sequence[Started], now: datetime) -> Decisi
     if last.ended_by and last.ended_at >= fired_at:
         return Decision(Way.GIVEN_UP)
     attempt = 1 if now - last.ended_at > FORGET_AFTER else last.attempt + 1
-    if last.ended_at < fired_at:
+    if last.ended_at < fired_at or last.state == RunState.SUCCEEDED:
         # It fires anew: what was given back was needed, or it has come again.
         return Decision(Way.START, attempt, now)
     at = last.ended_at + back_off(last.attempt)

@@ -53,6 +53,9 @@ class OneMoment(ABC):
             "scope_gpu_w": summary.gpus.load_w[gpus].sum(),
             "scope_load_w": summary.nodes.load_w[nodes].sum(),
             "scope_rated_w": np.max(rated_w, initial=-np.inf),
+            "scope_max_mhz": np.max(
+                np.nan_to_num(fleet.gpus.sm_max_mhz[gpus], nan=-np.inf), initial=-np.inf
+            ),
             "scope_least_cap_w": np.max(np.nan_to_num(floors_w), initial=0.0),
         }
         return {name: np.array([value], dtype=np.float64) for name, value in found.items()}

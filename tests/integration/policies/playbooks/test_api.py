@@ -108,7 +108,7 @@ def test_what_a_version_says_never_changes(db: None) -> None:
 
 
 def test_the_built_in_ones_come_once_and_leave_peoples_alone() -> None:
-    assert len(builtin.load()) == 8
+    assert len(builtin.load()) == 9
     assert builtin.load() == []
     operator, other = api_client(Role.OPERATOR), api_client(Role.OPERATOR)
     text = builtin.texts()["power-cap"].replace("0.88", "0.8")

@@ -66,7 +66,7 @@ def test_a_run_succeeds_when_its_rule_is_clear_and_only_then_is_its_incident_res
     make_playbook(HOLDS)
     story.goes_on(85.0, rounds=4)
     assert (story.run().state, story.run().rule, held_by_runs()) == ("verifying", "rack-hot", 1)
-    PlaybookRun.objects.update(attempt=2)  # so it holds for five more minutes
+    PlaybookRun.objects.update(attempt=2)  # so it holds for 15 more minutes
     story.goes_on(70.0, rounds=4)
     assert (story.run().state, held_by_runs()) == ("verifying", 1)
     story.goes_on(70.0, rounds=7, every_s=20.0)
@@ -74,7 +74,7 @@ def test_a_run_succeeds_when_its_rule_is_clear_and_only_then_is_its_incident_res
     assert incident.quiet_since is not None
     assert (story.at - incident.quiet_since).total_seconds() > 130.0
     assert incident.state == "open"
-    story.goes_on(70.0, rounds=10, every_s=20.0)
+    story.goes_on(70.0, rounds=40, every_s=20.0)
     assert (story.run().state, story.run().why) == ("succeeded", "its rule is clear")
     assert held_by_runs() == 0
     assert Incident.objects.get().state == "resolved"

@@ -12,6 +12,7 @@ from policies.rules import builtin as rules
 TEXTS = builtin.texts()
 WANTED = {
     "thermal-throttle",
+    "cooling-cap",
     "power-cap",
     "feed-loss",
     "network-partition",

@@ -49,7 +49,7 @@ def test_what_fires_anew_after_a_success_starts_at_once_as_a_further_attempt() -
 
 def test_what_ended_long_ago_does_not_count() -> None:
     later = START + timedelta(hours=6, seconds=1)
-    assert decide(later, [Past("succeeded", attempt=4)], later) == Decision(Way.START, 1, later)
+    assert decide(later, [Past("failed", attempt=4)], later) == Decision(Way.START, 1, later)
 
 
 def test_what_a_person_ended_stays_so_until_the_rule_has_cleared_and_fires_anew() -> None:
