@@ -115,6 +115,26 @@ OIDC_CLOCK_SKEW_S = env.integer("OIDC_CLOCK_SKEW_S", 60, at_least=0)
 OIDC_TIMEOUT_S = env.decimal("OIDC_TIMEOUT_S", 5.0, at_least=0.1)
 #: Values of the claim amr that count as a second factor.
 OIDC_TRUSTED_AMR = env.strings("OIDC_TRUSTED_AMR", [])
+# A grid that asks for less by OpenADR 3: docs/how-to/follow-a-grid-by-openadr.md.
+OPENADR_VTN_URL = env.string("OPENADR_VTN_URL", "").rstrip("/")
+#: Where tokens come from; empty: auth/token of the VTN.
+OPENADR_TOKEN_URL = env.string("OPENADR_TOKEN_URL", "")
+OPENADR_CLIENT_ID = env.string("OPENADR_CLIENT_ID", "")
+OPENADR_CLIENT_SECRET = env.string("OPENADR_CLIENT_SECRET", "")
+OPENADR_SCOPES = env.strings("OPENADR_SCOPES", ["read_all", "write_reports"])
+#: The program whose events count, by name or id; the site that it is for; what we are called there.
+OPENADR_PROGRAM = env.string("OPENADR_PROGRAM", "")
+OPENADR_SITE = env.string("OPENADR_SITE", "")
+OPENADR_VEN_NAME = env.string("OPENADR_VEN_NAME", "headroom")
+#: How often it is asked, and how long it may take to answer, s.
+OPENADR_POLL_S = env.integer("OPENADR_POLL_S", 10, at_least=1)
+OPENADR_TIMEOUT_S = env.decimal("OPENADR_TIMEOUT_S", 5.0, at_least=0.1)
+#: What levels 1, 2 and 3 of SIMPLE take of the baseline.
+OPENADR_SIMPLE_SHARES = [
+    float(share) for share in env.strings("OPENADR_SIMPLE_SHARES", ["0.1", "0.25", "0.4"])
+]
+#: What events may take of the site without a person.
+OPENADR_MAX_SITE_SHARE = env.decimal("OPENADR_MAX_SITE_SHARE", 0.5, at_least=0.0)
 #: Whether everybody who has a password may log in by it, or those alone whom EMERGENCY_USERS names.
 LOCAL_LOGIN = env.choice("LOCAL_LOGIN", "all", ["all", "emergency"])
 EMERGENCY_USERS = env.strings("EMERGENCY_USERS", ["admin"])
@@ -436,6 +456,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget-forecasts": _every(3600.0, "admission.tasks.forget"),
     "slos": _every(60.0, "admission.slos.tasks.measure"),
     "curtailments": _every(10.0, "admission.curtailments.tasks.judge"),
+    "openadr": _every(5.0, "admission.curtailments.tasks.follow_vtn"),
     "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),
     "deliver": _every(2.0, "policies.incidents.tasks.deliver"),
     "silences": _every(60.0, "policies.incidents.tasks.warn_of_silences"),

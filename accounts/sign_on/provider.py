@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 import requests
@@ -19,6 +18,7 @@ from django.core.cache import cache
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from accounts.edge.safe_urls import is_safe
 from accounts.sign_on import tokens
 from accounts.sign_on.errors import ProviderAwayError, SignOnError, TokenRefusedError
 
@@ -103,7 +103,7 @@ def redeem(code: str, secrets: Secrets, back: str) -> dict[str, Any]:
 def end_session_url(back: str) -> str | None:
     """Return the URL that ends the session at the provider, if it has one."""
     endpoint = discover().end_session_endpoint
-    if endpoint is None or not _is_safe(endpoint):
+    if endpoint is None or not is_safe(endpoint):
         return None
     query = urlencode({"client_id": settings.OIDC_CLIENT_ID, "post_logout_redirect_uri": back})
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
@@ -208,18 +208,6 @@ def _answered(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _safe(url: str) -> str:
-    if not _is_safe(url):
+    if not is_safe(url):
         raise ProviderAwayError(f"{url} is not https")
     return url
-
-
-def _is_safe(url: str) -> bool:
-    """Say whether nobody on the way can tamper with it: TLS, or this machine."""
-    parts = urlsplit(url)
-    if parts.scheme == "https":
-        return True
-    try:
-        is_loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        is_loopback = parts.hostname == "localhost"
-    return parts.scheme == "http" and is_loopback
