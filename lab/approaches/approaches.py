@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from admission.core.allocation import reservation
+from admission.core.cycle.controlled import decide_controlled
 from admission.core.cycle.decide import Decisions
 from admission.core.snapshot import Snapshot, Tuning
 from lab.approaches import deciding
@@ -28,6 +29,8 @@ class Approach:
     starts: Callable[[Snapshot], Decisions]
     #: what starts is shown what budgets have left, which it may heed or not
     enforces_budgets: bool = False
+    #: a controller holds running load within all budgets by caps
+    controls: bool = False
     #: running jobs shrink their batch and pause as margins want it
     responds: bool = False
     #: what that does not bring down is brought down by ending jobs
@@ -122,6 +125,19 @@ APPROACHES = (
         follows_rules=True,
         retired_rules=("autoscaling-gate",),
         reserve=reservation.Rules(warm_up_s=20.0, halves_in_s=10.0, quantile=0.5, margin=0.0),
+        tuning=Tuning(reservations=1),
+    ),
+    Approach(
+        name="held",
+        title="Held",
+        said="",
+        starts=decide_controlled,
+        enforces_budgets=True,
+        controls=True,
+        sheds=True,
+        moves=True,
+        caps=True,
+        reserve=reservation.Rules(warm_up_s=60.0, halves_in_s=30.0, quantile=0.99, margin=0.02),
         tuning=Tuning(reservations=1),
     ),
 )

@@ -38,6 +38,8 @@ class Setup:
     #: what racks may draw, as a share of what is written on their parts; feeds and sites have room
     #: for their racks, and no more
     power_share: float = 0.55
+    #: what feeds, PDUs and sites may draw, as a share of what their racks may
+    feed_share: float = 1.0
     #: heat that zones carry off, as a share of the budgets of their racks: enough, so that what is
     #: short is power
     cooling_share: float = 1.2
@@ -56,6 +58,7 @@ class Setup:
             sites=self.sites,
             power_share=self.power_share,
             cooling_share=self.cooling_share,
+            feed_share=self.feed_share,
         )
 
     def jobs_said(self) -> str:

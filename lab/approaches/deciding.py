@@ -6,12 +6,12 @@ sets them apart is what they look at, and not how well they pack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
+from admission.core.cycle.controlled import at_caps, capped, tighter
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import Draw, draw_of
@@ -39,7 +39,7 @@ def by_margin(snapshot: Snapshot) -> Decisions:
 
     It chooses, and holds nobody back: where all racks are full of watts it takes any.
     """
-    return decide(_blind(snapshot, _tighter(snapshot.cluster), nearby=True))
+    return decide(_blind(snapshot, tighter(snapshot.cluster), nearby=True))
 
 
 def by_site(snapshot: Snapshot) -> Decisions:
@@ -57,7 +57,7 @@ def under_caps(snapshot: Snapshot) -> Decisions:
         for each in snapshot.pending
         if (cap_w := _cap_w(snapshot.cluster, each.request)) is not None
     }
-    return _capped(decide(_with_requests(snapshot, partial(_at_cap, caps_w))), caps_w)
+    return capped(decide(at_caps(snapshot, caps_w)), caps_w)
 
 
 def with_everything(snapshot: Snapshot) -> Decisions:
@@ -83,25 +83,6 @@ def _cap_w(cluster: Cluster, request: Request) -> float | None:
     rated_w = float(cluster.fleet.models.rated_w[cluster.topology.gpu_models[draw.kind]])
     cap_w = max(draw.lowest_w, LEAST_CAP_SHARE * rated_w)
     return cap_w if cap_w < draw.peak_w else None
-
-
-def _at_cap(caps_w: Mapping[str, float], request: Request) -> Request:
-    """Return a request that draws no more than its cap, and takes no other."""
-    cap_w = caps_w.get(request.key)
-    if cap_w is None:
-        return request
-    return replace(request, gpu_peak_w=cap_w, lowest_cap_w=None, max_slowdown=0.0)
-
-
-def _capped(decisions: Decisions, caps_w: Mapping[str, float]) -> Decisions:
-    """Set the power cap on the placements of jobs that start capped."""
-    admitted = tuple(
-        replace(each, placement=replace(each.placement, power_cap_w=caps_w[each.request.key]))
-        if each.request.key in caps_w
-        else each
-        for each in decisions.admitted
-    )
-    return replace(decisions, admitted=admitted)
 
 
 def _blind(snapshot: Snapshot, away: Bools, *, nearby: bool = False) -> Snapshot:
@@ -148,16 +129,6 @@ def _endless(cluster: Cluster, away: Bools) -> Cluster:
 
 def _nowhere(snapshot: Snapshot) -> Bools:
     return np.zeros(len(snapshot.cluster.fleet.nodes), dtype=bool)
-
-
-def _tighter(cluster: Cluster) -> Bools:
-    """Return the nodes of racks nearer to the tightest than to the roomiest that has free GPUs."""
-    rack, room_w = cluster.fleet.nodes.rack, cluster.admit_w
-    has_free = _has_free(cluster)
-    if not has_free.any():
-        return np.zeros(len(rack), dtype=bool)
-    middle_w = (room_w[has_free].min() + room_w[has_free].max()) / 2.0
-    return np.asarray((room_w < middle_w)[rack])
 
 
 def _has_free(cluster: Cluster) -> Bools:

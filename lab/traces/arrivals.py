@@ -22,7 +22,7 @@ from lab.hardware import H100, GpuModel
 from lab.traces.trace import JobTrace
 from lab.training import make_spec
 from lab.world.arrival import Arrival
-from physics.hardware import CURRENT
+from policies.restrictions.kinds import LEAST_POWER_SHARE
 
 __all__ = ["Flexibility", "Manner", "arrivals"]
 
@@ -120,7 +120,7 @@ def _arrival(trace: JobTrace, manner: Manner, row: int, drawn: _Drawn, seed: int
         gpus=gpus,
         min_gpus=gpus,
         gpu_peak_w=step_w * -(-peak_w // step_w) if drawn.declare < manner.declare else None,
-        lowest_cap_w=_lowest_cap_w(gpu, peak_w, flex.max_slowdown),
+        lowest_cap_w=_lowest_cap_w(gpu, flex.max_slowdown),
         max_slowdown=flex.max_slowdown,
         required=Locality.NODE if fits_node else Locality.SITE,
         preferred=Locality.NODE if fits_node else Locality.RACK,
@@ -143,12 +143,12 @@ def _arrival(trace: JobTrace, manner: Manner, row: int, drawn: _Drawn, seed: int
     )
 
 
-def _lowest_cap_w(gpu: GpuModel, peak_w: float, max_slowdown: float) -> float | None:
-    """Return the lowest cap that keeps a job within what it agrees to; None: it agrees to none."""
-    if not max_slowdown:
-        return None
-    curve = CURRENT.power_curve(gpu.name)
-    return float(curve.cap_within_w(max_slowdown=max_slowdown, peak_w=peak_w, rated_w=gpu.rated_w))
+def _lowest_cap_w(gpu: GpuModel, max_slowdown: float) -> float | None:
+    """Return the lowest cap that a job takes: any that a driver sets, if it is slowed at all.
+
+    What it agrees to is a slowdown; which cap that is, is for others to know.
+    """
+    return LEAST_POWER_SHARE * gpu.rated_w if max_slowdown else None
 
 
 def _tier(tiers: Sequence[Flexibility], drawn: float) -> Flexibility:

@@ -37,6 +37,8 @@ EPOCH_S = 1_800_000_000.0
 #: The kind of load that a job without a training specification has.
 _PLAIN = JOB_KINDS["train"]
 _NEVER_S = float("inf")
+#: The slot of an attempt that has not begun.
+_NO_SLOT = -1
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class Job:
     false_pauses: int = 0
     lost_gpu_s: float = 0.0
     gpu_s: float = 0.0
+    #: seconds that it ran, and those that it would have needed for the same at full clocks
+    ran_s: float = 0.0
+    clocked_s: float = 0.0
     retries: float = 0.0
     sync_delay_s: float = 0.0
     final_loss: float | None = None
@@ -134,7 +139,7 @@ class Gang:
 
     @property
     def has_begun(self) -> bool:
-        return True
+        return self.slot != _NO_SLOT
 
     @property
     def is_ending(self) -> bool:
@@ -187,11 +192,16 @@ class Gangs:
         self.by_slot: dict[int, Gang] = {}
         #: by job
         self.by_key: dict[str, Gang] = {}
+        #: that hold GPUs and have not begun, by id
+        self.waiting: dict[int, Gang] = {}
         self._begun = 0
         #: by slot, of plain jobs: work done, work to do, and speed at full clocks; s
         self._done_s: Array = np.zeros(slots)
         self._work_s: Array = np.full(slots, np.inf)
         self._rate: Array = np.zeros(slots)
+        #: by slot: the highest clock of its slowest GPU, as a share, and seconds run at it
+        self._top_clock: Array = np.ones(slots)
+        self._clocked_s: Array = np.zeros(slots)
         self._save_every_s: Array = np.full(slots, np.inf)
         self._durable: Array = np.zeros(slots)
         self._next_save_s: Array = np.full(slots, np.inf)
@@ -209,14 +219,9 @@ class Gangs:
 
     # --- Beginning and ending --------------------------------------------------------------------
 
-    def begin(
-        self, job: Job, request: Request, placement: Placement, *, expected_s: float
-    ) -> Gang | None:
-        """Begin an attempt of ``job``, from its last checkpoint. None: the twin is out of slots."""
+    def place(self, job: Job, request: Request, placement: Placement, *, expected_s: float) -> Gang:
+        """Hold the GPUs of an attempt of ``job``, which is to begin from its last checkpoint."""
         twin, nodes = self._twin, len(placement.nodes)
-        slot = self._take_slot(job, nodes, len(placement.gpus))
-        if slot is None:
-            return None
         self._begun += 1
         gang = Gang(
             id=self._begun,
@@ -224,7 +229,7 @@ class Gangs:
             request=request,
             placement=placement,
             place=placement_rows_of(request, placement, self._arrays),
-            slot=slot,
+            slot=_NO_SLOT,
             nodes=np.array(placement.nodes, dtype=np.int64),
             gpus=np.array(placement.gpus, dtype=np.int64),
             told_w=np.array(placement.peak_w, dtype=np.float64),
@@ -236,11 +241,23 @@ class Gangs:
             read_s=np.zeros(nodes),
             seen_s=twin.now_s,
         )
+        self.waiting[gang.id] = gang
+        return gang
+
+    def begin(self, gang: Gang) -> bool:
+        """Begin an attempt that holds its GPUs; say whether the twin had a slot for it."""
+        twin, job = self._twin, gang.job
+        del self.waiting[gang.id]
+        slot = self._take_slot(job, len(gang.nodes), len(gang.gpus))
+        if slot is None:
+            return False
+        gang.expected_end_s += twin.now_s - gang.started_s
+        gang.slot, gang.started_s, gang.seen_s = slot, twin.now_s, twin.now_s
         twin.hold(self._rows.gpu[gang.gpus], slot)
-        self.by_slot[slot] = self.by_key[gang.job.key] = gang
+        self.by_slot[slot] = self.by_key[job.key] = gang
         self._describe(gang)
         self.tell(gang)
-        return gang
+        return True
 
     def _take_slot(self, job: Job, nodes: int, gpus: int) -> int | None:
         workload, arrival = self._twin.workload, job.arrival
@@ -260,6 +277,9 @@ class Gangs:
         slot, arrival = gang.slot, gang.job.arrival
         plain = arrival.training is None
         self._done_s[slot] = gang.job.saved.work_s
+        self._clocked_s[slot] = 0.0
+        top_clock = self._twin.parts.top_clock[self._rows.gpu[gang.gpus]]
+        self._top_clock[slot] = top_clock.min()
         self._work_s[slot] = arrival.runs_s if plain else np.inf
         interval_s = gang.request.checkpoint_interval_s if plain else None
         self._save_every_s[slot] = _NEVER_S if interval_s is None else interval_s
@@ -270,6 +290,8 @@ class Gangs:
         job, twin = gang.job, self._twin
         done_s = self.done_s(gang)
         job.gpu_s += (twin.now_s - gang.started_s) * len(gang.gpus)
+        job.ran_s += twin.now_s - gang.started_s
+        job.clocked_s += float(self._clocked_s[gang.slot])
         job.lost_gpu_s += max(done_s - keeps.work_s, 0.0) * job.request.gpus
         job.saved = keeps
         if gang.job.arrival.training is not None:
@@ -294,6 +316,7 @@ class Gangs:
         twin, workload = self._twin, self._twin.workload
         used = slice(0, workload.top)
         self._done_s[used] += dt_s * twin.pace_by_slot[used] * self._rate[used]
+        self._clocked_s[used] += dt_s * twin.pace_by_slot[used] / self._top_clock[used]
         workload.train(dt_s, twin.pace_by_slot, network=self._network, storage=self._storage)
         for slot in np.flatnonzero(self._next_save_s[used] <= twin.now_s).tolist():
             self._save_due(self.by_slot[slot])
@@ -324,6 +347,10 @@ class Gangs:
         elif gang.request.checkpoint_interval_s is not None:
             gang.job.saved = Saved(float(self._done_s[gang.slot]))
             gang.saved_s = self._twin.now_s
+
+    def clocked_s(self, gang: Gang) -> float:
+        """Return the seconds at full clocks in which it would have done what it did."""
+        return float(self._clocked_s[gang.slot])
 
     def done_s(self, gang: Gang) -> float:
         """Return the work that is done, safe or not, s."""

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Protocol
 
 from admission.core.allocation import reservation
+from admission.core.controlling import Unmanaged
 from admission.core.cycle import decide
 from admission.core.cycle.decide import Decisions
 from admission.core.directives.responding import SHED_AFTER_S
@@ -15,6 +16,7 @@ from admission.core.directives.step import Manner
 from admission.core.response import fallback
 from admission.core.response.respond import Tuning as ResponseTuning
 from admission.core.snapshot import Snapshot, Tuning
+from policies.controller import control
 from policies.playbooks import builtin as builtin_playbook_texts
 from policies.playbooks import parse
 from policies.playbooks.document import Program
@@ -53,6 +55,10 @@ class Approach(Protocol):
         """Whether running jobs shrink and pause, as they have agreed to, when room gets small."""
 
     @property
+    def controls(self) -> bool:
+        """Whether a controller holds running load within all budgets by caps, every step."""
+
+    @property
     def sheds(self) -> bool:
         """Whether jobs end where more is drawn than may be, for too long."""
 
@@ -74,6 +80,7 @@ class Headroom:
     follows_rules: bool = True
     caps: bool = True
     responds: bool = True
+    controls: bool = False
     sheds: bool = True
     moves: bool = True
 
@@ -106,6 +113,8 @@ class Policy:
     reserve: reservation.Rules = field(default_factory=reservation.Rules)
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
     approach: Approach = field(default_factory=Headroom)
+    control: control.Tuning = field(default_factory=control.Tuning)
+    unmanaged: Unmanaged = field(default_factory=Unmanaged)
     #: the share of a site that rules and playbooks may restrict without a person
     max_site_share: float = MAX_SITE_SHARE
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s

@@ -67,6 +67,10 @@ class JobOutcome:
     checkpoint_ok: bool | None
     sync_delay_s: float
     final_loss: float | None
+    #: its mean clock while it ran, as a share of the highest; None: it has not run
+    speed: float | None
+    #: of its speed, the share that it agreed to give up
+    max_slowdown: float
 
     @property
     def wait_s(self) -> float | None:

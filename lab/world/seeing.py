@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -55,7 +56,7 @@ class Seeing:
         """Return headroom at ``now`` (Unix s), the allocations of gangs, and their reservations."""
         measured = self.measured(now, in_force)
         self._learn(measured, now)
-        held = self.held()
+        held = self.held_by_all()
         rules = self._policy.reserve
         reserved = reservation.reserve(
             held.arrays, self.arrays, measured.summary, now=now, rules=rules
@@ -85,8 +86,15 @@ class Seeing:
     # --- What is held ----------------------------------------------------------------------------
 
     def held(self) -> Allocations:
-        """Return the present allocations of gangs."""
-        return allocations_of(self.arrays, [(self._open(gang), gang.place) for gang in self._gangs])
+        """Return the present allocations of gangs that have begun."""
+        return self._allocations(self._gangs)
+
+    def held_by_all(self) -> Allocations:
+        """Return the present allocations, also of gangs that have not begun."""
+        return self._allocations([*self._gangs, *self._gangs.waiting.values()])
+
+    def _allocations(self, gangs: Iterable[Gang]) -> Allocations:
+        return allocations_of(self.arrays, [(self._open(gang), gang.place) for gang in gangs])
 
     def _open(self, gang: Gang) -> OpenAttempt:
         at = self._sensors.epoch_s
@@ -98,11 +106,11 @@ class Seeing:
             request=gang.request,
             placement=gang.placement,
             dispatched_at=at + gang.started_s,
-            started_at=at + gang.started_s,
+            started_at=at + gang.started_s if gang.has_begun else None,
             checkpoint_at=None if gang.saved_s is None else at + gang.saved_s,
             expected_end_at=at + gang.expected_end_s,
             is_leaving=gang.leaves_s is not None,
-            is_running=not gang.is_paused,
+            is_running=gang.has_begun and not gang.is_paused,
             drawn=gang.place.drawn,
             drawn_of=gang.place.drawn_of,
             p99_w=gang.p99_w,
@@ -118,7 +126,7 @@ class Seeing:
         running = [gang for gang in self._gangs if not gang.is_paused]
         if not running:
             return
-        held = allocations_of(self.arrays, [(self._open(gang), gang.place) for gang in running])
+        held = self._allocations(running)
         seen = reservation.drawn(held.arrays, self.arrays, measured.summary)
         per_gpu_w = seen.watts / np.maximum(held.arrays.gpus, 1)
         at_s = now - self._sensors.epoch_s

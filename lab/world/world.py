@@ -43,6 +43,7 @@ from lab.world.directing import Directing
 from lab.world.fleet_arrays import Rows, arrays_of, with_budgets
 from lab.world.frame import Sensors
 from lab.world.gangs import EPOCH_S, Gang, Gangs, Job, Saved
+from lab.world.holding import Holding
 from lab.world.operators import Operators
 from lab.world.policing import Directive, Policing
 from lab.world.policy import Policy
@@ -61,6 +62,7 @@ __all__ = ["EPOCH_S", "World"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 #: What was lost waits so long before it begins again, s.
 _BACKOFF_S = 30.0
@@ -73,6 +75,8 @@ _CALM_S = 30.0
 #: After something has gone wrong, and while more is drawn than may be, a cycle follows each step,
 #: as on the server all the time: for so long, s.
 _HURRY_S = 30.0
+#: What is to start waits so long for room that the controller makes, s.
+_WAITS_FOR_ROOM_S = 60.0
 
 
 class World:
@@ -151,6 +155,14 @@ class World:
         self._limits_version = -1
         self._capped: Bools = np.zeros(fleet.gpu_count, dtype=np.bool_)
         self._budgets_asked: tuple[ActiveRestriction, ...] = ()
+        #: in the twin's rows: caps that restrictions and the controller have set
+        self._restricted_w: Array = np.full(fleet.gpu_count, np.inf)
+        self._restricted_mhz: Array = np.full(fleet.gpu_count, np.inf)
+        self._held_w: Array = np.full(fleet.gpu_count, np.inf)
+        #: in those of the inventory: what the controller said last
+        self._ordered_w: Array = np.full(fleet.gpu_count, np.inf)
+        self._holding = Holding(self.policy.unmanaged, self.policy.control)
+        self._node = self._inventory.gpus.node
         self._budgets = self._make_budgets()
         self._shares_seen: tuple[bytes, bytes] = (b"", b"")
 
@@ -208,6 +220,8 @@ class World:
         while self._due and self._due[0][0] <= twin.now_s:
             heapq.heappop(self._due)[2]()
         self._end_leaving()
+        if self.policy.approach.controls:
+            self._control()
         self._follow_budgets()
         self.ledger.count(dt_s, self._budgets, self._capped)
 
@@ -331,12 +345,54 @@ class World:
         now, approach = _moment(self.now), self.policy.approach
         if approach.follows_rules:
             self._policing.step(headroom, now)
-        self._decide(headroom, held, reserved, self.in_force)
+        room = headroom
+        if approach.controls:
+            room, held, reserved = self._brought_down(headroom, held)
+        self._decide(room, held, reserved, self.in_force)
         jobs = list(self.open.values())
         self._directing.step(self._seeing.held(), headroom, self.in_force, jobs, now)
         self._set_caps()
         if self._directing.goes_over:
             self._hurries_until_s = self.twin.now_s + _HURRY_S
+
+    # --- Controlling -----------------------------------------------------------------------------
+
+    def _control(self) -> None:
+        """Look at what is drawn, and have agents set the caps that hold it."""
+        headroom = self._seeing.measured(self.now, self.in_force)
+        cap_w = self._holding.step(headroom, self._seeing.held_by_all())
+        for key, start_w in self._holding.may_start().items():
+            self._begin(self.gangs.waiting[key], start_w)
+        for gang in list(self.gangs.waiting.values()):
+            if self.twin.now_s - gang.started_s > _WAITS_FOR_ROOM_S:
+                self._go_without(gang)
+        if not np.array_equal(cap_w, self._ordered_w):
+            self._ordered_w = cap_w
+            holder = self.twin.job_of_gpu[self._rows.gpu].copy()
+            self._later(partial(self._hear_orders, cap_w, holder))
+
+    def _hear_orders(self, cap_w: Array, holder: Ints) -> None:
+        """Have agents set caps on what still runs where it ran when they were decided."""
+        rows = self._rows.gpu
+        same = (self.twin.job_of_gpu[rows] == holder) & ~self._deaf[self._rows.node][self._node]
+        self._held_w[rows[same]] = cap_w[same]
+        self._apply_caps()
+
+    def _brought_down(
+        self, headroom: HeadroomNow, held: Allocations
+    ) -> tuple[HeadroomNow, Allocations, Reserved]:
+        """Return the fleet, what is held and reserved once running load has given way."""
+        down, arrays = self._holding.brought_down(headroom, held)
+        held = replace(held, arrays=arrays)
+        reserved = held.reserved(down, self.policy.reserve)
+        return replace(down, reservations=reserved.fleet), held, reserved
+
+    def _go_without(self, gang: Gang) -> None:
+        """Let go of GPUs for which no room could be made, and queue the job again."""
+        del self.gangs.waiting[gang.id]
+        self.ledger.note("no-room", gang.job.key)
+        gang.job.state, gang.job.not_before_s = "queued", self.twin.now_s + _BACKOFF_S
+        self._is_news = True
 
     def _decide(
         self, headroom: HeadroomNow, held: Allocations, reserved: Reserved, in_force: InForce
@@ -354,7 +410,13 @@ class World:
             counted = replace(
                 headroom, reservations=type(headroom.reservations).none(headroom.fleet)
             )
-        cluster = Cluster.of(counted, in_force, self._occupied(headroom, held), now=self.now)
+        cluster = Cluster.of(
+            counted,
+            in_force,
+            self._occupied(headroom, held),
+            now=self.now,
+            kept_share=self.policy.control.kept_share if self.policy.approach.controls else 0.0,
+        )
         self._note_reserved(cluster)
         if not self.policy.approach.enforces_budgets:
             cluster = _endless(cluster)
@@ -415,21 +477,35 @@ class World:
 
     def _admit(self, decisions: Decisions) -> None:
         for each in decisions.admitted:
-            self._begin(each)
+            self._place(each)
 
-    def _begin(self, admission: Admission) -> None:
+    def _place(self, admission: Admission) -> None:
         job, placement = self.open[admission.request.key], admission.placement
         expected_s = job.request.walltime_s * median(self._ratios[job.request.project] or (1.0,))
         request = replace(admission.request, submitted_at=job.request.submitted_at)
-        gang = self.gangs.begin(job, request, placement, expected_s=expected_s)
-        if gang is None:
+        if self.policy.approach.controls:
+            # Its cap is the controller's, which has to know what it agreed to.
+            request, placement = job.request, replace(placement, power_cap_w=None)
+        gang = self.gangs.place(job, request, placement, expected_s=expected_s)
+        job.state = "starting"
+        if not self.policy.approach.controls:
+            self._begin(gang, np.inf)
+
+    def _begin(self, gang: Gang, cap_w: float) -> None:
+        job, placement = gang.job, gang.placement
+        if not self.gangs.begin(gang):
+            job.state = "queued"
             return
         job.state = "running"
         if job.started_s is None:
             job.started_s = self.twin.now_s
             job.first_site = placement.sites[0] if len(placement.sites) == 1 else ""
-        cap = "" if placement.power_cap_w is None else f" at {placement.power_cap_w:g} W"
+        cap_w = min(cap_w, np.inf if placement.power_cap_w is None else placement.power_cap_w)
+        cap = "" if np.isinf(cap_w) else f" at {cap_w:g} W"
         self.ledger.note("start", job.key, f"{placement.gpus}{cap}")
+        if self.policy.approach.controls:
+            self._held_w[self._rows.gpu[gang.gpus]] = cap_w
+            self._apply_caps()
         self._mark_capped()
 
     def _preempt(self, decisions: Decisions) -> None:
@@ -460,9 +536,14 @@ class World:
         twin = self.twin
         deaf = np.repeat(self._deaf, len(cap_w) // len(self.fleet.nodes))
         # An agent that hears nothing lets go when a lease has ended, and takes nothing new.
-        cap_w = np.where(deaf, np.maximum(cap_w, twin.cap_w), cap_w)
-        cap_mhz = np.where(deaf, np.maximum(cap_mhz, twin.cap_mhz), cap_mhz)
-        twin.set_caps(np.arange(len(cap_w)), cap_w=cap_w, cap_mhz=cap_mhz)
+        self._restricted_w = np.where(deaf, np.maximum(cap_w, self._restricted_w), cap_w)
+        self._restricted_mhz = np.where(deaf, np.maximum(cap_mhz, twin.cap_mhz), cap_mhz)
+        self._apply_caps()
+
+    def _apply_caps(self) -> None:
+        """Have drivers set the lower of what restrictions say and what the controller says."""
+        cap_w = np.minimum(self._restricted_w, self._held_w)
+        self.twin.set_caps(np.arange(len(cap_w)), cap_w=cap_w, cap_mhz=self._restricted_mhz)
         self._mark_capped()
 
     def _mark_capped(self) -> None:
@@ -606,7 +687,10 @@ class World:
     def _outcome(self, job: Job) -> JobOutcome:
         gang = self.gangs.by_key.get(job.key)
         done_s = job.saved.work_s if gang is None else self.gangs.done_s(gang)
-        held_s = 0.0 if gang is None else (self.twin.now_s - gang.started_s) * len(gang.gpus)
+        ran_s = 0.0 if gang is None else self.twin.now_s - gang.started_s
+        held_s = 0.0 if gang is None else ran_s * len(gang.gpus)
+        clocked_s = job.clocked_s + (0.0 if gang is None else self.gangs.clocked_s(gang))
+        ran_s += job.ran_s
         return JobOutcome(
             key=job.key,
             project=job.request.project,
@@ -625,6 +709,8 @@ class World:
             checkpoint_ok=job.checkpoint_ok,
             sync_delay_s=job.sync_delay_s,
             final_loss=job.final_loss,
+            speed=None if ran_s <= 0.0 else clocked_s / ran_s,
+            max_slowdown=job.request.max_slowdown,
         )
 
 

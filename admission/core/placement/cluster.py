@@ -241,13 +241,14 @@ class Cluster:
         occupied: Bools | GpuUses | None = None,
         *,
         now: float,
+        kept_share: float = 0.0,
     ) -> Cluster:
         """Return the fleet at ``now`` (Unix seconds).
 
         ``occupied``: GPUs that a gang or unmanaged work holds, or by what each is taken.
         ``headroom`` is to have in it what gangs have reserved: of a node with gangs their
-        ``peak_w`` and what else is drawn there.
-        What is not read fresh is not free.
+        ``peak_w`` and what else is drawn there. What is not read fresh is not free.
+        ``kept_share`` of each budget is not given to gangs.
         """
         fleet = headroom.fleet
         use = np.zeros(len(fleet.gpus), dtype=np.uint8) if occupied is None else occupied
@@ -255,7 +256,7 @@ class Cluster:
         constants = _constants(headroom, in_force, use)
         topology = constants.topology
         free = ~held & constants.readable
-        room_w = _room_w(headroom)
+        room_w = _room_w(headroom, kept_share)
         return Cluster(
             fleet=fleet,
             now=now,
@@ -521,15 +522,17 @@ def _admit_w(topology: Topology, room_w: Floats, first: int, last: int) -> Float
     return np.asarray(room.min(axis=1))
 
 
-def _room_w(headroom: Headroom) -> Floats:
-    powers = headroom.powers
+def _room_w(headroom: Headroom, kept_share: float = 0.0) -> Floats:
+    powers, zones_w = headroom.powers, headroom.zone_capacity_w
+    racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
+    site = powers[ScopeKind.SITE]
     found = np.concatenate(
         [
-            powers[ScopeKind.RACK].headroom_w,
-            powers[ScopeKind.POWER_DOMAIN].headroom_w,
-            headroom.failover.headroom_w,
-            headroom.zone_capacity_w - headroom.zone_load_w,
-            powers[ScopeKind.SITE].headroom_w,
+            racks.headroom_w - kept_share * racks.budget_w,
+            domains.headroom_w - kept_share * domains.budget_w,
+            headroom.failover.headroom_w - kept_share * domains.budget_w,
+            zones_w - headroom.zone_load_w - kept_share * zones_w,
+            site.headroom_w - kept_share * site.budget_w,
             [np.inf],
         ]
     )

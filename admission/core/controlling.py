@@ -1,0 +1,153 @@
+"""Running load as the controller sees it, and the fleet as it is once that has given way. Pure.
+
+A job that agreed to a slowdown gives way as far as it agreed, a firm one not at all; load of no
+known owner as the policy for it says. For who waits, what gives way is room: it is taken before
+they begin (:mod:`policies.controller.control`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from admission.core.allocation.allocations import Allocations, busy
+from admission.core.allocation.reservation import AllocationArrays, Bools, drawn
+from admission.core.request import Request
+from fleet.groups import sum_by
+from policies.controller.control import Budgets, Controlled, Kind, Plant, Units
+from policies.headroom.evaluate import Headroom
+from policies.headroom.reach import Reach, Room
+from policies.restrictions.kinds import LEAST_POWER_SHARE
+
+__all__ = ["Unmanaged", "brought_down", "budgets_of", "plant_of", "units_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmanaged:
+    """The policy for load of no known owner: whether it is capped, and how slow it may be made."""
+
+    is_capped: bool = True
+    lowest_speed: float = 0.9
+
+
+def plant_of(headroom: Headroom) -> Plant:
+    """Return the fleet's GPUs as the controller takes them."""
+    fleet, gpus = headroom.fleet, headroom.summary.gpus
+    curves, model = fleet.models.power_curves, fleet.gpus.model
+    return Plant(
+        rack=fleet.nodes.rack[fleet.gpus.node],
+        drawn_w=gpus.load_w,
+        limit_w=np.minimum(gpus.limit_w, gpus.rated_w),
+        is_held=gpus.throttling,
+        clock_share=gpus.clock_ratio,
+        host_share=headroom.host_share[fleet.gpus.node],
+        static_w=curves.static_w[model],
+        exponent=curves.exponent[model],
+        linear_share=curves.linear_share[model],
+        least_w=LEAST_POWER_SHARE * gpus.rated_w,
+        most_w=gpus.rated_w,
+    )
+
+
+def budgets_of(headroom: Headroom) -> Budgets:
+    """Return all budgets of power and cooling, by what is drawn."""
+    room = Room.of(headroom)
+    return Budgets(Reach.of(headroom.fleet), room.budget_w, room.budget_w - room.left_w)
+
+
+def units_of(held: Allocations, headroom: Headroom, may_cap: Bools, unmanaged: Unmanaged) -> Units:
+    """Return what can be held: attempts all of whose GPUs can be capped, and unmanaged nodes.
+
+    ``may_cap`` says of each GPU whether its agent is heard and sets caps.
+    """
+    owned = _owned(held, headroom, may_cap)
+    if not unmanaged.is_capped:
+        return owned
+    return _joined(owned, _unowned(held, headroom, may_cap, unmanaged.lowest_speed))
+
+
+def _joined(first: Units, second: Units) -> Units:
+    shifted = replace(second, unit=second.unit + len(first))
+    both = {
+        each.name: np.concatenate([getattr(first, each.name), getattr(shifted, each.name)])
+        for each in fields(Units)
+    }
+    return Units(**both)
+
+
+def brought_down(
+    headroom: Headroom, held: Allocations, units: Units, found: Controlled
+) -> tuple[Headroom, AllocationArrays]:
+    """Return the fleet once all has given way as far as it agreed, and what then is reserved.
+
+    Whatever agreed to nothing stays as it is, and as it was reserved.
+    """
+    arrays, load_w = held.arrays, headroom.summary.gpus.load_w
+    lowest_w = np.full(len(load_w), np.inf)
+    gives = ((units.kind != Kind.FIRM) & ~units.is_starting)[units.unit]
+    lowest_w[units.gpu[gives]] = found.lowest_w[units.unit[gives]]
+    down = headroom.what_if(np.minimum(load_w, lowest_w))
+    # What draws less than it could, held so, may draw that.
+    spare_w = np.maximum(lowest_w - down.summary.gpus.load_w, 0.0)
+    is_given = np.isfinite(lowest_w)
+    factor = 1.0 + headroom.host_share[headroom.fleet.gpus.node]
+    spare_w = np.where(is_given, factor * np.where(is_given, spare_w, 0.0), 0.0)
+    count = len(arrays)
+    most_w = drawn(arrays, headroom.fleet, down.summary).watts
+    most_w = most_w + sum_by(spare_w[arrays.gpu], arrays.gpu_allocation, count)
+    gives_any = sum_by(is_given[arrays.gpu], arrays.gpu_allocation, count) > 0
+    peak_w = np.where(gives_any, np.minimum(most_w, arrays.peak_w), arrays.peak_w)
+    return down, replace(arrays, peak_w=peak_w)
+
+
+def _owned(held: Allocations, headroom: Headroom, may_cap: Bools) -> Units:
+    arrays, attempts = held.arrays, held.attempts
+    counts = np.diff([*held.firsts, len(arrays)])
+    attempt = np.repeat(np.arange(len(attempts)), counts)[arrays.gpu_allocation]
+    capable = sum_by(~may_cap[arrays.gpu], attempt, len(attempts)) == 0
+    mine = [each for each, is_capable in zip(attempts, capable.tolist(), strict=True) if is_capable]
+    requests = [each.request for each in mine]
+    most_w = np.zeros(len(attempts))
+    np.maximum.at(most_w, attempt, headroom.summary.gpus.rated_w[arrays.gpu])
+    told_w = np.array([each.gpu_peak_w for each in requests], dtype=np.float64)
+    place = np.cumsum(capable) - 1
+    return Units(
+        id=np.array([each.id for each in mine], dtype=np.int64),
+        kind=np.array([_kind(each) for each in requests], dtype=np.int64),
+        lowest_speed=np.array([1.0 - each.max_slowdown for each in requests], dtype=np.float64),
+        told_w=np.fmin(told_w, most_w[capable]),
+        lowest_cap_w=np.array([each.lowest_cap_w or 0.0 for each in requests], dtype=np.float64),
+        is_starting=np.array([each.started_at is None for each in mine], dtype=bool),
+        gpu=arrays.gpu[capable[attempt]],
+        unit=place[attempt[capable[attempt]]],
+    )
+
+
+def _kind(request: Request) -> Kind:
+    agreed = request.lowest_cap_w is not None and request.max_slowdown > 0.0
+    return Kind.AGREED if agreed else Kind.FIRM
+
+
+def _unowned(held: Allocations, headroom: Headroom, may_cap: Bools, lowest_speed: float) -> Units:
+    """Return nodes on which something runs that no attempt holds, each as one unit."""
+    fleet = headroom.fleet
+    works = busy(headroom) & ~held.gpus
+    nodes = np.unique(fleet.gpus.node[works])
+    place = np.full(len(fleet.nodes), -1)
+    place[nodes] = np.arange(len(nodes))
+    gpu = np.flatnonzero((place[fleet.gpus.node] >= 0) & ~held.gpus & may_cap)
+    known = np.unique(fleet.gpus.node[gpu])
+    place[known] = np.arange(len(known))
+    count = len(known)
+    return Units(
+        # Below those of attempts: both are ids of the database.
+        id=-1 - fleet.nodes.ids[known],
+        kind=np.full(count, int(Kind.UNMANAGED)),
+        lowest_speed=np.full(count, lowest_speed),
+        told_w=np.full(count, np.inf),
+        lowest_cap_w=np.zeros(count),
+        is_starting=np.zeros(count, dtype=bool),
+        gpu=gpu,
+        unit=place[fleet.gpus.node[gpu]],
+    )

@@ -1,0 +1,92 @@
+"""The cycle where a controller holds running load: jobs start low, and where most power is left.
+
+A job that accepts a cap starts under the lowest one that keeps it as fast as it insists on; the
+controller raises it as there is room (:mod:`policies.controller`). So what waits needs room for
+that, and no more. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.topology import Bools
+from admission.core.request import Request
+from admission.core.snapshot import Snapshot
+from policies.restrictions.kinds import LEAST_POWER_SHARE
+
+__all__ = ["at_caps", "capped", "decide_controlled", "tighter"]
+
+#: Racks are as good as the roomiest within this share of what sets it apart from the tightest.
+_ROOMY_SHARE = 0.5
+#: Caps are set in steps, W.
+_STEP_W = 5.0
+
+
+def decide_controlled(snapshot: Snapshot) -> Decisions:
+    """Return the jobs that start, under caps as low as they accept, and the reasons of others."""
+    cluster = snapshot.cluster
+    caps_w = {
+        each.request.key: cap_w
+        for each in snapshot.pending
+        if (cap_w := _start_w(cluster, each.request)) is not None
+    }
+    away = cluster.constants.away | tighter(cluster)
+    constants = replace(cluster.constants, away=away, _heat={}, memo={})
+    cluster = replace(cluster, constants=constants, refused={}, hopeless={}, scratch={})
+    return capped(decide(at_caps(replace(snapshot, cluster=cluster), caps_w)), caps_w)
+
+
+def _start_w(cluster: Cluster, request: Request) -> float | None:
+    """Return the cap under which a job is to start on the fleet's most common model; None: none."""
+    if request.lowest_cap_w is None or request.max_slowdown <= 0.0:
+        return None
+    topology, curves = cluster.topology, cluster.fleet.models.power_curves
+    kind = int(topology.node_gpus_by_kind.sum(axis=1).argmax())
+    model = int(topology.gpu_models[kind])
+    rated_w = float(curves.rated_w[model])
+    peak_w = rated_w if request.gpu_peak_w is None else request.gpu_peak_w
+    by_speed_w = float(curves.power_w(model, 1.0 - request.max_slowdown, peak_w))
+    cap_w = max(by_speed_w, request.lowest_cap_w, LEAST_POWER_SHARE * rated_w)
+    cap_w = _STEP_W * np.ceil(cap_w / _STEP_W - 1e-9)
+    return float(cap_w) if cap_w < peak_w else None
+
+
+def at_caps(snapshot: Snapshot, caps_w: Mapping[str, float]) -> Snapshot:
+    """Return a snapshot in which jobs draw no more than their caps, and take no others."""
+    pending = tuple(
+        replace(each, request=_at_cap(each.request, caps_w.get(each.request.key)))
+        for each in snapshot.pending
+    )
+    return replace(snapshot, pending=pending)
+
+
+def _at_cap(request: Request, cap_w: float | None) -> Request:
+    if cap_w is None:
+        return request
+    return replace(request, gpu_peak_w=cap_w, lowest_cap_w=None, max_slowdown=0.0)
+
+
+def capped(decisions: Decisions, caps_w: Mapping[str, float]) -> Decisions:
+    """Set the power cap on the placements of jobs that start capped."""
+    admitted = tuple(
+        replace(each, placement=replace(each.placement, power_cap_w=caps_w[each.request.key]))
+        if each.request.key in caps_w
+        else each
+        for each in decisions.admitted
+    )
+    return replace(decisions, admitted=admitted)
+
+
+def tighter(cluster: Cluster) -> Bools:
+    """Return the nodes of racks of those with free GPUs that have clearly less room than others."""
+    fleet, room_w = cluster.fleet, cluster.admit_w
+    free = np.bincount(fleet.nodes.rack, cluster.node_free.sum(axis=0), len(fleet.racks)) > 0
+    if not free.any():
+        return np.zeros(len(fleet.nodes), dtype=bool)
+    least_w, most_w = room_w[free].min(), room_w[free].max()
+    return np.asarray((room_w < most_w - _ROOMY_SHARE * (most_w - least_w))[fleet.nodes.rack])

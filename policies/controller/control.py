@@ -1,0 +1,416 @@
+"""The controller: power caps under which no budget is exceeded whatever running load does.
+
+A GPU that is held at a cap draws no more than that. So the sum of caps, and not of what happens to
+be drawn, is kept within each budget: a jump of any job, or of all at once, stays inside. Caps cost
+little where they lie: each unit has at least what it draws at full speed while there is room, and
+where there is not, all are slowed alike, each as far as it agreed (:mod:`.levels`).
+
+Two things take time. A cap is in force when the GPU reports it, and until then counts with what it
+was. So room is first taken, and given to others once that has shown. And what a unit draws at full
+speed is learned from what it drew; until then it is what was said of it.
+
+What cannot be capped, and all that hosts draw beside their GPUs, is what budgets carry besides; of
+that the highest of the last minutes counts. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fleet.groups import most_by, sum_by
+from physics.power import gpu_power_w, throughput_under_cap
+from policies.controller.filling import Cells, Filled, carried, fill
+from policies.controller.levels import FREE, Kind, caps_at, caps_by_level, speeds_by_level
+from policies.headroom.columns import Bools, Floats, Ints
+from policies.headroom.reach import Reach
+
+__all__ = ["Budgets", "Controlled", "Kind", "Memory", "Plant", "Tuning", "Units", "control"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How close to a budget the controller goes, and how it learns what a unit draws."""
+
+    #: share of each budget that is left for what the laws of power do not see
+    margin: float = 0.004
+    #: share of each budget that is kept free when jobs are admitted, so that they fit below it
+    kept_share: float = 0.01
+    #: on top of what a unit was seen to draw, so that its noise meets no cap
+    spare: float = 0.01
+    #: what a unit was seen to draw above what it draws now is forgotten by half in so many s
+    forgets_in_s: float = 120.0
+    #: the same of one that agreed to nothing
+    firm_forgets_in_s: float = 300.0
+    #: what rests is taken to draw this share at least of what it could beyond its draw at rest
+    resting_share: float = 0.3
+    #: what was said of a unit gives way to what is seen: it is forgotten by half in this share of
+    #: the time since it began, but not in less than so many s
+    learns_share: float = 0.3
+    learns_in_s: float = 8.0
+    #: the same of what budgets carry besides
+    other_forgets_in_s: float = 60.0
+    #: a cap is raised if it rises by so much, W, and set in whole steps of so much
+    least_rise_w: float = 15.0
+    step_w: float = 5.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plant:
+    """The GPUs of a fleet, aligned with the inventory, and the rack of each.
+
+    ``drawn_w`` is measured, or assumed of those that are silent; ``limit_w`` the limit that each
+    reports, ``is_held`` whether it says that it holds it back, and ``clock_share`` its clock as a
+    share of the highest (NaN: unknown). ``host_share``: by how much its host draws more for each W
+    more. ``least_w`` and ``most_w`` bound what a limit may be.
+    """
+
+    rack: Ints
+    drawn_w: Floats
+    limit_w: Floats
+    is_held: Bools
+    clock_share: Floats
+    host_share: Floats
+    static_w: Floats
+    exponent: Floats
+    linear_share: Floats
+    least_w: Floats
+    most_w: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Units:
+    """What is held to one level each: a job's gang, or a node with load of no known owner.
+
+    ``gpu`` and ``unit`` have a place for each GPU that is theirs: all of them report, and their
+    agents set caps. ``id`` tells a unit from others from round to round. ``told_w`` is what each of
+    its GPUs draws at most by what was said of it, its rating where nothing was; ``lowest_cap_w``
+    the lowest cap that it accepts, 0 where it names none. ``is_starting``: it draws nothing yet,
+    and waits for room.
+    """
+
+    id: Ints
+    kind: Ints
+    lowest_speed: Floats
+    told_w: Floats
+    lowest_cap_w: Floats
+    is_starting: Bools
+    gpu: Ints
+    unit: Ints
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, eq=False)
+class Budgets:
+    """Budgets in the order of a :class:`Reach`, and their present load, W. NaN: there is none."""
+
+    reach: Reach
+    budget_w: Floats
+    load_w: Floats
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one round leaves to the next. Lost, it begins with what was said of each unit.
+
+    By id of a unit: since when it is known, Unix s; what one of its GPUs draws at full speed, and
+    the cap that was set last, W. By budget: the highest that it carried besides of late, W.
+    ``held_share``: of a limit, the most that a GPU draws that it holds back.
+    """
+
+    at: float = -np.inf
+    since: Mapping[int, float] = field(default_factory=dict)
+    full_w: Mapping[int, float] = field(default_factory=dict)
+    cap_w: Mapping[int, float] = field(default_factory=dict)
+    other_w: Floats = field(default_factory=lambda: np.zeros(0))
+    held_share: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Controlled:
+    """The outcome of a round, aligned with units, or with budgets.
+
+    ``cap_w`` is the cap to set on each GPU of a unit, inf for none. ``may_start``: the room for a
+    unit that is starting has been made, under that cap. ``speed`` is what the cap leaves it of its
+    full speed, ``lowest_w`` what each of its GPUs draws as slow as it may be made. ``filled`` says
+    at which level each budget is full, and which are exceeded at any.
+    """
+
+    cap_w: Floats
+    may_start: Bools
+    level: Floats
+    speed: Floats
+    full_w: Floats
+    lowest_w: Floats
+    other_w: Floats
+    filled: Filled
+    memory: Memory
+
+    @property
+    def holds(self) -> Bools:
+        """Say of each budget whether caps can keep it; where not, what it lacks is ``short_w``."""
+        return self.filled.short_w <= 0.0
+
+
+def control(
+    plant: Plant,
+    units: Units,
+    budgets: Budgets,
+    memory: Memory,
+    *,
+    now: float,
+    tuning: Tuning | None = None,
+) -> Controlled:
+    """Return the caps to set now, Unix s. Deterministic."""
+    return _Round(plant, units, budgets, memory, now, tuning or Tuning()).done()
+
+
+class _Round:
+    def __init__(
+        self,
+        plant: Plant,
+        units: Units,
+        budgets: Budgets,
+        memory: Memory,
+        now: float,
+        tuning: Tuning,
+    ) -> None:
+        self.plant, self.units, self.budgets = plant, units, budgets
+        self.memory, self.now, self.tuning = memory, now, tuning
+        self.elapsed_s = max(now - memory.at, 0.0)
+        count = len(units)
+        # Cells: the GPUs of one unit in one rack.
+        keys = units.unit * len(budgets.reach.place) + plant.rack[units.gpu]
+        found, self.cell = np.unique(keys, return_inverse=True)
+        self.cell_unit, self.cell_rack = np.divmod(found, len(budgets.reach.place))
+        factor = 1.0 + plant.host_share[units.gpu]
+        self.cell_factor = sum_by(factor, self.cell, len(found))
+        self.cell_drawn_w = sum_by(factor * plant.drawn_w[units.gpu], self.cell, len(found))
+        self.known_cap_w = _known(memory.cap_w, units.id, np.inf)
+        self.static_w = _mean(plant.static_w[units.gpu], units.unit, count)
+        self.exponent = _mean(plant.exponent[units.gpu], units.unit, count)
+        self.linear_share = _mean(plant.linear_share[units.gpu], units.unit, count)
+        self.most_w = most_by(plant.most_w[units.gpu], units.unit, count)
+        self.least_w = most_by(plant.least_w[units.gpu], units.unit, count)
+
+    def done(self) -> Controlled:
+        units = self.units
+        self.held_share = self._held_share()
+        full_w, other_w = self._full_w(), self._other_w()
+        lowest = self._lowest_speed(full_w)
+        speeds = speeds_by_level(units.kind, lowest)
+        by_level = caps_by_level(
+            speeds,
+            full_w=full_w,
+            static_w=self.static_w,
+            exponent=self.exponent,
+            linear_share=self.linear_share,
+            most_w=self.most_w,
+        )
+        by_level = np.maximum(by_level, self.least_w[:, None])
+        watts = self.held_share * self.cell_factor[:, None] * by_level[self.cell_unit]
+        cells = Cells(self.cell_unit, self.cell_rack, watts)
+        usable_w = (1.0 - self.tuning.margin) * self.budgets.budget_w
+        filled = fill(cells, len(units), self.budgets.reach, usable_w - other_w)
+        wanted_w = self._in_steps(caps_at(by_level, filled.level), filled.level)
+        cap_w, may_start = self._confirmed(wanted_w, usable_w - other_w)
+        return Controlled(
+            cap_w=cap_w,
+            may_start=may_start,
+            level=filled.level,
+            speed=caps_at(speeds, filled.level),
+            full_w=full_w,
+            lowest_w=np.maximum(self._power_w(lowest, full_w), self.least_w),
+            other_w=other_w,
+            filled=filled,
+            memory=self._remembered(full_w, cap_w, may_start, other_w),
+        )
+
+    # --- What is drawn ---------------------------------------------------------------------------
+
+    def _held_share(self) -> float:
+        """Return the most that GPUs draw of a limit that holds them back, as seen of late."""
+        plant, gpus = self.plant, self.units.gpu
+        share = plant.drawn_w[gpus] / plant.limit_w[gpus]
+        shown = share[plant.is_held[gpus] & (share >= _NEAR_LIMIT) & (share <= 1.0)]
+        if len(shown) < _SHOWN_BY:
+            return self.memory.held_share
+        now, before = float(shown.max()), self.memory.held_share
+        keep = 0.5 ** (min(self.elapsed_s, 60.0) / self.tuning.forgets_in_s)
+        return float(max(now, now + (before - now) * keep))
+
+    def _full_w(self) -> Floats:
+        """Return what one GPU of each unit draws at full speed: the highest of late, W."""
+        units, plant = self.units, self.plant
+        drawn_w, static_w = plant.drawn_w[units.gpu], plant.static_w[units.gpu]
+        # Of what is held back, what it would draw at its full clock. Far below that, or where that
+        # is unknown, it could draw anything.
+        clock = plant.clock_share[units.gpu]
+        slowed = gpu_power_w(
+            static_w=0.0,
+            dynamic_w=1.0,
+            relative_throughput=np.clip(np.nan_to_num(clock), _LEAST_CLOCK, 1.0),
+            exponent=plant.exponent[units.gpu],
+            linear_share=plant.linear_share[units.gpu],
+        )
+        at_full_w = drawn_w + np.maximum(drawn_w - static_w, 0.0) * (1.0 / slowed - 1.0)
+        at_full_w = np.where(clock >= _LEAST_CLOCK, at_full_w, np.inf)
+        limit_w = plant.limit_w[units.gpu]
+        is_held = plant.is_held[units.gpu] | (drawn_w >= _AT_LIMIT * limit_w)
+        at_full_w = np.where(is_held, at_full_w, drawn_w)
+        # A gang that waits for its slowest does less, and draws less, so what was seen before stays
+        # while any of it is at its limit.
+        at_limit = is_held & (drawn_w >= _NEAR_LIMIT * limit_w)
+        stays = sum_by(at_limit, units.unit, len(units)) > 0
+        now_w = most_by(at_full_w, units.unit, len(units)) * (1.0 + self.tuning.spare)
+        known_w = _known(self.memory.full_w, units.id, np.nan)
+        told_w = np.fmin(units.told_w, self.most_w)
+        # What rests will work again.
+        least_w = self.static_w + self.tuning.resting_share * np.maximum(
+            told_w - self.static_w, 0.0
+        )
+        now_w = np.clip(np.where(np.isinf(now_w), told_w, now_w), least_w, self.most_w)
+        firm = units.kind == Kind.FIRM
+        tuning, known_s = self.tuning, self.now - _known(self.memory.since, units.id, self.now)
+        learns_s = np.maximum(tuning.learns_share * known_s, tuning.learns_in_s)
+        halves_s = np.where(firm, tuning.firm_forgets_in_s, tuning.forgets_in_s)
+        halves_s = np.minimum(halves_s, learns_s)
+        kept_w = now_w + (known_w - now_w) * 0.5 ** (self.elapsed_s / halves_s)
+        kept_w = np.where(stays, known_w, kept_w)
+        found_w = np.where(np.isnan(known_w), told_w, np.maximum(now_w, kept_w))
+        return np.where(units.is_starting, told_w, found_w)
+
+    def _other_w(self) -> Floats:
+        """Return what each budget carries beside the GPUs of units: the highest of late, W."""
+        rack_w = sum_by(self.cell_drawn_w, self.cell_rack, len(self.budgets.reach.place))
+        now_w = self.budgets.load_w - carried(self.budgets.reach, rack_w)
+        before_w = self.memory.other_w
+        if len(before_w) != len(now_w):
+            return now_w
+        keep = 0.5 ** (self.elapsed_s / self.tuning.other_forgets_in_s)
+        return np.asarray(np.fmax(now_w, now_w + (before_w - now_w) * keep))
+
+    def _lowest_speed(self, full_w: Floats) -> Floats:
+        """Return how slow each unit may be made, by what it agreed to and the cap that it takes."""
+        units, static_w = self.units, np.minimum(self.static_w, full_w)
+        by_cap = throughput_under_cap(
+            cap_w=units.lowest_cap_w,
+            static_w=static_w,
+            dynamic_w=full_w - static_w,
+            exponent=self.exponent,
+            linear_share=self.linear_share,
+        )
+        firm = units.kind == Kind.FIRM
+        return np.asarray(np.where(firm, 1.0, np.maximum(units.lowest_speed, by_cap)))
+
+    def _power_w(self, speed: Floats, full_w: Floats) -> Floats:
+        static_w = np.minimum(self.static_w, full_w)
+        power_w = gpu_power_w(
+            static_w=static_w,
+            dynamic_w=full_w - static_w,
+            relative_throughput=speed,
+            exponent=self.exponent,
+            linear_share=self.linear_share,
+        )
+        return np.asarray(power_w)
+
+    # --- What is set -----------------------------------------------------------------------------
+
+    def _in_steps(self, watts: Floats, level: Floats) -> Floats:
+        """Return caps in whole steps, no higher than ``watts``; inf for units that are free."""
+        step_w = self.tuning.step_w
+        stepped_w = np.maximum(np.floor(watts / step_w + 1e-9) * step_w, self.least_w)
+        return np.where(level >= FREE, np.inf, stepped_w)
+
+    def _confirmed(self, wanted_w: Floats, room_w: Floats) -> tuple[Floats, Bools]:
+        """Lower at once; raise, and start, as far as what was lowered has shown."""
+        units, plant = self.units, self.plant
+        known_w, starting = self.known_cap_w, units.is_starting
+        # Of GPUs of which a cap was taken back or raised the report may be behind.
+        held_w = np.maximum(plant.limit_w[units.gpu], known_w[units.unit])
+        held_w = self.held_share * np.minimum(held_w, plant.most_w[units.gpu])
+        now_w = np.where(starting[units.unit], plant.drawn_w[units.gpu], held_w)
+        factor = 1.0 + plant.host_share[units.gpu]
+        now_w = sum_by(factor * now_w, self.cell, len(self.cell_unit))
+        then_w = (
+            self.held_share * self.cell_factor * np.minimum(wanted_w, self.most_w)[self.cell_unit]
+        )
+        rise_w = np.maximum(then_w - now_w, 0.0)
+        left_w = room_w - self._carried(now_w)
+        may_start = np.zeros(len(units), dtype=bool)
+        for unit in np.flatnonzero(starting).tolist():
+            mine = np.where(self.cell_unit == unit, rise_w, 0.0)
+            need_w = self._carried(mine)
+            fits = (need_w <= np.where(np.isnan(left_w), np.inf, left_w)) | (need_w <= 0.0)
+            if fits.all():
+                may_start[unit] = True
+                left_w = left_w - need_w
+        rise_w = np.where(starting[self.cell_unit], 0.0, rise_w)
+        share = self._share_of(rise_w, left_w)
+        cap_w = np.where(wanted_w <= known_w, wanted_w, self._raised(known_w, wanted_w, share))
+        return np.where(starting, wanted_w, cap_w), may_start
+
+    def _raised(self, known_w: Floats, wanted_w: Floats, share: Floats) -> Floats:
+        """Return caps raised by a share of what is wanted, or left where that is too little."""
+        known_w = np.minimum(known_w, self.most_w)
+        step_w, upto_w = self.tuning.step_w, np.minimum(wanted_w, self.most_w)
+        raised_w = np.floor((known_w + share * (upto_w - known_w)) / step_w + 1e-9) * step_w
+        whole = (share >= 1.0) & np.isinf(wanted_w)
+        moves = (raised_w - known_w >= self.tuning.least_rise_w) | whole
+        return np.where(moves, np.where(whole, np.inf, np.maximum(raised_w, known_w)), known_w)
+
+    def _share_of(self, rise_w: Floats, left_w: Floats) -> Floats:
+        """Return for each unit the share of its rise for which all of its budgets have room."""
+        asked_w = self._carried(rise_w)
+        left_w = np.maximum(np.where(np.isnan(left_w), np.inf, left_w), 0.0)
+        share = np.divide(left_w, asked_w, out=np.ones(len(asked_w)), where=asked_w > 0.0)
+        by_rack = np.append(np.minimum(share, 1.0), 1.0)[self.budgets.reach.place].min(axis=1)
+        found = np.ones(len(self.units))
+        np.minimum.at(found, self.cell_unit, by_rack[self.cell_rack])
+        return found
+
+    def _carried(self, cell_w: Floats) -> Floats:
+        reach = self.budgets.reach
+        return carried(reach, sum_by(cell_w, self.cell_rack, len(reach.place)))
+
+    def _remembered(
+        self, full_w: Floats, cap_w: Floats, may_start: Bools, other_w: Floats
+    ) -> Memory:
+        lasting = ~self.units.is_starting | may_start
+        ids = self.units.id[lasting].tolist()
+        return Memory(
+            at=self.now,
+            since=dict(
+                zip(
+                    ids,
+                    _known(self.memory.since, self.units.id, self.now)[lasting].tolist(),
+                    strict=True,
+                )
+            ),
+            full_w=dict(zip(ids, full_w[lasting].tolist(), strict=True)),
+            cap_w=dict(zip(ids, cap_w[lasting].tolist(), strict=True)),
+            other_w=other_w,
+            held_share=self.held_share,
+        )
+
+
+#: A GPU that draws this share of its limit is taken to be held by it.
+_AT_LIMIT = 0.97
+#: One that its limit holds back draws so much of it at least, or it is about to have what it wants.
+_NEAR_LIMIT = 0.93
+#: So many GPUs at their limits at once say how close to them limits hold.
+_SHOWN_BY = 8
+#: Below this share of its highest clock the law of power says too little of what it would draw.
+_LEAST_CLOCK = 0.7
+
+
+def _known(by_id: Mapping[int, float], ids: Ints, other: float) -> Floats:
+    return np.array([by_id.get(each, other) for each in ids.tolist()], dtype=np.float64)
+
+
+def _mean(values: Floats, group: Ints, groups: int) -> Floats:
+    return sum_by(values, group, groups) / np.maximum(sum_by(np.ones(len(group)), group, groups), 1)
