@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db.models import Case, Count, Q, QuerySet, Value, When
@@ -17,6 +17,7 @@ from dashboard.svg import axis
 from dashboard.svg.axis import Axis, Moment, Span
 from fleet.snapshot import FleetArrays
 from headroom.numbers import number_of
+from policies import standing
 from policies.firings import Severity
 from policies.headroom.columns import FIELDS
 from policies.incidents import visible
@@ -219,6 +220,8 @@ class Member:
     readings: list[Reading]
     #: why nobody is told of it; empty: somebody is
     quiet: str
+    #: what is done about it
+    answer: standing.Answer | None = None
 
     @property
     def state(self) -> str:
@@ -266,6 +269,22 @@ def _quiet(row: IncidentMember, now: datetime) -> str:
     if row.silence is not None:
         return f"silence {row.silence.pk} of {row.silence.author}: {row.silence.reason}"
     return f"explained by {row.inhibited_by}" if row.inhibited_by else ""
+
+
+def with_standing(
+    incident: Incident, shown: Sequence[Member], visibility: Visibility, now: datetime
+) -> tuple[str, list[Member]]:
+    """Return what an incident is at ``now``, and its members with what is done about each.
+
+    By the same words as the API.
+    """
+    found = standing.of(incident, [each.row for each in shown], now)
+    answers = {
+        pk: replace(each, text=str(visibility.data(each.text)))
+        for pk, each in found.answers.items()
+    }
+    told = [replace(each, answer=answers.get(each.row.pk)) for each in shown]
+    return str(visibility.data(found.text)), told
 
 
 def entries(incident: Incident, visibility: Visibility) -> list[TimelineEntry]:

@@ -132,10 +132,12 @@ def _found(request: HttpRequest, number: int) -> Incident:
 def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     now, fleet, user = timezone.now(), snapshot.current(), cast(User, request.user)
     visibility = Visibility(user)
-    shown = incidents.members(row, visibility, fleet, now)
+    found = incidents.members(row, visibility, fleet, now)
+    now_is, shown = incidents.with_standing(row, found, visibility, now)
     happened = incidents.entries(row, visibility)
     context = {
         "incident": row,
+        "standing": now_is,
         "lasted_s": incidents.lasted_s(row),
         "rule_url": _rule_url(row.rule),
         "members": shown,

@@ -15,7 +15,7 @@ from policies.playbooks import pursuit, runs
 from policies.playbooks.models import PlaybookRun
 from policies.playbooks.pursuit import Decision, Way
 
-__all__ = ["decisions", "pursue"]
+__all__ = ["decisions", "newest", "pursue"]
 
 
 def pursue(begun: Iterable[tuple[Firing, Incident]], now: datetime) -> None:
@@ -56,6 +56,13 @@ def decisions(
         about = [row for row in here if _is_about(row, each)]
         found.append((each, pursuit.decide(each.fired_at, about, now)))
     return found
+
+
+def newest(member: IncidentMember, runs: Iterable[PlaybookRun]) -> PlaybookRun | None:
+    """Return the first of ``runs`` that is, or was, for ``member``."""
+    place = member.playbook, member.scope_kind, member.scope_name
+    here = (row for row in runs if (row.playbook, row.scope_kind, row.scope_name) == place)
+    return next((row for row in here if _is_about(row, member)), None)
 
 
 def _is_about(row: PlaybookRun, member: IncidentMember) -> bool:

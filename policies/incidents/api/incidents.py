@@ -24,6 +24,7 @@ from accounts.visibility import Visibility
 from fleet import snapshot
 from fleet.api.actors import SeeingView, actor_of
 from fleet.snapshot import FleetArrays
+from policies import standing
 from policies.firings import Severity
 from policies.incidents import actions, visible
 from policies.incidents.evidence import series_of
@@ -139,15 +140,50 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
         read_only_fields: tuple[str, ...] = fields
 
 
+class AnswerSerializer(serializers.Serializer[Any]):
+    """What is done about a firing."""
+
+    member = serializers.IntegerField(help_text="Id of the member")
+    token = serializers.CharField(
+        help_text="active, waits_for_a_person, starting, back_off, given_up, no_playbook, "
+        "explained, cleared or dismissed"
+    )
+    text = serializers.CharField()
+    run = serializers.IntegerField(allow_null=True, help_text="Of its playbook")
+    summary = serializers.CharField(help_text="That of its rule, with today's values")
+
+
 class IncidentDetailSerializer(IncidentSerializer):
     """With the first of its members, and the newest of its timeline, oldest first."""
 
+    now = serializers.SerializerMethodField(help_text="What it is now; the title says what it was")
+    answers = serializers.SerializerMethodField()
     first_members = MemberSerializer(many=True, read_only=True)
     timeline = serializers.SerializerMethodField()
 
     class Meta(IncidentSerializer.Meta):
-        fields = (*IncidentSerializer.Meta.fields, "first_members", "timeline")
+        fields = (*IncidentSerializer.Meta.fields, "now", "answers", "first_members", "timeline")
         read_only_fields = fields
+
+    def to_representation(self, incident: Incident) -> dict[str, Any]:
+        members = incident.first_members  # type: ignore[attr-defined]
+        self._standing = standing.of(incident, members, timezone.now())
+        shown: dict[str, Any] = super().to_representation(incident)
+        return shown
+
+    def get_now(self, incident: Incident) -> str:
+        return str(self.context["visibility"].data(self._standing.text))
+
+    @extend_schema_field(AnswerSerializer(many=True))
+    def get_answers(self, incident: Incident) -> list[dict[str, Any]]:
+        found = self._standing
+        told = [
+            {"member": pk, "token": each.token, "text": each.text, "run": each.run,
+             "summary": found.summaries.get(pk, "")}
+            for pk, each in found.answers.items()
+        ]  # fmt: skip
+        seen: list[dict[str, Any]] = self.context["visibility"].data(told)
+        return seen
 
     @extend_schema_field(TimelineSerializer(many=True))
     def get_timeline(self, incident: Incident) -> list[dict[str, Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from html import unescape
 
 import pytest
 
@@ -13,7 +15,7 @@ from policies.playbooks import runs
 from policies.playbooks.models import PlaybookRun
 from policies.playbooks.run_context import Conditions
 from policies.restrictions.models import Restriction
-from tests.builders.accounts import make_user
+from tests.builders.accounts import api_client, client_of, make_user
 from tests.builders.fleet import SmallFleet
 from tests.builders.policies import make_playbook
 from tests.integration.policies.rules.test_loop import RULE, Clock, activate
@@ -139,3 +141,30 @@ def test_a_playbook_that_comes_late_starts_for_what_fires_already(story: Story) 
     make_playbook(HOLDS)
     story.goes_on(85.0, rounds=2)
     assert story.run().state == "verifying"
+
+
+def test_page_and_api_tell_the_same_story_at_each_moment(story: Story) -> None:
+    make_playbook(HOLDS)
+    reader = client_of(Role.VIEWER)
+    api = api_client(Role.VIEWER)
+
+    def told() -> tuple[str, str]:
+        incident = Incident.objects.get()
+        shown = api.get(f"/api/v1/incidents/{incident.number}").json()
+        html = reader.get(f"/incidents/{incident.pk}/").content.decode()
+        page = " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+        assert shown["now"] in page
+        (answer,) = shown["answers"]
+        assert answer["token"] == "cleared" or answer["text"] in page
+        return shown["now"], answer["token"]
+
+    story.goes_on(85.0, rounds=4)
+    assert told()[1] == "active"
+    run = story.run()
+    assert re.search(rf"\(run {run.pk} verifying, \d restrictions in force\)$", told()[0])
+    runs.abort(run.pk, user=make_user(Role.OPERATOR), why="I do it", now=story.at)
+    assert told()[1] == "given_up"
+    story.goes_on(70.0, rounds=4)
+    assert told()[0].startswith("clear since ")
+    story.goes_on(70.0, rounds=8, every_s=20.0)
+    assert told()[0].startswith("resolved ")
