@@ -15,10 +15,11 @@ from functools import partial
 import numpy as np
 
 from fleet.snapshot import FleetArrays
+from policies.headroom.budgets import keys
 from policies.headroom.columns import FIELDS
 from policies.headroom.conditions import conditions
 from policies.headroom.evaluate import Headroom, evaluate
-from policies.headroom.inputs import Mounts, Past, Reservations, ThermalFits
+from policies.headroom.inputs import Mounts, Outlook, Past, Reservations, ThermalFits
 from policies.headroom.trend import percentile, slope_per_s, still_for_s
 from policies.scopes import ScopeKind
 from telemetry.frame import LiveFrame
@@ -118,6 +119,7 @@ def _past(fleet: FleetArrays, rng: np.random.Generator) -> Past:
             rng.uniform(20, 30, gpus), rng.uniform(0.5, 1.0, gpus),
         ),
         mounts=Mounts(fleet.nodes.ids, fleet.nodes.storage),
+        outlook=replace(Outlook.none(len(keys(fleet))), at=NOW),
     )  # fmt: skip
 
 

@@ -14,9 +14,9 @@ from django.urls import reverse
 from dashboard import scale, scopes
 from fleet.snapshot import DOMAIN_KINDS, FleetArrays
 from policies.headroom.columns import HORIZONS, Floats, Ints
-from policies.headroom.conditions import Consequence
+from policies.headroom.conditions import Consequence, claimed
 from policies.headroom.evaluate import Headroom
-from policies.headroom.forecasts import Score
+from policies.headroom.forecasts import Claimed, Score
 from policies.restrictions.kinds import KINDS, RestrictionKind
 from policies.scopes import Scope, ScopeKind
 from telemetry.summary import carried_w
@@ -47,10 +47,20 @@ def lines(headroom: Headroom, kind: ScopeKind, rows: Sequence[int]) -> list[Line
             "bound": headroom.binding(scope),
             "level": levels[place],
         }
+        line["claim"] = _claim(headroom.at, line)
         if math.isnan(line["age_s"]) and "power_measured_w" in line:
             line["power_measured_w"] = math.nan  # nobody has measured anything
         made.append(line)
     return made
+
+
+def _claim(at: float, line: Line) -> str:
+    """Return when a budget is claimed to be exceeded; empty where nothing is claimed."""
+    quantity = "cooling" if "cooling_over_from_s" in line else "power"
+    from_s = line.get(f"{quantity}_over_from_s", math.inf)
+    if math.isinf(from_s):
+        return ""
+    return claimed(at, from_s, line[f"{quantity}_over_upto_s"], line[f"{quantity}_over_sure"])
 
 
 def short_name(scope: Scope) -> str:
@@ -176,7 +186,7 @@ class Whole:
     over: int
     #: the line with the least share left
     fullest: Line | None
-    #: the one whose budget is used up first, within a day
+    #: the one whose budget is claimed to be exceeded first
     soonest: Line | None
     stale_nodes: int
 
@@ -184,14 +194,14 @@ class Whole:
 def whole(found: Sequence[Line]) -> Whole:
     """Add up lines of sites."""
     budgeted = [line for line in found if not math.isnan(line["power_use"])]
-    running = [line for line in found if 0 < line["power_exhausted_in_s"] < 86_400]
+    claimed_of = [line for line in found if line["claim"]]
     return Whole(
         sites=len(found),
         load_w=sum(line["power_load_w"] for line in found),
         budget_w=sum(line["power_budget_w"] for line in budgeted),
         over=sum(line["over"] for line in found),
         fullest=max(budgeted, key=lambda line: line["power_use"], default=None),
-        soonest=min(running, key=lambda line: line["power_exhausted_in_s"], default=None),
+        soonest=min(claimed_of, key=lambda line: line["power_over_from_s"], default=None),
         stale_nodes=int(sum(line["stale_nodes"] for line in found)),
     )
 
@@ -327,6 +337,10 @@ class Measured:
     bias_w: float | None
     #: of the mean load, by p95
     share: float | None
+    #: mean error over that of "as now", share of loads within their band, and of forecasts shown
+    of_as_now: float | None
+    coverage: float | None
+    shown: float | None
 
 
 def measured(scores: Sequence[Score]) -> list[Measured]:
@@ -340,10 +354,31 @@ def measured(scores: Sequence[Score]) -> list[Measured]:
             p95_w=each.errors.percentile_w(0.95),
             bias_w=each.errors.bias_w,
             share=_share(each.errors.percentile_w(0.95), each.errors.mean_load_w),
+            of_as_now=each.errors.of_as_now,
+            coverage=each.errors.coverage,
+            shown=each.errors.shown_share,
         )
         for each in scores
         if each.errors.count
     ]
+
+
+@dataclass(frozen=True)
+class ClaimsMade:
+    """Claims that budgets would be exceeded, of all kinds of scopes."""
+
+    made: int
+    came_true: int
+    prevented: int
+
+
+def claims_made(found: Sequence[Claimed]) -> ClaimsMade:
+    """Add up the claims of all kinds."""
+    return ClaimsMade(
+        sum(each.made for each in found),
+        sum(each.came_true for each in found),
+        sum(each.prevented for each in found),
+    )
 
 
 def _share(error_w: float | None, load_w: float | None) -> float | None:

@@ -161,6 +161,7 @@ def _make_site(moment: Moment, site: str) -> dict[str, Any]:
         "failover": conditions.worst_failover(headroom, site),
         "ahead": conditions.ahead(line, scores),
         "measured": conditions.measured(scores),
+        "claims": conditions.claims_made(forecasts.claims_made(headroom.fleet)),
         "never_heard": not _is_heard(moment, row),
         "stale_after_s": settings.STALE_AFTER_S,
     }

@@ -109,12 +109,13 @@ class _Sums:
     def add(self, said: Forecast, place: int, now: Array, came: Array) -> None:
         known = ~np.isnan(came) & ~np.isnan(now)
         as_now, off = np.abs(came - now)[known], np.abs(came - said.load_w[place])[known]
+        as_said = np.abs(came - said.said_w[place])[known]
         within = ((came >= said.low_w[place]) & (came <= said.high_w[place]))[known]
         shown = said.shown[place][known]
         self.compared += int(known.sum())
         self.as_now += float(as_now.sum())
         self.method += float(off.sum())
-        self.said += float(np.where(shown, off, as_now).sum())
+        self.said += float(as_said.sum())
         banded = said.banded[place][known]
         self.banded += int(banded.sum())
         self.covered += int(within[banded].sum())

@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 from accounts.edge.numbers import NumberField
 from accounts.edge.parameters import whole_number
 from accounts.permissions import ViewsFleet
+from fleet import snapshot
 from headroom.numbers import plain
 from policies import current
 from policies.headroom import forecasts
@@ -61,7 +62,9 @@ class WaySerializer(serializers.Serializer[Any]):
 
 class ConsequenceSerializer(serializers.Serializer[Any]):
     token = serializers.CharField()
-    when = serializers.CharField(help_text="now, soon, or if (a job of that size came)")
+    when = serializers.CharField(
+        help_text="now, soon (a forecast with a good record claims it), or if"
+    )
     scope = serializers.CharField(allow_null=True, help_text="kind and name of what it is about")
     row = serializers.CharField(allow_blank=True)
     sentence = serializers.CharField()
@@ -70,6 +73,9 @@ class ConsequenceSerializer(serializers.Serializer[Any]):
     short = serializers.FloatField()
     unit = serializers.CharField()
     in_s = NumberField()
+    claim = serializers.CharField(
+        allow_blank=True, help_text="Of one that is forecast: between which times, and how sure"
+    )
     ways = WaySerializer(many=True)
 
 
@@ -119,11 +125,30 @@ class ForecastScoreSerializer(serializers.Serializer[Any]):
     p95_w = serializers.FloatField(allow_null=True)
     bias_w = serializers.FloatField(allow_null=True, help_text="Above 0: too high, on average")
     mean_load_w = serializers.FloatField(allow_null=True)
+    of_as_now = serializers.FloatField(
+        allow_null=True, help_text="Mean error over that of the load as it was: below 1 is better"
+    )
+    coverage = serializers.FloatField(
+        allow_null=True, help_text="Share of loads that fell into their band; 0.8 is right"
+    )
+    shown_share = serializers.FloatField(
+        allow_null=True, help_text="Share of forecasts whose record was better than as now"
+    )
+
+
+class ClaimsSerializer(serializers.Serializer[Any]):
+    kind = serializers.CharField()
+    made = serializers.IntegerField(help_text="Claims that a budget would be exceeded")
+    came_true = serializers.IntegerField()
+    prevented = serializers.IntegerField(
+        help_text="Made impossible by limits, or not read any more"
+    )
 
 
 class ForecastScoresSerializer(serializers.Serializer[Any]):
     hours = serializers.IntegerField()
     results = ForecastScoreSerializer(many=True)
+    claims = ClaimsSerializer(many=True, help_text="Since the record of each budget began")
 
 
 def _parameter(name: str, text: str, kind: Any = OpenApiTypes.STR, **more: Any) -> Any:
@@ -201,10 +226,14 @@ class ForecastScoresView(APIView):
                 "p95_w": each.errors.percentile_w(0.95),
                 "bias_w": each.errors.bias_w,
                 "mean_load_w": each.errors.mean_load_w,
+                "of_as_now": each.errors.of_as_now,
+                "coverage": each.errors.coverage,
+                "shown_share": each.errors.shown_share,
             }
             for each in forecasts.scores(time.time(), hours)
         ]
-        return Response({"hours": hours, "results": found})
+        claims = [asdict(each) for each in forecasts.claims_made(snapshot.current())]
+        return Response({"hours": hours, "results": found, "claims": claims})
 
 
 # --- What is asked for ---------------------------------------------------------------------------

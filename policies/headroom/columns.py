@@ -55,14 +55,41 @@ POWER = {
     "power_headroom_w": _double("W", "Budget less load; below 0: over it"),
     "power_use": _double("", "Load as a share of the budget"),
     "power_drawn_use": _double("", "What is drawn as a share of the budget"),
-    "power_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
-    "power_exhausted_in_s": _double("s", "Until the budget is used up at that slope"),
     "power_confidence": _double("", "Share of the load that rests on fresh readings"),
-    **{
-        f"power_load_{ahead}_w": _double("W", f"Load forecast for {ahead[:-1]} minutes from now")
-        for ahead in HORIZONS
-    },
 }
+
+
+def _ahead(quantity: str, budget: str) -> dict[str, Field]:
+    """Return the columns that say how a load goes on."""
+    return {
+        f"{quantity}_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
+        f"{quantity}_exhausted_in_s": _double(
+            "s", f"Until the {budget} is used up at that slope; inf: limits in force prevent it"
+        ),
+        **{
+            f"{quantity}_load_{ahead}_w": _double(
+                "W", f"Load forecast for {ahead[:-1]} minutes from now"
+            )
+            for ahead in HORIZONS
+        },
+    }
+
+
+def _claims(quantity: str, budget: str) -> dict[str, Field]:
+    """Return the columns that say whether a budget is claimed to be exceeded."""
+    return {
+        f"{quantity}_over_from_s": _double(
+            "s", f"Until the {budget} would be exceeded, at the earliest; inf: nothing is claimed"
+        ),
+        f"{quantity}_over_upto_s": _double("s", "The same at the latest"),
+        f"{quantity}_over_sure": _double("", "Share of loads that lately fell into its band"),
+    }
+
+
+POWER_AHEAD = _ahead("power", "budget")
+POWER_CLAIMS = _claims("power", "budget")
+BUDGET = {**POWER, **POWER_AHEAD, **POWER_CLAIMS}
+COOLING_AHEAD = {**_ahead("cooling", "capacity"), **_claims("cooling", "capacity")}
 FAILOVER = {
     "failover_load_w": _double("W", "Load if the other half of its pair fails; NaN: no pair"),
     "failover_headroom_w": _double("W", "Budget less that load"),
@@ -84,12 +111,6 @@ COOLING = {
     "cooling_load_w": _double("W", "Heat of its racks: their committed load"),
     "cooling_headroom_w": _double("W", "Capacity less load"),
     "cooling_use": _double("", "Load as a share of the capacity"),
-    "cooling_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
-    "cooling_exhausted_in_s": _double("s", "Until the capacity is used up at that slope"),
-    **{
-        f"cooling_load_{ahead}_w": _double("W", f"Load forecast for {ahead[:-1]} minutes from now")
-        for ahead in HORIZONS
-    },
     "supply_c": _double("°C", "Supply temperature that the inventory states"),
 }
 INLET = {"inlet_c": _double("°C", "Warmest reading of a temperature meter; NaN: no fresh one")}
@@ -130,12 +151,12 @@ BINDING = {
 
 #: What rules, pages and the API may ask of the scopes of each kind.
 FIELDS: dict[ScopeKind, dict[str, Field]] = {
-    ScopeKind.SITE: {**ALL, **POWER, **THERMAL, **INLET, **HEALTH, **BINDING},
-    ScopeKind.ZONE: {**ALL, **COOLING, **THERMAL, **INLET, **BINDING},
-    ScopeKind.POWER_DOMAIN: {**ALL, **POWER, **FAILOVER, **BINDING},
-    ScopeKind.RACK: {**ALL, **POWER, **THERMAL, **INLET, **HEALTH, **BINDING},
-    ScopeKind.NODE: {**ALL, **POWER, **THERMAL, **HEALTH, **BINDING},
-    ScopeKind.GPU: {**ALL, **POWER, **THERMAL, **BINDING},
+    ScopeKind.SITE: {**ALL, **BUDGET, **THERMAL, **INLET, **HEALTH, **BINDING},
+    ScopeKind.ZONE: {**ALL, **COOLING, **COOLING_AHEAD, **THERMAL, **INLET, **BINDING},
+    ScopeKind.POWER_DOMAIN: {**ALL, **BUDGET, **FAILOVER, **BINDING},
+    ScopeKind.RACK: {**ALL, **BUDGET, **THERMAL, **INLET, **HEALTH, **BINDING},
+    ScopeKind.NODE: {**ALL, **POWER, **POWER_AHEAD, **THERMAL, **HEALTH, **BINDING},
+    ScopeKind.GPU: {**ALL, **POWER, **POWER_AHEAD, **THERMAL, **BINDING},
     ScopeKind.LINK: {**ALL, **LINK, **BINDING},
     ScopeKind.STORAGE: {**ALL, **STORAGE, **BINDING},
 }

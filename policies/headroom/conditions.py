@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -27,8 +28,13 @@ from policies.headroom.ways import (
 )
 from policies.scopes import Scope, ScopeKind
 
-#: What runs out later than this is not told, s.
-SOON_S = 3600.0
+#: What would be exceeded, in words.
+_BUDGETS = {
+    Token.RACK_POWER: "budget of power",
+    Token.FEED_POWER: "capacity",
+    Token.SITE_POWER: "budget of power",
+    Token.COOLING: "capacity of cooling",
+}
 #: A link that is used more than this is told of.
 BUSY_LINK = 0.8
 #: No more consequences than so many are told, the most urgent first.
@@ -40,8 +46,9 @@ MOST_OF_A_KIND = 4
 class Consequence:
     """A shortage that exists, is coming, or would come with another job, and the ways out of it.
 
-    ``when`` is ``now``, ``soon`` or ``if``; ``in_s`` the time until then. Of ``need`` there is
-    ``have``: it is short by ``short``, in ``unit``.
+    ``when`` is ``now``, ``soon`` (a forecast with a good record claims it) or ``if``; ``in_s`` the
+    time until then, at the earliest. Of ``need`` there is ``have``: it is short by ``short``, in
+    ``unit``.
     """
 
     token: Token
@@ -55,6 +62,8 @@ class Consequence:
     unit: str
     in_s: float | None = None
     ways: tuple[Way, ...] = ()
+    #: of one that is coming: between which times, and how sure
+    claim: str = ""
 
     @property
     def short(self) -> float:
@@ -174,8 +183,8 @@ def _answer(site: str, found: Sequence[RowCapacity], told: Sequence[Consequence]
     soon = [each for each in told if each.when == "soon" and each.in_s is not None]
     if soon:
         first = min(soon, key=lambda each: each.in_s or 0.0)
-        return f"{site} {takes}; the first limit is reached {_after(first.in_s or 0.0)}."
-    return f"{site} {takes}. Nothing is over its limit, and nothing will be within the hour."
+        return f"{site} {takes}; the first limit would be exceeded {first.claim}."
+    return f"{site} {takes}. Nothing is over its limit."
 
 
 # --- What follows --------------------------------------------------------------------------------
@@ -248,7 +257,7 @@ def _one_over(
 
 
 def _running_out(headroom: Headroom, site: str) -> Iterator[Consequence]:
-    """Yield the budgets that will be exceeded within the hour, and the cap that prevents it."""
+    """Yield the budgets that are claimed to be exceeded, and the cap that prevents it."""
     for kind, prefix, token in (
         (ScopeKind.RACK, "power", Token.RACK_POWER),
         (ScopeKind.POWER_DOMAIN, "power", Token.FEED_POWER),
@@ -256,44 +265,56 @@ def _running_out(headroom: Headroom, site: str) -> Iterator[Consequence]:
         (ScopeKind.ZONE, "cooling", Token.COOLING),
     ):
         columns = headroom.table(kind).columns
-        in_s, left_w = columns[f"{prefix}_exhausted_in_s"], columns[f"{prefix}_headroom_w"]
-        soon = np.flatnonzero((columns["site"] == site) & (in_s > 0) & (in_s < SOON_S))
-        for row in soon[np.argsort(in_s[soon])][:MOST_OF_A_KIND].tolist():
-            load_w = float(columns[f"{prefix}_load_w"][row])
-            slope = float(columns[f"{prefix}_slope_w_per_s"][row])
+        from_s, left_w = columns[f"{prefix}_over_from_s"], columns[f"{prefix}_headroom_w"]
+        soon = np.flatnonzero((columns["site"] == site) & np.isfinite(from_s) & (left_w >= 0))
+        for row in soon[np.argsort(from_s[soon])][:MOST_OF_A_KIND].tolist():
+            load_w, left = float(columns[f"{prefix}_load_w"][row]), float(left_w[row])
+            soonest_s, latest_s, sure = (
+                float(columns[f"{prefix}_over_{each}"][row])
+                for each in ("from_s", "upto_s", "sure")
+            )
+            when = claimed(headroom.at, soonest_s, latest_s, sure)
             scope = Scope(kind, str(columns["name"][row]))
-            budget_w = load_w + float(left_w[row])
-            what = "cooling" if token is Token.COOLING else "power"
             under = Under.of(headroom, token, kind, row)
-            ways = _ways(under.cap(float(left_w[row]), headroom.powers[ScopeKind.GPU].budget_w))
+            ways = _ways(under.cap(left, headroom.powers[ScopeKind.GPU].budget_w))
             said = (
-                f"{_place(scope)} runs out of {what} {_after(float(in_s[row]))} at today's slope"
-                f"{_unless(ways)}: it carries {quantity(load_w, 'W')} of {quantity(budget_w, 'W')}"
-                f" and gains {quantity(60.0 * slope, 'W')} a minute"
+                f"{_place(scope)} would be over its {_BUDGETS[token]} {when}{_unless(ways)}:"
+                f" it carries {of_budget(load_w, load_w + left, 'W')}"
             )
             yield Consequence(
-                token, "soon", scope, "", _sentence(said), load_w, budget_w, "W",
-                float(in_s[row]), ways,
+                token, "soon", scope, "", _sentence(said), load_w, load_w + left, "W",
+                soonest_s, ways, claim=when,
             )  # fmt: skip
 
 
+def claimed(at: float, from_s: float, upto_s: float, sure: float) -> str:
+    """Return the time of a claim: ``between 14:20 and 14:50 UTC (8 of 10)``.
+
+    ``from_s`` and ``upto_s`` count from ``at`` (Unix s). ``sure`` is the share of loads that fell
+    into its band: of ten so many, rounded down.
+    """
+    first, last = (
+        datetime.fromtimestamp(at + seconds, UTC).strftime("%H:%M") for seconds in (from_s, upto_s)
+    )
+    return f"between {first} and {last} UTC ({int(10.0 * sure)} of 10)"
+
+
 def _heating_up(room: RowCapacity) -> Iterator[Consequence]:
-    """Tell which GPUs of a row throttle at today's load."""
+    """Tell which GPUs of a row throttle, or would if today's load lasted."""
     headroom = room.headroom
     hot = throttling_gpus(headroom, room.gpus)
     if not len(hot):
         return
-    in_s = float(headroom.gpu_heat.throttle_in_s[hot].min())
-    count = "One GPU" if len(hot) == 1 else f"{len(hot)} GPUs"
-    verb = "throttles" if len(hot) == 1 else "throttle"
-    when = _after(in_s) if in_s > 0 else "now"
+    is_now = float(headroom.gpu_heat.throttle_in_s[hot].min()) <= 0.0
     load_w = float(headroom.summary.gpus.load_w[hot].max())
     limit_w = float(limits_w(headroom, hot).min())
     ways = _ways(cap_of_row(room, headroom.summary.gpus.load_w, limit_w))
+    count, verb = ("One GPU", "throttles") if len(hot) == 1 else (f"{len(hot)} GPUs", "throttle")
+    happens = f"{verb} now at" if is_now else "would throttle under"
+    said = f"{count} of row {room.row} {happens} today's load{_unless(ways)}"
     yield Consequence(
-        Token.THERMAL, "soon" if in_s > 0 else "now", None, room.row,
-        _sentence(f"{count} of row {room.row} {verb} {when} at today's load{_unless(ways)}"),
-        load_w, limit_w, "W", in_s, ways,
+        Token.THERMAL, "now" if is_now else "if", None, room.row, _sentence(said),
+        load_w, limit_w, "W", 0.0 if is_now else None, ways,
     )  # fmt: skip
 
 

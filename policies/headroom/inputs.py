@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fleet.tables import FleetArrays
+from policies.headroom.claims import Claims
 from policies.headroom.columns import Bools, Floats, Ints
+from policies.headroom.outlook import Record
 from policies.scopes import ScopeKind
 from telemetry.summary import HostCurves
 
@@ -62,11 +64,14 @@ class Limits:
     ``gpu_cap_w`` is inf where a GPU has no cap. ``link_share`` is the share of a link's capacity
     that bulk traffic may take, 1 where nothing limits it. ``budget_w`` has what sites, zones, power
     domains and racks may draw, inf where nothing limits it; a kind that is not there has no limit.
+    ``held_w``, of the same form, is what a controller holds their loads to: forecasts stay within
+    it.
     """
 
     gpu_cap_w: Floats
     link_share: Floats
     budget_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
+    held_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
 
     @staticmethod
     def none(fleet: FleetArrays) -> Limits:
@@ -111,6 +116,25 @@ class Mounts:
 
 
 @dataclass(frozen=True, eq=False)
+class Outlook:
+    """The record of forecasts of all budgets, and the claims that stand, as of ``at`` (Unix s).
+
+    Budgets stand in one row, as in :mod:`policies.headroom.budgets`. ``silent`` is how many nodes
+    and GPUs of each were not read then.
+    """
+
+    at: float
+    record: Record
+    claims: Claims
+    silent: Floats
+
+    @staticmethod
+    def none(budgets: int) -> Outlook:
+        """Nothing was compared, and nothing is claimed."""
+        return Outlook(0.0, Record.none(budgets), Claims.none(budgets), np.zeros(budgets))
+
+
+@dataclass(frozen=True, eq=False)
 class Past:
     """Observations from before this moment. NaN: unknown.
 
@@ -128,6 +152,7 @@ class Past:
     xids: Ints
     mounts: Mounts
     hosts: HostCurves | None = None
+    outlook: Outlook | None = None
 
     @staticmethod
     def none(fleet: FleetArrays) -> Past:

@@ -15,10 +15,11 @@ from django.db.models import Count
 from fleet import snapshot
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
+from policies.headroom import forecasts
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.history import History
-from policies.headroom.inputs import Limits, Mounts, Past, Reservations, ThermalFits
+from policies.headroom.inputs import Limits, Mounts, Outlook, Past, Reservations, ThermalFits
 from policies.headroom.models import HostFit, ThermalFit
 from policies.headroom.past import (
     LINK_SLOTS,
@@ -42,6 +43,7 @@ XIDS_WITHIN = timedelta(hours=1)
 #: What is read of the database is read again after this long, s; fits are slow to change.
 _KNOWN_FOR_S = 30.0
 _FITS_KNOWN_FOR_S = 300.0
+_OUTLOOK_KNOWN_FOR_S = 10.0
 #: An evaluation serves for this long, s: a page asks for several things at once.
 _SERVES_S = 1.0
 LOADS = History("loads", LOAD_TABLES, every_s=LOADS_EVERY_S, slots=LOAD_SLOTS)
@@ -143,6 +145,7 @@ _trends: Cache[tuple[dict[ScopeKind, Floats], Floats]] = Cache()
 _link_use: Cache[tuple[Floats, Floats]] = Cache()
 _thermal: Cache[ThermalFits] = Cache(_FITS_KNOWN_FOR_S)
 _hosts: Cache[HostCurves | None] = Cache(_FITS_KNOWN_FOR_S)
+_outlook: Cache[Outlook | None] = Cache(_OUTLOOK_KNOWN_FOR_S)
 _faults: Cache[_Health] = Cache(_KNOWN_FOR_S)
 _mounted: Cache[Mounts] = Cache(_KNOWN_FOR_S)
 _reserved_in: list[ReservedIn] = []
@@ -158,7 +161,8 @@ def invalidate() -> None:
     """Have the next calls read and compute all anew, as in a process that has just begun."""
     for evaluated in (_measured, _with_reserved):
         evaluated.invalidate()
-    for read in (_trends, _link_use, _thermal, _hosts, _faults, _mounted, LOADS, LINKS):
+    kept = (_trends, _link_use, _thermal, _hosts, _outlook, _faults, _mounted, LOADS, LINKS)
+    for read in kept:
         read.invalidate()
 
 
@@ -234,4 +238,5 @@ def _past(fleet: FleetArrays, now: float) -> Past:
         link_bits_per_s=link_bits_per_s,
         lemon_gpus=health.lemon_gpus,
         xids=health.xids,
+        outlook=_outlook.get(partial(forecasts.outlook, fleet), of=fleet.generation, now=now),
     )

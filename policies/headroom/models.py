@@ -59,6 +59,13 @@ class ForecastScore(models.Model):
     count = models.BigIntegerField(default=0)
     error_sum_w = models.FloatField(default=0.0, help_text="Forecast less what came, W, summed")
     load_sum_w = models.FloatField(default=0.0, help_text="What came, W, summed")
+    off_sum_w = models.FloatField(default=0.0, db_default=0.0, help_text="Errors without sign, W")
+    as_now_sum_w = models.FloatField(
+        default=0.0, db_default=0.0, help_text="Those of the load as it was then, W"
+    )
+    shown = models.BigIntegerField(default=0, db_default=0, help_text="Better than as now")
+    banded = models.BigIntegerField(default=0, db_default=0, help_text="With a band")
+    covered = models.BigIntegerField(default=0, db_default=0, help_text="Of these: within it")
     histogram = ArrayField(models.BigIntegerField())
 
     class Meta:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,7 @@ _SHAPES: dict[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """What forecasts are made from: loads of budgets, W, and how they move, W an update.
+    """The state that forecasts are made from: loads of budgets, W, and how they move, W an update.
 
     ``changes_w`` (horizons, budgets) are changes that are known to come, ``most_w`` what no load
     can exceed as things are enforced; inf where nothing bounds it.
@@ -155,8 +156,9 @@ class Basis:
     changes_w: Floats
     most_w: Floats
 
+    @cached_property
     def by_method(self) -> Floats:
-        """Return the forecasts of all methods: (methods, horizons, budgets)."""
+        """The forecasts of all methods: (methods, horizons, budgets)."""
         found = np.empty((len(METHODS), *self.changes_w.shape))
         found[0] = self.now_w
         found[1:] = self.now_w + self.changes_w
@@ -173,33 +175,67 @@ class Basis:
 class Forecast:
     """Forecasts of the loads of some budgets and their bands, W: (horizons, budgets).
 
-    ``banded``: the load was known of late, and enough was compared for the band to mean something.
-    ``shown``: the record says that the forecast is better than "as now". ``by_method`` is (methods,
-    horizons, budgets).
+    ``said_w`` is what people see: the forecast where it is ``shown``, since the record says that it
+    is better than "as now", and else the load as now, with the changes that are known to come
+    unless these made it worse. ``banded``: the load was known of late, and enough was compared for
+    the band to mean something.
     """
 
     load_w: Floats
     low_w: Floats
     high_w: Floats
+    said_w: Floats
     banded: Bools
     shown: Bools
-    by_method: Floats
+    basis: Basis
 
     @staticmethod
     def of(record: Record, basis: Basis) -> Forecast:
         """Return the forecasts that the record's methods make, within what is enforced."""
-        by_method = basis.by_method()
+        by_method = basis.by_method
         load_w = np.take_along_axis(by_method, record.method.astype(np.int64)[None], axis=0)[0]
-        most_w = np.maximum(basis.most_w, basis.now_w)
         known = ~np.isnan(load_w) & (record.fresh >= _FRESH)
+        shown = (record.shown > 0) & known
+        as_now_w = np.where(record.loss_w[1] <= record.loss_w[0], by_method[1], by_method[0])
+        most_w = np.maximum(basis.most_w, basis.now_w)
         return Forecast(
-            np.clip(load_w, 0.0, most_w),
-            np.clip(load_w + record.low_w, 0.0, most_w),
-            np.clip(load_w + record.high_w, 0.0, most_w),
-            record.counts & known,
-            (record.shown > 0) & known,
-            by_method,
+            load_w=np.clip(load_w, 0.0, most_w),
+            low_w=np.clip(load_w + record.low_w, 0.0, most_w),
+            high_w=np.clip(load_w + record.high_w, 0.0, most_w),
+            said_w=np.clip(np.where(shown, load_w, as_now_w), 0.0, most_w),
+            banded=record.counts & known,
+            shown=shown,
+            basis=basis,
         )
+
+    def packed(self) -> NDArray[np.float32]:
+        """Return all of it as one array: (numbers, budgets)."""
+        basis = self.basis
+        parts = [basis.now_w[None], basis.slope_w[None], basis.most_w[None], basis.levels_w]
+        parts += [basis.changes_w, self.load_w, self.low_w, self.high_w, self.said_w]
+        return np.concatenate([*parts, self.banded, self.shown]).astype(np.float32)
+
+    @staticmethod
+    def unpacked(data: NDArray[np.float32]) -> Forecast:
+        """Return the forecasts that were :meth:`packed`. Raises ValueError where they are none."""
+        sizes = [1, 1, 1, len(_LEVELS), *(_HORIZONS,) * 7]
+        if data.ndim != 2 or len(data) != sum(sizes):
+            raise ValueError(f"forecasts have {sum(sizes)} numbers for each budget")
+        (
+            now_w,
+            slope_w,
+            most_w,
+            levels_w,
+            changes_w,
+            load_w,
+            low_w,
+            high_w,
+            said_w,
+            banded,
+            shown,
+        ) = np.split(data.astype(np.float64), np.cumsum(sizes)[:-1])
+        basis = Basis(now_w[0], slope_w[0], levels_w, changes_w, most_w[0])
+        return Forecast(load_w, low_w, high_w, said_w, banded > 0, shown > 0, basis)
 
 
 def learned(record: Record, due: Mapping[int, Forecast], came_w: Floats) -> Record:
@@ -223,7 +259,7 @@ def _compare(after: Record, due: Mapping[int, Forecast], came_w: Floats) -> None
     by_method = np.zeros(after.loss_w.shape)
     for place, made in due.items():
         said_w[place], low_w[place] = made.load_w[place], made.low_w[place]
-        high_w[place], by_method[:, place] = made.high_w[place], made.by_method[:, place]
+        high_w[place], by_method[:, place] = made.high_w[place], made.basis.by_method[:, place]
     known = ~np.isnan(came_w - said_w)
     # The first comparisons count alike, as in a plain mean.
     weight = np.where(known, np.maximum(1.0 / (after.compared + 1.0), _WEIGHT), 0.0)

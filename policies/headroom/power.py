@@ -14,7 +14,7 @@ from fleet.groups import above, at, ratio, sum_by
 from fleet.tables import FleetArrays
 from policies.headroom.columns import HORIZONS, Bools, Floats
 from policies.headroom.inputs import Limits, Reservations, Steps
-from policies.headroom.trend import exhausted_in_s, extrapolated
+from policies.headroom.trend import exhausted_in_s, lasting_s
 from policies.scopes import ScopeKind
 from telemetry.summary import FleetSummary, carried_w, host_rated_w
 
@@ -216,8 +216,8 @@ def steps_by(
     }
 
 
-def columns(power: Power, slope: Floats, steps: dict[str, Floats]) -> dict[str, Any]:
-    """Return the power columns of one kind. ``steps`` has known changes by name of a horizon."""
+def columns(power: Power) -> dict[str, Any]:
+    """Return the power columns of one kind, as it is now."""
     return {
         "power_budget_w": power.budget_w,
         "power_load_w": power.load_w,
@@ -227,13 +227,20 @@ def columns(power: Power, slope: Floats, steps: dict[str, Floats]) -> dict[str, 
         "power_headroom_w": power.headroom_w,
         "power_use": ratio(power.load_w, power.budget_w),
         "power_drawn_use": ratio(power.drawn_w, power.budget_w),
+        "power_confidence": power.confidence,
+    }
+
+
+def trends(power: Power, slope: Floats) -> dict[str, Any]:
+    """Return the columns of parts of racks that say how their power goes on at its slope."""
+    known = np.nan_to_num(slope)
+    return {
         "power_slope_w_per_s": slope,
         "power_exhausted_in_s": exhausted_in_s(power.headroom_w, slope),
-        "power_confidence": power.confidence,
         **{
+            # What is reserved is at least 0, and so are these.
             f"power_load_{name}_w": np.maximum(
-                extrapolated(power.drawn_w, slope, ahead_s) + steps.get(name, 0.0),
-                power.reserved_w,
+                power.drawn_w + known * lasting_s(ahead_s), power.reserved_w
             )
             for name, ahead_s in HORIZONS.items()
         },

@@ -14,7 +14,7 @@ import numpy as np
 from fleet.groups import ratio, sum_by
 from fleet.tables import FleetArrays
 from policies.headroom import network, power, storage, thermal
-from policies.headroom.columns import HORIZONS, Bools, Floats
+from policies.headroom.columns import Bools, Floats
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.power import Failover, Power
 from policies.headroom.thermal import GpuTemperatures, Heat, Inlets, Parts
@@ -145,14 +145,6 @@ class Quantities:
     def endpoints(self) -> dict[str, Any]:
         """The columns of storage endpoints, but for their binding."""
         return storage.columns(self.readings, self.past, self.reservations)
-
-    @cached_property
-    def steps(self) -> dict[str, dict[ScopeKind, Floats]]:
-        """Known changes of load by the name of a horizon, W."""
-        return {
-            name: power.steps_by(self.fleet, self.reservations.steps, self.readings.now, ahead_s)
-            for name, ahead_s in HORIZONS.items()
-        }
 
 
 def _shifted(

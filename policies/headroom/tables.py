@@ -10,17 +10,21 @@ import numpy as np
 
 from fleet.groups import above, count_by, most_by, ratio, sum_by
 from fleet.tables import FleetArrays
-from policies.headroom import constraints, power, thermal
+from policies.headroom import budgets, constraints, power, thermal
 from policies.headroom.binding import Tightest
+from policies.headroom.budgets import Ahead
 from policies.headroom.columns import (
     BINDING,
     COOLING,
+    COOLING_AHEAD,
     FAILOVER,
     HEALTH,
     HORIZONS,
     INLET,
     LINK,
     POWER,
+    POWER_AHEAD,
+    POWER_CLAIMS,
     STORAGE,
     THERMAL,
     Columns,
@@ -30,8 +34,9 @@ from policies.headroom.columns import (
     Table,
     Texts,
 )
+from policies.headroom.outlook import UPDATE_S
 from policies.headroom.quantities import Quantities
-from policies.headroom.trend import exhausted_in_s, extrapolated
+from policies.headroom.trend import exhausted_in_s
 from policies.scopes import ScopeKind
 from telemetry.summary import carried_w
 
@@ -72,6 +77,10 @@ class Tables(dict[ScopeKind, Table]):
         return constraints.of_all(self._now)
 
     @cached_property
+    def _ahead(self) -> dict[ScopeKind, Ahead]:
+        return budgets.ahead_of(self._now)
+
+    @cached_property
     def _ages(self) -> dict[ScopeKind, dict[str, Any]]:
         return _ages(self._now)
 
@@ -92,7 +101,8 @@ class Tables(dict[ScopeKind, Table]):
         else:
             yield ("age_s", "stale"), lambda: self._ages[kind]
         if kind in _KINDS_WITH_POWER:
-            yield POWER, lambda: _power_columns(now, kind)
+            yield POWER, lambda: power.columns(now.powers[kind])
+        yield from self._groups_ahead(kind)
         if kind is ScopeKind.POWER_DOMAIN:
             yield FAILOVER, lambda: _failover_columns(now)
         if kind is ScopeKind.ZONE:
@@ -105,17 +115,60 @@ class Tables(dict[ScopeKind, Table]):
             yield HEALTH, lambda: self._health[kind]
         yield BINDING, lambda: self._binding_columns(kind)
 
+    def _groups_ahead(
+        self, kind: ScopeKind
+    ) -> Iterator[tuple[Iterable[str], Callable[[], Columns]]]:
+        """Yield the columns that say how loads of a kind go on."""
+        if kind in budgets.KINDS:
+            names = COOLING_AHEAD if kind is ScopeKind.ZONE else {**POWER_AHEAD, **POWER_CLAIMS}
+            yield names, lambda: _ahead_columns(self._now, kind, self._ahead[kind])
+        elif kind in _KINDS_WITH_POWER:
+            yield POWER_AHEAD, lambda: _trend_columns(self._now, kind)
+
     def _binding_columns(self, kind: ScopeKind) -> Columns:
         tightest = self.tightest[kind]
         unseen = np.isnan(self[kind].columns["age_s"])
         return {"binding": tightest.tokens(unseen), "tightest": tightest.share}
 
 
-def _power_columns(now: Quantities, kind: ScopeKind) -> Columns:
+def _trend_columns(now: Quantities, kind: ScopeKind) -> Columns:
     found = now.powers[kind]
-    steps = {name: by[kind] for name, by in now.steps.items() if kind in by}
-    slope = now.past.slope(kind, found.load_w.shape[-1])
-    return power.columns(found, slope, steps)
+    return power.trends(found, now.past.slope(kind, found.load_w.shape[-1]))
+
+
+def _ahead_columns(now: Quantities, kind: ScopeKind, ahead: Ahead) -> Columns:
+    """Return what is forecast and claimed of budgets of one kind."""
+    is_zone = kind is ScopeKind.ZONE
+    quantity = "cooling" if is_zone else "power"
+    budget_w, load_w, reserved_w = _zone_power(now) if is_zone else _power(now, kind)
+    slope = now.past.slope(kind, load_w.shape[-1])
+    exhausted_s = exhausted_in_s(budget_w - load_w, slope)
+    out_of_reach = (load_w < budget_w) & (ahead.most_w <= budget_w) & ~np.isnan(slope)
+    return {
+        f"{quantity}_slope_w_per_s": slope,
+        f"{quantity}_exhausted_in_s": np.where(out_of_reach, np.inf, exhausted_s),
+        **{
+            f"{quantity}_load_{name}_w": np.maximum(
+                ahead.load_w[round(ahead_s / UPDATE_S)], reserved_w
+            )
+            for name, ahead_s in HORIZONS.items()
+        },
+        f"{quantity}_over_from_s": ahead.from_s,
+        f"{quantity}_over_upto_s": ahead.upto_s,
+        f"{quantity}_over_sure": ahead.sure,
+    }
+
+
+def _power(now: Quantities, kind: ScopeKind) -> tuple[Floats, Floats, Floats]:
+    """Return budget, load and what is reserved, W."""
+    found = now.powers[kind]
+    return found.budget_w, found.load_w, found.reserved_w
+
+
+def _zone_power(now: Quantities) -> tuple[Floats, Floats, Floats]:
+    racks, zones = now.powers[ScopeKind.RACK], len(now.fleet.zones)
+    reserved_w = sum_by(racks.reserved_w, now.fleet.racks.zone, zones)
+    return now.zone_capacity_w, now.zone_load_w, reserved_w
 
 
 def _failover_columns(now: Quantities) -> Columns:
@@ -156,27 +209,13 @@ def names_of(fleet: FleetArrays, kind: ScopeKind) -> Texts:
 
 
 def _zone_columns(now: Quantities) -> Columns:
-    fleet, load_w = now.fleet, now.zone_load_w
-    zone, count = fleet.racks.zone, len(fleet.zones)
-    capacity_w = now.zone_capacity_w
-    slope = now.past.slope(ScopeKind.ZONE, count)
-    racks = now.powers[ScopeKind.RACK]
-    drawn_w, reserved_w = (sum_by(each, zone, count) for each in (racks.drawn_w, racks.reserved_w))
+    capacity_w, load_w, _ = _zone_power(now)
     return {
         "cooling_capacity_w": capacity_w,
         "cooling_load_w": load_w,
         "cooling_headroom_w": capacity_w - load_w,
         "cooling_use": ratio(load_w, capacity_w),
-        "cooling_slope_w_per_s": slope,
-        "cooling_exhausted_in_s": exhausted_in_s(capacity_w - load_w, slope),
-        **{
-            f"cooling_load_{name}_w": np.maximum(
-                extrapolated(drawn_w, slope, ahead_s) + now.steps[name][ScopeKind.ZONE],
-                reserved_w,
-            )
-            for name, ahead_s in HORIZONS.items()
-        },
-        "supply_c": fleet.zones.supply_c,
+        "supply_c": now.fleet.zones.supply_c,
     }
 
 

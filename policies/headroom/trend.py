@@ -48,13 +48,12 @@ def still_for_s(times: Floats, values: NDArray[np.float32], band: Floats, now: f
     return still
 
 
-def extrapolated(load: Floats, slope: Floats, ahead_s: float) -> Floats:
-    """Return the load ``ahead_s`` from now, at least 0; where no slope is known, as it is now.
+def lasting_s(ahead_s: float) -> float:
+    """Return for how long a slope of now would have to last for the rise within ``ahead_s``.
 
-    The slope dies away: ``load + slope · τ · (1 - exp(-t / τ))``, a damped trend.
+    It dies away: ``τ · (1 - exp(-t / τ))``, a damped trend.
     """
-    ahead: Floats = np.maximum(load + risen(slope, ahead_s, LASTING_S), 0.0)
-    return ahead
+    return float(risen(np.ones(1), ahead_s, LASTING_S)[0])
 
 
 def risen(slope: Floats, ahead: float | Floats, lasting: float) -> Floats:

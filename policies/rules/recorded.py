@@ -46,6 +46,10 @@ _NEVER_RECORDED = frozenset(
         "storage_use",
     }
 )
+#: Nobody has kept which claims stood.
+_CLAIMS = {
+    f"{load}_over_{part}" for load in ("power", "cooling") for part in ("from_s", "upto_s", "sure")
+}
 _FORECASTS = {f"{load}_{ahead}_w" for load in ("power_load", "cooling_load") for ahead in HORIZONS}
 _EXHAUSTED = {"power_exhausted_in_s", "cooling_exhausted_in_s", "link_exhausted_in_s"}
 _SLOPES = {"power_slope_w_per_s", "cooling_slope_w_per_s", "link_slope_bits_per_s2"}
@@ -75,7 +79,7 @@ _WITH_RESERVATIONS = frozenset(
 
 def not_recorded(fields: frozenset[str], step_s: float) -> list[str]:
     """Return which of ``fields`` a replay in steps of ``step_s`` cannot tell: they are unknown."""
-    unknown = _NEVER_RECORDED | (_TRENDS if step_s > MOST_TREND_STEP_S else frozenset())
+    unknown = _NEVER_RECORDED | _CLAIMS | (_TRENDS if step_s > MOST_TREND_STEP_S else frozenset())
     return sorted(fields & unknown)
 
 

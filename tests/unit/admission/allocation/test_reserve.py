@@ -14,6 +14,7 @@ from admission.core.allocation import reservation
 from admission.core.allocation.reservation import BIN_EDGES_W, AllocationArrays, Rules, Traffic
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
+from policies.headroom.power import steps_by
 from policies.scopes import ScopeKind
 from tests.builders.arrays import make_arrays, make_frame
 from tests.unit.policies.headroom.scenes import NOW, all_read, headroom_of
@@ -161,7 +162,7 @@ def test_forecasts_know_what_has_still_to_come_and_what_ends() -> None:
     rises, ends = full.reservations.steps.at.tolist()
     assert (rises, ends) == (NOW + 40.0, NOW + 120.0)
     assert full.reservations.steps.rack.tolist() == [0, 1]
-    soon = full.steps["5m"][ScopeKind.RACK]
+    soon = steps_by(FLEET, full.reservations.steps, NOW, 300.0)[ScopeKind.RACK]
     assert soon == pytest.approx([PEAK_W - NODE_W, -NODE_W])
 
 

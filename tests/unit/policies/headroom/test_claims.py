@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.headroom.claims import Claims, Crossing, crossing, said
-from policies.headroom.outlook import AHEAD, METHODS, Forecast, Record
+from policies.headroom.outlook import AHEAD, Basis, Forecast, Record
 
 MINUTE = 60.0
 #: 10:00 of some day, in steps of five minutes.
@@ -21,8 +21,9 @@ TEN = 1_000_200.0
 def path(low_w: Any, high_w: Any, *, shown: Any = True) -> Forecast:
     low, high = (np.asarray(each, dtype=np.float64)[:, None] for each in (low_w, high_w))
     ones = np.broadcast_to(np.asarray(shown, dtype=bool), len(AHEAD))[:, None].copy()
-    by_method = np.zeros((len(METHODS), *low.shape))
-    return Forecast((low + high) / 2.0, low, high, ones, ones, by_method)
+    middle, none = (low + high) / 2.0, np.zeros(1)
+    basis = Basis(none, none, np.zeros((3, 1)), np.zeros_like(low), none)
+    return Forecast(middle, low, high, middle, ones, ones, basis)
 
 
 def covered(share: float = 0.83) -> Record:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from fleet.snapshot import FleetArrays
 from physics.thermal import time_to_throttle_s
+from policies.headroom.budgets import keys, places
+from policies.headroom.claims import Claims
 from policies.headroom.conditions import Consequence, SiteConditions, conditions
 from policies.headroom.evaluate import Headroom
-from policies.headroom.inputs import Past
+from policies.headroom.inputs import Limits, Outlook, Past
 from policies.headroom.row_capacity import fits, row_capacities, throttling_gpus
 from policies.scopes import ScopeKind
 from tests.builders.arrays import SLOWDOWN_C, make_arrays, make_frame
@@ -88,10 +90,12 @@ def test_gpus_that_throttle_at_todays_load_are_told_with_the_cap_that_saves_them
     resistance = np.where(np.arange(len(fleet.gpus)) < 3, 0.14, 0.05)
     frame = all_read(fleet, power_w=600.0, temp_c=60.0)
     found = conditions(headroom_of(fleet, frame, past=fitted(fleet, resistance, 9_000.0)), "s1")
-    (said,) = about(found, "ThermalHeadroom", "soon")
-    assert said.sentence.startswith("3 GPUs of row A throttle after about ")
+    (said,) = about(found, "ThermalHeadroom", "if")
+    assert said.sentence.startswith("3 GPUs of row A would throttle under today's load unless ")
     assert said.ways[0].cap_w == 5 * ((SLOWDOWN_C - AMBIENT_C) / 0.14 // 5)
-    assert "the first limit is reached after about" in found.answer
+    # Nobody has scored when: no time is said.
+    assert said.in_s is None
+    assert "would be exceeded" not in found.answer
 
 
 def test_what_is_over_its_budget_is_told_first_with_the_cap_under_which_it_is_not() -> None:
@@ -114,17 +118,71 @@ def test_what_is_over_its_budget_is_told_first_with_the_cap_under_which_it_is_no
     assert "limits are exceeded" in found.answer
 
 
-def test_what_runs_out_within_the_hour_is_told_with_its_slope() -> None:
+def with_a_claim(fleet: FleetArrays, **given: Any) -> tuple[Past, int]:
+    """Return a past in which zone B is claimed to be over within 20 to 50 minutes, and its row."""
+    here = places(fleet)[ScopeKind.ZONE]
+    row, count = here.start + 1, len(keys(fleet))
+    claims = Claims.none(count)
+    claims.from_[row], claims.upto[row], claims.sure[row] = NOW + 1_200, NOW + 3_000, 0.83
+    known = replace(Outlook.none(count), at=NOW - 30.0, claims=claims, **given)
+    return replace(fitted(fleet), outlook=known), row
+
+
+def over_a_small_zone(**given: Any) -> tuple[FleetArrays, Headroom]:
+    """Zone B has 10 kW left, and its GPUs may rise by more."""
+    fleet = make_arrays(racks=8, nodes=2, **ROOMY)
+    load_w = headroom_of(fleet, all_read(fleet, power_w=300.0)).zone_load_w[1]
+    zones = replace(fleet.zones, capacity_w=np.array([400_000.0, load_w + 10_000.0]))
+    fleet = replace(fleet, zones=zones)
+    past, _ = with_a_claim(fleet)
+    frame = all_read(fleet, power_w=300.0, **given)
+    return fleet, headroom_of(fleet, frame, past=past)
+
+
+def test_what_is_claimed_to_be_exceeded_is_told_with_its_time_and_how_sure_it_is() -> None:
+    _fleet, headroom = over_a_small_zone()
+    found = conditions(headroom, "s1")
+    (said,) = about(found, "CoolingCapacity", "soon")
+    assert said.scope is not None
+    assert said.scope.name == "s1/zone-B"
+    assert said.in_s == pytest.approx(1_200.0)
+    assert said.claim == "between 14:06 and 14:36 UTC (8 of 10)"
+    assert f"would be over its capacity of cooling {said.claim} unless GPUs" in said.sentence
+    assert f"the first limit would be exceeded {said.claim}." in found.answer
+
+
+def test_a_claim_is_not_told_where_limits_in_force_make_it_impossible() -> None:
+    """GPUs read back a limit of 350 W: their zone cannot rise by 10 kW."""
+    fleet, headroom = over_a_small_zone(power_limit_w=350.0)
+    found = conditions(headroom, "s1")
+    assert not about(found, "CoolingCapacity", "soon")
+    assert "would be exceeded" not in found.answer
+    held = {ScopeKind.ZONE: fleet.zones.capacity_w - np.array([0.0, 1_000.0])}
+    limits = replace(Limits.none(fleet), held_w=held)
+    free = over_a_small_zone()[1]
+    assert about(conditions(free, "s1"), "CoolingCapacity", "soon")
+    held_headroom = headroom_of(fleet, free.frame, past=free.past, restrictions=limits)
+    assert not about(conditions(held_headroom, "s1"), "CoolingCapacity", "soon")
+
+
+def test_a_slope_alone_claims_nothing() -> None:
     fleet, headroom = two_rows(hot=0.05)
     slope = np.zeros(len(fleet.zones))
     slope[1] = 100.0
     past = replace(headroom.past, slopes={ScopeKind.ZONE: slope})
     found = conditions(headroom_of(fleet, headroom.frame, past=past), "s1")
-    (said,) = about(found, "CoolingCapacity", "soon")
-    assert said.scope is not None
-    assert said.scope.name == "s1/zone-B"
-    assert said.in_s == pytest.approx((said.have - said.need) / 100.0)
-    assert "gains 6.00 kW a minute" in said.sentence
+    assert not about(found, "CoolingCapacity", "soon")
+    assert "would be exceeded" not in found.answer
+
+
+def test_a_claim_is_not_told_once_nobody_looks_after_it_or_other_nodes_are_silent() -> None:
+    fleet, headroom = over_a_small_zone()
+    past = headroom.past
+    assert past.outlook is not None
+    others = past.outlook.silent + 1.0
+    for outlook in (replace(past.outlook, at=NOW - 400.0), replace(past.outlook, silent=others)):
+        again = headroom_of(fleet, headroom.frame, past=replace(past, outlook=outlook))
+        assert not about(conditions(again, "s1"), "CoolingCapacity", "soon")
 
 
 def test_a_row_that_takes_less_than_another_says_why_and_where_there_is_more() -> None:

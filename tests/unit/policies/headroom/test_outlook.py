@@ -139,7 +139,7 @@ def test_no_forecast_and_no_band_leaves_what_is_enforced(
     changes_w = np.full((len(AHEAD), 1), change_w)
     given = {"levels_w": record.levels_w, "most_w": np.array([most_w]), "changes_w": changes_w}
     made = Forecast.of(record, basis([now_w], slope_w=slope_w, **given))
-    for each in (made.load_w, made.low_w, made.high_w):
+    for each in (made.load_w, made.low_w, made.high_w, made.said_w):
         assert (each <= max(most_w, now_w)).all()
         assert (each >= 0.0).all()
     assert (made.low_w <= made.load_w).all()
@@ -159,3 +159,22 @@ def test_a_record_is_packed_and_unpacked() -> None:
     np.testing.assert_array_equal(again.packed(), record.packed())
     with pytest.raises(ValueError, match="numbers for each budget"):
         Record.unpacked(record.packed()[:-1])
+
+
+def test_what_was_said_is_packed_and_unpacked() -> None:
+    _, said = followed(noise(80, 3), most_w=np.full(3, np.inf))
+    again = Forecast.unpacked(said[-1].packed())
+    np.testing.assert_array_equal(again.packed(), said[-1].packed())
+    np.testing.assert_allclose(again.basis.by_method, said[-1].basis.by_method, rtol=1e-5)
+    with pytest.raises(ValueError, match="numbers for each budget"):
+        Forecast.unpacked(said[-1].packed()[1:])
+
+
+def test_while_hidden_the_load_is_said_to_be_as_now_with_what_is_known_to_come() -> None:
+    changes_w = np.full((len(AHEAD), 1), 500.0)
+    made = Forecast.of(Record.none(1), basis([1_000.0], slope_w=90.0, changes_w=changes_w))
+    assert made.said_w[:, 0].tolist() == [1_500.0] * len(AHEAD)
+    record = Record.none(1)
+    record.loss_w[1] = 1.0  # what was known to come did not come
+    made = Forecast.of(record, basis([1_000.0], slope_w=90.0, changes_w=changes_w))
+    assert made.said_w[:, 0].tolist() == [1_000.0] * len(AHEAD)

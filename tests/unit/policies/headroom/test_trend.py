@@ -9,17 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.headroom import scores
 from policies.headroom.past import LOAD_TABLES, load_trends
-from policies.headroom.scores import errors_of
+from policies.headroom.scores import Errors
 from policies.headroom.trend import (
     LASTING_S,
     exhausted_in_s,
-    extrapolated,
+    lasting_s,
     percentile,
+    risen,
     slope_per_s,
     still_for_s,
 )
 from tests.builders.arrays import make_arrays
+
+Values = Any
 
 TIMES: Any = np.arange(9) * 20.0
 
@@ -54,11 +58,9 @@ def test_power_is_still_since_it_last_left_its_band() -> None:
 
 
 def test_a_slope_dies_away() -> None:
-    load, slope = np.array([100.0]), np.array([1.0])
-    assert extrapolated(load, slope, 60.0) == pytest.approx(160, abs=3)
-    assert extrapolated(load, slope, 1e9) == pytest.approx(100 + LASTING_S)
-    assert extrapolated(load, np.array([np.nan]), 300.0).tolist() == [100.0]
-    assert extrapolated(load, -slope, 3600.0).tolist() == [0.0]
+    assert lasting_s(60.0) == pytest.approx(60, abs=3)
+    assert lasting_s(1e9) == pytest.approx(LASTING_S)
+    assert risen(np.array([np.nan, 2.0]), 1e9, 10.0).tolist() == [0.0, 20.0]
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e3, 1e3))
@@ -91,6 +93,14 @@ def test_a_percentile_is_a_value_that_was_there(values: list[float | None]) -> N
         assert found in np.array(known, dtype=np.float32)
 
 
+def errors_of(forecast: Values, came: Values, **given: Values) -> Errors:
+    none = np.zeros(len(forecast), dtype=bool)
+    values = {
+        "as_now_w": forecast, "band_w": (forecast, forecast), "banded": none, "shown": none,
+    }  # fmt: skip
+    return scores.errors_of(forecast, came, **{**values, **given})
+
+
 def test_errors_are_counted_with_their_sign_and_size() -> None:
     forecast = np.array([100.0, 110.0, 90.0, np.nan, 5.0])
     came = np.array([100.0, 100.0, 100.0, 100.0, np.nan])
@@ -98,6 +108,20 @@ def test_errors_are_counted_with_their_sign_and_size() -> None:
     assert (errors.count, errors.bias_w, errors.mean_load_w) == (3, 0.0, 100.0)
     assert errors.percentile_w(0.95) == pytest.approx(10, rel=0.16)
     assert errors_of(np.zeros(0), np.zeros(0)).percentile_w(0.5) is None
+
+
+def test_errors_are_counted_beside_as_now_with_the_band_and_what_was_shown() -> None:
+    came = np.array([100.0, 100.0, 100.0, np.nan])
+    yes = np.array([True, True, False, True])
+    errors = errors_of(
+        np.array([90.0, 105.0, 100.0, 100.0]), came, as_now_w=np.full(4, 80.0),
+        band_w=(np.full(4, 85.0), np.array([95.0, 110.0, 110.0, 110.0])), banded=yes, shown=yes,
+    )  # fmt: skip
+    assert errors.of_as_now == pytest.approx(15 / 60)
+    assert (errors.coverage, errors.shown, errors.banded) == (0.5, 2, 2)
+    twice = errors.plus(errors)
+    assert (twice.count, twice.of_as_now, twice.shown_share) == (6, errors.of_as_now, 4 / 6)
+    assert Errors.none().of_as_now is None
 
 
 @given(st.lists(st.floats(1.0, 1e8), min_size=1, max_size=50))
