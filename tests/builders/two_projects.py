@@ -22,6 +22,7 @@ from accounts.roles import Role
 from admission.core.allocation.reservation import BIN_EDGES_W
 from admission.core.directives.restricting import CAP_OWNER
 from admission.core.reasons import ReasonToken
+from admission.curtailments.models import Curtailment
 from admission.cycle import dispatch
 from admission.directives.models import Control, Directive, DirectiveEvent
 from admission.executors.models import Gang, NodeAssignment
@@ -116,6 +117,7 @@ def make_world() -> World:
         _job_rows(one, other, fleet)
         _telemetry_rows(one, fleet)
         _restrictions(one)
+        _curtailment(one)
         _incidents(one, rule.name, channel)
         _runs(one, playbook)
         _learned(one, slo)
@@ -301,6 +303,26 @@ def _restrictions(one: Marked) -> None:
                 restriction=row, at=now, kind=step, by="system", text=f"for {key}",
                 data={"attempt": key},
             )  # fmt: skip
+
+
+def _curtailment(one: Marked) -> None:
+    now, key = timezone.now(), one.key("running")
+    held = Restriction.objects.filter(owner=CAP_OWNER).latest("pk")
+    measure = {
+        "key": key, "project": one.project.name, "job_class": "training", "what": "pause",
+        "gpus": 4, "saves_w": 900.0, "lost_gpu_h": 4.0,
+    }  # fmt: skip
+    estimate = {
+        "load_w": 9e3, "target_w": 8e3, "need_w": 1e3, "possible_w": 2e3, "least_target_w": 7e3,
+        "is_possible": True, "sure": 0.9, "lost_gpu_h": 4.0, "lost_low_gpu_h": 3.0,
+        "lost_high_gpu_h": 5.0, "lost_by_project": {one.project.name: 4.0},
+        "lost_by_class": {"training": 4.0}, "measures": [measure],
+    }  # fmt: skip
+    Curtailment.objects.create(
+        site="oslo", asked={"to_w": 8e3}, source="user:eva", reason=f"{key} can wait",
+        target_w=8e3, announced_at=now, starts_at=now, ends_at=now + timedelta(hours=1),
+        restriction=held, estimate=estimate,
+    )  # fmt: skip
 
 
 def _incidents(one: Marked, rule: str, channel: NotificationChannel) -> None:

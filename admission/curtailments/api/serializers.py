@@ -12,6 +12,7 @@ from accounts.edge.parameters import MomentField
 from admission.core.curtailment import Ask, BadAsk
 from admission.curtailments.actions import Plan, Request
 from admission.curtailments.models import Curtailment
+from admission.curtailments.seeing import seen
 from policies.restrictions.kinds import LONGEST
 
 _LONGEST_S = LONGEST.total_seconds()
@@ -108,22 +109,3 @@ def planned(found: Plan, visibility: Any) -> dict[str, Any]:
         "target_w": found.target_w,
         "estimate": seen(found.estimate.as_data(), visibility),
     }
-
-
-def seen(estimate: dict[str, Any], visibility: Any) -> dict[str, Any]:
-    """Return an estimate with the jobs and projects that a reader may see; the others as sums."""
-    if visibility.sees_all:
-        return estimate
-    measures = estimate.get("measures", [])
-    visibility.seen([each["key"].partition("/")[0] for each in measures])
-    shown = [
-        each for each in measures if not visibility.hides("job", each["key"].partition("/")[0])
-    ]
-    projects = {each["project"] for each in shown}
-    by_project = {
-        name: lost for name, lost in estimate["lost_by_project"].items() if name in projects
-    }
-    hidden = len(measures) - len(shown)
-    return {
-        **estimate, "measures": shown, "lost_by_project": by_project, "hidden_measures": hidden
-    }  # fmt: skip

@@ -67,6 +67,13 @@ class CurtailmentViewSet(
     cursor_ordering = ("-starts_at", "-id")
     veiled_fields = ("reason",)
 
+    def get_object(self) -> Curtailment:
+        """Return the object as the requesting user may see it."""
+        found: list[Curtailment] = self.visibility.veiled(
+            [super().get_object()], *self.veiled_fields
+        )
+        return found[0]
+
     @extend_schema(
         request=CurtailmentAskSerializer,
         parameters=[

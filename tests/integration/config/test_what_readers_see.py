@@ -25,6 +25,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from accounts.models import User
 from accounts.roles import Role
+from admission.curtailments.models import Curtailment
 from admission.directives.models import Directive
 from admission.jobs.models import Job
 from dashboard import moments, state
@@ -168,6 +169,8 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("racks", "rack_id"): racks, ("nodes", "node_id"): nodes, ("gpus", "gpu_id"): gpus[3::4],
         ("restrictions", "restriction_id"): _ids(Restriction),
         ("restrictions", "pk"): _ids(Restriction),
+        ("curtailments", "curtailment_id"): _ids(Curtailment),
+        ("curtailments", "pk"): _ids(Curtailment),
         ("incidents", "number"): _ids(Incident), ("INC-", "number"): _ids(Incident),
         ("runs", "run_id"): _ids(PlaybookRun), ("playbook-runs", "pk"): _ids(PlaybookRun),
         ("silences", "pk"): _ids(Silence), ("silences", "silence_id"): some,
