@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from policies.restrictions.kinds import KINDS, RestrictionKind
 
 __all__ = [
     "Applied",
+    "Beside",
     "Effect",
     "Means",
     "Outcome",
@@ -82,6 +83,17 @@ class Means:
     sm_mhz: Floats
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Another restriction whose effect falls into the same span, on some of the same GPUs."""
+
+    id: int
+    kind: RestrictionKind
+    value: float | None
+    #: which of the GPUs that were read it is on
+    gpus: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, eq=False)
 class Readings:
     """Readings of the same GPUs before and after. Each stands for ``weight`` GPUs of the scope."""
@@ -104,6 +116,11 @@ class Effect:
     clock_change_mhz: float | None = None
     #: of the measured GPUs, those above the cap
     over: int = 0
+    #: of the measured GPUs, those whose change is that of a stricter one, and which that are
+    others: int = 0
+    stricter: tuple[int, ...] = ()
+    #: restrictions of another kind on the same GPUs: whose the change is cannot be told
+    together: tuple[int, ...] = ()
 
     @property
     def fell_w(self) -> float | None:
@@ -117,23 +134,56 @@ class Effect:
 
 
 def effect_of(
-    readings: Readings, kind: RestrictionKind, value: float | None, *, gpus: int, after_s: float
+    readings: Readings,
+    kind: RestrictionKind,
+    value: float | None,
+    *,
+    gpus: int,
+    after_s: float,
+    number: int = 0,
+    beside: Sequence[Beside] = (),
 ) -> Effect:
-    """Compare the GPUs that were read both before and after. ``value``: the cap, if it is one."""
+    """Compare the GPUs that were read both before and after. ``value``: the cap, if it is one.
+
+    ``beside`` are others in the same span. Of several of one kind on a GPU the strictest has all of
+    its change, of equal ones that of the lowest ``number``; of several kinds nobody can tell.
+    """
     before, after, weight = readings.before, readings.after, readings.weight
     both = ~np.isnan(before.power_w) & ~np.isnan(after.power_w)
     if not both.any():
         return Effect(gpus, 0, after_s)
-    return Effect(
+    stricter = [
+        each
+        for each in beside
+        if each.kind is kind and (_strict(each.value), each.id) < (_strict(value), number)
+    ]
+    own = both.copy()
+    for each in stricter:
+        own &= ~each.gpus
+    found = Effect(
         gpus=gpus,
         measured=int(both.sum()),
         after_s=after_s,
-        power_before_w=round(float(before.power_w[both].sum()) * weight, 1),
-        power_after_w=round(float(after.power_w[both].sum()) * weight, 1),
-        temp_change_c=_mean(after.temp_c - before.temp_c),
-        clock_change_mhz=_mean(after.sm_mhz - before.sm_mhz),
         over=_over(after, kind, value),
+        others=int((both & ~own).sum()),
+        stricter=tuple(each.id for each in stricter),
+        together=tuple(
+            each.id for each in beside if each.kind is not kind and (own & each.gpus).any()
+        ),
     )
+    if not own.any():
+        return found
+    return replace(
+        found,
+        power_before_w=round(float(before.power_w[own].sum()) * weight, 1),
+        power_after_w=round(float(after.power_w[own].sum()) * weight, 1),
+        temp_change_c=_mean((after.temp_c - before.temp_c)[own]),
+        clock_change_mhz=_mean((after.sm_mhz - before.sm_mhz)[own]),
+    )
+
+
+def _strict(value: float | None) -> float:
+    return -math.inf if value is None else value
 
 
 def _over(after: Means, kind: RestrictionKind, value: float | None) -> int:
@@ -205,6 +255,8 @@ def _applied_words(applied: Applied) -> str:
 
 def _effect_words(effect: Effect) -> list[str]:
     fell_w = effect.fell_w
+    if fell_w is None and effect.stricter:
+        return [f"nothing of its own: it counts at {_named(effect.stricter)}"]
     if fell_w is None:
         return ["nothing was measured"]
     words = [_change("power", fell_w / 1000.0, "kW", 0.05)]
@@ -213,7 +265,16 @@ def _effect_words(effect: Effect) -> list[str]:
     if effect.over:
         words.append(f"{effect.over} of {effect.measured} GPUs are over it")
     words[-1] += f" in {_duration(effect.after_s)}"
+    if effect.others:
+        words.append(f"{effect.others} GPUs count at {_named(effect.stricter)}")
+    if effect.together:
+        words.append(f"together with {_named(effect.together)}: whose it is cannot be told")
     return words
+
+
+def _named(numbers: Sequence[int]) -> str:
+    plural = "s" if len(numbers) > 1 else ""
+    return f"restriction{plural} {', '.join(map(str, numbers))}"
 
 
 def _change(what: str, fell: float, unit: str, least: float) -> str:

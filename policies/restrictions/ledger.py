@@ -23,6 +23,7 @@ from fleet.snapshot import FleetArrays
 from policies.restrictions import metrics
 from policies.restrictions.effects import (
     Applied,
+    Beside,
     Effect,
     Means,
     Readings,
@@ -59,6 +60,11 @@ AT_ONCE = 50
 BUDGET_S = 3.0
 #: Scopes that have no GPUs.
 _NO_PLACE = (ScopeKind.LINK, ScopeKind.STORAGE, ScopeKind.CLASS, ScopeKind.JOB)
+
+#: Kinds that change what GPUs draw which run already.
+_HAVE_EFFECT = (
+    *LIMITS, RestrictionKind.MAX_BATCH_SCALE, RestrictionKind.DRAIN, RestrictionKind.POWER_BUDGET_W,
+)  # fmt: skip
 
 _Kind = RestrictionEvent.Kind
 
@@ -260,12 +266,39 @@ def _measure(row: Restriction, fleet: FleetArrays, until: datetime) -> Effect:
     if until - began < LEAST or not len(ids):
         return Effect(len(ids), 0, after_s)
     chosen = ids[:: math.ceil(len(ids) / MOST_READ)].tolist()
-    readings = _readings(chosen, began, until, len(ids) / len(chosen))
-    return effect_of(readings, RestrictionKind(row.kind), row.value, gpus=len(ids), after_s=after_s)
+    read, readings = _readings(chosen, began, until, len(ids) / len(chosen))
+    return effect_of(
+        readings,
+        RestrictionKind(row.kind),
+        row.value,
+        gpus=len(ids),
+        after_s=after_s,
+        number=row.pk,
+        beside=_beside(row, fleet, read, until),
+    )
 
 
-def _readings(ids: list[int], began: datetime, until: datetime, weight: float) -> Readings:
-    """Read the means of GPUs before and after. One query."""
+def _beside(row: Restriction, fleet: FleetArrays, read: Any, until: datetime) -> list[Beside]:
+    """Return the others that have an effect on GPUs of ``read`` in the span of ``row``. One query.
+
+    Those that came into force within it, and were in force at its end.
+    """
+    found = Restriction.objects.filter(
+        kind__in=_HAVE_EFFECT, effect_at__gt=row.in_force_since - BEFORE, effect_at__lt=until
+    ).exclude(pk=row.pk)
+    beside = []
+    for each in found.order_by("pk"):
+        ended = _ended(each, until)
+        gpus = np.isin(read, _gpu_ids(each, fleet))
+        if (ended is None or ended >= until) and gpus.any():
+            beside.append(Beside(each.pk, RestrictionKind(each.kind), each.value, gpus))
+    return beside
+
+
+def _readings(
+    ids: list[int], began: datetime, until: datetime, weight: float
+) -> tuple[Any, Readings]:
+    """Read the means of GPUs before and after, with the ids of those read. One query."""
     # From the first half of a short span nothing is taken: the effect was still to come.
     after = max(until - AFTER, began + (until - began) / 2)
     with connection.cursor() as cursor:
@@ -277,5 +310,6 @@ def _readings(ids: list[int], began: datetime, until: datetime, weight: float) -
         found = cursor.fetchall()
     columns = [np.array(column, dtype=np.float64) for column in zip(*found, strict=True)]
     columns = columns or [np.zeros(0) for _ in range(7)]
-    _, power, power_after, temp, temp_after, clock, clock_after = columns
-    return Readings(Means(power, temp, clock), Means(power_after, temp_after, clock_after), weight)
+    read, power, power_after, temp, temp_after, clock, clock_after = columns
+    after_means = Means(power_after, temp_after, clock_after)
+    return read, Readings(Means(power, temp, clock), after_means, weight)

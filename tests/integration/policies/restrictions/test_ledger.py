@@ -164,6 +164,26 @@ def test_the_verdict_of_what_ended_early_is_of_its_time(fleet: SmallFleet, began
     assert verdict.data["outcome"] == "holds"
 
 
+def test_of_two_caps_at_once_one_tells_what_fell(fleet: SmallFleet, began: datetime) -> None:
+    read(fleet, began - timedelta(seconds=10), 650.0)
+    strict = hold(began)
+    (loose,) = store.apply(
+        [make_wanted(at=began, for_s=3600, value=600.0, owner="rule:other")], now=began
+    )
+    for after_s in (280, 290, 298):
+        read(fleet, began + timedelta(seconds=after_s), 550.0)
+    for row in (strict, loose):
+        tell(fleet, row, 2.0)
+    follow()
+    told = events(strict)["verdict"].data["effect"], events(loose)["verdict"].data["effect"]
+    assert (told[0]["fell_w"], told[1]["fell_w"]) == (800.0, None)
+    assert told[1]["stricter"] == [strict.pk]
+    assert events(loose)["verdict"].data["outcome"] == "holds"
+    assert events(loose)["verdict"].text.endswith(
+        f"nothing of its own: it counts at restriction {strict.pk}"
+    )
+
+
 def test_what_no_agent_sets_is_measured_all_the_same(fleet: SmallFleet, began: datetime) -> None:
     read(fleet, began - timedelta(seconds=10), 650.0)
     row = hold(began, kind=DRAIN, value=None)

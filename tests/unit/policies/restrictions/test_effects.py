@@ -5,6 +5,7 @@ import pytest
 
 from policies.restrictions.effects import (
     Applied,
+    Beside,
     Effect,
     Means,
     Outcome,
@@ -105,3 +106,45 @@ def test_gpus_over_the_cap_are_counted() -> None:
     clock = RestrictionKind.CLOCK_CAP_MHZ
     assert effect_of(readings, clock, 1400.0, gpus=3, after_s=60.0).over == 3
     assert effect_of(readings, DRAIN, None, gpus=3, after_s=60.0).over == 0
+
+
+CLOCK = RestrictionKind.CLOCK_CAP_MHZ
+CAPPED = Readings(means([700.0, 700.0, 700.0]), means([500.0, 500.0, 700.0]))
+
+
+def shared(value: float, number: int, *beside: Beside) -> Effect:
+    return effect_of(CAPPED, CAP, value, gpus=3, after_s=60.0, number=number, beside=beside)
+
+
+def on(*gpus: bool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.array(gpus)
+
+
+def test_several_caps_on_one_scope_share_a_change_once_and_the_strictest_has_it() -> None:
+    strict = shared(500.0, 2, Beside(1, CAP, 550.0, on(True, True, True)))
+    loose = shared(550.0, 1, Beside(2, CAP, 500.0, on(True, True, False)))
+    assert strict.fell_w == 400.0
+    assert (loose.fell_w, loose.others, loose.stricter) == (0.0, 2, (2,))
+    assert "2 GPUs count at restriction 2" in sentence(CAP, 550.0, None, loose)
+
+
+def test_of_equal_caps_the_first_has_it_and_the_other_nothing_of_its_own() -> None:
+    everywhere = on(True, True, True)
+    first = shared(500.0, 1, Beside(2, CAP, 500.0, everywhere))
+    second = shared(500.0, 2, Beside(1, CAP, 500.0, everywhere))
+    assert (first.fell_w, second.fell_w) == (400.0, None)
+    assert sentence(CAP, 500.0, None, second) == (
+        "asked 500 W, nothing of its own: it counts at restriction 1"
+    )
+
+
+def test_what_cannot_be_told_apart_says_so() -> None:
+    both = shared(500.0, 2, Beside(1, CLOCK, 1500.0, on(True, False, False)))
+    assert both.together == (1,)
+    assert sentence(CAP, 500.0, None, both).endswith(
+        "together with restriction 1: whose it is cannot be told"
+    )
+
+
+def test_whoever_is_over_a_cap_is_over_it_whosever_the_change_is() -> None:
+    assert shared(550.0, 1, Beside(2, CAP, 500.0, on(True, True, True))).over == 1
