@@ -95,7 +95,11 @@ class Workload:
         self.mem_share = np.zeros(slots)
         #: Whether the gang spans nodes, so that its traffic leaves them.
         self.spans = np.zeros(slots, dtype=np.bool_)
+        #: How far behind the first of its gang each group of nodes is.
+        self._behind_s = np.zeros((slots, len(BEHIND_S)))
         self._next_launch_s = np.zeros(len(self._pools))
+        #: When the next job ends or may start.
+        self._next_s = -np.inf
         #: Tasks that were begun with a specification.
         self.jobs = JobTable(slots, seed=seed, repeat=repeat)
         #: Of tasks: how much of its batch each works on, 0 while it is paused; until when it saves.
@@ -114,22 +118,30 @@ class Workload:
 
     def advance(self, now_s: float) -> bool:
         """End and start jobs that are due. Return whether the placement changed."""
+        if now_s < self._next_s:
+            return False
         ended = np.flatnonzero(self._end_s[: self.top] <= now_s)
         for slot in ended:
             self._stop(int(slot))
+        started = self._launch_due(now_s)
+        self._next_s = min(self._end_s[: self.top].min(), self._next_launch_s.min(initial=np.inf))
+        return bool(len(ended)) or started
+
+    def _launch_due(self, now_s: float) -> bool:
+        """Start a job in each pool that is due and has room; return whether any did."""
         due = np.flatnonzero(self._next_launch_s <= now_s)
         if not len(due):
-            return bool(len(ended))
+            return False
         started = [self._launch(self._pools[i], now_s, aged=False) for i in due]
         self._next_launch_s[due] = now_s + self._rng.exponential(_MEAN_GAP_S, len(due))
-        return bool(len(ended)) or any(started)
+        return any(started)
 
     def fail(self, slot: int, now_s: float) -> None:
         """Let the job in ``slot`` end at the next step: one of its GPUs was lost."""
         if slot in self._tasks:
             self.lost.add(slot)
         elif slot:
-            self._end_s[slot] = now_s
+            self._end_s[slot] = self._next_s = now_s
 
     def begin_task(
         self, name: str, kind: JobKind, now_s: float, *, nodes: int, activity: float | None = None
@@ -211,9 +223,10 @@ class Workload:
             self._by_pattern(load, now_s)
         if len(self.jobs):
             self._by_progress(load)
-        busy = batch_activity(self._scale[:top])
-        load.activity[:top] *= busy
-        load.behind[:top] *= busy[:, None]
+        if (self._scale[:top] != 1.0).any():
+            busy = batch_activity(self._scale[:top])
+            load.activity[:top] *= busy
+            load.behind[:top] *= busy[:, None]
         return load
 
     def _by_pattern(self, load: Load, now_s: float) -> None:
@@ -224,12 +237,12 @@ class Workload:
         working_s = np.maximum(age_s - self._warmup_s[used], 0.0)
         period_s, every_s = self._period_s[used], self._checkpoint_every_s[used]
         since_s, exchange_s = _within(working_s, period_s), self._comm_share[used] * period_s
-        communicating = warm & (since_s < exchange_s)
-        later_s = since_s[:, None] - self.spans[used, None] * BEHIND_S
-        exchanging = (later_s >= 0.0) & (later_s < exchange_s[:, None])
-        later_s -= np.sign(later_s) * period_s[:, None]
-        exchanging |= (later_s >= 0.0) & (later_s < exchange_s[:, None])
-        exchanging &= warm[:, None]
+        communicating = since_s < exchange_s
+        # Nobody is further behind than a period is long.
+        later_s = since_s[:, None] - self._behind_s[used]
+        exchanging = later_s < exchange_s[:, None]
+        exchanging &= later_s >= 0.0
+        exchanging |= later_s >= period_s[:, None]
         checkpointing = (
             warm & (working_s >= every_s) & (_within(working_s, every_s) < self._checkpoint_s[used])
         ) | (now_s < self._saves_until_s[used])
@@ -237,10 +250,11 @@ class Workload:
         evaluating = self._evaluating(working_s)
         # What a job does beside its steps, all of its nodes do together.
         alike = np.where(evaluating, self._eval_activity[used], full)
-        alike = np.where(checkpointing, CHECKPOINT_ACTIVITY, alike)
-        alike = np.where(warm, alike, np.minimum(self._warmup_activity[used], full))
-        exchanging &= ~(checkpointing | evaluating)[:, None]
-        communicating &= ~(checkpointing | evaluating)
+        np.copyto(alike, CHECKPOINT_ACTIVITY, where=checkpointing)
+        np.copyto(alike, np.minimum(self._warmup_activity[used], full), where=~warm)
+        steps = warm & ~(checkpointing | evaluating)
+        communicating &= steps
+        exchanging &= steps[:, None]
         exchange = self._comm_activity[used]
         load.activity[used] = np.where(communicating, exchange, alike)
         load.behind[used] = np.where(exchanging, exchange[:, None], alike[:, None])
@@ -317,6 +331,7 @@ class Workload:
             self._eval_s[slot] = draw(*kind.eval_s)
         self.mem_share[slot] = draw(*kind.mem_share)
         self.spans[slot] = size > 1
+        self._behind_s[slot] = BEHIND_S if size > 1 else 0.0
 
     def _schedule(self, slot: int, kind: JobKind, now_s: float, *, aged: bool) -> None:
         age_s = self._rng.exponential(kind.mean_life_s) if aged else 0.0

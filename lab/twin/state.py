@@ -184,7 +184,6 @@ class Twin:
         self.clock: Array = np.ones(gpus)
         self._power_clock: Array = np.ones(gpus)
         self._thermal_clock: Array = np.ones(gpus)
-        self._slow: Indexes = np.zeros(0, dtype=np.intp)
         #: What somebody has set on each GPU; +inf: nothing.
         self.cap_w: Array = np.full(gpus, np.inf)
         self.cap_mhz: Array = np.full(gpus, np.inf)
@@ -256,6 +255,8 @@ class Twin:
         self._die_c: Array = np.zeros(fleet.gpu_count)
         self.temp_c: Array = self._sink_c.copy()
         self.temp_mem_c: Array = self.temp_c + MEMORY_OFFSET_C
+        self._memory_over_c: Array = self.temp_mem_c - parts.slowdown_mem_c
+        self._memory_over_most_c = float(self._memory_over_c.max())
         self._slow_s = 0.0
         self._heat = _HeatConstants(parts, np.ones(fleet.gpu_count), self._noise, 0.0)
 
@@ -393,6 +394,9 @@ class Twin:
         job, rack = self.job_of_gpu, self._rack_of_gpu
         #: Where the load of each GPU stands: its job's row, and its node's column.
         self._load_of_gpu: Ints = job * len(BEHIND_S) + self._behind_of_gpu
+        #: GPUs job by job, the jobs in that order, and where each of them begins.
+        self._gpus_by_job: Indexes = np.argsort(job, kind="stable")
+        self._jobs_placed, self._first_by_job = np.unique(job[self._gpus_by_job], return_index=True)
         first = np.full(len(self.workload.names), len(self.fleet.racks))
         last = np.full(len(self.workload.names), -1)
         np.minimum.at(first, job, rack)
@@ -415,8 +419,8 @@ class Twin:
         self.load = load
         used = slice(0, self.workload.top)
         pace = np.ones(len(self.workload.names))
-        slow = self._slow
-        np.minimum.at(pace, self.job_of_gpu[slow], self.clock[slow])
+        np.take(self.clock, self._gpus_by_job, out=self._scratch, mode="clip")
+        pace[self._jobs_placed] = np.minimum.reduceat(self._scratch, self._first_by_job)
         pace[0] = 1.0
         self._pace = pace
         # Those that wait at the barrier spin: they save part of the power, not all of it.
@@ -424,11 +428,11 @@ class Twin:
         np.maximum(activity, LEAST_ACTIVITY, out=activity)
         awake = np.minimum(AWAKE_BASE + AWAKE_SLOPE * activity, 1.0)
         activity[0] = awake[0] = 0.0
-        np.take(activity.ravel(), self._load_of_gpu, out=self.activity, mode="clip")
-        np.take(awake.ravel(), self._load_of_gpu, out=self._awake, mode="clip")
         self._stray *= self._heat.stray_keep
         start = self._noise.place()
         self._stray += self._heat.shocks[start : start + len(self._stray)]
+        np.take(activity.ravel(), self._load_of_gpu, out=self.activity, mode="clip")
+        np.take(awake.ravel(), self._load_of_gpu, out=self._awake, mode="clip")
         self.activity *= self._stray
 
     def _want_power(self) -> None:
@@ -491,27 +495,30 @@ class Twin:
 
     def _draw_power(self) -> None:
         """Set the power at the present clocks, and lower the clocks of GPUs over their limit."""
-        slow = _where(self.clock < 1.0)
-        np.add(self._static_w, self._dynamic_w, out=self.power_w)
-        self._lower_power(slow)
+        if self._all_fifth:
+            # The power function would be the dearest of a step, and picking the slow ones next.
+            power_w = self.power_w
+            np.square(self.clock, out=power_w)
+            np.square(power_w, out=power_w)
+            power_w *= self.clock
+            power_w *= self._dynamic_w
+            power_w += self._static_w
+        else:
+            np.add(self._static_w, self._dynamic_w, out=self.power_w)
+            self._lower_power(_where(self.clock < 1.0))
         over = _where(self.power_w > self._held_w)
         if over.size:
-            was_full = bool((self.clock[over] == 1.0).any())
             # A cap under what is drawn at any clock cannot be kept; the clock stops at its least.
             allowed = self._allowed_clock(over, self._held_w[over])
             np.maximum(allowed, LEAST_CLOCK_SHARE, out=allowed)
             self._power_clock[over] = allowed
             self.clock[over] = allowed
             self._lower_power(over)
-            if was_full:
-                slow = _where(self.clock < 1.0)
-        self._slow = slow
 
     def _lower_power(self, gpus: Indexes) -> None:
         """Set the power of ``gpus`` at their clocks: P = P_static + P_dynamic · r^n."""
         clock = self.clock[gpus]
         if self._all_fifth:
-            # The power function would be the dearest of a step.
             speed = np.square(clock)
             np.square(speed, out=speed)
             speed *= clock
@@ -581,25 +588,28 @@ class Twin:
         self.temp_mem_c -= toward_c
         self.temp_mem_c *= keep
         self.temp_mem_c += toward_c
+        np.subtract(self.temp_mem_c, self.parts.slowdown_mem_c, out=self._memory_over_c)
+        self._memory_over_most_c = float(self._memory_over_c.max())
 
     def _mind_heat(self) -> None:
         """Flag the GPUs that are too hot, until they have cooled; those far too hot go off."""
         parts, over_c = self.parts, self._scratch
-        np.subtract(self.temp_mem_c, parts.slowdown_mem_c, out=over_c)
-        np.maximum(over_c, self.temp_c - parts.slowdown_c, out=over_c)
-        most_c = float(over_c.max())
-        if most_c < 0.0 and not self._any_hot:
+        np.subtract(self.temp_c, parts.slowdown_c, out=over_c)
+        if not self._any_hot and self._memory_over_most_c < 0.0 and over_c.max() < 0.0:
             return
+        np.maximum(over_c, self._memory_over_c, out=over_c)
+        most_c = float(over_c.max())
         if most_c >= HW_THERMAL_OVER_C:
             # The hardware's own limit has had its chance: it was in force in this step.
             burnt = _where((self.temp_c >= parts.shutdown_c) & self._very_hot)
             self.shutdowns += len(burnt)
             self._take_out(np.unique(burnt // GPUS_PER_NODE), SHUTDOWN_S)
-        kept = over_c >= -THERMAL_RELEASE_C
-        self._hot &= kept
-        self._hot |= over_c >= 0.0
-        self._very_hot &= kept
-        self._very_hot |= over_c >= HW_THERMAL_OVER_C
+        near = _where(over_c >= -THERMAL_RELEASE_C)
+        over_c = over_c[near]
+        for flags, from_c in ((self._hot, 0.0), (self._very_hot, HW_THERMAL_OVER_C)):
+            hot = near[flags[near] | (over_c >= from_c)]
+            flags[:] = False
+            flags[hot] = True
         self._any_hot = bool(self._hot.any())
 
     def _set_fans(self) -> None:
