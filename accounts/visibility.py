@@ -34,13 +34,17 @@ Row = TypeVar("Row")
 
 #: What stands where a name would.
 ANOTHER = "a job of another project"
-#: "job/phase", with "/attempt" behind it or without: how texts name jobs.
+#: How texts name jobs: "job/phase", with "/attempt" behind it or without; and "job NAME", as scopes
+#: are written.
 _KEY = re.compile(
-    r"(?<![\w./-])(?P<job>[a-z0-9][a-z0-9._-]{0,199})/(?P<phase>[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?)"
-    r"(?:/[0-9]+)?(?![\w/-])"
+    r"(?<![\w./-])(?:"
+    r"(?P<job>[a-z0-9][a-z0-9._-]{0,199})/(?P<phase>[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?)"
+    r"(?:/[0-9]+)?"
+    r"|job[ :](?P<scope>[a-z0-9](?:[a-z0-9._-]{0,198}[a-z0-9])?)"
+    r")(?![\w/-])"
 )
 #: The same, roughly, for Postgres: a text without this names no job.
-_MAY_NAME = r"[a-z0-9]/[a-z0-9]"
+_MAY_NAME = r"[a-z0-9]/[a-z0-9]|job[ :][a-z0-9]"
 
 
 class Jobs(Protocol):
@@ -50,7 +54,10 @@ class Jobs(Protocol):
         """The names of the jobs of the projects of ``user``, as a query of one column."""
 
     def of_others(self, user: User, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of ``keys`` (job, phase) that are phases of jobs of other projects. One query."""
+        """Those of ``keys`` (job, phase) that are phases of jobs of other projects. One query.
+
+        Where the phase is empty, the job alone is meant.
+        """
 
 
 _provided: list[Jobs] = []
@@ -141,15 +148,16 @@ class Visibility:
     def text(self, text: str) -> str:
         """Return ``text`` with :data:`ANOTHER` in place of keys of jobs of other projects.
 
-        Only what is the whole key of a phase counts, so no other word is ever replaced.
+        Only what is the whole key of a phase counts, or the whole name of a job behind the word
+        "job", so no other word is ever replaced.
         """
-        if self.sees_all or "/" not in text:
+        if self.sees_all or ("/" not in text and "job" not in text):
             return text
         self.read([text])
         return _KEY.sub(self._shown, text)
 
     def _shown(self, found: re.Match[str]) -> str:
-        return ANOTHER if self._is_foreign[found["job"], found["phase"]] else found[0]
+        return ANOTHER if self._is_foreign[_named(found)] else found[0]
 
     def read(self, values: Iterable[Any]) -> None:
         """Look up all jobs that texts and JSON name: one query at most for all of them."""
@@ -198,10 +206,14 @@ def _with(row: Row, values: dict[str, Any]) -> Row:
     return made
 
 
+def _named(found: re.Match[str]) -> tuple[str, str]:
+    """Return job and phase that a text names; no phase where it names the job alone."""
+    return (found["scope"], "") if found["scope"] else (found["job"], found["phase"])
+
+
 def _keys_in(value: Any) -> Iterable[tuple[str, str]]:
     if isinstance(value, str):
-        for found in _KEY.finditer(value):
-            yield found["job"], found["phase"]
+        yield from map(_named, _KEY.finditer(value))
     elif isinstance(value, dict):
         for name, each in value.items():
             yield from _keys_in(name)

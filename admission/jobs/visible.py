@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Value
 
 from accounts.models import User
 from accounts.visibility import Visibility
@@ -22,11 +22,20 @@ class JobsOfProjects:
         return Job.objects.visible_to(user).order_by().values_list("name", flat=True)
 
     def of_others(self, user: User, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of ``keys`` that are phases of jobs that ``user`` does not see. One query."""
+        """Those of ``keys`` that are of jobs that ``user`` does not see. One query."""
+        visible = Job.objects.visible_to(user).order_by()
         phases = Phase.objects.filter(
-            job__name__in={job for job, _ in keys}, name__in={phase for _, phase in keys}
-        ).exclude(job__in=Job.objects.visible_to(user))
-        return set(phases.order_by().values_list("job__name", "name")) & set(keys)
+            job__name__in={job for job, phase in keys if phase},
+            name__in={phase for _, phase in keys if phase},
+        ).exclude(job__in=visible)
+        jobs = Job.objects.filter(name__in={job for job, phase in keys if not phase})
+        hidden = jobs.exclude(pk__in=visible.values("pk")).order_by()
+        found = (
+            phases.order_by()
+            .values_list("job__name", "name")
+            .union(hidden.values_list("name", Value("")), all=True)
+        )
+        return set(found) & set(keys)
 
 
 def reasons(lines: Iterable[ReasonLine], visibility: Visibility) -> list[ReasonLine]:

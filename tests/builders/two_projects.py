@@ -292,10 +292,12 @@ def _restrictions(one: Marked) -> None:
         ("hold_for_review", "job", one.key("queued"), None, "pending_approval"),
         ("no_new_launches", "job", one.jobs["ended"].name, None, "released"),
     ]
+    # As scopes are written into texts: a job without its phase.
+    scope = f"hold_for_review on job {one.jobs['running'].name}"
     for kind, scope_kind, scope_name, value, state in here:
         row = Restriction.objects.create(
             kind=kind, scope_kind=scope_kind, scope_name=scope_name, value=value, state=state,
-            reason=f"job {one.key('running')} runs under a cap", pending_why=f"for {key}",
+            reason=f"job {one.key('running')} runs under a cap", pending_why=f"for {scope}",
             ended_why=f"{key} has ended", **fields,
         )  # fmt: skip
         for step in ("issued", "applied"):
@@ -337,8 +339,8 @@ def _incidents(one: Marked, rule: str, channel: NotificationChannel) -> None:
         IncidentMember.objects.create(
             incident=incident, key=f"{rule} {kind} {name} {key}", group_key=f"{kind} {key}",
             rule=rule, version=1, scope_kind=kind, scope_name=name, site="oslo",
-            severity="warning", summary=f"slow is {key}", values={"slowest": key},
-            labels={"attempt": f"{key}/1"}, since=now, fired_at=now,
+            severity="warning", summary=f"slow is job {one.jobs['running'].name}.",
+            values={"slowest": key}, labels={"attempt": f"{key}/1"}, since=now, fired_at=now,
         )  # fmt: skip
         TimelineEntry.objects.create(
             incident=incident, at=now, kind="comment", by="eva", text=f"it is {key}",
