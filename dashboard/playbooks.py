@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count
+from django.utils import timezone
 
 from accounts.models import User
 from accounts.roles import Capability
@@ -31,6 +32,7 @@ from policies.playbooks.document import (
 )
 from policies.playbooks.machine import OVER, RunState, StepState
 from policies.playbooks.models import PlaybookRun, PlaybookVersion, StepRun
+from policies.playbooks.run_context import preview
 from policies.restrictions.kinds import KINDS
 from policies.restrictions.models import Restriction, RestrictionEvent
 from policies.rules.words import Measured, filled, placeholders, spoken
@@ -169,6 +171,8 @@ class RunView:
     scope: str
     lines: list[Line]
     may_run: bool
+    #: what ending it now would give back, and what that would break; empty: it is over
+    gives_back: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -222,7 +226,10 @@ def _view(run: PlaybookRun, user: User, effects: Mapping[str, Effect]) -> RunVie
     lines = [_line(step, known, run, user, effects) for step in program.steps]
     undone = [each.undo for each in program.steps if each.undo and each.undo.path in known]
     lines += [_line(step, known, run, user, effects) for step in reversed(undone)]
-    return RunView(run, scopes.words(run.scope), lines, user.can(Capability.RUN_PLAYBOOKS))
+    may_run = user.can(Capability.RUN_PLAYBOOKS)
+    is_asked = may_run and run.state not in OVER
+    back = preview(run, timezone.now()) if is_asked else ""
+    return RunView(run, scopes.words(run.scope), lines, may_run, back)
 
 
 def _line(

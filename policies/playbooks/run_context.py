@@ -11,6 +11,7 @@ from typing import Any
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from policies import current
+from policies.giving_back import gives_back
 from policies.headroom.evaluate import Headroom
 from policies.incidents.models import Delivery, Incident, IncidentMember
 from policies.playbooks.document import PlannedStep
@@ -19,6 +20,7 @@ from policies.playbooks.machine import Outcome, Progress, Standing
 from policies.playbooks.models import Directive, PlaybookRun
 from policies.playbooks.performing import standing_of
 from policies.playbooks.view import OneMoment, View
+from policies.restrictions import store
 from policies.restrictions.effects import without_effect
 from policies.restrictions.kinds import LIMITS
 from policies.restrictions.models import Restriction, RestrictionEvent
@@ -98,6 +100,12 @@ class StoredContext:
             return _gone() if delivery is None else _of_delivery(delivery)
         directive = Directive.objects.filter(key=key).first()
         return _gone() if directive is None else _of_directive(directive)
+
+
+def preview(row: PlaybookRun, now: datetime) -> str:
+    """Say what ending a run now would give back, and what that would break."""
+    headroom, in_force = current.headroom(now.timestamp()), store.in_force(now)
+    return gives_back(f"playbook:{row.pk}/", headroom, in_force).text
 
 
 def _firings_of(row: PlaybookRun) -> list[IncidentMember]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 from policies.playbooks.document import Playbook
+from policies.playbooks.machine import RunState
 from policies.playbooks.models import Directive, PlaybookRun, PlaybookVersion, StepRun
 from policies.playbooks.plan import Plan
+from policies.playbooks.run_context import preview
 from policies.scopes import ScopeKind
 
 SCOPE_CHOICES = [(kind.value, kind.value) for kind in ScopeKind]
@@ -173,12 +176,18 @@ class PlaybookRunSerializer(serializers.ModelSerializer[PlaybookRun]):
 class PlaybookRunDetailSerializer(PlaybookRunSerializer):
     """A run with all that it has done so far."""
 
+    gives_back = serializers.SerializerMethodField(
+        help_text="What an abort or undo would give back now, and what that would break"
+    )
     steps = StepRunSerializer(many=True, read_only=True)
     directives = DirectiveSerializer(many=True, read_only=True)
 
     class Meta(PlaybookRunSerializer.Meta):
-        fields = (*PlaybookRunSerializer.Meta.fields, "values", "steps", "directives")
+        fields = (*PlaybookRunSerializer.Meta.fields, "values", "gives_back", "steps", "directives")
         read_only_fields = fields
+
+    def get_gives_back(self, row: PlaybookRun) -> str:
+        return "" if RunState(row.state).is_over else preview(row, timezone.now())
 
 
 class OnScopeSerializer(serializers.Serializer[Any]):
