@@ -13,6 +13,7 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from dashboard import scopes, units
+from dashboard.drained import left_on
 from headroom.documents import DocumentError
 from policies.headroom.columns import FIELDS
 from policies.playbooks import visible
@@ -33,7 +34,7 @@ from policies.playbooks.document import (
 from policies.playbooks.machine import OVER, RunState, StepState
 from policies.playbooks.models import PlaybookRun, PlaybookVersion, StepRun
 from policies.playbooks.run_context import preview
-from policies.restrictions.kinds import KINDS
+from policies.restrictions.kinds import KINDS, RestrictionKind
 from policies.restrictions.models import Restriction, RestrictionEvent
 from policies.rules.words import Measured, filled, placeholders, spoken
 from policies.scopes import ScopeKind
@@ -287,6 +288,9 @@ def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, E
     for pk, kind, text in events.order_by("pk").values_list("restriction", "kind", "text"):
         told.setdefault(pk, {})[kind] = text
     seen = visibility.data({row.owner: _effect(row, told.get(row.pk, {})) for row in rows})
+    for row in rows:
+        if row.kind == RestrictionKind.DRAIN and row.state == Restriction.State.IN_FORCE:
+            seen[row.owner] = left_on(row.scope, visibility) or seen[row.owner]
     return {row.owner: Effect(seen[row.owner], row.version) for row in rows}
 
 

@@ -85,10 +85,15 @@ def _over(headroom: Headroom, back_w: Floats) -> Iterator[tuple[float, str]]:
     """Yield the places that may be over their budget, with by how much, W."""
     fleet = headroom.fleet
     rack_of_gpu = fleet.nodes.rack[fleet.gpus.node]
-    of_rack = np.bincount(rack_of_gpu, weights=back_w, minlength=len(fleet.racks))
+    of_rack: Floats = np.bincount(rack_of_gpu, weights=back_w, minlength=len(fleet.racks)).astype(
+        np.float64
+    )
     yield from _places(headroom, ScopeKind.RACK, of_rack, "power_drawn_w", "power_budget_w")
     zone = fleet.racks.zone
-    of_zone = np.bincount(zone[zone >= 0], weights=of_rack[zone >= 0], minlength=len(fleet.zones))
+    in_zone = zone >= 0
+    of_zone = np.bincount(
+        zone[in_zone], weights=of_rack[in_zone], minlength=len(fleet.zones)
+    ).astype(np.float64)
     yield from _places(headroom, ScopeKind.ZONE, of_zone, "cooling_load_w", "cooling_capacity_w")
 
 

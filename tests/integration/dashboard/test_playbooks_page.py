@@ -17,6 +17,7 @@ from policies.playbooks.versions import PLAYBOOKS
 from policies.restrictions.models import Restriction
 from tests.builders.accounts import client_of, make_user
 from tests.builders.fleet import SmallFleet
+from tests.builders.jobs import make_attempt, make_job
 from tests.builders.policies import ASKS, make_playbook, make_run, open_incident
 from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
@@ -168,3 +169,38 @@ class TestOne:
         make_playbook(ASKS.replace("Drain {name}?", "Drain <b>" + "n" * 180 + "?"))
         html = html_of(viewer.get(f"{URL}cool-down/"))
         assert "<b>nnn" not in html
+
+
+DRAINS = """\
+- {id: all, restrict: {kind: drain}}
+- {id: look, manual: {instruction: Look}, timeout: 1h}
+"""
+
+
+class TestTruth:
+    def test_a_step_that_is_held_back_is_approved_on_its_page(self) -> None:
+        responder = client_of(Role.RESPONDER)
+        run = make_run(make_playbook(DRAINS.replace("drain}", "drain, scope: site}")))
+        restriction = Restriction.objects.get()
+        text = opened(responder, f"/runs/{run.pk}/")
+        assert "waits for an answer to all" in text
+        assert f"restriction {restriction.pk}" in text
+        path = f"/runs/{run.pk}/approve"
+        text = followed(responder, f"{path}?version={restriction.version + 1}", step="all")
+        assert "it has changed since you looked" in text
+        followed(responder, f"{path}?version={restriction.version}", step="all")
+        restriction.refresh_from_db()
+        assert restriction.state == "in_force"
+
+    def test_a_drain_says_who_is_still_there_and_why(self, fleet: SmallFleet) -> None:
+        responder = client_of(Role.RESPONDER)
+        run = make_run(make_playbook(DRAINS))
+        assert "nothing runs there any more" in opened(responder, f"/runs/{run.pk}/")
+        node = sorted(fleet.nodes_of("oslo/A01"))[0]
+        for name, asks in (("stays", {}), ("leaves", {"preemptible": True})):
+            job = make_job(name, state="running", asks=asks)
+            make_attempt(job.phases.get(), {node: [0]}, racks=["oslo/A01"])
+        text = opened(responder, f"/runs/{run.pk}/")
+        assert "2 jobs still there" in text
+        assert "stays of vision may not be stopped, and runs to its end" in text
+        assert "leaves of vision has been told to save and stop" in text
