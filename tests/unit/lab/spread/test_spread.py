@@ -4,10 +4,16 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from lab.calibration.catalog import COMPARE
+from lab.calibration.catalog import Asked as AskedData
+from lab.scenarios import standard
+from lab.scenarios.matrix import PLAY
+from lab.scenarios.matrix import Part as MatrixPart
 from lab.spread import Broken, Kept, Part, Where, Work, run_all
 from lab.spread import task as tasks
 from lab.spread.files import BadListing, Listing, lay_out, list_files
@@ -174,3 +180,27 @@ def _asked(count: int) -> list[Asked]:
 
 def _key(asked: Asked) -> str:
     return pack(DOUBLE, asked)[0].key
+
+
+def test_parts_of_a_matrix_and_calibrations_travel_as_those_of_a_comparison_do(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "policy.yaml").write_text("name: mine\n")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "rows.csv").write_text("a\n")
+    scenario = standard()[0]
+    for policy in (None, tmp_path / "policy"):
+        run = MatrixPart(scenario, policy, 1, 0)
+        there = _travelled(PLAY, run, tmp_path / "there")
+        assert (there.scenario, there.seed) == (scenario, 1)
+        if there.policy is not None:
+            assert (there.policy / "policy.yaml").read_text() == "name: mine\n"
+    asked = _travelled(COMPARE, AskedData("swings", Part(tmp_path, ("set",))), tmp_path / "there")
+    assert (asked.data.folder / "set" / "rows.csv").read_text() == "a\n"
+
+
+def _travelled(work: Work[Any, Any], argument: object, below: Path) -> Any:
+    packed, files = pack(work, argument)
+    content = {digest: at.read_bytes() for digest, at in files.items()}
+    return unpack(find_work(packed.work), packed, below=below, content_of=content.__getitem__)
