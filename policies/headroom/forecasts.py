@@ -86,7 +86,8 @@ def _rows_of(kept: Ints, wanted: Ints) -> Ints:
     return np.where(kept[place] == wanted, place, -1)
 
 
-def _keep(fleet: FleetArrays, found: Outlook) -> None:
+def keep(fleet: FleetArrays, found: Outlook) -> None:
+    """Keep the record and the claims of the budgets of ``fleet``. One round trip."""
     data = io.BytesIO()
     np.savez(
         data,
@@ -119,7 +120,7 @@ def score(headroom: Headroom) -> int:
         if data is not None
     }
     found = budgets.updated(headroom, outlook(fleet) or Outlook.none(count), due)
-    _keep(fleet, found.outlook)
+    keep(fleet, found.outlook)
     lasts_s = int((max(AHEAD) + 2) * UPDATE_S)
     redis.set(f"{key}:{minute}", found.made.packed().tobytes(), ex=lasts_s)
     return _score(headroom, due, found)
