@@ -7,6 +7,7 @@ import time
 import structlog
 from celery import shared_task
 
+from policies import current
 from policies.headroom import fits, forecasts, live
 
 log = structlog.get_logger(__name__)
@@ -25,5 +26,6 @@ def refit() -> None:
 def score_forecasts() -> None:
     """Compare forecasts that are due with the loads now, and drop old scores."""
     now = time.time()
-    forecasts.score(live.current(now))
+    # Under the restrictions in force: they lower budgets, too.
+    forecasts.score(current.headroom(now))
     forecasts.prune(now)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fleet import snapshot
 from fleet.models import Rack
-from policies.headroom import forecasts, live
-from policies.headroom.inputs import Outlook
+from policies import current
+from policies.headroom import budgets, forecasts, live, tasks
+from policies.headroom.inputs import Limits, Outlook
 from policies.headroom.models import ForecastScore
 from policies.scopes import ScopeKind
 from tests.builders.accounts import api_client
@@ -93,6 +95,22 @@ def test_a_load_is_not_compared_in_a_minute_in_which_nodes_fell_silent(fleet: Sm
     # Then all are assumed again, and alike.
     live.invalidate()
     assert forecasts.score(live.current(start + 240)) == 7
+
+
+def test_claims_are_judged_by_budgets_as_restrictions_have_lowered_them(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.report()
+    arrays, now = snapshot.current(), time.time()
+    row = budgets.places(arrays)[ScopeKind.RACK].start
+    known = Outlook.none(len(budgets.keys(arrays)))
+    known.claims.from_[row], known.claims.upto[row] = now - 60.0, now + 600.0
+    forecasts.keep(arrays, replace(known, at=now))
+    lowered = {ScopeKind.RACK: np.array([1_000.0, np.inf])}
+    limits = replace(Limits.none(arrays), budget_w=lowered)
+    monkeypatch.setattr(current, "limits", lambda _now: limits)
+    tasks.score_forecasts()
+    assert outlook_of(fleet).claims.came_true[row] == 1
 
 
 def test_old_scores_are_forgotten(fleet: SmallFleet) -> None:
