@@ -21,6 +21,7 @@ from admission.core.allocation.allocations import (
     allocations_of,
     placement_rows_of,
 )
+from admission.core.allocation.joint import Learned
 from admission.core.allocation.reservation import Floats
 from admission.core.request import Request, placement_from_json
 from admission.jobs.models import Attempt, Phase
@@ -60,6 +61,7 @@ ORDER BY attempt.id
 _FIELDS = (
     "pk", "key", "phase_id", "phase__job__project_id", "phase__state", "phase__expected_end_at",
     "dispatched_at", "started_at", "checkpoint_at", "outcome", "draw__p99_w", "draw__read_s",
+    "draw__image", "draw__mean_w", "draw__high_w", "draw__deviation_w", "draw__samples",
 )  # fmt: skip
 
 
@@ -209,7 +211,8 @@ def _placement_rows(
 
 
 def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
-    pk, key, phase, project, state, ends, released, started, saved, outcome, p99_w, read_s = row
+    pk, key, phase, project, state, ends, released, started, saved, outcome, *drawn = row
+    p99_w, read_s, image, mean_w, high_w, deviation_w, samples = drawn
     begun = _seconds(started) or released.timestamp()
     return OpenAttempt(
         id=pk,
@@ -228,6 +231,13 @@ def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
         drawn_of=placed.drawn_of,
         p99_w=_drawn(p99_w, placed, np.nan),
         read_s=_drawn(read_s, placed, 0.0),
+        kind=(project, image or ""),
+        learned=Learned(
+            mean_w=_drawn(mean_w, placed, np.nan),
+            high_w=_drawn(high_w, placed, np.nan),
+            deviation_w=_drawn(deviation_w, placed, np.nan),
+            samples=_drawn(samples, placed, 0.0),
+        ),
     )
 
 
@@ -236,6 +246,7 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def _drawn(values: list[float] | None, placed: PlacementRows, unknown: float) -> Floats:
-    if values is None:
+    # Rows from before something was learned hold nothing of it.
+    if not values:
         return np.full(len(placed.drawn), unknown)
     return np.array(values, dtype=np.float64)[placed.drawn]

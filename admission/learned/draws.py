@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from admission.allocation import open_attempts
-from admission.core.allocation import reservation
+from admission.core.allocation import joint, reservation
 from admission.core.allocation.allocations import Allocations, OpenAttempt
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
@@ -59,7 +59,7 @@ def observe(now: float) -> int:
 
 
 def _note(held: Allocations, now: float) -> int:
-    """Add the present draw to each attempt. Three queries, and one for each 2,000 attempts."""
+    """Add the present draw to each attempt. Four queries, and one for each 2,000 attempts."""
     measured = live.measured(now, limits=current.limits(now))
     # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
     rows_of = {each.id: rows for each, rows in held.each() if each.is_running}
@@ -78,14 +78,27 @@ def _note(held: Allocations, now: float) -> int:
     rules = policy_in_force().reserve
     after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
     at = datetime.fromtimestamp(now, UTC)
-    rows = [_row(each, kept[each.id], after[rows_of[each.id]], rules, at) for each in begun
-            if each.id in kept]  # fmt: skip
+    like = profiles.known({kept[each.id].labels for each in begun if each.id in kept})
+    rows = [
+        _row(each, kept[each.id], after[rows_of[each.id]], like, rules, at)
+        for each in begun
+        if each.id in kept
+    ]
     Draw.objects.bulk_create(
         rows,
         batch_size=_AT_ONCE,
         update_conflicts=True,
         unique_fields=["attempt"],
-        update_fields=["seconds", "p99_w", "read_s", "seen_at"],
+        update_fields=[
+            "seconds",
+            "p99_w",
+            "read_s",
+            "mean_w",
+            "high_w",
+            "deviation_w",
+            "samples",
+            "seen_at",
+        ],
     )
     return len(rows)
 
@@ -126,12 +139,24 @@ def _model(attempt: OpenAttempt, fleet: FleetArrays) -> str:
 
 
 def _row(
-    attempt: OpenAttempt, kept: _Kept, after: Floats, rules: reservation.Rules, at: datetime
+    attempt: OpenAttempt,
+    kept: _Kept,
+    after: Floats,
+    like: Mapping[profiles.Labels, profiles.Known],
+    rules: reservation.Rules,
+    at: datetime,
 ) -> Draw:
     # A node that is gone from the inventory keeps what was read of it.
     seconds = kept.seconds.copy()
     seconds[attempt.drawn] = after
     project, image, model = kept.labels
+    of_others = like.get(kept.labels, profiles.UNKNOWN)
+    learned = joint.learned(
+        seconds,
+        np.broadcast_to(of_others.seconds, seconds.shape),
+        np.full(len(seconds), of_others.samples),
+        edges_w=BIN_EDGES_W,
+    )
     return Draw(
         attempt_id=attempt.id,
         project_id=project,
@@ -140,5 +165,9 @@ def _row(
         seconds=profiles.packed(seconds),
         p99_w=reservation.quantile_w(seconds, rules.quantile).tolist(),
         read_s=reservation.read_for_s(seconds).tolist(),
+        mean_w=learned.mean_w.tolist(),
+        high_w=learned.high_w.tolist(),
+        deviation_w=learned.deviation_w.tolist(),
+        samples=learned.samples.tolist(),
         seen_at=at,
     )

@@ -34,7 +34,8 @@ class Draw(models.Model):
 
     ``seconds`` are float32, nodes by bins: how long it drew how much, as
     ``admission.core.allocation.reservation`` counts it. ``p99_w`` and ``read_s`` are made of them,
-    for all who only read.
+    for all who only read. So are ``mean_w``, ``high_w``, ``deviation_w`` and ``samples``, with the
+    profile of its image besides: ``admission.core.allocation.joint.Learned``.
     """
 
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="draw")
@@ -45,6 +46,10 @@ class Draw(models.Model):
     #: per GPU, hosts included
     p99_w = ArrayField(models.FloatField())
     read_s = ArrayField(models.FloatField())
+    mean_w = ArrayField(models.FloatField(), default=list)
+    high_w = ArrayField(models.FloatField(), default=list)
+    deviation_w = ArrayField(models.FloatField(), default=list)
+    samples = ArrayField(models.FloatField(), default=list)
     seen_at = models.DateTimeField()
 
     def __str__(self) -> str:

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeAlias
 
 import numpy as np
 from django.db import transaction
 
 from admission.core.allocation import reservation
+from admission.core.allocation.joint import PROFILE_KEEPS, remembered
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
 from admission.learned.models import Draw, DrawProfile
 
-__all__ = ["learn", "middle", "packed", "quantile_w", "run_shares", "unpacked"]
+__all__ = [
+    "UNKNOWN",
+    "Known",
+    "Labels",
+    "known",
+    "learn",
+    "middle",
+    "packed",
+    "quantile_w",
+    "run_shares",
+    "unpacked",
+]
 
-#: What a profile knew before counts so much less for each attempt that comes to it.
-_KEEPS = 0.9
 #: Attempts whose length a profile remembers.
 _MOST_SHARES = 50
 #: Ended attempts that one call learns from; the next one goes on.
 _AT_ONCE = 500
 _BINS = len(BIN_EDGES_W)
+
+
+#: Project, image and model of GPU.
+Labels: TypeAlias = tuple[int, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of attempts that have ended: seconds by bin, and how many it comes from."""
+
+    seconds: Floats
+    samples: float
+
+
+UNKNOWN = Known(np.zeros(_BINS), 0.0)
 
 
 def packed(seconds: Floats) -> bytes:
@@ -50,6 +77,19 @@ def learn(at: datetime) -> int:
     return len(ended)
 
 
+def known(labels: Collection[Labels]) -> dict[Labels, Known]:
+    """Return what is known of projects, images and models; unknown ones are left out. One query."""
+    projects, images = {each[0] for each in labels}, {each[1] for each in labels}
+    rows = DrawProfile.objects.filter(project__in=projects, image__in=images).order_by()
+    return {
+        (project, image, model): Known(unpacked(seconds)[0], remembered(attempts))
+        for project, image, model, seconds, attempts in rows.values_list(
+            "project", "image", "model", "seconds", "attempts"
+        )
+        if (project, image, model) in labels
+    }
+
+
 def _add(key: tuple[int, str, str], draws: Sequence[Draw], at: datetime) -> None:
     project, image, model = key
     profile, _ = DrawProfile.objects.select_for_update().get_or_create(
@@ -60,7 +100,7 @@ def _add(key: tuple[int, str, str], draws: Sequence[Draw], at: datetime) -> None
     )
     seconds = unpacked(profile.seconds)
     for draw in draws:
-        seconds = _KEEPS * seconds + unpacked(draw.seconds).sum(axis=0, keepdims=True)
+        seconds = PROFILE_KEEPS * seconds + unpacked(draw.seconds).sum(axis=0, keepdims=True)
     shares = [share for draw in draws if (share := _run_share(draw.attempt)) is not None]
     profile.seconds = packed(seconds)
     profile.run_shares = [*profile.run_shares, *shares][-_MOST_SHARES:]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.allocation.allocations import PlacementRows, placement_rows_of
+from admission.core.allocation.joint import Learned
 from admission.core.allocation.reservation import BIN_EDGES_W
 from admission.core.directives.book import Desired
 from admission.core.request import Placement, Request
@@ -111,6 +112,7 @@ class Gang:
     drawn_s: Array
     p99_w: Array
     read_s: Array
+    learned: Learned
     seen_s: float
     status: ResponseStatus = field(default_factory=ResponseStatus)
     #: what it was told last, and what it does: it hears of things a little later
@@ -239,6 +241,7 @@ class Gangs:
             drawn_s=np.zeros((nodes, len(BIN_EDGES_W))),
             p99_w=np.full(nodes, np.nan),
             read_s=np.zeros(nodes),
+            learned=Learned.nothing(nodes),
             seen_s=twin.now_s,
         )
         self.waiting[gang.id] = gang

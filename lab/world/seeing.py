@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from admission.core.allocation import reservation
+from admission.core.allocation import joint, reservation
 from admission.core.allocation.allocations import Allocations, OpenAttempt, allocations_of
-from admission.core.allocation.reservation import Reserved
+from admission.core.allocation.reservation import BIN_EDGES_W, Floats, Reserved
 from fleet.tables import FleetArrays
 from lab.world.frame import Sensors
 from lab.world.gangs import Gang, Gangs
@@ -37,6 +37,37 @@ __all__ = ["Seeing"]
 _LEARN_EVERY_S, _MOST_S = 20.0, 60.0
 
 
+class _Profiles:
+    """The draw of a project's ended gangs on one model of GPU; jobs of worlds have no image."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Gang] = {}
+        #: seconds by bin, and how many gangs they come from
+        self._found: dict[tuple[str, int], tuple[Floats, int]] = {}
+
+    def learn(self, gangs: Gangs, arrays: FleetArrays) -> None:
+        """Add the draws of gangs that have ended since the last call."""
+        now = {gang.id: gang for gang in gangs}
+        for gang in (each for key, each in self._running.items() if key not in now):
+            seconds, attempts = self._known(gang, arrays)
+            added = joint.PROFILE_KEEPS * seconds + gang.drawn_s.sum(axis=0)
+            self._found[_labels(gang, arrays)] = added, attempts + 1
+        self._running = now
+
+    def of(self, gangs: Sequence[Gang], arrays: FleetArrays) -> tuple[Floats, Floats]:
+        """Return for each gang the seconds by bin of those like it, and how many it knows."""
+        known = [self._known(gang, arrays) for gang in gangs]
+        seconds = np.array([each for each, _ in known])
+        return seconds, np.array([joint.remembered(attempts) for _, attempts in known])
+
+    def _known(self, gang: Gang, arrays: FleetArrays) -> tuple[Floats, int]:
+        return self._found.get(_labels(gang, arrays), (np.zeros(len(BIN_EDGES_W)), 0))
+
+
+def _labels(gang: Gang, arrays: FleetArrays) -> tuple[str, int]:
+    return gang.request.project, int(arrays.gpus.model[gang.gpus[0]])
+
+
 class Seeing:
     """Headroom of a world, at each cycle."""
 
@@ -50,6 +81,7 @@ class Seeing:
             mounts=Mounts(arrays.storage.ids, np.arange(len(arrays.storage))),
         )
         self._learned_at = -np.inf
+        self._profiles = _Profiles()
         self._limits: tuple[object, FleetArrays, Limits] | None = None
 
     def look(self, now: float, in_force: InForce) -> tuple[Headroom, Allocations, Reserved]:
@@ -115,6 +147,8 @@ class Seeing:
             drawn_of=gang.place.drawn_of,
             p99_w=gang.p99_w,
             read_s=gang.read_s,
+            kind=(0, gang.request.project),
+            learned=gang.learned,
         )
 
     def _learn(self, measured: Headroom, now: float) -> None:
@@ -122,6 +156,7 @@ class Seeing:
         if now - self._learned_at < _LEARN_EVERY_S - 1e-6:
             return
         self._learned_at = now
+        self._profiles.learn(self._gangs, self.arrays)
         rules = self._policy.reserve
         running = [gang for gang in self._gangs if not gang.is_paused]
         if not running:
@@ -136,9 +171,17 @@ class Seeing:
         before = np.concatenate([gang.drawn_s for gang in running])
         after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
         p99_w, read_s = reservation.quantile_w(after, rules.quantile), reservation.read_for_s(after)
+        like, ended = self._profiles.of(running, self.arrays)
+        counts = [len(gang.nodes) for gang in running]
+        learned = joint.learned(
+            after,
+            np.repeat(like, counts, axis=0),
+            np.repeat(ended, counts),
+            edges_w=BIN_EDGES_W,
+        )
         for gang, (_, rows) in zip(running, held.each(), strict=True):
             gang.drawn_s, gang.p99_w, gang.read_s = after[rows], p99_w[rows], read_s[rows]
-            gang.seen_s = at_s
+            gang.learned, gang.seen_s = learned.rows(rows), at_s
 
     # --- What was --------------------------------------------------------------------------------
 

@@ -47,6 +47,9 @@ class Reservations:
     link_bits_per_s: Floats
     storage_bytes_per_s: Floats
     steps: Steps = field(default_factory=Steps.none)
+    #: of racks, power domains and sites: what is reserved and not drawn yet, W, where that is not
+    #: the sum over their nodes: gangs seldom peak together
+    to_come_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
 
     @staticmethod
     def none(fleet: FleetArrays) -> Reservations:

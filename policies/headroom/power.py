@@ -52,13 +52,13 @@ def committed(
     gpus = _gpus(summary, limits)
     nodes = _nodes(fleet, summary, gpus, reservations)
     racks = _racks(fleet, summary, nodes, reservations, limits)
-    domains = _domains(fleet, summary, racks, limits)
+    domains = _domains(fleet, summary, racks, reservations, limits)
     return {
         ScopeKind.GPU: gpus,
         ScopeKind.NODE: nodes,
         ScopeKind.RACK: racks,
         ScopeKind.POWER_DOMAIN: domains,
-        ScopeKind.SITE: _sites(fleet, summary, racks, domains, limits),
+        ScopeKind.SITE: _sites(fleet, summary, racks, domains, reservations, limits),
     }
 
 
@@ -100,8 +100,9 @@ def _racks(
     count, rack = len(fleet.racks), fleet.nodes.rack
     drawn_w = summary.racks.load_w
     # The meter of a rack does not know which node has still to draw what it has reserved.
-    to_come_w = sum_by(nodes.load_w - nodes.drawn_w, rack, count)
-    by_nodes_w = sum_by(reservations.node_w, rack, count)
+    of_nodes_w = sum_by(nodes.load_w - nodes.drawn_w, rack, count)
+    to_come_w = reservations.to_come_w.get(ScopeKind.RACK, of_nodes_w)
+    by_nodes_w = sum_by(reservations.node_w, rack, count) + (to_come_w - of_nodes_w)
     return Power(
         budget_w=limits.budget_of(ScopeKind.RACK, fleet.racks.budget_w),
         drawn_w=drawn_w,
@@ -113,22 +114,35 @@ def _racks(
     )
 
 
-def _domains(fleet: FleetArrays, summary: FleetSummary, racks: Power, limits: Limits) -> Power:
+def _domains(
+    fleet: FleetArrays,
+    summary: FleetSummary,
+    racks: Power,
+    reservations: Reservations,
+    limits: Limits,
+) -> Power:
     domains = summary.domains
+    of_racks_w = carried_w(fleet, racks.load_w - racks.drawn_w)
+    to_come_w = reservations.to_come_w.get(ScopeKind.POWER_DOMAIN, of_racks_w)
     known = carried_w(fleet, (~np.isnan(racks.measured_w)).astype(float)) > 0
     below_w = np.where(known, carried_w(fleet, np.nan_to_num(racks.measured_w)), np.nan)
     return Power(
         budget_w=limits.budget_of(ScopeKind.POWER_DOMAIN, domains.usable_w),
         drawn_w=domains.load_w,
-        load_w=domains.load_w + carried_w(fleet, racks.load_w - racks.drawn_w),
+        load_w=domains.load_w + to_come_w,
         measured_w=np.where(np.isnan(domains.metered_w), below_w, domains.metered_w),
         read_w=np.fmax(domains.metered_w, carried_w(fleet, racks.read_w)),
-        reserved_w=carried_w(fleet, racks.reserved_w),
+        reserved_w=carried_w(fleet, racks.reserved_w) + (to_come_w - of_racks_w),
     )
 
 
 def _sites(
-    fleet: FleetArrays, summary: FleetSummary, racks: Power, domains: Power, limits: Limits
+    fleet: FleetArrays,
+    summary: FleetSummary,
+    racks: Power,
+    domains: Power,
+    reservations: Reservations,
+    limits: Limits,
 ) -> Power:
     count, site = len(fleet.sites), fleet.racks.site
     roots = fleet.domains.parent < 0
@@ -139,16 +153,20 @@ def _sites(
         at_roots = sum_by(of_domains[..., roots], root_site, count)
         return np.maximum(sum_by(of_racks, site, count), at_roots)
 
+    drawn_w = whole(racks.drawn_w, domains.drawn_w)
+    of_all_w = whole(racks.load_w, domains.load_w)
+    to_come_w = reservations.to_come_w.get(ScopeKind.SITE)
+    load_w = of_all_w if to_come_w is None else np.minimum(of_all_w, drawn_w + to_come_w)
     return Power(
         budget_w=limits.budget_of(ScopeKind.SITE, summary.sites.budget_w),
-        drawn_w=whole(racks.drawn_w, domains.drawn_w),
-        load_w=whole(racks.load_w, domains.load_w),
+        drawn_w=drawn_w,
+        load_w=load_w,
         measured_w=np.fmax(
             summary.sites.measured_w,
             sum_by(np.nan_to_num(domains.measured_w[..., roots]), root_site, count),
         ),
         read_w=whole(racks.read_w, domains.read_w),
-        reserved_w=sum_by(racks.reserved_w, site, count),
+        reserved_w=sum_by(racks.reserved_w, site, count) + (load_w - of_all_w),
     )
 
 

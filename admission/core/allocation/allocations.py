@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from admission.core.allocation import reservation
+from admission.core.allocation.joint import Learned
 from admission.core.allocation.reservation import (
     AllocationArrays,
     Bools,
@@ -62,7 +63,11 @@ class PlacementRows:
 
 @dataclass(frozen=True, eq=False)
 class OpenAttempt:
-    """An open attempt. ``p99_w`` and ``read_s`` are by node, as in :class:`AllocationArrays`."""
+    """An open attempt. ``p99_w``, ``read_s`` and ``learned`` are by node.
+
+    They are those of :class:`AllocationArrays`. ``kind`` says what its draw is learned by: what is
+    not known of one attempt is not known of others of its kind.
+    """
 
     id: int
     key: str
@@ -83,6 +88,8 @@ class OpenAttempt:
     drawn_of: int
     p99_w: Floats
     read_s: Floats
+    kind: tuple[int, str]
+    learned: Learned
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +199,9 @@ def _arrays(
     ]
     started = [np.nan if each.started_at is None else each.started_at for each, _ in found]
     ends = [each.expected_end_at for each, _ in found]
+    kinds: dict[tuple[int, str], int] = {}
+    kind = [kinds.setdefault(each.kind, len(kinds)) for each, _ in found]
+    learned = Learned.of([each.learned for each, _ in found])
     return AllocationArrays(
         node=_ints(place.placement.nodes for _, place in found),
         peak_w=_floats(place.placement.peak_w for _, place in found),
@@ -200,6 +210,10 @@ def _arrays(
         expected_end_at=np.repeat(np.array(ends, dtype=np.float64), counts),
         p99_w=_floats(each.p99_w for each, _ in found),
         read_s=_floats(each.read_s for each, _ in found),
+        gang=np.repeat(np.arange(len(found)), counts),
+        kind=np.repeat(np.array(kind, dtype=np.int64), counts),
+        learned=learned,
+        held_w=np.full(len(learned.samples), np.inf),
         gpu=_ints(place.gpu for _, place in found),
         gpu_allocation=_ints(
             at + place.gpu_node for at, (_, place) in zip(firsts, found, strict=True)
@@ -229,7 +243,7 @@ def _floats(parts: Iterable[Any]) -> Floats:
 
 
 def running_of(held: Allocations, reserved: Reserved) -> tuple[Running, ...]:
-    watts = reserved.watts.tolist()
+    watts = reserved.shares_w.tolist()
     return tuple(_as_running(each, watts[rows]) for each, rows in held.each())
 
 

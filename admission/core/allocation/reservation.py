@@ -1,9 +1,10 @@
-"""Power reserved for admitted jobs: their peak at first, later their measured draw and a margin.
+"""Power reserved for admitted jobs: their peak at first, later what was learned of their draw.
 
 An *allocation* is one node's part of one attempt; arrays have a row for each. It reserves
 its peak until it has been read for the warm-up. From there it comes down to the 99th percentile of
 what it drew, with a margin on top, and is never under what it draws now. What falls silent is back
-at its peak. Pure.
+at its peak. That is what a node reserves; racks, power domains and sites reserve the joint peak of
+the gangs on them (``admission.core.allocation.joint``). Pure.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from admission.core.allocation import joint
+from admission.core.allocation.joint import Learned, Parts
 from fleet.groups import sum_by
 from fleet.tables import FleetArrays
 from policies.headroom.inputs import Reservations, Steps
+from policies.scopes import ScopeKind
 from telemetry.summary import FleetSummary
 
 __all__ = [
@@ -91,6 +95,13 @@ class AllocationArrays:
     p99_w: Floats
     #: for how long it was read, s
     read_s: Floats
+    #: codes of its attempt, and of the project and image that its draw is learned by
+    gang: Ints
+    kind: Ints
+    #: what was learned of its draw
+    learned: Learned
+    #: what something that enforces it holds it under, W; inf: nothing does
+    held_w: Floats
     gpu: Ints
     gpu_allocation: Ints
     #: bit/s over the WAN, and byte/s of storage
@@ -114,10 +125,15 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Reserved:
-    """The draw and reservation of each allocation, W, and their sum over the fleet."""
+    """The draw and reservation of each allocation, W, and what they come to on the fleet.
+
+    ``shares_w`` is what of the joint reservation of its budgets is due to each: what is free again
+    when it ends.
+    """
 
     drawn: Drawn
     watts: Floats
+    shares_w: Floats
     fleet: Reservations
 
 
@@ -187,6 +203,7 @@ def reserve(
     """
     seen = drawn(held, fleet, summary)
     watts = reserved_w(held, seen, rules)
+    to_come_w, shares_w = _joint(held, fleet, seen, watts)
     nodes = len(fleet.nodes)
     others_w = np.maximum(summary.nodes.load_w - sum_by(seen.watts, held.node, nodes), 0.0)
     has_any = sum_by(np.ones(len(held)), held.node, nodes) > 0
@@ -197,8 +214,43 @@ def reserve(
         # No reading says what an endpoint carries: all that use it count.
         storage_bytes_per_s=_rates(held.storage, np.ones(len(held), bool), len(fleet.storage)),
         steps=_steps(held, fleet, seen, watts, now, rules),
+        to_come_w=to_come_w,
     )
-    return Reserved(seen, watts, on_fleet)
+    return Reserved(seen, watts, shares_w, on_fleet)
+
+
+def _joint(
+    held: AllocationArrays, fleet: FleetArrays, seen: Drawn, watts: Floats
+) -> tuple[dict[ScopeKind, Floats], Floats]:
+    """Return what budgets reserve beyond what is drawn, and the share of each allocation in it."""
+    knows = seen.read & ~np.isnan(held.started_at)
+    parts = Parts(
+        budget=held.node,
+        gang=held.gang,
+        kind=held.kind,
+        drawn_w=seen.watts,
+        mean_w=held.learned.mean_w * held.gpus,
+        high_w=held.learned.high_w * held.gpus,
+        deviation_w=held.learned.deviation_w * held.gpus,
+        peak_w=np.maximum(held.peak_w, seen.watts),
+        samples=np.where(knows, held.learned.samples, 0.0),
+        held_w=held.held_w,
+    )
+    found: dict[ScopeKind, Floats] = {}
+    for kind, on, count in (
+        (ScopeKind.RACK, joint.on_racks(parts, fleet), len(fleet.racks)),
+        (ScopeKind.POWER_DOMAIN, joint.on_domains(parts, fleet), len(fleet.domains)),
+        (ScopeKind.SITE, joint.on_sites(parts, fleet), len(fleet.sites)),
+    ):
+        drawn_w = sum_by(on.drawn_w, on.budget, count)
+        found[kind] = np.maximum(joint.joint_peak_w(on, count) - drawn_w, 0.0)
+    rack = fleet.nodes.rack[held.node]
+    alone_w = watts - seen.watts
+    together_w = sum_by(alone_w, rack, len(fleet.racks))[rack]
+    share = np.divide(
+        found[ScopeKind.RACK][rack], together_w, out=np.ones(len(held)), where=together_w > 0.0
+    )
+    return found, seen.watts + np.minimum(share, 1.0) * alone_w
 
 
 def _is_new(held: AllocationArrays, rules: Rules) -> Bools:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.core.allocation import reservation
+from admission.core.allocation.joint import Learned
 from admission.core.allocation.reservation import BIN_EDGES_W, AllocationArrays, Rules, Traffic
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
@@ -40,13 +41,18 @@ def held(
         "expected_end_at": np.full(count, np.nan),
         "p99_w": np.full(count, np.nan),
         "read_s": np.zeros(count),
+        "gang": np.arange(count),
+        "kind": np.arange(count),
+        "learned": Learned.nothing(count),
+        "held_w": np.full(count, np.inf),
         "gpu": np.array([at + i for at in first for i in range(gpus)], dtype=np.int64),
         "gpu_allocation": np.repeat(np.arange(count), gpus),
         "links": Traffic.none(),
         "storage": Traffic.none(),
     }
-    return AllocationArrays(**{**fields, **{k: np.asarray(v) if not isinstance(v, Traffic) else v
-                                for k, v in given.items()}})  # fmt: skip
+    plain = (Traffic, Learned)
+    fields |= {k: v if isinstance(v, plain) else np.asarray(v) for k, v in given.items()}
+    return AllocationArrays(**fields)
 
 
 def with_reserved(held: AllocationArrays, headroom: Headroom) -> Headroom:
@@ -132,6 +138,63 @@ def test_a_rack_meter_and_a_reservation_do_not_count_the_same_watts_twice() -> N
     frame = make_frame(FLEET, now=NOW, gpu={"power_w": 400.0}, meter={"power_w": 2 * NODE_W})
     full = with_reserved(held(0, 1), headroom_of(FLEET, frame))
     assert full.powers[ScopeKind.RACK].load_w[0] == pytest.approx(2 * PEAK_W)
+
+
+def learned(count: int, mean_w: float, samples: float) -> Learned:
+    """Return what was seen of GPUs that swing by a fifth around their mean, W with their host."""
+    return Learned(
+        np.full(count, mean_w),
+        np.full(count, 1.2 * mean_w),
+        np.full(count, 0.08 * mean_w),
+        np.full(count, samples),
+    )
+
+
+def test_a_rack_and_all_above_it_reserve_the_joint_peak() -> None:
+    warm: dict[str, Any] = {"p99_w": np.full(4, 1080.0), "read_s": np.full(4, 9000.0)}
+    plain = headroom_of(FLEET, all_read(FLEET))
+    alone = with_reserved(held(0, 1, 2, 3, **warm, learned=learned(4, 900.0, 1e6)), plain)
+    gang = with_reserved(
+        held(0, 1, 2, 3, **warm, learned=learned(4, 900.0, 1e6), gang=[0, 0, 0, 0]), plain
+    )
+    new = with_reserved(held(0, 1, 2, 3, **warm, learned=learned(4, 900.0, 0.0)), plain)
+    swing_w = 8 * 180.0
+    for found, rack_w, site_w in (
+        (alone, 14_400.0 + 2**0.5 * swing_w, 28_800.0 + 2.0 * swing_w),
+        (gang, 14_400.0 + 2.0 * swing_w, 28_800.0 + 4.0 * swing_w),
+        (new, 2 * PEAK_W, 4 * PEAK_W),
+    ):
+        powers = found.powers
+        assert powers[ScopeKind.RACK].load_w == pytest.approx([rack_w] * 2, rel=3e-3)
+        assert powers[ScopeKind.SITE].load_w == pytest.approx([site_w], rel=3e-3)
+        top = powers[ScopeKind.POWER_DOMAIN].load_w.max()
+        assert top == pytest.approx(site_w, rel=3e-3)
+        assert (powers[ScopeKind.RACK].reserved_w <= rack_w * 1.003).all()
+
+
+def test_what_falls_silent_is_back_at_its_peak_in_its_rack_too() -> None:
+    mine = held(0, 1, learned=learned(2, 800.0, 1e6))
+    read_at = NOW - np.arange(len(FLEET.gpus)) // 8 * 300.0
+    full = with_reserved(mine, headroom_of(FLEET, all_read(FLEET, ts=read_at)))
+    silent_w = PEAK_W + 200.0
+    known_w = 8 * 960.0
+    assert full.powers[ScopeKind.RACK].load_w[0] == pytest.approx(silent_w + known_w, rel=5e-3)
+
+
+def test_a_gang_gives_back_its_share_of_the_joint_peak_when_it_ends() -> None:
+    mine = held(0, 1, learned=learned(2, 900.0, 1e6))
+    plain = headroom_of(FLEET, all_read(FLEET))
+    found = reservation.reserve(mine, FLEET, plain.summary, now=NOW, rules=RULES)
+    rack_w = replace(plain, reservations=found.fleet).powers[ScopeKind.RACK].load_w[0]
+    assert found.watts.tolist() == [PEAK_W] * 2
+    assert found.shares_w.sum() == pytest.approx(rack_w)
+    assert (found.shares_w >= found.drawn.watts).all()
+
+
+def test_what_is_held_under_a_cap_reserves_no_more_in_its_rack() -> None:
+    mine = held(0, 1, held_w=[8000.0, 8000.0])
+    full = with_reserved(mine, headroom_of(FLEET, all_read(FLEET)))
+    assert full.powers[ScopeKind.RACK].load_w[0] == pytest.approx(16_000.0)
 
 
 def test_nothing_held_reserves_nothing() -> None:
