@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from admission.core import snapshot
 from admission.core.allocation import reservation
+from admission.core.controlling import Unmanaged
 from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.grants import Grants
 from admission.core.response import fallback, respond
@@ -64,6 +65,11 @@ class _Loop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stale_after_s: Annotated[float, Meta(gt=0)] = 30.0
 
 
+class _Unmanaged(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    capped: bool = Unmanaged.is_capped
+    lowest_speed: Annotated[float, Meta(ge=0.3, le=1)] = Unmanaged.lowest_speed
+
+
 _Classes = Annotated[tuple[_Word, ...], Meta(max_length=50)]
 
 
@@ -81,6 +87,8 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     response: dict[str, float] = {}
     loop: _Loop = _Loop()
     fallback: fallback.Policy | None = None
+    controller: bool = True
+    unmanaged: _Unmanaged = _Unmanaged()
     open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
@@ -115,6 +123,10 @@ class AdmissionPolicy:
     fallback: fallback.Policy = field(default_factory=fallback.built_in)
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s
     shed_after_s: float = SHED_AFTER_S
+    #: whether running load is held within budgets by caps, every few seconds
+    controls: bool = True
+    #: how far that may slow load of no known owner
+    unmanaged: Unmanaged = field(default_factory=Unmanaged)
     #: which project may use which class
     grants: Grants = field(default_factory=Grants)
     played: Played = field(default_factory=Played)
@@ -130,6 +142,11 @@ def built_in_text() -> str:
         "response": asdict(policy.response),
         "loop": {"shed_after_s": policy.shed_after_s},
         "fallback": msgspec.to_builtins(policy.fallback),
+        "controller": policy.controls,
+        "unmanaged": {
+            "capped": policy.unmanaged.is_capped,
+            "lowest_speed": policy.unmanaged.lowest_speed,
+        },
         "open_classes": None,
         "projects": {},
     }
@@ -174,6 +191,10 @@ def read(text: str) -> AdmissionPolicy:
         response=_tuned(document, respond.Tuning(), given.response, "response", problems),
         fallback=given.fallback or fallback.built_in(),
         shed_after_s=loop.shed_after_s,
+        controls=given.controller,
+        unmanaged=Unmanaged(
+            is_capped=given.unmanaged.capped, lowest_speed=given.unmanaged.lowest_speed
+        ),
         grants=_grants(given),
         played=_played(given),
     )

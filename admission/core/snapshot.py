@@ -128,3 +128,5 @@ class Snapshot:
     #: which project may use which class: what is offered to a job goes by it
     grants: Grants = field(default_factory=Grants)
     tuning: Tuning = field(default_factory=Tuning)
+    #: jobs in it ask for their lowest caps: a controller raises those later
+    starts_low: bool = False

@@ -8,6 +8,7 @@ both have counted as free can be given once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -18,7 +19,7 @@ from admission import bulk
 from admission.allocation import open_attempts
 from admission.core.cycle.decide import Admission
 from admission.core.request import Placement, placement_as_json
-from admission.cycle import live, metrics
+from admission.cycle import holding, live, metrics
 from admission.cycle.live import CycleInput, Row
 from admission.jobs import history, progress
 from admission.jobs.models import Attempt, JobEvent, Phase
@@ -91,13 +92,18 @@ def _write(
 def _attempt(
     inputs: CycleInput, admitted: Admission, row: Row, number: int, at: datetime
 ) -> Attempt:
+    placement = admitted.placement
+    if inputs.starts_low:
+        # Its cap is the controller's, which raises it where there is room.
+        placement = replace(placement, power_cap_w=None)
     return Attempt(
         phase_id=row.id,
         number=number,
         key=f"{admitted.request.key}/{number}",
         executor=settings.JOB_EXECUTOR,
-        placement=placement_as_json(admitted.placement, inputs.allocations.fleet),
+        placement=placement_as_json(placement, inputs.allocations.fleet),
         dispatched_at=at,
+        room_by=at + holding.ROOM_WITHIN if inputs.starts_low else None,
     )
 
 

@@ -27,11 +27,14 @@ _FIELDS = (
 def dispatch(attempts: Sequence[Attempt], now: float) -> int:
     """Submit and release those of ``attempts`` that are still to be run; return how many.
 
-    Repeating it changes nothing. Whoever is about to end is left out. One query, and those of the
-    executors.
+    Repeating it changes nothing. Whoever is about to end, or waits for room, is left out. One
+    query, and those of the executors.
     """
     rows = Attempt.objects.filter(
-        pk__in=[attempt.pk for attempt in attempts], state=Attempt.State.DISPATCHED, outcome=""
+        pk__in=[attempt.pk for attempt in attempts],
+        state=Attempt.State.DISPATCHED,
+        outcome="",
+        room_by=None,
     )
     fleet = snapshot.current()
     by_executor: dict[str, list[Attempt]] = {}

@@ -20,6 +20,7 @@ from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
 from admission.core.cycle import whatif
 from admission.core.cycle.change import Counterfactual
+from admission.core.cycle.controlled import lowered, starting_low
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.placement.cluster import Cluster
@@ -32,8 +33,11 @@ from admission.core.snapshot import (
     ConcurrencyCap,
     Pending,
     ProjectShare,
+    Running,
     Snapshot,
 )
+from admission.cycle import holding
+from admission.cycle.holding import Holding
 from admission.directives import fallback
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog
@@ -47,7 +51,9 @@ from fleet import snapshot as inventory
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies import current
+from policies.controller.control import Memory
 from policies.headroom import live as headroom_live
+from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind
@@ -64,7 +70,6 @@ __all__ = [
     "input_of",
     "invalidate",
     "lock_unchanged",
-    "occupied_in",
     "read_input",
     "snapshot",
     "under",
@@ -94,19 +99,49 @@ class Waiting:
     rows: dict[str, Row]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Moment:
+    """Queue and fleet at one moment, as they were read, whatever policy decides on them.
+
+    ``measured`` is the headroom with nothing reserved, ``ready`` says of each node whether its
+    machine takes jobs, and ``occupied`` by what each GPU is taken.
+    """
+
+    waiting: Waiting
+    held: Allocations
+    measured: Headroom
+    in_force: InForce
+    occupied: GpuUses
+    ready: Bools
+    memory: Memory
+
+
 @dataclass(frozen=True, eq=False)
 class CycleInput:
-    """Queue and fleet at one moment. ``number`` is that of the last cycle before it."""
+    """Queue and fleet at one moment. ``number`` is that of the last cycle before it.
+
+    ``holding`` is what the controller makes of it; None: it is off, or no agent acts on caps.
+    """
 
     snapshot: Snapshot
     number: int
-    rows: dict[str, Row]
-    allocations: Allocations
+    moment: Moment
     reserved: Reserved
     headroom: Headroom
-    in_force: InForce
-    #: by what each GPU is taken
-    occupied: GpuUses
+    holding: Holding | None
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        return self.moment.waiting.rows
+
+    @property
+    def allocations(self) -> Allocations:
+        return self.moment.held
+
+    @property
+    def starts_low(self) -> bool:
+        """Say whether jobs start under their lowest caps, once room was made for them."""
+        return self.holding is not None and self.holding.starts_low
 
 
 # --- The queue -----------------------------------------------------------------------------------
@@ -210,21 +245,16 @@ def lock_unchanged(rows: Sequence[Row]) -> set[int]:
 # --- The fleet -----------------------------------------------------------------------------------
 
 
-def occupied_in(headroom: Headroom, held: Allocations, runners: Collection[int]) -> GpuUses:
-    """Return by what each GPU is taken: something runs on it, or nobody would run a job there.
-
-    ``runners``: the ids of nodes that run jobs.
-    """
-    fleet = headroom.fleet
-    ready = np.isin(fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
-    return uses_of(held.gpus, busy(headroom), ~ready[fleet.gpus.node])
+def _occupied_in(headroom: Headroom, held: Allocations, ready: Bools) -> GpuUses:
+    """Return by what each GPU is taken: something runs on it, or nobody would run a job there."""
+    return uses_of(held.gpus, busy(headroom), ~ready[headroom.fleet.gpus.node])
 
 
 # --- All of it -----------------------------------------------------------------------------------
 
 
 def read_input(now: float) -> CycleInput:
-    """Read queue and fleet as they are at ``now`` (Unix s). About ten queries."""
+    """Read queue and fleet as they are at ``now`` (Unix s). About a dozen queries."""
     # The number first: what another cycle admits from here on shows when this one commits. And
     # the queue before what runs, so that nothing that goes from one to the other is in neither.
     number = Cycle.objects.get_or_create(pk=1)[0].number
@@ -234,8 +264,10 @@ def read_input(now: float) -> CycleInput:
     in_force = store.in_force(datetime.fromtimestamp(now, UTC))
     policy = policy_in_force()
     measured = _measured(now, in_force, held)
-    occupied = occupied_in(measured, held, ready_nodes(now))
-    return input_of(now, waiting, held, measured, in_force, occupied, policy=policy, number=number)
+    return input_of(
+        now, waiting, held, measured, in_force, ready_nodes(now),
+        policy=policy, memory=holding.remembered(fleet), number=number,
+    )  # fmt: skip
 
 
 def input_of(
@@ -244,29 +276,43 @@ def input_of(
     held: Allocations,
     measured: Headroom,
     in_force: InForce,
-    occupied: GpuUses,
+    runners: Collection[int],
     *,
     policy: AdmissionPolicy,
+    memory: Memory | None = None,
     number: int = 0,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Two queries.
+    """Return the input of a cycle at ``now`` (Unix s). Three queries.
 
-    ``measured``: the headroom without reservations, of the inventory of ``held``.
+    ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
+    ids of nodes that run jobs. ``memory``: what the last round of the controller left.
     """
-    reserved = held.reserved(measured, policy.reserve)
-    headroom = replace(measured, reservations=reserved.fleet)
+    ready = np.isin(measured.fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
+    moment = Moment(
+        waiting=waiting,
+        held=held,
+        measured=measured,
+        in_force=in_force,
+        occupied=_occupied_in(measured, held, ready),
+        ready=ready,
+        memory=memory or Memory(),
+    )
+    held_back = _held_back(moment, policy)
+    cluster, running = _room(moment, policy, held_back)
     taken = Snapshot(
         now=now,
-        cluster=Cluster.of(headroom, in_force, occupied, now=now),
+        cluster=cluster,
         pending=waiting.pending,
-        running=running_of(held, reserved),
+        running=running,
         projects=_projects(now),
         classes=_classes(),
         caps=_caps(in_force),
         grants=policy.grants,
         tuning=policy.tuning,
     )
-    return CycleInput(taken, number, waiting.rows, held, reserved, headroom, in_force, occupied)
+    reserved = held.reserved(measured, policy.reserve)
+    headroom = replace(measured, reservations=reserved.fleet)
+    return CycleInput(_as_started(taken, held_back), number, moment, reserved, headroom, held_back)
 
 
 def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
@@ -274,17 +320,52 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
 
     ``held``: what is held, with the quantile of what it drew that the policy asks for.
     """
-    reserved = held.reserved(inputs.headroom, policy.reserve)
-    headroom = replace(inputs.headroom, reservations=reserved.fleet)
-    cluster = Cluster.of(headroom, inputs.in_force, inputs.occupied, now=inputs.snapshot.now)
-    running = running_of(held, reserved)
-    return replace(
+    moment = replace(inputs.moment, held=held)
+    held_back = _held_back(moment, policy)
+    cluster, running = _room(moment, policy, held_back)
+    taken = replace(
         inputs.snapshot,
         cluster=cluster,
+        pending=moment.waiting.pending,
         running=running,
         grants=policy.grants,
         tuning=policy.tuning,
     )
+    return _as_started(taken, held_back)
+
+
+def _held_back(moment: Moment, policy: AdmissionPolicy) -> Holding | None:
+    return holding.look(moment.measured, moment.held, policy, moment.ready, moment.memory)
+
+
+def _room(
+    moment: Moment, policy: AdmissionPolicy, held_back: Holding | None
+) -> tuple[Cluster, tuple[Running, ...]]:
+    """Return the fleet for who waits, and what runs on it.
+
+    Where room can be made before a job starts, it is the fleet once all that runs has given way as
+    far as it agreed.
+    """
+    measured, held, kept_share = moment.measured, moment.held, 0.0
+    if held_back is not None and held_back.starts_low:
+        measured, arrays = held_back.brought_down()
+        held, kept_share = replace(held, arrays=arrays), holding.TUNING.kept_share
+    reserved = held.reserved(measured, policy.reserve)
+    cluster = Cluster.of(
+        replace(measured, reservations=reserved.fleet),
+        moment.in_force,
+        moment.occupied,
+        now=measured.at,
+        kept_share=kept_share,
+    )
+    return cluster, running_of(held, reserved)
+
+
+def _as_started(taken: Snapshot, held_back: Holding | None) -> Snapshot:
+    """Return a snapshot in which jobs ask for what they start with."""
+    if held_back is None or not held_back.starts_low:
+        return taken
+    return starting_low(taken)[0]
 
 
 def snapshot(now: float) -> Snapshot:
@@ -388,4 +469,7 @@ def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactua
 
 def dry_run(request: Request, now: float | None = None) -> DryRun:
     """Return the outcome of the next cycle for ``request``, were it submitted now."""
-    return whatif.dry_run(decisions(now), Pending(request))
+    found = decisions(now)
+    if found.snapshot.starts_low:
+        request = lowered(found.snapshot.cluster, request)
+    return whatif.dry_run(found, Pending(request))

@@ -18,7 +18,8 @@ import structlog
 
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.estimates import Estimate, estimates
-from admission.cycle import admit, dispatch, live, metrics, reconciliation
+from admission.cycle import admit, dispatch, holding, live, metrics, reconciliation
+from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
 from admission.learned import forecasts, shares
@@ -26,6 +27,8 @@ from admission.policy import shadowing
 from admission.queue import queue_status, reasons
 from admission.queue.queue_status import PendingStatus, QueueStatus, ReasonLine, TraceLine
 from fleet.locks import only_one
+from policies.caps import metrics as held_metrics
+from policies.caps import status as held_status
 
 __all__ = ["Cycle", "cycle_once"]
 
@@ -90,6 +93,7 @@ class _Work:
         """Decide on queue and fleet as they are, and act on it, part by part."""
         started = time.perf_counter()
         inputs = live.read_input(self.now)
+        self._part("control", lambda: self._control(inputs))
         decisions = decide(inputs.snapshot)
         self.cycle.number = inputs.number + 1
         self.cycle.waiting = len(decisions.waiting)
@@ -100,6 +104,17 @@ class _Work:
         self._part("shares", lambda: shares.note(inputs.allocations.by_project(), self.now))
         self._part("board", lambda: self._publish(inputs, decisions, started))
         self._part("shadow", lambda: shadowing.ask(inputs, decisions, self.at))
+
+    def _control(self, inputs: CycleInput) -> None:
+        """Hold what runs, before anything is added to it."""
+        if inputs.holding is None:
+            holding.let_go(self.now)
+            status = None
+        else:
+            waiting = holding.act(inputs.holding)
+            status = status_of(inputs.holding, waiting=waiting)
+        held_status.publish(status)
+        held_metrics.show(status)
 
     def _admit(self, inputs: CycleInput, decisions: Decisions) -> None:
         admitted = admit.admit(inputs, decisions.admitted, self.at)

@@ -33,7 +33,7 @@ from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, JobEvent, Phase
 from admission.jobs.resolution import terms_of_phase
 
-__all__ = ["Reconciled", "reconcile"]
+__all__ = ["Reconciled", "reconcile", "withdraw"]
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,7 @@ def _reconcile(
     if looks_at_all:
         keys = set(mine.values_list("key", flat=True))
     else:
-        dispatched = mine.filter(state=Attempt.State.DISPATCHED)
+        dispatched = mine.filter(state=Attempt.State.DISPATCHED, room_by=None)
         to_stop = mine.filter(outcome=Attempt.Outcome.CANCELLED)
         keys = set(executor.missing(list(dispatched.values_list("key", flat=True))))
         keys |= set(to_stop.values_list("key", flat=True))
@@ -125,6 +125,8 @@ def _dispatch(
         if statuses[key].state in (_State.UNKNOWN, _State.HELD)
         and row.state == Attempt.State.DISPATCHED
         and not row.outcome
+        # What waits for room is handed over by the controller.
+        and row.room_by is None
     ]
     if left:
         done.dispatched += dispatch(left, now)
@@ -227,6 +229,16 @@ def _close(
             # One job that cannot be followed must not hold up the others.
             log.exception("attempt_not_closed", attempt=row.key)
             done.failed.append(row.key)
+
+
+def withdraw(rows: Iterable[Attempt], why: str, now: float) -> None:
+    """End attempts that were never handed to an executor: their phases wait again."""
+    classes = catalog.current()
+    for row in rows:
+        ended, kind = WorkStatusState.ENDED, WorkOutcomeKind.WITHDRAWN
+        status = WorkStatus(key=row.key, state=ended, outcome=kind, why=why)
+        with transaction.atomic():
+            _close_one(row, status, classes, now, Reconciled())
 
 
 def _is_over(row: Attempt, status: WorkStatus) -> bool:

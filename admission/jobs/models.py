@@ -376,6 +376,11 @@ class Attempt(models.Model):
     why = models.CharField(max_length=500, blank=True, help_text="Why it ended")
     exit_code = models.IntegerField(null=True, blank=True)
     dispatched_at = models.DateTimeField()
+    room_by = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Power is being taken back for it until then; empty: it was handed over",
+    )
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     checkpoint_at = models.DateTimeField(null=True, blank=True, help_text="The last one")

@@ -145,8 +145,7 @@ def _inputs(
             stale_after_s=max(settings.STALE_AFTER_S, 2 * tier_s),
         )
         held = attempts.at(at)
-        occupied = live.occupied_in(measured, held, runners)
-        yield live.input_of(at, waiting, held, measured, in_force, occupied, policy=policy)
+        yield live.input_of(at, waiting, held, measured, in_force, runners, policy=policy)
 
 
 def _in_force(terms: Sequence[Term], at: float) -> InForce:

@@ -69,6 +69,7 @@ def load_policy(folder: Path | None) -> Policy:
         reserve=given.reserve,
         response=given.response,
         fallback=given.fallback,
+        unmanaged=given.unmanaged,
         approach=FilledTo(name=given.name, fill_share=played.fill_share, **played.mechanisms),
         max_site_share=played.max_site_share,
         shed_after_s=given.shed_after_s,

@@ -1,4 +1,4 @@
-"""The limits that agents are to set: restrictions in force, cut to the nodes of each agent.
+"""The limits that agents are to set, cut to the nodes of each: restrictions, and the controller's.
 
 12,500 agents ask every few seconds, so an answer costs no query: each process keeps the limits of
 the whole fleet, and looks once a second whether anything has changed.
@@ -18,6 +18,8 @@ from fleet import snapshot
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from headroom.contracts import BatchError, Limit
+from policies.caps import askers, orders
+from policies.caps.orders import Orders
 from policies.restrictions.kinds import LIMITS
 from policies.restrictions.models import RestrictionGeneration, read_in_force
 from policies.restrictions.strictest import ActiveRestriction, InForce
@@ -74,8 +76,8 @@ class LimitTable:
                 yield node
 
 
-def make_table(in_force: InForce, fleet: FleetArrays) -> LimitTable:
-    """Cut the restrictions in force to the nodes of ``fleet``. Pure.
+def make_table(in_force: InForce, fleet: FleetArrays, ordered: Orders | None = None) -> LimitTable:
+    """Cut the restrictions in force to the nodes of ``fleet``, and ``ordered`` caps. Pure.
 
     A node gets, of each kind, the strictest, and of the others those that outlast all that are
     stricter: when the strictest ends, the next is there already, and the GPU is never free between.
@@ -90,6 +92,11 @@ def make_table(in_force: InForce, fleet: FleetArrays) -> LimitTable:
             if each.scope.kind is ScopeKind.GPU:
                 _put_on_gpu(by_node, each, fleet)
     ends = [each.expires_at.timestamp() for each in in_force.restrictions if each.kind in LIMITS]
+    if ordered is not None and len(ordered):
+        # Agents take the lowest of all that they are told.
+        for node, limit in orders.by_node(ordered, fleet):
+            by_node.setdefault(node, []).append(limit)
+        ends.append(ordered.expires_at)
     node_site = fleet.racks.site[fleet.nodes.rack]
     row_of_node = fleet.nodes.index_by_id
     return LimitTable(
@@ -156,10 +163,15 @@ def _table(now: float) -> LimitTable:
 
 
 def _read(now: float) -> LimitTable:
-    return _tables.get(
-        lambda: make_table(read_in_force(datetime.fromtimestamp(now, UTC)), snapshot.current()),
-        version=lambda: (RestrictionGeneration.current(), snapshot.current().generation),
-    )
+    def made() -> LimitTable:
+        in_force = read_in_force(datetime.fromtimestamp(now, UTC))
+        return make_table(in_force, snapshot.current(), orders.current(now))
+
+    def version() -> tuple[int, int, str]:
+        generation = snapshot.current().generation
+        return RestrictionGeneration.current(), generation, orders.current(now).version
+
+    return _tables.get(made, version=version)
 
 
 def answer(scope: AgentScope, now: float) -> bytes:
@@ -167,6 +179,7 @@ def answer(scope: AgentScope, now: float) -> bytes:
 
     No query but one a second for each process, and three more after something has changed.
     """
+    askers.note(scope.agent_id, now)
     limits = _table(now).encoded(scope)
     valid_for_s = settings.LIMITS_VALID_FOR_S
     return b'{"limits":%s,"now":%.6f,"valid_for_s":%g}' % (limits, now, valid_for_s)

@@ -19,7 +19,7 @@ from admission.core.request import Request
 from admission.core.snapshot import Snapshot
 from policies.restrictions.kinds import LEAST_POWER_SHARE
 
-__all__ = ["at_caps", "capped", "decide_controlled", "tighter"]
+__all__ = ["at_caps", "capped", "decide_controlled", "lowered", "starting_low", "tighter"]
 
 #: Racks are as good as the roomiest within this share of what sets it apart from the tightest.
 _ROOMY_SHARE = 0.5
@@ -29,6 +29,15 @@ _STEP_W = 5.0
 
 def decide_controlled(snapshot: Snapshot) -> Decisions:
     """Return the jobs that start, under caps as low as they accept, and the reasons of others."""
+    low, caps_w = starting_low(snapshot)
+    return capped(decide(low), caps_w)
+
+
+def starting_low(snapshot: Snapshot) -> tuple[Snapshot, dict[str, float]]:
+    """Return the snapshot in which jobs ask for their lowest caps, where most power is left.
+
+    And those caps, W, by the key of each job that has one.
+    """
     cluster = snapshot.cluster
     caps_w = {
         each.request.key: cap_w
@@ -38,7 +47,12 @@ def decide_controlled(snapshot: Snapshot) -> Decisions:
     away = cluster.constants.away | tighter(cluster)
     constants = replace(cluster.constants, away=away, _heat={}, memo={})
     cluster = replace(cluster, constants=constants, refused={}, hopeless={}, scratch={})
-    return capped(decide(at_caps(replace(snapshot, cluster=cluster), caps_w)), caps_w)
+    return at_caps(replace(snapshot, cluster=cluster, starts_low=True), caps_w), caps_w
+
+
+def lowered(cluster: Cluster, request: Request) -> Request:
+    """Return a request for the lowest cap that it accepts."""
+    return _at_cap(request, _start_w(cluster, request))
 
 
 def _start_w(cluster: Cluster, request: Request) -> float | None:

@@ -1,0 +1,72 @@
+"""What the controller did, in numbers for pages, API and metrics. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from admission.cycle.holding import Holding
+from fleet.groups import sum_by
+from policies.caps.status import Held, Status
+from policies.controller.filling import carried
+from policies.controller.levels import FREE, FULL
+from policies.headroom.columns import Floats, Ints
+
+__all__ = ["status_of"]
+
+#: So many budgets are told of at most: those that lack most, and that take most.
+_MOST = 500
+
+
+def status_of(holding: Holding, *, waiting: int) -> Status:
+    """Return the status of a round."""
+    units, found, fleet = holding.units, holding.found, holding.headroom.fleet
+    reach, budgets = holding.budgets.reach, holding.budgets
+    begun = ~units.is_starting[units.unit]
+    slowed = (found.level < FULL)[units.unit] & np.isfinite(found.cap_w[units.unit]) & begun
+    taken_w = np.where(slowed, np.maximum(found.full_w - found.cap_w, 0.0)[units.unit], 0.0)
+    rack = fleet.nodes.rack[fleet.gpus.node[units.gpu]]
+    factor = 1.0 + holding.headroom.host_share[fleet.gpus.node[units.gpu]]
+    rack_taken_w = sum_by(np.where(slowed, factor * taken_w, 0.0), rack, len(fleet.racks))
+    rack_gpus = sum_by(slowed.astype(np.float64), rack, len(fleet.racks))
+    by_budget_w, over_w = carried(reach, rack_taken_w), budgets.load_w - budgets.budget_w
+    gpus = _below(reach.place, rack_gpus, reach.count)
+    level, short_w = found.filled.budget_level, found.filled.short_w
+    # NaN, where there is no budget, is over nothing.
+    told = ~np.isnan(budgets.budget_w) & (((level < FULL) & (gpus > 0)) | (short_w > 0.0))
+    told |= over_w > 0.0
+    places = np.flatnonzero(told)
+    places = places[np.lexsort((-by_budget_w[places], -short_w[places]))][:_MOST]
+    return Status(
+        at=holding.headroom.at,
+        gpus=len(fleet.gpus),
+        acting=int(holding.may_cap.sum()),
+        capped=int(slowed.sum()),
+        taken_w=float(rack_taken_w.sum()),
+        units=len(units),
+        waiting=waiting,
+        starts_low=holding.starts_low,
+        unmanaged_capped=holding.unmanaged.is_capped,
+        budgets=tuple(
+            Held(
+                scope=str(reach.scope_at(place)[0]),
+                is_failover=reach.scope_at(place)[1],
+                level=float(min(level[place] / FREE, 1.0)),
+                gpus=int(gpus[place]),
+                taken_w=float(by_budget_w[place]),
+                over_w=float(max(over_w[place], 0.0)),
+                short_w=float(short_w[place]),
+            )
+            for place in places.tolist()
+        ),
+    )
+
+
+def _below(place: Ints, by_rack: Floats, count: int) -> Floats:
+    """Return how many of what racks have are below each budget, each rack once."""
+    found = np.zeros(count + 1)
+    for column in range(place.shape[1]):
+        new = np.ones(len(place), dtype=bool)
+        for before in range(column):
+            new &= place[:, before] != place[:, column]
+        np.add.at(found, place[new, column], by_rack[new])
+    return found[:-1]

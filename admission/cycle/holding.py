@@ -1,0 +1,268 @@
+"""The controller of running load on the server: what it holds, and the caps that it sets.
+
+:func:`look` is what it makes of a moment: whoever asks gets what the cycle gets. :func:`act`, which
+the cycle alone calls, has agents set the caps, hands over what has got its room, and remembers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgspec
+import numpy as np
+from django.db.models import Q
+
+from admission.core.allocation.allocations import Allocations
+from admission.core.allocation.reservation import AllocationArrays
+from admission.core.controlling import (
+    Unmanaged,
+    brought_down,
+    budgets_of,
+    plant_of,
+    units_of,
+)
+from admission.core.policy import AdmissionPolicy
+from admission.cycle import reconciliation
+from admission.cycle.dispatch import dispatch
+from admission.jobs.models import Attempt
+from fleet.cache import Cache
+from fleet.snapshot import FleetArrays
+from headroom.contracts import LimitState
+from policies.caps import askers, orders
+from policies.controller.control import Budgets, Controlled, Memory, Tuning, Units, control
+from policies.headroom.columns import Bools, Floats, Ints
+from policies.headroom.evaluate import Headroom
+from telemetry import stream
+from telemetry.limits.models import LimitReport
+
+__all__ = ["ROOM_WITHIN", "TUNING", "Holding", "act", "forget", "let_go", "look", "remembered"]
+
+TUNING = Tuning()
+#: What was admitted waits so long for its room, and else goes back to the queue.
+ROOM_WITHIN = timedelta(seconds=60)
+NO_ROOM = "no room could be made for it: what runs here did not give way in time"
+#: A GPU whose agent could not set a cap is not counted on for so long.
+_REFUSED_FOR = timedelta(minutes=10)
+_REFUSED_KNOWN_S = 5.0
+#: Drivers may round a limit to whole units, W.
+_TOLERANCE_W = 1.5
+
+_KEY = "controller:memory"
+#: Older than this a memory says less of what units draw than what was said of them, s.
+_KEPT_S = 120
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """What the controller makes of a moment.
+
+    ``may_cap`` says of each GPU whether caps on it can be counted on; ``starts_low``: all machines
+    that take jobs can be, so that jobs start under the lowest caps that they accept.
+    """
+
+    headroom: Headroom
+    held: Allocations
+    may_cap: Bools
+    starts_low: bool
+    unmanaged: Unmanaged
+    units: Units
+    budgets: Budgets
+    found: Controlled
+
+    def brought_down(self) -> tuple[Headroom, AllocationArrays]:
+        """Return the fleet once all has given way as far as it agreed, and what is reserved."""
+        return brought_down(self.headroom, self.held, self.units, self.found)
+
+
+def look(
+    headroom: Headroom,
+    held: Allocations,
+    policy: AdmissionPolicy,
+    ready: Bools,
+    memory: Memory,
+) -> Holding | None:
+    """Return what the controller makes of a moment; None: it is off, or no agent acts on caps.
+
+    ``ready`` says of each node whether its machine takes jobs. One query each five seconds.
+    """
+    if not policy.controls:
+        return None
+    fleet = headroom.fleet
+    asks = askers.nodes_that_ask(fleet, headroom.at)[fleet.gpus.node]
+    may_cap = headroom.summary.gpus.fresh & asks
+    if not may_cap.any():
+        return None
+    may_cap &= ~_refusing(fleet, headroom.at)
+    units, budgets = units_of(held, headroom, may_cap, policy.unmanaged), budgets_of(headroom)
+    return Holding(
+        headroom=headroom,
+        held=held,
+        may_cap=may_cap,
+        starts_low=bool(may_cap[ready[fleet.gpus.node] & headroom.summary.gpus.fresh].all()),
+        unmanaged=policy.unmanaged,
+        units=units,
+        budgets=budgets,
+        found=control(
+            plant_of(headroom), units, budgets, memory, now=headroom.at, tuning=TUNING
+        ),
+    )  # fmt: skip
+
+
+_refused: Cache[Ints] = Cache(_REFUSED_KNOWN_S)
+
+
+def _refusing(fleet: FleetArrays, now: float) -> Bools:
+    """Say of each GPU whether its agent could not set a cap of ours of late."""
+
+    def read() -> Ints:
+        since = datetime.fromtimestamp(now, UTC) - _REFUSED_FOR
+        rows = LimitReport.objects.filter(
+            limit__startswith=f"{orders.OWNER}-",
+            state__in=(LimitState.REFUSED, LimitState.FAILED),
+            received_at__gt=since,
+        ).values_list("node_id", "gpu_index")
+        return np.array([(node, -1 if gpu is None else gpu) for node, gpu in rows], dtype=np.int64)
+
+    found = _refused.get(read).reshape(-1, 2)
+    node_id, index = fleet.nodes.ids[fleet.gpus.node], fleet.gpus.index
+    refusing = np.zeros(len(fleet.gpus), dtype=bool)
+    for node, gpu in found.tolist():
+        refusing |= (node_id == node) & ((index == gpu) | (gpu < 0))
+    return refusing
+
+
+# --- What is remembered from round to round -------------------------------------------------------
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    generation: int
+    at: float
+    ids: bytes
+    since: bytes
+    full_w: bytes
+    cap_w: bytes
+    other_w: bytes
+    held_share: float
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_kept = msgspec.msgpack.Decoder(_Kept)
+
+
+def _remember(memory: Memory, fleet: FleetArrays) -> None:
+    ids = list(memory.since)
+
+    def column(values: dict[int, float]) -> bytes:
+        return np.array([values[each] for each in ids], dtype="<f8").tobytes()
+
+    kept = _Kept(
+        generation=fleet.generation,
+        at=memory.at,
+        ids=np.array(ids, dtype="<i8").tobytes(),
+        since=column(dict(memory.since)),
+        full_w=column(dict(memory.full_w)),
+        cap_w=column(dict(memory.cap_w)),
+        other_w=memory.other_w.astype("<f8").tobytes(),
+        held_share=memory.held_share,
+    )
+    stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
+
+
+def remembered(fleet: FleetArrays) -> Memory:
+    """Return what the last round left; lost, the controller begins with what was said of units."""
+    data = cast(bytes | None, stream.connection().get(_KEY))
+    if data is None:
+        return Memory()
+    kept = _kept.decode(data)
+    ids = np.frombuffer(kept.ids, dtype="<i8").tolist()
+
+    def by_id(values: bytes) -> dict[int, float]:
+        return dict(zip(ids, _floats(values).tolist(), strict=True))
+
+    is_same = kept.generation == fleet.generation
+    return Memory(
+        at=kept.at,
+        since=by_id(kept.since),
+        full_w=by_id(kept.full_w),
+        cap_w=by_id(kept.cap_w),
+        other_w=_floats(kept.other_w) if is_same else np.zeros(0),
+        held_share=kept.held_share,
+    )
+
+
+def _floats(data: bytes) -> Floats:
+    return np.frombuffer(data, dtype="<f8")
+
+
+# --- What is done ---------------------------------------------------------------------------------
+
+
+def act(holding: Holding) -> int:
+    """Have agents set the caps, hand over what has got its room, and remember.
+
+    Return how many attempts still wait for room. Only the cycle does so, under its lock.
+    """
+    units, found, fleet = holding.units, holding.found, holding.headroom.fleet
+    cap_w = found.cap_w[units.unit]
+    is_capped = np.isfinite(cap_w)
+    orders.keep(
+        fleet.gpus.ids[units.gpu[is_capped]],
+        units.id[units.unit[is_capped]],
+        cap_w[is_capped],
+        holding.headroom.at,
+    )
+    _remember(found.memory, fleet)
+    return _hand_over(holding)
+
+
+def let_go(now: float) -> None:
+    """Take all caps back, where the controller is off. One query."""
+    nothing = np.zeros(0, dtype=np.int64)
+    if len(orders.current(now)):
+        orders.keep(nothing, nothing, np.zeros(0), now)
+    waiting = _waiting()
+    if waiting:
+        reconciliation.withdraw(waiting, "the controller that made room for it is off", now)
+
+
+def _waiting() -> list[Attempt]:
+    # What was told to end is closed by reconciliation.
+    return list(Attempt.objects.open().filter(room_by__isnull=False, outcome=""))
+
+
+def _hand_over(holding: Holding) -> int:
+    """Dispatch what waits for room and has it, and withdraw what waited for too long."""
+    waiting = _waiting()
+    if not waiting:
+        return 0
+    now, has_room = holding.headroom.at, _with_room(holding)
+    ready = [each for each in waiting if each.pk in has_room]
+    still = Q(pk__in=[each.pk for each in ready])
+    Attempt.objects.open().filter(still, outcome="").update(room_by=None)
+    dispatch(ready, now)
+    at = datetime.fromtimestamp(now, UTC)
+    late = [each for each in waiting if each.pk not in has_room and _is_late(each, at)]
+    reconciliation.withdraw(late, NO_ROOM, now)
+    return len(waiting) - len(ready) - len(late)
+
+
+def _is_late(attempt: Attempt, at: datetime) -> bool:
+    return attempt.room_by is not None and attempt.room_by <= at
+
+
+def _with_room(holding: Holding) -> set[int]:
+    """Return the attempts whose room is made, and whose GPUs report their first caps."""
+    units, found = holding.units, holding.found
+    limit_w = holding.headroom.summary.gpus.limit_w[units.gpu]
+    above = limit_w > found.cap_w[units.unit] + _TOLERANCE_W
+    shown = np.bincount(units.unit, above, len(units)) == 0
+    return set(units.id[found.may_start & shown].tolist())
+
+
+def forget() -> None:
+    """Forget all that this process knows, as one that has just begun."""
+    _refused.invalidate()
+    askers.forget()
+    orders.forget()

@@ -1,0 +1,73 @@
+"""The status of the controller, as its last round left it, for pages and API.
+
+It may be lost at any time: the next round writes it anew.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from telemetry import stream
+
+__all__ = ["Held", "Status", "publish", "read"]
+
+_KEY = "controller:status"
+#: A status that nobody has renewed for so long says nothing any more, s.
+_KEPT_S = 30
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """One budget below which GPUs are capped, or that caps alone cannot keep.
+
+    ``level`` is how far all below it give way: 1 where nobody is slowed, 0 where all are as slow as
+    may be. ``short_w`` is what it lacks with all caps at their lowest.
+    """
+
+    scope: str
+    is_failover: bool
+    level: float
+    gpus: int
+    taken_w: float
+    over_w: float
+    short_w: float
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller did last, at ``at`` (Unix s).
+
+    ``acting`` and ``gpus`` count GPUs on which caps can be set, and all. ``capped`` are those that
+    are held below what they would draw, ``taken_w`` is what they do not draw for it. ``waiting``
+    counts attempts for which room is being made. ``starts_low``: jobs begin under their lowest cap.
+    """
+
+    at: float
+    gpus: int
+    acting: int
+    capped: int
+    taken_w: float
+    units: int
+    waiting: int
+    starts_low: bool
+    unmanaged_capped: bool
+    budgets: tuple[Held, ...] = ()
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_status = msgspec.msgpack.Decoder(Status)
+
+
+def publish(status: Status | None) -> None:
+    """Publish a status; None: the controller does nothing."""
+    client = stream.connection()
+    if status is None:
+        client.delete(_KEY)
+    else:
+        client.set(_KEY, _pack(status), ex=_KEPT_S)
+
+
+def read() -> Status | None:
+    """Return the last status; None: no controller has done a round for half a minute."""
+    data = cast(bytes | None, stream.connection().get(_KEY))
+    return None if data is None else _status.decode(data)
