@@ -7,6 +7,7 @@ they begin (:mod:`policies.controller.control`).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -56,12 +57,19 @@ def budgets_of(headroom: Headroom) -> Budgets:
     return Budgets(Reach.of(headroom.fleet), room.budget_w, room.budget_w - room.left_w)
 
 
-def units_of(held: Allocations, headroom: Headroom, may_cap: Bools, unmanaged: Unmanaged) -> Units:
+def units_of(
+    held: Allocations,
+    headroom: Headroom,
+    may_cap: Bools,
+    unmanaged: Unmanaged,
+    resting: Collection[int] = (),
+) -> Units:
     """Return what can be held: attempts all of whose GPUs can be capped, and unmanaged nodes.
 
-    ``may_cap`` says of each GPU whether its agent is heard and sets caps.
+    ``may_cap`` says of each GPU whether its agent is heard and sets caps. ``resting``: ids of
+    attempts that stand still, and draw what they do at rest: they are what budgets carry besides.
     """
-    owned = _owned(held, headroom, may_cap)
+    owned = _owned(held, headroom, may_cap, resting)
     if not unmanaged.is_capped:
         return owned
     return _joined(owned, _unowned(held, headroom, may_cap, unmanaged.lowest_speed))
@@ -101,11 +109,14 @@ def brought_down(
     return down, replace(arrays, peak_w=peak_w)
 
 
-def _owned(held: Allocations, headroom: Headroom, may_cap: Bools) -> Units:
+def _owned(
+    held: Allocations, headroom: Headroom, may_cap: Bools, resting: Collection[int]
+) -> Units:
     arrays, attempts = held.arrays, held.attempts
     counts = np.diff([*held.firsts, len(arrays)])
     attempt = np.repeat(np.arange(len(attempts)), counts)[arrays.gpu_allocation]
     capable = sum_by(~may_cap[arrays.gpu], attempt, len(attempts)) == 0
+    capable &= np.array([each.id not in resting for each in attempts], dtype=bool)
     mine = [each for each, is_capable in zip(attempts, capable.tolist(), strict=True) if is_capable]
     requests = [each.request for each in mine]
     most_w = np.zeros(len(attempts))

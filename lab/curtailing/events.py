@@ -21,7 +21,11 @@ asks for 10 to 40 % less than the baseline, and lasts for 60 to 110 s; all three
 GPUs, after the first hour as well; it is compared with the same run without it.
 
 Seeds are 1, 2 and 3. The load counts at each step of the twin, by true watts: an event is met in
-time if the first step after its start is within the target, and held for the steps that are.
+time if the first step after its start is within the target, and held for the steps that are. A job
+of the highest class is touched that is paused, shrunk or ended while something is asked, or does
+less than 0.98 of its full speed over all of that time. (The speed was put in the place of "any GPU
+that says that its cap holds it" after the first look at a controller whose caps lie just above what
+a job draws: noise meets them, and nobody is slowed.)
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,7 +31,6 @@ from lab.fleet import Fleet, make_even_fleet
 from lab.traces.arrivals import arrivals
 from lab.world import EPOCH_S, Record, World
 from lab.world.gangs import Gang
-from lab.world.record import CAUSES
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.scopes import Scope, ScopeKind
 
@@ -38,6 +38,8 @@ __all__ = ["Curtailed", "LongRun", "play_long", "play_random"]
 
 #: Loads count at each step of the twin, s.
 _STEP_S = 2.0
+#: A job that does so much of its full speed while something is asked is not touched.
+_UNTOUCHED = 0.98
 
 
 @dataclass(frozen=True)
@@ -156,40 +158,55 @@ class _Watched(World):
         self.times: list[float] = []
         self.watts: list[float] = []
         self.work_gpu_s: list[float] = []
-        self.highest: set[str] = set()
-        self.touched: set[str] = set()
-        self._done_gpu_s = 0.0
+        #: of jobs of the highest class while something was asked: how long, how long at full
+        #: speed, and those that were paused, shrunk or ended
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.clocked_s: dict[str, float] = defaultdict(float)
+        self.stopped: set[str] = set()
 
     def _step(self, dt_s: float) -> None:
-        before = {gang.key: gang for gang in self.gangs if _is_highest(gang)}
+        before = {gang.key: (gang, self.gangs.clocked_s(gang)) for gang in self._highest()}
         super()._step(dt_s)
         self.times.append(self.twin.now_s)
         self.watts.append(float(self.twin.rack_w.sum()))
         if self.in_force.of(RestrictionKind.POWER_BUDGET_W):
-            self._look(before)
+            self._look(before, dt_s)
 
-    def _look(self, before: Mapping[str, Gang]) -> None:
-        now = {gang.key: gang for gang in self.gangs if _is_highest(gang)}
-        self.highest |= {gang.job.key for gang in now.values()}
-        self.touched |= {gang.job.key for gang in now.values() if self._is_touched(gang)}
+    def _highest(self) -> list[Gang]:
+        return [gang for gang in self.gangs if not gang.job.request.max_slowdown]
+
+    def _look(self, before: Mapping[str, tuple[Gang, float]], dt_s: float) -> None:
+        now = {gang.key: gang for gang in self._highest()}
+        for key, gang in now.items():
+            self.seconds[gang.job.key] += dt_s
+            if key in before:
+                self.clocked_s[gang.job.key] += self.gangs.clocked_s(gang) - before[key][1]
+            else:
+                self.clocked_s[gang.job.key] += dt_s  # it has just begun
+            if gang.is_paused or gang.scale < 1.0 or gang.leaves_s is not None:
+                self.stopped.add(gang.job.key)
         # What is gone and not done was ended.
-        gone = [gang for key, gang in before.items() if key not in now]
-        self.touched |= {gang.job.key for gang in gone if gang.job.state == "queued"}
+        gone = [gang for key, (gang, _) in before.items() if key not in now]
+        self.stopped |= {gang.job.key for gang in gone if gang.job.state == "queued"}
 
-    def _is_touched(self, gang: Gang) -> bool:
-        """Say whether a gang stands still, is to end, or is slowed by a batch or a cap."""
-        rows = self._rows.gpu[gang.gpus]
-        by_cap = (self.twin.throttle[rows] & CAUSES["sw_power_cap"]) > 0
-        is_slowed = gang.scale < 1.0 or bool((by_cap & self._capped[rows]).any())
-        return gang.leaves_s is not None or is_slowed
+    @property
+    def highest(self) -> int:
+        """How many jobs of the highest class ran while something was asked."""
+        return len(self.seconds)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Those of them that were paused, shrunk or ended, or slowed below :data:`_UNTOUCHED`."""
+        slowed = {
+            key
+            for key, seconds in self.seconds.items()
+            if self.clocked_s[key] < _UNTOUCHED * seconds
+        }
+        return tuple(sorted(slowed | self.stopped))
 
     def work_done_gpu_s(self) -> float:
         """Return the work done so far by all jobs, GPU·s."""
         return float(sum(self._outcome(job).work_gpu_s for job in self._jobs[: self._come]))
-
-
-def _is_highest(gang: Gang) -> bool:
-    return not gang.job.request.max_slowdown
 
 
 def play_random(
@@ -215,8 +232,8 @@ def play_random(
         seed=seed,
         from_h=from_h,
         met=[_met(world, event, baseline_w) for event, baseline_w in zip(asked, met, strict=True)],
-        highest=len(world.highest),
-        touched=tuple(sorted(world.touched)),
+        highest=world.highest,
+        touched=world.touched,
         record=record,
     )
 
@@ -243,8 +260,8 @@ def play_long(
         met=_met(world, event, baseline_w),
         work_gpu_h=done[1],
         work_without_gpu_h=done[0],
-        highest=len(world.highest),
-        touched=tuple(sorted(world.touched)),
+        highest=world.highest,
+        touched=world.touched,
     )
 
 

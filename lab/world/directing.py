@@ -20,11 +20,12 @@ from admission.core.directives.book import (
     DirectiveBook,
     Kind,
     MemoryDirectives,
+    Wanted,
     desired_of,
 )
 from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
 from admission.core.directives.placed import Active, Placed, save_s, stop_wanted
-from admission.core.directives.responding import reach_of
+from admission.core.directives.responding import LEASE, reach_of
 from admission.core.directives.step import Step
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
@@ -43,6 +44,9 @@ from policies.scopes import Scope, ScopeKind
 __all__ = ["Directing"]
 
 Array = NDArray[np.float64]
+
+#: The owner of pauses that the controller wants.
+_HOLDING = "controller"
 
 
 class _Placed(Placed):
@@ -311,6 +315,27 @@ class Directing:
     def forget(self, gang: Gang, now: datetime) -> None:
         """End the directives to a gang that is over."""
         self.book.end(self.leases.of(gang.id), now=now, by=SYSTEM, why="the job has ended")
+
+    def hold_still(self, ids: Sequence[int], now: datetime) -> None:
+        """Have exactly these attempts pause for the controller; the others go on."""
+        wanted = [
+            Wanted(
+                attempt_id=each,
+                kind=Kind.PAUSE,
+                owner=_HOLDING,
+                cause="power",
+                reason="budgets cannot hold it, however slow",
+                expires_at=now + LEASE,
+            )
+            for each in ids
+        ]
+        before = {row.attempt_id for row in self.leases if row.owner == _HOLDING}
+        self.book.keep(_HOLDING, wanted, now=now, by=_HOLDING, why="there is room again")
+        for gang in self.gangs:
+            if gang.id in before ^ set(ids):
+                gang.job.pauses += gang.id not in before
+                self._note("full" if gang.id in before else "paused", gang.job.key, _HOLDING)
+        self.deliver(now)
 
     # --- Fallback, and what playbooks ask for ----------------------------------------------------
 

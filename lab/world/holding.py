@@ -6,6 +6,8 @@ cap that the controller gives it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,11 +15,16 @@ from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import Unmanaged, brought_down, budgets_of, plant_of, units_of
 from policies.controller.control import Controlled, Memory, Tuning, Units, control
+from policies.controller.pausing import Paused, paused_after
 from policies.headroom.evaluate import Headroom
 
 __all__ = ["Holding"]
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: A GPU rests that draws no more than so much of the way from its draw at rest to its rating.
+_AT_REST = 0.1
 
 
 class Holding:
@@ -27,19 +34,46 @@ class Holding:
         self._unmanaged, self._tuning = unmanaged, tuning
         self._memory = Memory()
         self._last: tuple[Units, Controlled] | None = None
+        #: attempts that are to stand still, and the cap under which each goes on, W
+        self.paused = Paused()
+        self._lowest_w: dict[int, float] = {}
 
-    def step(self, headroom: Headroom, held: Allocations) -> Array:
-        """Return the cap to set on each GPU of the inventory now, W; inf: none."""
-        may_cap = headroom.summary.gpus.fresh
-        units = units_of(held, headroom, may_cap, self._unmanaged)
-        found = control(
-            plant_of(headroom), units, budgets_of(headroom), self._memory,
-            now=headroom.at, tuning=self._tuning,
-        )  # fmt: skip
+    def step(self, headroom: Headroom, held: Allocations, may_pause: Mapping[int, float]) -> Array:
+        """Return the cap to set on each GPU of the inventory now, W; inf: none.
+
+        ``may_pause``: attempts that agreed to stand still (:func:`paused_after`).
+        """
+        may_cap, idle_w = headroom.summary.gpus.fresh, np.nan_to_num(headroom.fleet.gpus.idle_w)
+        resting = self._resting(headroom, held, idle_w)
+        units = units_of(held, headroom, may_cap, self._unmanaged, resting)
+        plant, budgets = plant_of(headroom), budgets_of(headroom)
+        found = control(plant, units, budgets, self._memory, now=headroom.at, tuning=self._tuning)
         self._memory, self._last = found.memory, (units, found)
+        self.paused = paused_after(
+            plant, units, budgets, found, self.paused, may_pause=may_pause, idle_w=idle_w,
+            tuning=self._tuning,
+        )  # fmt: skip
+        lowest_w = dict(zip(units.id.tolist(), found.lowest_w.tolist(), strict=True))
+        before_w = self._lowest_w
+        self._lowest_w = {
+            each: lowest_w.get(each, before_w.get(each, np.inf)) for each in self.paused.saves_w
+        }
         cap_w = np.full(len(headroom.fleet.gpus), np.inf)
-        cap_w[units.gpu] = found.cap_w[units.unit]
+        for attempt, rows in held.each():
+            if attempt.id in self.paused:
+                cap_w[_gpus(held, rows)] = self._lowest_w[attempt.id]
+        cap_w[units.gpu] = np.minimum(cap_w[units.gpu], found.cap_w[units.unit])
         return cap_w
+
+    def _resting(self, headroom: Headroom, held: Allocations, idle_w: Array) -> set[int]:
+        """Return the attempts that were told to pause, and have come to rest."""
+        gpus = headroom.summary.gpus
+        rests = gpus.load_w <= idle_w + _AT_REST * (gpus.rated_w - idle_w)
+        return {
+            attempt.id
+            for attempt, rows in held.each()
+            if attempt.id in self.paused and rests[_gpus(held, rows)].all()
+        }
 
     def may_start(self) -> dict[int, float]:
         """Return the attempts for which there is room now, by id, and the cap of each, W."""
@@ -56,3 +90,11 @@ class Holding:
         if self._last is None:
             return headroom, held.arrays
         return brought_down(headroom, held, *self._last)
+
+
+def _gpus(held: Allocations, rows: slice) -> Ints:
+    """Return the rows of the GPUs of some allocations, in a row."""
+    arrays = held.arrays
+    here = (arrays.gpu_allocation >= rows.start) & (arrays.gpu_allocation < rows.stop)
+    found: Ints = arrays.gpu[here]
+    return found

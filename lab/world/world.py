@@ -75,6 +75,8 @@ _CALM_S = 30.0
 #: After something has gone wrong, and while more is drawn than may be, a cycle follows each step,
 #: as on the server all the time: for so long, s.
 _HURRY_S = 30.0
+#: Pauses are leases, which are renewed so often, s.
+_RENEWS_S = 30.0
 #: What is to start waits so long for room that the controller makes, s.
 _WAITS_FOR_ROOM_S = 60.0
 
@@ -162,6 +164,7 @@ class World:
         #: in those of the inventory: what the controller said last
         self._ordered_w: Array = np.full(fleet.gpu_count, np.inf)
         self._holding = Holding(self.policy.unmanaged, self.policy.control)
+        self._paused_s = -np.inf
         self._node = self._inventory.gpus.node
         self._budgets = self._make_budgets()
         self._shares_seen: tuple[bytes, bytes] = (b"", b"")
@@ -360,7 +363,11 @@ class World:
     def _control(self) -> None:
         """Look at what is drawn, and have agents set the caps that hold it."""
         headroom = self._seeing.measured(self.now, self.in_force)
-        cap_w = self._holding.step(headroom, self._seeing.held_by_all())
+        before = self._holding.paused
+        cap_w = self._holding.step(headroom, self._seeing.held_by_all(), self._may_pause())
+        if self._holding.paused.saves_w.keys() != before.saves_w.keys() or self._pauses_due():
+            self._directing.hold_still(tuple(self._holding.paused.saves_w), _moment(self.now))
+            self._paused_s = self.twin.now_s
         for key, start_w in self._holding.may_start().items():
             self._begin(self.gangs.waiting[key], start_w)
         for gang in list(self.gangs.waiting.values()):
@@ -370,6 +377,24 @@ class World:
             self._ordered_w = cap_w
             holder = self.twin.job_of_gpu[self._rows.gpu].copy()
             self._later(partial(self._hear_orders, cap_w, holder))
+
+    def _may_pause(self) -> dict[int, float]:
+        """Return the running attempts that agreed to stand still, and how slow each may be made.
+
+        Only where somebody has lowered a budget: else slowing is enough.
+        """
+        if not self.in_force.of(RestrictionKind.POWER_BUDGET_W):
+            return {}
+        return {
+            gang.id: 1.0 - gang.job.request.max_slowdown
+            for gang in self.gangs
+            if gang.job.arrival.throttling.pause_below is not None and not gang.is_ending
+        }
+
+    def _pauses_due(self) -> bool:
+        """Say whether pauses have to be renewed."""
+        is_late = self.twin.now_s - self._paused_s >= _RENEWS_S
+        return bool(self._holding.paused.saves_w) and is_late
 
     def _hear_orders(self, cap_w: Array, holder: Ints) -> None:
         """Have agents set caps on what still runs where it ran when they were decided."""
@@ -399,6 +424,8 @@ class World:
     ) -> None:
         version = self._policing.leases.version
         waited_s = self.twin.now_s - self._decided_s
+        if self._holding.paused.saves_w:  # what stands still goes on before anything starts
+            return
         if not self._is_news and version == self._decided_on and waited_s < _CALM_S:
             return
         self._is_news, self._decided_s, self._decided_on = False, self.twin.now_s, version
