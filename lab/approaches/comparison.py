@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from lab.approaches.approaches import NAMES, Approach, approach
 from lab.approaches.figures import Figures, Seen
 from lab.approaches.measuring import figures_of, seen_of
-from lab.fleet import GPUS_PER_NODE, Fleet, make_even_fleet
+from lab.fleet import GPUS_PER_NODE, NODES_PER_RACK, Fleet, make_even_fleet
 from lab.spread import Kept, Where, Work, run_all
-from lab.traces import JobTrace, philly
+from lab.traces import JobTrace, helios, openb, philly
 from lab.traces.arrivals import Manner, arrivals
+from lab.twin import Conditions
 from lab.world import Arrival, Policy, World
 
 __all__ = ["RUN", "Run", "Setup", "compare", "run"]
+
+
+LOADERS = {"philly": philly.load, "openb": openb.load, "helios": helios.load}
+#: Multiples of it fall evenly between 0 and 1, beside whatever pattern lines have.
+_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +38,23 @@ class Setup:
     """
 
     trace: Path
+    #: how the trace is read: see ``lab.traces``
+    form: Literal["philly", "openb", "helios"] = "philly"
     from_h: float = 30.5 * 24.0
     hours: float = 3.0
     gpus: int = 384
     sites: int = 2
+    nodes_per_rack: int = NODES_PER_RACK
+    #: jobs that run at the beginning come then, too, with what was left of them
+    carried: bool = False
+    #: so many hours of the trace go by in one
+    faster: float = 1.0
+    #: share of the jobs that come: every so-and-so-manieth line of the trace
+    kept: float = 1.0
+    #: share of the nodes that another scheduler fills with load of its own
+    others_share: float = 0.0
+    #: what is left of the capacity of uplinks and spines
+    links_share: float = 1.0
     #: what racks may draw, as a share of what is written on their parts; feeds and sites have room
     #: for their racks, and no more
     power_share: float = 0.55
@@ -47,9 +67,13 @@ class Setup:
 
     def jobs(self) -> JobTrace:
         """Return the jobs that come. Raises :class:`~lab.traces.TraceError`."""
-        return philly.load(self.trace).between(
-            self.from_h * 3600.0, (self.from_h + self.hours) * 3600.0
-        )
+        from_s = self.from_h * 3600.0
+        to_s = from_s + self.hours * self.faster * 3600.0
+        trace = LOADERS[self.form](self.trace)
+        found = trace.over(from_s, to_s) if self.carried else trace.between(from_s, to_s)
+        if self.kept < 1.0:
+            found = found.take(np.flatnonzero(found.line * _GOLDEN % 1.0 < self.kept))
+        return found.faster(self.faster) if self.faster != 1.0 else found
 
     def fleet(self) -> Fleet:
         """Return the fleet that the jobs are submitted to."""
@@ -59,7 +83,13 @@ class Setup:
             power_share=self.power_share,
             cooling_share=self.cooling_share,
             feed_share=self.feed_share,
+            nodes_per_rack=self.nodes_per_rack,
         )
+
+    def conditions_at(self, _at_s: float, stated: Conditions) -> None:
+        """State what is wrong with the fleet, all the time."""
+        local = len(stated.rack_budget_share) + self.sites
+        stated.link_capacity_share[:local] = self.links_share
 
     def jobs_said(self) -> str:
         """Return a description of the jobs, as sentences."""
@@ -120,7 +150,14 @@ def run(
 ) -> Run:
     """Run one approach. ``jobs``: those of the trace of ``setup``, if they are at hand."""
     came = arrivals(setup.jobs(), setup.manner, seed=seed) if jobs is None else jobs
-    world = World(setup.fleet(), came, policy_of(chosen), seed=seed)
+    world = World(
+        setup.fleet(),
+        came,
+        policy_of(chosen),
+        seed=seed,
+        others_share=setup.others_share,
+        conditions_at=setup.conditions_at if setup.links_share < 1.0 else None,
+    )
     record = world.run(setup.hours * 3600.0, progress)
     return Run(
         figures_of(record, approach=chosen.name, gpus=setup.gpus, hours=setup.hours),

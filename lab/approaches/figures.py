@@ -41,8 +41,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     rack_peak_share: float
     #: mean wait of gangs for the slowest of their gradients, s per step
     sync_delay_s: float
+    #: of jobs that agreed to no slowdown the lowest mean speed, as a share of full; and of the
+    #: others the share that were slower than they agreed to, by more than half a percent
+    firm_speed_least: float = 1.0
+    slower_than_agreed: float = 0.0
+    #: work on nodes that another scheduler fills
+    others_work_gpu_h: float = 0.0
     #: digest of the run: the same seed gives the same
     digest: str
+
+    @property
+    def all_work_gpu_h(self) -> float:
+        """Work of jobs and on nodes that another scheduler fills."""
+        return self.work_gpu_h + self.others_work_gpu_h
 
     @property
     def work_per_kwh(self) -> float:

@@ -17,6 +17,8 @@ _KWH_J = 3.6e6
 #: Carbon of a kWh by site, in order, g: the averages of 2023 of Norway and of Germany (Ember, by
 #: Our World in Data). Sites beyond these begin anew.
 CARBON_G_PER_KWH = (30.0, 381.0)
+#: A speed is as agreed if it is less by no more than this share of full speed.
+_ROUNDING = 0.005
 #: A run keeps so many points of each series.
 _POINTS = 288
 
@@ -51,6 +53,18 @@ def figures_of(record: Record, *, approach: str, gpus: int, hours: float) -> Fig
         site_peak_share=float(record.series.site_use.max(initial=0.0)),
         rack_peak_share=float(record.series.rack_use.max(initial=0.0)),
         sync_delay_s=_mean([each.sync_delay_s for each in jobs if each.gpus > 1]),
+        firm_speed_least=min(
+            (each.speed for each in jobs if each.speed is not None and not each.max_slowdown),
+            default=1.0,
+        ),
+        slower_than_agreed=_mean(
+            [
+                float(each.speed < 1.0 - each.max_slowdown - _ROUNDING)
+                for each in jobs
+                if each.speed is not None and each.max_slowdown
+            ]
+        ),
+        others_work_gpu_h=record.others_gpu_s / _H,
         digest=record.digest,
     )
 

@@ -18,6 +18,7 @@ __all__ = ["BadRow", "Builder", "Job", "JobTrace", "TraceError", "lines_of", "ro
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 #: The first bad rows are kept with what is wrong with them; the rest are counted.
 _BAD_ROWS_KEPT = 20
@@ -85,6 +86,30 @@ class JobTrace:
         first, last = np.searchsorted(self.submit_s, [from_s, to_s])
         part = self.take(np.arange(first, last))
         return replace(part, submit_s=part.submit_s - from_s)
+
+    def over(self, from_s: float, to_s: float) -> JobTrace:
+        """Return the jobs between two moments, those with it that ran at the first.
+
+        These come at its beginning, with what was left of them then.
+        """
+        ends_s = self.submit_s + self.runs_s
+        part = self.take(np.flatnonzero((ends_s > from_s) & (self.submit_s < to_s)))
+        submit_s = np.maximum(part.submit_s - from_s, 0.0)
+        ends_s = part.submit_s + part.runs_s - from_s
+        return replace(part, submit_s=submit_s, runs_s=ends_s - submit_s)
+
+    def faster(self, times: float) -> JobTrace:
+        """Return the same jobs, so many times as fast one after another, and as short."""
+        spans = ("submit_s", "runs_s", "walltime_s", "wait_s")
+        return replace(self, **{name: getattr(self, name) / times for name in spans})
+
+    def demand_gpus(self, from_s: float, to_s: float, of: Bools | None = None) -> float:
+        """Return the GPUs that jobs would hold without waits, on average; ``of``: these alone."""
+        starts_s = np.clip(self.submit_s, from_s, to_s)
+        lasts_s = np.clip(self.submit_s + self.runs_s, from_s, to_s) - starts_s
+        if of is not None:
+            lasts_s = np.where(of, lasts_s, 0.0)
+        return float(lasts_s @ self.gpus) / (to_s - from_s)
 
     def take(self, rows: Ints) -> JobTrace:
         """Return some of the jobs, by their indexes here."""

@@ -132,6 +132,8 @@ class Record:
     work_gpu_s: float
     lost_gpu_s: float
     busy_gpu_s: float
+    #: GPU·s of work on nodes that another scheduler fills
+    others_gpu_s: float
     trips: int
     digest: str
 
@@ -148,6 +150,7 @@ class Ledger:
     throttle_gpu_s: dict[str, float] = field(default_factory=dict)
     unexpected_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
+    others_gpu_s: float = 0.0
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -155,6 +158,8 @@ class Ledger:
         self.over_s = dict.fromkeys(kinds, 0.0)
         self.over_w = dict.fromkeys(kinds, 0.0)
         self.throttle_gpu_s = dict.fromkeys(CAUSES, 0.0)
+        gpus_per_node = self.twin.fleet.gpu_count // len(self.twin.queued)
+        self._others = np.flatnonzero(np.repeat(~self.twin.queued, gpus_per_node))
         self._site_j: Array = np.zeros(len(self.twin.fleet.sites))
 
     def note(self, what: str, whom: str, how: str = "") -> None:
@@ -176,6 +181,9 @@ class Ledger:
             self.over_s["any"] += dt_s
         self._site_j += drawn["site"] * dt_s
         self.busy_gpu_s += dt_s * np.count_nonzero(twin.busy)
+        if len(self._others):
+            theirs = self._others[twin.busy[self._others]]
+            self.others_gpu_s += dt_s * float(twin.pace_by_slot[twin.job_of_gpu[theirs]].sum())
         self._count_throttling(dt_s, capped)
 
     def _count_throttling(self, dt_s: float, capped: Bools) -> None:

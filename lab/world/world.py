@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,15 +100,19 @@ class World:
         step_s: float = 2.0,
         sample_s: float = 10.0,
         cycle_s: float = 10.0,
+        others_share: float = 0.0,
     ) -> None:
-        """``conditions_at`` states the faults at a second of the twin, anew at each step."""
+        """``conditions_at`` states the faults at a second of the twin, anew at each step.
+
+        ``others_share``: the share of nodes that another scheduler fills with load of its own.
+        """
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {value}")
         self.fleet, self.policy, self.seed = fleet, policy or Policy(), seed
         self._conditions_at = conditions_at
         self._step_s, self._sample_s, self._cycle_s = step_s, sample_s, cycle_s
-        self.twin = _make_twin(fleet, seed, failures, step_s)
+        self.twin = _make_twin(fleet, seed, failures, step_s, others_share)
         self.network = Network(self.twin, seed=seed)
         self.storage = Storage(fleet, self.twin.conditions)
         self._inventory = arrays_of(fleet)
@@ -353,7 +358,7 @@ class World:
             room, held, reserved = self._brought_down(headroom, held)
         self._decide(room, held, reserved, self.in_force)
         jobs = list(self.open.values())
-        self._directing.step(self._seeing.held(), headroom, self.in_force, jobs, now)
+        self._directing.step(self._seeing.held(), room, self.in_force, jobs, now)
         self._set_caps()
         if self._directing.goes_over:
             self._hurries_until_s = self.twin.now_s + _HURRY_S
@@ -492,7 +497,7 @@ class World:
 
     def _occupied(self, headroom: HeadroomNow, held: Allocations) -> GpuUses:
         """Return by what each GPU is taken, or that nobody would run a job there."""
-        unready = self._deaf[self._rows.node]
+        unready = (self._deaf | ~self.twin.queued)[self._rows.node]
         return uses_of(held.gpus, busy(headroom), unready[headroom.fleet.gpus.node])
 
     def _shares(self) -> dict[str, ProjectShare]:
@@ -707,6 +712,7 @@ class World:
             work_gpu_s=sum(each.work_gpu_s for each in outcomes),
             lost_gpu_s=sum(each.lost_gpu_s for each in outcomes),
             busy_gpu_s=ledger.busy_gpu_s,
+            others_gpu_s=ledger.others_gpu_s,
             trips=int(self.twin.trips.sum()),
             digest=ledger.digest(),
         )
@@ -741,11 +747,12 @@ class World:
         )
 
 
-def _make_twin(fleet: Fleet, seed: int, failures: FailureModel | None, step_s: float) -> Twin:
-    queued = np.ones(len(fleet.nodes), dtype=np.bool_)
-    if failures is None:
-        return Twin(fleet, seed=seed, queued=queued, substep_s=step_s)
-    return Twin(fleet, seed=seed, queued=queued, substep_s=step_s, failures=failures)
+def _make_twin(
+    fleet: Fleet, seed: int, failures: FailureModel | None, step_s: float, others_share: float
+) -> Twin:
+    upto = np.floor(others_share * np.arange(len(fleet.nodes) + 1))
+    given: dict[str, Any] = {} if failures is None else {"failures": failures}
+    return Twin(fleet, seed=seed, queued=np.diff(upto) == 0, substep_s=step_s, **given)
 
 
 def _endless(cluster: Cluster) -> Cluster:
