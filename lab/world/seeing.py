@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from admission.core.allocation import joint, reservation
 from admission.core.allocation.allocations import Allocations, OpenAttempt, allocations_of
@@ -15,6 +17,7 @@ from lab.world.frame import Sensors
 from lab.world.gangs import Gang, Gangs
 from lab.world.policy import Policy
 from policies.headroom.evaluate import Headroom, evaluate
+from policies.headroom.hosts import HOST_EVERY_S, HOST_ROUNDS, curves_of, host_curve, host_pairs
 from policies.headroom.inputs import Limits, Mounts, Past
 from policies.headroom.past import (
     LINK_SLOTS,
@@ -32,6 +35,8 @@ from policies.restrictions.strictest import InForce
 from policies.scopes import ScopeKind
 
 __all__ = ["Seeing"]
+
+Array = NDArray[np.float64]
 
 #: Attempts are looked at so often to learn what they draw, s; of a longer silence no more is known.
 _LEARN_EVERY_S, _MOST_S = 20.0, 60.0
@@ -80,14 +85,16 @@ class Seeing:
             Past.none(arrays),
             mounts=Mounts(arrays.storage.ids, np.arange(len(arrays.storage))),
         )
-        self._learned_at = -np.inf
+        self._learned_at = self._fitted_at = -np.inf
         self._profiles = _Profiles()
+        self._host_pairs: dict[int, deque[Array]] = {}
         self._limits: tuple[object, FleetArrays, Limits] | None = None
 
     def look(self, now: float, in_force: InForce) -> tuple[Headroom, Allocations, Reserved]:
         """Return headroom at ``now`` (Unix s), the allocations of gangs, and their reservations."""
         measured = self.measured(now, in_force)
         self._learn(measured, now)
+        self._fit_hosts(measured, now)
         held = self.held_by_all()
         rules = self._policy.reserve
         reserved = reservation.reserve(
@@ -182,6 +189,18 @@ class Seeing:
         for gang, (_, rows) in zip(running, held.each(), strict=True):
             gang.drawn_s, gang.p99_w, gang.read_s = after[rows], p99_w[rows], read_s[rows]
             gang.learned, gang.seen_s = learned.rows(rows), at_s
+
+    def _fit_hosts(self, measured: Headroom, now: float) -> None:
+        """Note what nodes draw beside their GPUs, and fit each model to it."""
+        if now - self._fitted_at < HOST_EVERY_S - 1e-6:
+            return
+        self._fitted_at, fits = now, {}
+        for model, pairs in host_pairs(measured).items():
+            kept = self._host_pairs.setdefault(model, deque(maxlen=HOST_ROUNDS))
+            kept.append(pairs)
+            if (curve := host_curve(np.concatenate(kept))) is not None:
+                fits[model] = (curve.host_idle_w, curve.host_share)
+        self._past = replace(self._past, hosts=curves_of(self.arrays, fits))
 
     # --- What was --------------------------------------------------------------------------------
 

@@ -52,9 +52,9 @@ class Tuning:
     learns_in_s: float = 8.0
     #: the same of what budgets carry besides
     other_forgets_in_s: float = 60.0
-    #: a cap is raised if it rises by so much, W, and set in whole steps of so much
-    least_rise_w: float = 15.0
-    step_w: float = 5.0
+    #: a cap is raised if it rises by so much, W, and set in whole steps of so many
+    least_rise_w: float = 4.0
+    step_w: float = 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,13 +12,11 @@ import numpy as np
 from django.db.models import F
 
 from fleet import snapshot
-from fleet.groups import count_by, sum_by
 from fleet.models import Gpu
-from physics.errors import UnfittableError
-from physics.power import fit_host
 from physics.thermal import fit_rc_many
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom
+from policies.headroom.hosts import HOST_ROUNDS, host_curve, host_pairs
 from policies.headroom.models import HostFit, ThermalFit
 from telemetry import samples, stream
 from telemetry.store.columns import US, Columns, Window
@@ -37,11 +35,6 @@ _GOOD_TRUST = 0.9
 FEWEST_GPUS, MOST_GPUS = 100, 2000
 #: An error of this share of the resistance makes a fit worthless.
 _WORTHLESS = 0.5
-
-#: Pairs of GPUs and node are kept for so many rounds of a minute, of at most so many nodes each.
-_HOST_ROUNDS = 60
-_HOST_NODES = 200
-_HOST_FEWEST = 20
 
 
 # --- Heat of GPUs --------------------------------------------------------------------------------
@@ -148,27 +141,6 @@ def _save(rows: Sequence[ThermalFit], fields: Sequence[str]) -> None:
 # --- Hosts ---------------------------------------------------------------------------------------
 
 
-def host_pairs(headroom: Headroom) -> dict[int, Floats]:
-    """Return pairs of GPU power and node power now, by id of the model: W, a row for each node.
-
-    Those count whose GPUs all read, and whose meter does or whose host reads itself.
-    """
-    fleet, summary = headroom.fleet, headroom.summary
-    node, count = fleet.gpus.node, len(fleet.nodes)
-    gpus_w = sum_by(summary.gpus.load_w, node, count)
-    silent = count_by(~summary.gpus.read, node, count)
-    # Where host or meter do not read, what is measured is what the GPUs draw.
-    whole = summary.nodes.measured_w > gpus_w + 1.0
-    good = whole & (silent == 0) & (gpus_w > 0) & (fleet.nodes.model >= 0)
-    pairs = {}
-    for model in np.unique(fleet.nodes.model[good]).tolist():
-        rows = np.flatnonzero(good & (fleet.nodes.model == model))
-        rows = rows[:: -(-len(rows) // _HOST_NODES)]
-        key = int(fleet.models.ids[model])
-        pairs[key] = np.stack([gpus_w[rows], summary.nodes.measured_w[rows]], axis=1)
-    return pairs
-
-
 def refit_hosts(headroom: Headroom) -> int:
     """Add the power of nodes now to that of the last hour, and fit each model to it.
 
@@ -177,15 +149,9 @@ def refit_hosts(headroom: Headroom) -> int:
     at = datetime.fromtimestamp(headroom.at, UTC)
     made = []
     for model, pairs in host_pairs(headroom).items():
-        gpus_w, node_w = _remembered(model, pairs).T
-        if len(gpus_w) < _HOST_FEWEST:
-            continue
-        try:
-            curve = fit_host(gpus_w=gpus_w, node_w=node_w)
-        except UnfittableError:
-            continue
-        # A host that draws less the more its GPUs do is an accident of few readings.
-        if curve.host_share < 0 or curve.host_idle_w < 0:
+        remembered = _remembered(model, pairs)
+        curve = host_curve(remembered)
+        if curve is None:
             continue
         made.append(
             HostFit(
@@ -193,7 +159,7 @@ def refit_hosts(headroom: Headroom) -> int:
                 idle_w=curve.host_idle_w,
                 share=curve.host_share,
                 spread_w=curve.spread_w,
-                readings=len(gpus_w),
+                readings=len(remembered),
                 fitted_at=at,
             )
         )
@@ -210,7 +176,7 @@ def _remembered(model: int, pairs: Floats) -> Floats:
     key = f"headroom:hosts:{model}"
     pipe: Any = stream.connection().pipeline(transaction=True)
     pipe.lpush(key, pairs.astype(np.float64).tobytes())
-    pipe.ltrim(key, 0, _HOST_ROUNDS - 1)
+    pipe.ltrim(key, 0, HOST_ROUNDS - 1)
     pipe.expire(key, int(2 * EVERY_S))
     pipe.lrange(key, 0, -1)
     found = cast(list[bytes], pipe.execute()[-1])

@@ -19,6 +19,7 @@ from policies.headroom import forecasts
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.history import History
+from policies.headroom.hosts import curves_of
 from policies.headroom.inputs import Limits, Mounts, Outlook, Past, Reservations, ThermalFits
 from policies.headroom.models import HostFit, ThermalFit
 from policies.headroom.past import (
@@ -86,11 +87,7 @@ def _host_curves(fleet: FleetArrays) -> HostCurves | None:
     fits = {model: (idle, share) for model, idle, share in HostFit.objects.values_list(
         "model_id", "idle_w", "share"
     )}  # fmt: skip
-    if not fits:
-        return None
-    unknown = (np.nan, np.nan)
-    by_model = np.array([*(fits.get(key, unknown) for key in fleet.models.ids.tolist()), unknown])
-    return HostCurves(*by_model[fleet.nodes.model].T)
+    return curves_of(fleet, fits)
 
 
 @dataclass(frozen=True, eq=False)

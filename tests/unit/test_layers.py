@@ -98,6 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies.firings",
         "policies.headroom.evaluate",
         "policies.headroom.reach",
+        "policies.headroom.hosts",
         "policies.headroom.inputs",
         "policies.headroom.past",
         "policies.leases.book",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from physics.thermal import rc_step_c
-from policies.headroom.fits import FEWEST_READINGS, MOST_READINGS, fits_of, host_pairs, series_of
+from policies.headroom.fits import FEWEST_READINGS, MOST_READINGS, fits_of, series_of
+from policies.headroom.hosts import host_pairs
 from policies.headroom.live import _rows_of
 from tests.builders.arrays import make_arrays, make_frame
 from tests.unit.policies.headroom.scenes import NOW, headroom_of
