@@ -100,8 +100,8 @@ APPROACHES = (
     Approach(
         name="all-together",
         title="All together",
-        said="budgets, caps, elastic batches and moves, and a controller that divides budgets among "
-        "running jobs every step: Headroom as it comes, with its own rules",
+        said="budgets, caps, elastic batches and moves, and a controller that divides budgets "
+        "among running jobs every step: Headroom as it comes, with its own rules",
         starts=decide_controlled,
         enforces_budgets=True,
         controls=True,
