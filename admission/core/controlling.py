@@ -89,11 +89,12 @@ def brought_down(
 ) -> tuple[Headroom, AllocationArrays]:
     """Return the fleet once all has given way as far as it agreed, and what then is reserved.
 
-    Whatever agreed to nothing stays as it is, and as it was reserved.
+    What agreed to nothing counts with what it draws at full speed, and with what it has reserved
+    until it has been seen at work: its cap holds it there.
     """
     arrays, load_w = held.arrays, headroom.summary.gpus.load_w
     lowest_w = np.full(len(load_w), np.inf)
-    gives = ((units.kind != Kind.FIRM) & ~units.is_starting)[units.unit]
+    gives = np.where(units.kind == Kind.FIRM, found.is_learned, ~units.is_starting)[units.unit]
     lowest_w[units.gpu[gives]] = found.lowest_w[units.unit[gives]]
     down = headroom.what_if(np.minimum(load_w, lowest_w))
     # What draws less than it could, held so, may draw that.

@@ -194,12 +194,13 @@ class Seeing:
         """Note what nodes draw beside their GPUs, and fit each model to it."""
         if now - self._fitted_at < HOST_EVERY_S - 1e-6:
             return
-        self._fitted_at, fits = now, {}
+        self._fitted_at = now
+        fits: dict[int, tuple[float, float]] = {}
         for model, pairs in host_pairs(measured).items():
             kept = self._host_pairs.setdefault(model, deque(maxlen=HOST_ROUNDS))
             kept.append(pairs)
             if (curve := host_curve(np.concatenate(kept))) is not None:
-                fits[model] = (curve.host_idle_w, curve.host_share)
+                fits[model] = (curve.idle_w, curve.share)
         self._past = replace(self._past, hosts=curves_of(self.arrays, fits))
 
     # --- What was --------------------------------------------------------------------------------

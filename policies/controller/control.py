@@ -46,6 +46,8 @@ class Tuning:
     firm_forgets_in_s: float = 300.0
     #: what rests is taken to draw this share at least of what it could beyond its draw at rest
     resting_share: float = 0.3
+    #: seen at work for so long, s, a unit counts with what it draws
+    warm_up_s: float = 60.0
     #: what was said of a unit gives way to what is seen: it is forgotten by half in this share of
     #: the time since it began, but not in less than so many s
     learns_share: float = 0.3
@@ -136,8 +138,9 @@ class Controlled:
 
     ``cap_w`` is the cap to set on each GPU of a unit, inf for none. ``may_start``: the room for a
     unit that is starting has been made, under that cap. ``speed`` is what the cap leaves it of its
-    full speed, ``lowest_w`` what each of its GPUs draws as slow as it may be made. ``filled`` says
-    at which level each budget is full, and which are exceeded at any.
+    full speed, ``lowest_w`` what each of its GPUs draws as slow as it may be made; ``is_learned``:
+    it has been seen at work for long enough to count on that. ``filled`` says at which level each
+    budget is full, and which are exceeded at any.
     """
 
     cap_w: Floats
@@ -146,6 +149,7 @@ class Controlled:
     speed: Floats
     full_w: Floats
     lowest_w: Floats
+    is_learned: Bools
     other_w: Floats
     filled: Filled
     memory: Memory
@@ -225,6 +229,7 @@ class _Round:
             speed=caps_at(speeds, filled.level),
             full_w=full_w,
             lowest_w=np.maximum(self._power_w(lowest, full_w), self.least_w),
+            is_learned=self._is_learned(full_w),
             other_w=other_w,
             filled=filled,
             memory=self._remembered(full_w, cap_w, may_start, other_w),
@@ -283,6 +288,14 @@ class _Round:
         kept_w = np.where(stays, known_w, kept_w)
         found_w = np.where(np.isnan(known_w), told_w, np.maximum(now_w, kept_w))
         return np.where(units.is_starting, told_w, found_w)
+
+    def _is_learned(self, full_w: Floats) -> Bools:
+        """Say which units have been at work for some time: neither new nor still preparing."""
+        units = self.units
+        known_s = self.now - _known(self.memory.since, units.id, self.now)
+        told_w = np.fmin(units.told_w, self.most_w)
+        works_w = self.static_w + _WORKING_SHARE * np.maximum(told_w - self.static_w, 0.0)
+        return (known_s >= self.tuning.warm_up_s) & (full_w >= works_w) & ~units.is_starting
 
     def _other_w(self) -> Floats:
         """Return what each budget carries beside the GPUs of units: the highest of late, W."""
@@ -402,6 +415,8 @@ class _Round:
 _AT_LIMIT = 0.97
 #: One that its limit holds back draws so much of it at least, or it is about to have what it wants.
 _NEAR_LIMIT = 0.93
+#: A unit works that draws this share of what it could beyond its draw at rest.
+_WORKING_SHARE = 0.5
 #: So many GPUs at their limits at once say how close to them limits hold.
 _SHOWN_BY = 8
 #: Below this share of its highest clock the law of power says too little of what it would draw.

@@ -156,8 +156,8 @@ def refit_hosts(headroom: Headroom) -> int:
         made.append(
             HostFit(
                 model_id=model,
-                idle_w=curve.host_idle_w,
-                share=curve.host_share,
+                idle_w=curve.idle_w,
+                share=curve.share,
                 spread_w=curve.spread_w,
                 readings=len(remembered),
                 fitted_at=at,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.groups import count_by, sum_by
 from fleet.tables import FleetArrays
 from physics.errors import UnfittableError
-from physics.power import HostCurve, fit_host
+from physics.power import fit_host
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
 from telemetry.summary import HostCurves
 
-__all__ = ["HOST_EVERY_S", "HOST_ROUNDS", "curves_of", "host_curve", "host_pairs"]
+__all__ = ["HOST_EVERY_S", "HOST_ROUNDS", "FittedHost", "curves_of", "host_curve", "host_pairs"]
 
 #: Pairs of GPUs and node are taken so often, s, and kept for so many rounds, of at most so many
 #: nodes each.
@@ -45,7 +46,16 @@ def host_pairs(headroom: Headroom) -> dict[int, Floats]:
     return pairs
 
 
-def host_curve(pairs: Floats) -> HostCurve | None:
+@dataclass(frozen=True)
+class FittedHost:
+    """What hosts of a model draw: at rest, W, for each W of their GPUs, and how far they stray."""
+
+    idle_w: float
+    share: float
+    spread_w: float
+
+
+def host_curve(pairs: Floats) -> FittedHost | None:
     """Return the curve through pairs of :func:`host_pairs`; None: they are too few, or scatter."""
     if len(pairs) < _HOST_FEWEST:
         return None
@@ -54,8 +64,9 @@ def host_curve(pairs: Floats) -> HostCurve | None:
         curve = fit_host(gpus_w=gpus_w, node_w=node_w)
     except UnfittableError:
         return None
+    found = FittedHost(float(curve.host_idle_w), float(curve.host_share), float(curve.spread_w))
     # A host that draws less the more its GPUs do is an accident of few readings.
-    return None if curve.host_share < 0 or curve.host_idle_w < 0 else curve
+    return None if found.share < 0 or found.idle_w < 0 else found
 
 
 def curves_of(fleet: FleetArrays, fits: Mapping[int, tuple[float, float]]) -> HostCurves | None:
