@@ -233,11 +233,18 @@ class Directing:
         in_force: InForce,
         jobs: Sequence[Job],
         now: datetime,
+        *,
+        caps_hold: bool = False,
     ) -> None:
-        """Do one step, without the mechanisms that the approach lacks."""
+        """Do one step, without the mechanisms that the approach lacks.
+
+        ``caps_hold``: a controller holds every budget by caps, so that nobody needs to shrink.
+        """
+        rests = caps_hold and all(gang.status == ResponseStatus() for gang in self.gangs)
+        left_out = self._left_out | ({"response"} if rests else set())
         work = _Step(self, held, headroom, in_force, jobs, now)
         for name, part in work.parts():
-            if name not in self._left_out:
+            if name not in left_out:
                 part()
         was_over, reach = self.is_over, reach_of(headroom.fleet)
         if self._acts_on_loads and len(self.gangs):

@@ -83,6 +83,11 @@ class Holding:
         rows = np.flatnonzero(found.may_start)
         return dict(zip(units.id[rows].tolist(), found.cap_w[rows].tolist(), strict=True))
 
+    @property
+    def holds(self) -> bool:
+        """Whether caps keep every budget."""
+        return self._last is not None and bool(self._last[1].holds.all())
+
     def brought_down(
         self, headroom: Headroom, held: Allocations
     ) -> tuple[Headroom, AllocationArrays]:

@@ -351,14 +351,19 @@ class World:
         self._cycled_s = self.twin.now_s
         headroom, held, reserved = self._seeing.look(self.now, self.in_force)
         now, approach = _moment(self.now), self.policy.approach
-        if approach.follows_rules:
-            self._policing.step(headroom, now)
         room = headroom
         if approach.controls:
             room, held, reserved = self._brought_down(headroom, held)
+            # What is held at a cap has not more than that to come.
+            headroom = replace(headroom, reservations=reserved.fleet)
+        if approach.follows_rules:
+            self._policing.step(headroom, now)
         self._decide(room, held, reserved, self.in_force)
         jobs = list(self.open.values())
-        self._directing.step(self._seeing.held(), room, self.in_force, jobs, now)
+        self._directing.step(
+            self._seeing.held(), room, self.in_force, jobs, now,
+            caps_hold=approach.controls and self._holding.holds,
+        )  # fmt: skip
         self._set_caps()
         if self._directing.goes_over:
             self._hurries_until_s = self.twin.now_s + _HURRY_S

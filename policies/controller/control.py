@@ -35,11 +35,15 @@ class Tuning:
     """How close to a budget the controller goes, and how it learns what a unit draws."""
 
     #: share of each budget that is left for what the laws of power do not see
-    margin: float = 0.004
+    margin: float = 0.006
+    #: the same of cooling zones: what they carry off is less certain, and too much of it stays
+    cooling_margin: float = 0.035
     #: share of each budget that is kept free when jobs are admitted, so that they fit below it
-    kept_share: float = 0.01
-    #: on top of what a unit was seen to draw, so that its noise meets no cap
+    kept_share: float = 0.012
+    #: on top of what a unit was seen to draw, so that its noise meets no cap; and of one that
+    #: agreed to nothing
     spare: float = 0.01
+    firm_spare: float = 0.015
     #: what a unit was seen to draw above what it draws now is forgotten by half in so many s
     forgets_in_s: float = 120.0
     #: the same of one that agreed to nothing
@@ -218,7 +222,7 @@ class _Round:
         by_level = np.maximum(by_level, self.least_w[:, None])
         watts = self.held_share * self.cell_factor[:, None] * by_level[self.cell_unit]
         cells = Cells(self.cell_unit, self.cell_rack, watts)
-        usable_w = (1.0 - self.tuning.margin) * self.budgets.budget_w
+        usable_w = self._usable_w()
         filled = fill(cells, len(units), self.budgets.reach, usable_w - other_w)
         wanted_w = self._in_steps(caps_at(by_level, filled.level), filled.level)
         cap_w, may_start = self._confirmed(wanted_w, usable_w - other_w)
@@ -234,6 +238,11 @@ class _Round:
             filled=filled,
             memory=self._remembered(full_w, cap_w, may_start, other_w),
         )
+
+    def _usable_w(self) -> Floats:
+        zones, tuning = self.budgets.reach.zones, self.tuning
+        margin = np.where(zones, tuning.cooling_margin, tuning.margin)
+        return np.asarray((1.0 - margin) * self.budgets.budget_w)
 
     # --- What is drawn ---------------------------------------------------------------------------
 
@@ -271,7 +280,9 @@ class _Round:
         # while any of it is at its limit.
         at_limit = is_held & (drawn_w >= _NEAR_LIMIT * limit_w)
         stays = sum_by(at_limit, units.unit, len(units)) > 0
-        now_w = most_by(at_full_w, units.unit, len(units)) * (1.0 + self.tuning.spare)
+        tuning, firm = self.tuning, units.kind == Kind.FIRM
+        now_w = most_by(at_full_w, units.unit, len(units))
+        now_w = now_w * (1.0 + np.where(firm, tuning.firm_spare, tuning.spare))
         known_w = _known(self.memory.full_w, units.id, np.nan)
         told_w = np.fmin(units.told_w, self.most_w)
         # What rests will work again.
@@ -279,8 +290,7 @@ class _Round:
             told_w - self.static_w, 0.0
         )
         now_w = np.clip(np.where(np.isinf(now_w), told_w, now_w), least_w, self.most_w)
-        firm = units.kind == Kind.FIRM
-        tuning, known_s = self.tuning, self.now - _known(self.memory.since, units.id, self.now)
+        known_s = self.now - _known(self.memory.since, units.id, self.now)
         learns_s = np.maximum(tuning.learns_share * known_s, tuning.learns_in_s)
         halves_s = np.where(firm, tuning.firm_forgets_in_s, tuning.forgets_in_s)
         halves_s = np.minimum(halves_s, learns_s)

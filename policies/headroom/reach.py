@@ -32,7 +32,7 @@ _KINDS = [
     ScopeKind.ZONE,
     ScopeKind.SITE,
 ]
-_ALONE = 2
+_ALONE, _ZONE = 2, 3
 #: What is left of a need that rounding may leave, W.
 ROUNDING_W = 1e-6
 
@@ -86,6 +86,13 @@ class Reach:
     def count(self) -> int:
         """How many budgets there are."""
         return int(_firsts(self.fleet)[-1])
+
+    @cached_property
+    def zones(self) -> npt.NDArray[np.bool_]:
+        """Say of each budget whether it is the heat that a cooling zone carries off."""
+        first = _firsts(self.fleet)
+        places = np.arange(self.count)
+        return (places >= first[_ZONE]) & (places < first[_ZONE + 1])
 
     def place_of(self, need: Need) -> int:
         """Return the place of the budget of ``need``. Raises KeyError where it has none."""
