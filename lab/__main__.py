@@ -27,6 +27,7 @@ _LATER = {
     "power-curves": "lab.commands.power_curves",
     "replay": "lab.commands.replay",
     "scenario": "lab.commands.scenario",
+    "surge": "lab.surges",
     "worker": "lab.spread.options",
 }
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from lab.fleet import GPUS_PER_NODE, Fleet, inventory_yaml, make_fleet, queue_no
 from lab.limits import LimitPolls, Limits
 from lab.outbox import Outbox
 from lab.readings import Frame, Sensors, join, join_reports, unheard, xid_columns
+from lab.surges import Surges, file_of_demo
 from lab.teams import Teams
 from lab.twin import Twin
 from lab.twin.network import Network
@@ -111,7 +113,9 @@ class Demo:
         *,
         stop: threading.Event,
         stage: Stage | None = None,
+        surges: Path | None = None,
     ) -> None:
+        """``surges``: the file that says which load goes up; None: that of ``lab surge``."""
         self._server = server
         self._settings = settings
         self._stop = stop
@@ -123,6 +127,7 @@ class Demo:
         self.sources: list[Source] = []
         self._heard_at = 0.0
         self._delivery: Delivery | None = None
+        self._surges = Surges(file_of_demo() if surges is None else surges)
         #: How much of the log of Xid errors each source has told; what is not to be told.
         self._xids_told: dict[str, int] = {}
         self._xids_before = 0
@@ -306,6 +311,7 @@ class Demo:
             now = time.monotonic()
             if now - stepped >= TWIN_STEP_S:
                 self._obey()
+                self._surges.step(self.twin, time.time())
                 self._advance(min(now - stepped, MAX_CATCH_UP_S) * self._settings.speed)
                 frame = Frame(self.twin, self.network, self._sensors)
                 stepped = now

@@ -16,12 +16,27 @@ from admission.core.allocation.allocations import Allocations, busy
 from admission.core.allocation.reservation import AllocationArrays, Bools, drawn
 from admission.core.request import Request
 from fleet.groups import sum_by
-from policies.controller.control import Budgets, Controlled, Kind, Plant, Units
+from policies.controller.control import Budgets, Controlled, Kind, Memory, Plant, Units
+from policies.controller.filling import carried
+from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Reach, Room
 from policies.restrictions.kinds import LEAST_POWER_SHARE
 
-__all__ = ["Unmanaged", "brought_down", "budgets_of", "plant_of", "units_of"]
+__all__ = [
+    "Excess",
+    "Unmanaged",
+    "brought_down",
+    "budgets_of",
+    "plant_of",
+    "steadied",
+    "units_of",
+    "without_new",
+]
+
+#: Meters and GPUs are read at times of their own. What budgets carry beyond what GPUs account for
+#: is the least of so long: until both have been read, a step of GPUs looks like something else, s.
+_READ_WITHIN_S = 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +70,53 @@ def budgets_of(headroom: Headroom) -> Budgets:
     """Return all budgets of power and cooling, by what is drawn."""
     room = Room.of(headroom)
     return Budgets(Reach.of(headroom.fleet), room.budget_w, room.budget_w - room.left_w)
+
+
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """What budgets carried beyond what GPUs account for: Unix s and W by budget, oldest first."""
+
+    times: tuple[float, ...] = ()
+    watts: tuple[Floats, ...] = ()
+
+    def noted(self, watts: Floats, now: float) -> Excess:
+        """Return it with that of ``now``, Unix s, without what is too old to count."""
+        kept = [
+            (at, before)
+            for at, before in zip(self.times, self.watts, strict=True)
+            if 0.0 <= now - at <= _READ_WITHIN_S and len(before) == len(watts)
+        ]
+        times, every = zip(*kept, (now, watts), strict=True)
+        return Excess(times, every)
+
+
+def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tuple[Budgets, Excess]:
+    """Return budgets whose loads follow the readings of GPUs, and the excess to go on with.
+
+    GPUs and meters are read at times of their own, seconds apart. When caps take effect GPUs show
+    it first, and what meters still have looks like a load that no cap can reach.
+    """
+    reach = budgets.reach
+    drawn_w = (1.0 + plant.host_share) * plant.drawn_w
+    by_gpus_w = carried(reach, sum_by(drawn_w, plant.rack, len(reach.place)))
+    noted = excess.noted(budgets.load_w - by_gpus_w, now)
+    return replace(budgets, load_w=by_gpus_w + np.min(noted.watts, axis=0)), noted
+
+
+def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach) -> Memory:
+    """Return a memory in which budgets did not carry besides what now is held for the first time.
+
+    An agent that begins to act makes a unit of what was load beside them. Remembered as that, it
+    would count twice until it is forgotten.
+    """
+    if len(memory.other_w) != reach.count:
+        return memory
+    known = np.fromiter(memory.since, dtype=np.int64, count=len(memory.since))
+    new = (~np.isin(units.id, known) & ~units.is_starting)[units.unit]
+    gpus = units.gpu[new]
+    drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
+    new_w = carried(reach, sum_by(drawn_w, plant.rack[gpus], len(reach.place)))
+    return replace(memory, other_w=memory.other_w - new_w)
 
 
 def units_of(

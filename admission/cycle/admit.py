@@ -122,11 +122,13 @@ def _expected_s(admitted: Admission, run_shares: Mapping[str, float]) -> float:
 
 
 def _event(admitted: Admission, row: Row, attempt: Attempt) -> JobEvent:
-    placement = admitted.placement
+    placement, text = admitted.placement, sentence(admitted.placement)
+    if attempt.room_by is not None:
+        text += "; it starts once running load has made room for it"
     return history.event(
         row.job_id,
         DISPATCHED,
-        sentence(placement),
+        text,
         attempt.dispatched_at,
         phase=admitted.request.phase,
         attempt=attempt.number,

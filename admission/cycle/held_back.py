@@ -30,6 +30,9 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
     rack_gpus = sum_by(slowed.astype(np.float64), rack, len(fleet.racks))
     by_budget_w, over_w = carried(reach, rack_taken_w), budgets.load_w - budgets.budget_w
     gpus = _below(reach.place, rack_gpus, reach.count)
+    rack_of_gpu = fleet.nodes.rack[fleet.gpus.node]
+    rack_deaf = sum_by((~holding.may_cap).astype(np.float64), rack_of_gpu, len(fleet.racks))
+    deaf = _below(reach.place, rack_deaf, reach.count)
     level, short_w = found.filled.budget_level, found.filled.short_w
     # NaN, where there is no budget, is over nothing.
     told = ~np.isnan(budgets.budget_w) & (((level < FULL) & (gpus > 0)) | (short_w > 0.0))
@@ -55,6 +58,7 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
                 taken_w=float(by_budget_w[place]),
                 over_w=float(max(over_w[place], 0.0)),
                 short_w=float(short_w[place]),
+                deaf=int(deaf[place]),
             )
             for place in places.tolist()
         ),

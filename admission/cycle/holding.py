@@ -6,7 +6,7 @@ the cycle alone calls, has agents set the caps, hands over what has got its room
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -17,11 +17,14 @@ from django.db.models import Q
 from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import (
+    Excess,
     Unmanaged,
     brought_down,
     budgets_of,
     plant_of,
+    steadied,
     units_of,
+    without_new,
 )
 from admission.core.policy import AdmissionPolicy
 from admission.cycle import reconciliation
@@ -37,7 +40,17 @@ from policies.headroom.evaluate import Headroom
 from telemetry import stream
 from telemetry.limits.models import LimitReport
 
-__all__ = ["ROOM_WITHIN", "TUNING", "Holding", "act", "forget", "let_go", "look", "remembered"]
+__all__ = [
+    "ROOM_WITHIN",
+    "TUNING",
+    "Holding",
+    "Remembered",
+    "act",
+    "forget",
+    "let_go",
+    "look",
+    "remembered",
+]
 
 TUNING = Tuning()
 #: What was admitted waits so long for its room, and else goes back to the queue.
@@ -69,6 +82,7 @@ class Holding:
     unmanaged: Unmanaged
     units: Units
     budgets: Budgets
+    excess: Excess
     found: Controlled
 
     def brought_down(self) -> tuple[Headroom, AllocationArrays]:
@@ -81,7 +95,7 @@ def look(
     held: Allocations,
     policy: AdmissionPolicy,
     ready: Bools,
-    memory: Memory,
+    memory: Remembered,
 ) -> Holding | None:
     """Return what the controller makes of a moment; None: it is off, or no agent acts on caps.
 
@@ -95,7 +109,11 @@ def look(
     if not may_cap.any():
         return None
     may_cap &= ~_refusing(fleet, headroom.at)
-    units, budgets = units_of(held, headroom, may_cap, policy.unmanaged), budgets_of(headroom)
+    resting = {each.id for each in held.attempts if each.started_at and not each.is_running}
+    units = units_of(held, headroom, may_cap, policy.unmanaged, resting)
+    plant = plant_of(headroom)
+    budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
+    before = without_new(memory.units, plant, units, budgets.reach)
     return Holding(
         headroom=headroom,
         held=held,
@@ -104,10 +122,9 @@ def look(
         unmanaged=policy.unmanaged,
         units=units,
         budgets=budgets,
-        found=control(
-            plant_of(headroom), units, budgets, memory, now=headroom.at, tuning=TUNING
-        ),
-    )  # fmt: skip
+        excess=excess,
+        found=control(plant, units, budgets, before, now=headroom.at, tuning=TUNING),
+    )
 
 
 _refused: Cache[Ints] = Cache(_REFUSED_KNOWN_S)
@@ -136,6 +153,14 @@ def _refusing(fleet: FleetArrays, now: float) -> Bools:
 # --- What is remembered from round to round -------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """What the last round left: of units, and of what budgets carry beside GPUs."""
+
+    units: Memory = field(default_factory=Memory)
+    excess: Excess = field(default_factory=Excess)
+
+
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     at: float
@@ -145,13 +170,16 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     cap_w: bytes
     other_w: bytes
     held_share: float
+    excess_at: tuple[float, ...]
+    excess_w: tuple[bytes, ...]
 
 
 _pack = msgspec.msgpack.Encoder().encode
 _kept = msgspec.msgpack.Decoder(_Kept)
 
 
-def _remember(memory: Memory, fleet: FleetArrays) -> None:
+def _remember(holding: Holding) -> None:
+    memory, fleet, excess = holding.found.memory, holding.headroom.fleet, holding.excess
     ids = list(memory.since)
 
     def column(values: dict[int, float]) -> bytes:
@@ -166,15 +194,17 @@ def _remember(memory: Memory, fleet: FleetArrays) -> None:
         cap_w=column(dict(memory.cap_w)),
         other_w=memory.other_w.astype("<f8").tobytes(),
         held_share=memory.held_share,
+        excess_at=excess.times,
+        excess_w=tuple(watts.astype("<f8").tobytes() for watts in excess.watts),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
 
-def remembered(fleet: FleetArrays) -> Memory:
+def remembered(fleet: FleetArrays) -> Remembered:
     """Return what the last round left; lost, the controller begins with what was said of units."""
     data = cast(bytes | None, stream.connection().get(_KEY))
     if data is None:
-        return Memory()
+        return Remembered()
     kept = _kept.decode(data)
     ids = np.frombuffer(kept.ids, dtype="<i8").tolist()
 
@@ -182,7 +212,7 @@ def remembered(fleet: FleetArrays) -> Memory:
         return dict(zip(ids, _floats(values).tolist(), strict=True))
 
     is_same = kept.generation == fleet.generation
-    return Memory(
+    units = Memory(
         at=kept.at,
         since=by_id(kept.since),
         full_w=by_id(kept.full_w),
@@ -190,6 +220,9 @@ def remembered(fleet: FleetArrays) -> Memory:
         other_w=_floats(kept.other_w) if is_same else np.zeros(0),
         held_share=kept.held_share,
     )
+    if not is_same:
+        return Remembered(units)
+    return Remembered(units, Excess(kept.excess_at, tuple(map(_floats, kept.excess_w))))
 
 
 def _floats(data: bytes) -> Floats:
@@ -213,7 +246,7 @@ def act(holding: Holding) -> int:
         cap_w[is_capped],
         holding.headroom.at,
     )
-    _remember(found.memory, fleet)
+    _remember(holding)
     return _hand_over(holding)
 
 

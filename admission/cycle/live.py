@@ -37,7 +37,7 @@ from admission.core.snapshot import (
     Snapshot,
 )
 from admission.cycle import holding
-from admission.cycle.holding import Holding
+from admission.cycle.holding import Holding, Remembered
 from admission.directives import fallback
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog
@@ -51,7 +51,6 @@ from fleet import snapshot as inventory
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies import current
-from policies.controller.control import Memory
 from policies.headroom import live as headroom_live
 from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
@@ -113,7 +112,7 @@ class Moment:
     in_force: InForce
     occupied: GpuUses
     ready: Bools
-    memory: Memory
+    memory: Remembered
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +278,7 @@ def input_of(
     runners: Collection[int],
     *,
     policy: AdmissionPolicy,
-    memory: Memory | None = None,
+    memory: Remembered | None = None,
     number: int = 0,
 ) -> CycleInput:
     """Return the input of a cycle at ``now`` (Unix s). Three queries.
@@ -295,7 +294,7 @@ def input_of(
         in_force=in_force,
         occupied=_occupied_in(measured, held, ready),
         ready=ready,
-        memory=memory or Memory(),
+        memory=memory or Remembered(),
     )
     held_back = _held_back(moment, policy)
     cluster, running = _room(moment, policy, held_back)

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import cells, conditional, live, queue, sites, stale_agents, state
+from dashboard import cells, conditional, controller, live, queue, sites, stale_agents, state
 from dashboard.live import METRICS, Metric
 from dashboard.state import View
 from policies.incidents.models import Incident
@@ -141,6 +141,7 @@ def _make_panel_context(view: View, site: int | None) -> dict[str, Any]:
         "whole": sites.total(shown) if len(shown) > _SENTENCES else None,
         "trees": [(name, tree) for name, tree in trees if tree],
         "queue": queue.brief(view.now),
+        "controller": controller.of_fleet(),
         **_asks_for_somebody(),
     }
 

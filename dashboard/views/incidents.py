@@ -22,7 +22,7 @@ from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import CAPABILITIES, Capability
 from accounts.visibility import Visibility
-from dashboard import incidents, panels, playbooks
+from dashboard import controller, incidents, panels, playbooks
 from dashboard.incidents import Filters
 from fleet import snapshot
 from fleet.models import Site
@@ -147,6 +147,7 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
         "entries_total": row.timeline.count(),
         "chart": incidents.chart(row, shown, happened, visibility, fleet, now),
         "runs": playbooks.runs_of(row.pk, user),
+        "controller": [] if row.is_over else controller.of_scopes({str(row.scope)}),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
         "is_over": row.is_over,
         "now": now,

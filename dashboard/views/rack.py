@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import conditional, racks, state
+from dashboard import conditional, controller, racks, state
 from dashboard.racks import GPU_LEGENDS, GPU_METRICS
 from dashboard.state import View
 from dashboard.svg.rack import elevation
@@ -72,6 +72,7 @@ def _context(view: View, row: int, metric: str) -> dict[str, Any]:
         "rack": rack,
         "causes": racks.throttle_causes(view, row),
         "elevation": elevation(rack),
+        "controller": controller.of_scopes(controller.above_rack(view.fleet, row)),
         "metric": metric,
         "metrics": GPU_METRICS,
         "legend": GPU_LEGENDS[metric],

@@ -434,6 +434,15 @@ class Twin:
         np.take(activity.ravel(), self._load_of_gpu, out=self.activity, mode="clip")
         np.take(awake.ravel(), self._load_of_gpu, out=self._awake, mode="clip")
         self.activity *= self._stray
+        if self.conditions.least_activity.any():
+            self._surge()
+
+    def _surge(self) -> None:
+        """Have what works here without a task do as much as is stated."""
+        least = np.repeat(self.conditions.least_activity, GPUS_PER_NODE)
+        least *= self.busy & (self._task_of_gpu == 0)
+        np.maximum(self.activity, least * self._stray, out=self.activity)
+        np.maximum(self._awake, (least > 0.0), out=self._awake)
 
     def _want_power(self) -> None:
         """Set the power that each GPU would draw at its full clock, at its activity."""

@@ -32,6 +32,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     taken_w: float
     over_w: float
     short_w: float
+    #: GPUs below it on which no agent sets caps
+    deaf: int = 0
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

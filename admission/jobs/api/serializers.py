@@ -73,6 +73,7 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "exit_code",
             "placement",
             "dispatched_at",
+            "room_by",
             "started_at",
             "ended_at",
             "checkpoint_at",

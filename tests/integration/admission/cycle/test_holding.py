@@ -23,7 +23,9 @@ from policies.caps import askers, orders, status
 from policies.documents.models import States
 from policies.restrictions import limits
 from telemetry import stream
+from telemetry.directory import invalidate_scopes
 from tests.builders.accounts import bearer
+from tests.builders.agents import make_agent
 from tests.builders.fleet import GPU_RATED_W, SmallFleet
 from tests.integration.admission.cycle.scenes import cycle, phase_of, queued
 
@@ -239,3 +241,24 @@ def test_caps_outlive_a_store_that_was_emptied(fleet: SmallFleet) -> None:
     stream.connection().delete("controller:orders", "controller:orders:version")
     time.sleep(0.6)
     assert ask(fleet) == before
+
+
+def test_load_whose_agents_begin_to_act_does_not_count_twice(fleet: SmallFleet) -> None:
+    budget("oslo/A01", BUDGET_W)
+    plant = busy(fleet, "oslo/A01")
+    one, other = fleet.nodes_of("oslo/A01")
+    # The agent of a node acts from the first, that of the other one from later on.
+    first, _ = make_agent("first", nodes=[fleet.nodes[one]])
+    invalidate_scopes()
+    stream.connection().flushdb()
+    holding.forget()
+    plant.asks = plant.acts = False
+    for _ in range(3):
+        askers.note(first.pk, plant.now + 2.0)
+        plant.step()
+    told = orders.by_node(orders.current(plant.now), snapshot.current())
+    assert {limit.node for _, limit in told} == {one}
+    plant.asks = plant.acts = True
+    plant.steps(8)
+    assert {limit.node for limit in ask(fleet)} == {one, other}
+    assert plant.rack_w("oslo/A01") > 0.97 * BUDGET_W

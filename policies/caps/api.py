@@ -1,0 +1,69 @@
+"""``GET /api/v1/controller``: what the controller of running load holds now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.permissions import ViewsFleet
+from policies.caps import status
+
+__all__ = ["ControllerView"]
+
+
+class HeldSerializer(serializers.Serializer[Any]):
+    scope = serializers.CharField(help_text="kind and name")
+    is_failover = serializers.BooleanField(
+        help_text="Not what the power domain carries, but what it would if its other half failed"
+    )
+    level = serializers.FloatField(
+        help_text="How far all below it give way: 1 not at all, 0 as far as may be"
+    )
+    gpus = serializers.IntegerField(help_text="Held below what they would draw")
+    taken_w = serializers.FloatField(help_text="What they do not draw for it")
+    over_w = serializers.FloatField(help_text="What is drawn above it now")
+    short_w = serializers.FloatField(help_text="What it lacks with all caps at their lowest")
+    deaf = serializers.IntegerField(help_text="GPUs below it on which no agent sets caps")
+
+
+class ControllerSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField(allow_null=True, help_text="Of its last round; null: none")
+    gpus = serializers.IntegerField()
+    acting = serializers.IntegerField(help_text="GPUs on which agents set caps")
+    capped = serializers.IntegerField(help_text="GPUs held below what they would draw")
+    taken_w = serializers.FloatField()
+    waiting = serializers.IntegerField(help_text="Attempts for which room is being made")
+    starts_low = serializers.BooleanField(help_text="Jobs begin under their lowest caps")
+    unmanaged_capped = serializers.BooleanField(
+        help_text="Load of no known owner may be capped, by the admission policy"
+    )
+    budgets = HeldSerializer(many=True)
+
+
+class ControllerView(APIView):
+    """What the controller of running load holds."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(operation_id="controller", responses=ControllerSerializer)
+    def get(self, _request: Request) -> Response:
+        """Return the status of its last round, at most half a minute old."""
+        found = status.read()
+        if found is None:
+            nothing = status.Status(
+                at=0.0, gpus=0, acting=0, capped=0, taken_w=0.0, units=0, waiting=0,
+                starts_low=False, unmanaged_capped=False,
+            )  # fmt: skip
+            return _answer(nothing, None)
+        return _answer(found, datetime.fromtimestamp(found.at, UTC))
+
+
+def _answer(found: status.Status, at: datetime | None) -> Response:
+    return Response(ControllerSerializer({**msgspec.to_builtins(found), "at": at}).data)

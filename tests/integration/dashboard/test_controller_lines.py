@@ -1,0 +1,89 @@
+"""What pages and API say of the controller: what it holds, and what it cannot, and who can."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard import controller
+from fleet import snapshot
+from policies.caps import status
+from policies.caps.status import Held, Status
+from tests.builders.accounts import api_client
+from tests.builders.fleet import SmallFleet
+
+pytestmark = pytest.mark.django_db
+
+
+def publish(*budgets: Held, **given: Any) -> None:
+    fields: dict[str, Any] = {
+        "at": time.time(), "gpus": 96, "acting": 96, "capped": 8, "taken_w": 1_240.0, "units": 3,
+        "waiting": 0, "starts_low": True, "unmanaged_capped": True,
+    }  # fmt: skip
+    status.publish(Status(**{**fields, **given}, budgets=budgets))
+
+
+def held(scope: str, **given: Any) -> Held:
+    fields: dict[str, Any] = {
+        "is_failover": False, "level": 0.4, "gpus": 8, "taken_w": 1_240.0, "over_w": 0.0,
+        "short_w": 0.0,
+    }  # fmt: skip
+    return Held(scope=scope, **{**fields, **given})
+
+
+def test_the_fleet_page_says_how_many_gpus_are_held_and_what_that_takes(
+    viewer: Client, small: SmallFleet
+) -> None:
+    publish(held("rack oslo/A01"))
+    assert "held by the controller: 8 GPUs capped, 1.2 kW taken" in viewer.get("/").content.decode()
+
+
+def test_the_rack_page_says_it_of_all_budgets_above_the_rack_and_of_no_other(
+    viewer: Client, small: SmallFleet
+) -> None:
+    publish(held("rack oslo/A01"), held("power_domain oslo/feed-a1"), held("rack oslo/A02"))
+    page = viewer.get(f"/racks/{small.racks['oslo/A01'].pk}/").content.decode()
+    assert "rack oslo/A01: held by the controller, 8 GPUs capped" in page
+    assert "power_domain oslo/feed-a1: held by the controller" in page
+    assert "rack oslo/A02" not in page
+
+
+def test_where_nothing_may_be_touched_it_is_said_with_who_can(small: SmallFleet) -> None:
+    over = held("zone oslo/hall-1", gpus=0, taken_w=0.0, over_w=3_000.0, deaf=24)
+    publish(over, capped=0, unmanaged_capped=False)
+    (line,) = controller.of_fleet()
+    assert line.is_bad
+    assert line.text == (
+        "zone oslo/hall-1 is over its budget by 3.0 kW, and caps do not keep it: agents of 24 GPUs"
+        " below it set no caps: whoever runs those nodes can let them; the admission policy leaves"
+        " load of no known owner alone: whoever reviews policies can change that"
+    )
+    assert controller.of_scopes({"zone oslo/hall-1"}) == [line]
+    assert controller.of_scopes({"zone bergen/hall-1"}) == []
+
+
+def test_without_a_controller_nothing_is_said(small: SmallFleet) -> None:
+    status.publish(None)
+    assert controller.of_fleet() == []
+    assert api_client().get("/api/v1/controller").json()["at"] is None
+
+
+def test_the_scopes_above_a_rack_are_all_whose_budgets_it_counts_against(
+    small: SmallFleet,
+) -> None:
+    fleet = snapshot.current()
+    row = fleet.racks.index_by_path["oslo/A01"]
+    assert controller.above_rack(fleet, row) == {
+        "rack oslo/A01", "power_domain oslo/feed-a1", "power_domain oslo/feed-b1",
+        "power_domain oslo/utility", "zone oslo/hall-1", "site oslo",
+    }  # fmt: skip
+
+
+def test_the_api_answers_with_the_same_numbers(small: SmallFleet) -> None:
+    publish(held("rack oslo/A01"))
+    told = api_client().get("/api/v1/controller").json()
+    assert (told["capped"], told["taken_w"]) == (8, 1_240.0)
+    assert [(each["scope"], each["gpus"]) for each in told["budgets"]] == [("rack oslo/A01", 8)]
