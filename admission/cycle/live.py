@@ -345,17 +345,17 @@ def _room(
     Where room can be made before a job starts, it is the fleet once all that runs has given way as
     far as it agreed.
     """
-    measured, held, kept_share = moment.measured, moment.held, 0.0
+    measured, held, kept_shares = moment.measured, moment.held, (0.0, 0.0)
     if held_back is not None and held_back.starts_low:
         measured, arrays = held_back.brought_down()
-        held, kept_share = replace(held, arrays=arrays), holding.TUNING.kept_share
+        held, kept_shares = replace(held, arrays=arrays), holding.TUNING.kept_shares
     reserved = held.reserved(measured, policy.reserve)
     cluster = Cluster.of(
         replace(measured, reservations=reserved.fleet),
         moment.in_force,
         moment.occupied,
         now=measured.at,
-        kept_share=kept_share,
+        kept_shares=kept_shares,
     )
     return cluster, running_of(held, reserved)
 

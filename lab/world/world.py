@@ -452,7 +452,7 @@ class World:
             in_force,
             self._occupied(headroom, held),
             now=self.now,
-            kept_share=self.policy.control.kept_share if self.policy.approach.controls else 0.0,
+            kept_shares=self._kept_shares,
         )
         self._note_reserved(cluster)
         if not self.policy.approach.enforces_budgets:
@@ -473,6 +473,11 @@ class World:
         self._is_news = bool(decisions.admitted or decisions.preempt or decisions.after.staggered)
         self._admit(decisions)
         self._preempt(decisions)
+
+    @property
+    def _kept_shares(self) -> tuple[float, float]:
+        controls = self.policy.approach.controls
+        return self.policy.control.kept_shares if controls else (0.0, 0.0)
 
     def _pending(self, headroom: HeadroomNow) -> tuple[Pending, ...]:
         sites = tuple(headroom.fleet.sites.names.tolist())

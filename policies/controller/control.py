@@ -35,11 +35,12 @@ class Tuning:
     """How close to a budget the controller goes, and how it learns what a unit draws."""
 
     #: share of each budget that is left for what the laws of power do not see
-    margin: float = 0.006
+    margin: float = 0.009
     #: the same of cooling zones: what they carry off is less certain, and too much of it stays
     cooling_margin: float = 0.035
-    #: share of each budget that is kept free when jobs are admitted, so that they fit below it
-    kept_share: float = 0.012
+    #: shares of each budget of power, and of each cooling zone, that are kept free when jobs are
+    #: admitted, so that they fit below the margins
+    kept_shares: tuple[float, float] = (0.015, 0.041)
     #: on top of what a unit was seen to draw, so that its noise meets no cap; and of one that
     #: agreed to nothing
     spare: float = 0.01

@@ -241,14 +241,14 @@ class Cluster:
         occupied: Bools | GpuUses | None = None,
         *,
         now: float,
-        kept_share: float = 0.0,
+        kept_shares: tuple[float, float] = (0.0, 0.0),
     ) -> Cluster:
         """Return the fleet at ``now`` (Unix seconds).
 
         ``occupied``: GPUs that a gang or unmanaged work holds, or by what each is taken.
         ``headroom`` is to have in it what gangs have reserved: of a node with gangs their
         ``peak_w`` and what else is drawn there. What is not read fresh is not free.
-        ``kept_share`` of each budget is not given to gangs.
+        ``kept_shares`` of budgets of power, and of cooling zones, are not given to gangs.
         """
         fleet = headroom.fleet
         use = np.zeros(len(fleet.gpus), dtype=np.uint8) if occupied is None else occupied
@@ -256,7 +256,7 @@ class Cluster:
         constants = _constants(headroom, in_force, use)
         topology = constants.topology
         free = ~held & constants.readable
-        room_w = _room_w(headroom, kept_share)
+        room_w = _room_w(headroom, kept_shares)
         return Cluster(
             fleet=fleet,
             now=now,
@@ -522,7 +522,8 @@ def _admit_w(topology: Topology, room_w: Floats, first: int, last: int) -> Float
     return np.asarray(room.min(axis=1))
 
 
-def _room_w(headroom: Headroom, kept_share: float = 0.0) -> Floats:
+def _room_w(headroom: Headroom, kept_shares: tuple[float, float] = (0.0, 0.0)) -> Floats:
+    kept_share, kept_cooling_share = kept_shares
     powers, zones_w = headroom.powers, headroom.zone_capacity_w
     racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
     site = powers[ScopeKind.SITE]
@@ -531,7 +532,7 @@ def _room_w(headroom: Headroom, kept_share: float = 0.0) -> Floats:
             racks.headroom_w - kept_share * racks.budget_w,
             domains.headroom_w - kept_share * domains.budget_w,
             headroom.failover.headroom_w - kept_share * domains.budget_w,
-            zones_w - headroom.zone_load_w - kept_share * zones_w,
+            zones_w - headroom.zone_load_w - kept_cooling_share * zones_w,
             site.headroom_w - kept_share * site.budget_w,
             [np.inf],
         ]
