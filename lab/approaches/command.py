@@ -12,9 +12,12 @@ import msgspec
 from lab.approaches.anchors import anchors_of
 from lab.approaches.approaches import NAMES
 from lab.approaches.comparison import Run, Setup, compare
+from lab.approaches.judging import as_table, judge, parts_of
 from lab.approaches.results import Comparison, write
 from lab.approaches.table import as_markdown
+from lab.approaches.windows import SEEDS
 from lab.commands.shared import in_one_line, progress
+from lab.spread import Kept, Where
 from lab.spread.options import spread_of, spread_options
 from lab.traces import TraceError
 
@@ -25,8 +28,15 @@ __all__ = ["approaches"]
 @click.option(
     "--trace",
     type=click.Path(exists=True, path_type=Path),
-    required=True,
     help="Jobs of the Philly trace: jobs.csv.gz, or its folder.",
+)
+@click.option(
+    "--windows",
+    "data",
+    type=click.Path(exists=True, path_type=Path, file_okay=False),
+    help="Folder of published traces: judge what comes built in beside a plain queue, on parts of"
+    " them that were chosen by a rule. Of the other options only those of seeds, cores and --out"
+    " count.",
 )
 @click.option("--from-h", type=click.FloatRange(min=0.0), default=Setup.from_h, show_default=True)
 @click.option(
@@ -59,7 +69,8 @@ __all__ = ["approaches"]
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for page and plots."
 )
 def approaches(
-    trace: Path,
+    trace: Path | None,
+    data: Path | None,
     from_h: float,
     hours: float,
     gpus: int,
@@ -76,6 +87,12 @@ def approaches(
     out: Path | None,
 ) -> None:
     """Compare ways to run a fleet under limits, on the same jobs, and print a table."""
+    where, before = spread_of(workers, broker, kept, fresh=fresh)
+    if data is not None:
+        _judge(data, seeds, where, before, out)
+        return
+    if trace is None:
+        raise click.UsageError("one of --trace and --windows is needed")
     setup = Setup(
         trace=trace,
         from_h=from_h,
@@ -93,7 +110,6 @@ def approaches(
     runs = []
     total = len(chosen) * len(seeds)
     click.echo(str(jobs))
-    where, before = spread_of(workers, broker, kept, fresh=fresh)
     with in_one_line(), progress(total, sys.stderr) as show:
         for run in compare(setup, names=chosen, seeds=seeds, where=where, kept=before):
             runs.append(run)
@@ -107,6 +123,26 @@ def approaches(
             found = msgspec.structs.replace(found, anchors=anchors_of(found.runs, setup))
         for path in write(found, out):
             click.echo(path)
+
+
+def _judge(
+    data: Path, seeds: tuple[int, ...], where: Where, kept: Kept | None, out: Path | None
+) -> None:
+    """Run all windows, print the tables, and write them with all figures into a folder."""
+    try:
+        asked = parts_of(data, SEEDS if seeds == (1,) else seeds)
+    except TraceError as error:
+        raise click.ClickException(str(error)) from error
+    with in_one_line(), progress(len(asked), sys.stderr) as show:
+        judged = judge(asked, where=where, kept=kept, show=show)
+    table = as_table(judged)
+    click.echo(table)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "windows.json").write_bytes(
+            msgspec.json.format(msgspec.json.encode(judged), indent=1) + b"\n"
+        )
+        (out / "windows.md").write_text(f"# Windows\n\n{table}\n", encoding="utf-8")
 
 
 def _comparison(setup: Setup, runs: list[Run], seeds: tuple[int, ...]) -> Comparison:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.approaches import APPROACHES, claims, plots, table
+from lab.approaches import APPROACHES, claims, judging, plots, table
 from lab.approaches.figures import Figures, Seen
+from lab.approaches.judging import Judged
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -134,3 +135,24 @@ def test_the_bars_are_as_long_as_their_values() -> None:
         "Work done, GPU h",
         "Single global queue",
     ]
+
+
+# --- Windows --------------------------------------------------------------------------------------
+
+
+def test_windows_are_judged_beside_the_plain_queue_on_the_same_seed() -> None:
+    judged = [
+        Judged(window="w", fleet="as it is", figures=made(judging.PLAIN, work_gpu_h=50.0)),
+        Judged(window="w", fleet="as it is", figures=made(judging.BUILT_IN, work_gpu_h=49.0)),
+        Judged(
+            window="w",
+            fleet="plenty",
+            figures=made(judging.BUILT_IN, work_gpu_h=60.0, others_work_gpu_h=20.0),
+        ),
+        Judged(window="w", fleet="more", figures=made(judging.BUILT_IN, work_gpu_h=100.0)),
+    ]
+    said = judging.as_table(judged)
+
+    assert "| w | 1 | 50.0 | 49.0 | 0.980 |" in said
+    assert "0.980 at least, 0.980 on average" in said
+    assert "| w | 1 | 1.250 | 120 |" in said
