@@ -47,10 +47,27 @@ def operator_token() -> str:
     return ApiToken.issue(user, "bench")[1]
 
 
+def without_controller() -> str:
+    """Have the controller of running load be off, by a policy; return the policy's name."""
+    from admission.policy.models import AdmissionPolicyVersion
+    from policies.documents import builtin
+
+    text = "name: without-controller\ncontroller: off\n"
+    name = "without-controller"
+    builtin.load(AdmissionPolicyVersion, {name: text}, "admission.policy.catalog.POLICIES")
+    return name
+
+
+_MADE = {
+    "operator_token": operator_token,
+    "session_cookie": session_cookie,
+    "without_controller": without_controller,
+}
+
 if __name__ == "__main__":
     os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
     import django
 
     django.setup()
     for kind in sys.argv[1:]:
-        print({"operator_token": operator_token, "session_cookie": session_cookie}[kind]())
+        print(_MADE[kind]())

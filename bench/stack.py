@@ -46,7 +46,7 @@ class Stack:
         return {**read_env(self.state_dir / "env"), "HEADROOM_STATE_DIR": str(self.state_dir)}
 
     def credential(self, kind: str) -> str:
-        """Return an ``operator_token`` or a ``session_cookie``, which bench.django_in makes."""
+        """Return an ``operator_token`` or another of what bench.django_in makes."""
         return self.credentials(kind)[0]
 
     def credentials(self, *kinds: str) -> list[str]:

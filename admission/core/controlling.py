@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 #: Meters and GPUs are read at times of their own. What budgets carry beyond what GPUs account for
-#: is the least of so long: until both have been read, a step of GPUs looks like something else, s.
+#: is the median of so long: until both have been read, a step of GPUs looks like something else, s.
 _READ_WITHIN_S = 12.0
 
 
@@ -89,18 +89,24 @@ class Excess:
         times, every = zip(*kept, (now, watts), strict=True)
         return Excess(times, every)
 
+    @property
+    def usual_w(self) -> Floats:
+        """The median of what is known, W by budget."""
+        return np.asarray(np.median(self.watts, axis=0))
+
 
 def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tuple[Budgets, Excess]:
     """Return budgets whose loads follow the readings of GPUs, and the excess to go on with.
 
     GPUs and meters are read at times of their own, seconds apart. When caps take effect GPUs show
-    it first, and what meters still have looks like a load that no cap can reach.
+    it first, and what meters still have looks like a load that no cap can reach; when load goes up
+    the other way round.
     """
     reach = budgets.reach
     drawn_w = (1.0 + plant.host_share) * plant.drawn_w
     by_gpus_w = carried(reach, sum_by(drawn_w, plant.rack, len(reach.place)))
     noted = excess.noted(budgets.load_w - by_gpus_w, now)
-    return replace(budgets, load_w=by_gpus_w + np.min(noted.watts, axis=0)), noted
+    return replace(budgets, load_w=by_gpus_w + noted.usual_w), noted
 
 
 def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach) -> Memory:

@@ -59,6 +59,8 @@ NO_ROOM = "no room could be made for it: what runs here did not give way in time
 #: A GPU whose agent could not set a cap is not counted on for so long.
 _REFUSED_FOR = timedelta(minutes=10)
 _REFUSED_KNOWN_S = 5.0
+#: On one node, by the contract with agents.
+_MOST_GPUS = 256
 #: Drivers may round a limit to whole units, W.
 _TOLERANCE_W = 1.5
 
@@ -144,10 +146,9 @@ def _refusing(fleet: FleetArrays, now: float) -> Bools:
 
     found = _refused.get(read).reshape(-1, 2)
     node_id, index = fleet.nodes.ids[fleet.gpus.node], fleet.gpus.index
-    refusing = np.zeros(len(fleet.gpus), dtype=bool)
-    for node, gpu in found.tolist():
-        refusing |= (node_id == node) & ((index == gpu) | (gpu < 0))
-    return refusing
+    whole = found[found[:, 1] < 0, 0]
+    each = _MOST_GPUS * found[:, 0] + found[:, 1]
+    return np.isin(node_id, whole) | np.isin(_MOST_GPUS * node_id + index, each)
 
 
 # --- What is remembered from round to round -------------------------------------------------------

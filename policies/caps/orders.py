@@ -151,9 +151,13 @@ def by_node(orders: Orders, fleet: FleetArrays) -> Iterator[tuple[int, Limit]]:
     rows = np.flatnonzero(np.isin(orders.gpu_ids, fleet.gpus.ids))
     order = np.argsort(fleet.gpus.ids)
     gpu = order[np.searchsorted(fleet.gpus.ids, orders.gpu_ids[rows], sorter=order)]
+    rows, gpu = rows[(by_gpu := np.argsort(gpu))], gpu[by_gpu]
     node, unit, cap_w = fleet.gpus.node[gpu], orders.units[rows], orders.watts[rows]
-    for each in np.unique(node).tolist():
-        mine = np.flatnonzero(node == each)
+    # GPUs stand in the order of their nodes.
+    nodes, first = np.unique(node, return_index=True)
+    edges = [*first.tolist(), len(node)]
+    for at, each in enumerate(nodes.tolist()):
+        mine = slice(edges[at], edges[at + 1])
         yield from _on_node(each, gpu[mine], unit[mine], cap_w[mine], orders.expires_at, fleet)
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from admission.core.controlling import Excess
 
 
 def test_a_step_of_gpus_that_meters_have_not_seen_yet_is_no_other_load() -> None:
-    excess = Excess().noted(np.array([2_000.0]), 0.0)
-    # Caps took 60 kW away: the meter still has them.
-    excess = excess.noted(np.array([62_000.0]), 2.0).noted(np.array([61_000.0]), 4.0)
-    assert np.min(excess.watts) == pytest.approx(2_000.0)
+    # Load has gone up by 20 kW, and the meter has not seen it; then caps took 60 kW away, and the
+    # meter still has them.
+    seen = [2_000.0, 2_010.0, -18_000.0, -18_000.0, 1_990.0, 62_000.0, 61_000.0]
+    excess = Excess()
+    for step, watts in enumerate(seen):
+        excess = excess.noted(np.array([watts]), 2.0 * step)
+    assert excess.usual_w.tolist() == [2_000.0]
 
 
 def test_another_load_that_stays_counts_once_it_was_read_for_long_enough() -> None:
     excess = Excess()
-    for at in range(0, 20, 2):
-        excess = excess.noted(np.array([2_000.0 if at < 4 else 9_000.0]), float(at))
-    assert np.min(excess.watts) == pytest.approx(9_000.0)
+    for at in range(0, 26, 2):
+        excess = excess.noted(np.array([2_000.0 if at < 18 else 9_000.0]), float(at))
+    assert excess.usual_w.tolist() == [9_000.0]
 
 
 def test_what_was_read_of_other_budgets_or_after_now_does_not_count() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from policies.documents.models import States
 from policies.restrictions import limits
 from telemetry import stream
 from telemetry.directory import invalidate_scopes
+from telemetry.limits.models import LimitReport
 from tests.builders.accounts import bearer
 from tests.builders.agents import make_agent
 from tests.builders.fleet import GPU_RATED_W, SmallFleet
@@ -262,3 +264,22 @@ def test_load_whose_agents_begin_to_act_does_not_count_twice(fleet: SmallFleet) 
     plant.steps(8)
     assert {limit.node for limit in ask(fleet)} == {one, other}
     assert plant.rack_w("oslo/A01") > 0.97 * BUDGET_W
+
+
+def test_a_node_whose_agent_could_not_set_a_cap_is_not_counted_on(fleet: SmallFleet) -> None:
+    budget("oslo/A01", BUDGET_W)
+    plant = busy(fleet, "oslo/A01")
+    one, other = fleet.nodes_of("oslo/A01")
+    at = datetime.fromtimestamp(plant.now, UTC)
+    LimitReport.objects.create(
+        agent=fleet.agent, node=fleet.nodes[one], gpu_index=2, kind="power_cap_w", state="refused",
+        limit="controller-node-1", at=at, received_at=at, asked=400.0, boot_id="b", seq=1,
+        error="no permission",
+    )  # fmt: skip
+    plant.steps(3)
+    said = status.read()
+    assert said is not None
+    assert said.acting == 15
+    # The other GPUs of that node are held, and that one is not.
+    assert {limit.gpu for limit in ask(fleet) if limit.node == one} == {0, 1, 3}
+    assert {limit.gpu for limit in ask(fleet) if limit.node == other} == {None}

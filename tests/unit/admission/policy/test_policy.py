@@ -135,3 +135,22 @@ def test_what_only_the_twin_plays_is_refused_on_a_server(given: str) -> None:
     assert read(text).name == "a"
     (problem,) = faults(text, on_server=True)
     assert (problem.line, "the twin alone" in problem.message) == (2, True)
+
+
+def test_it_says_whether_running_load_is_held_and_how_far_that_slows_whose_owner_nobody_knows() -> (
+    None
+):
+    given = for_server(
+        "name: own\ncontroller: off\nunmanaged: {capped: false, lowest_speed: 0.8}\n"
+    )
+    assert not given.controls
+    assert (given.unmanaged.is_capped, given.unmanaged.lowest_speed) == (False, 0.8)
+    default = for_server("name: own\n")
+    assert default.controls
+    assert (default.unmanaged.is_capped, default.unmanaged.lowest_speed) == (True, 0.9)
+
+
+@pytest.mark.parametrize("speed", [0.2, 1.1])
+def test_nothing_is_made_slower_than_the_controller_can(speed: float) -> None:
+    with pytest.raises(DocumentError, match="lowest_speed"):
+        for_server(f"name: own\nunmanaged: {{lowest_speed: {speed}}}\n")
