@@ -203,6 +203,7 @@ def test_the_end_of_a_name_is_its_unit(name: str, unit: str | None, rest: str) -
 DIMENSIONLESS = {
     "arrival_scv",
     "better_pue",
+    "cap_factor",
     "coherency",
     "contention",
     "exponent",

@@ -119,10 +119,10 @@ def test_one_that_cannot_shrink_is_capped_and_its_gpus_with_it(
     )  # fmt: skip
     clock.run(60, until=Directive.objects.exists)
     row = only()
-    assert (row.kind, row.value) == (KIND.SET_POWER_CAP, 400.0)
-    assert signals(attempt) == [("set_power_cap", 400.0)]
+    assert (row.kind, row.value) == (KIND.SET_POWER_CAP, 405.0)
+    assert signals(attempt) == [("set_power_cap", 405.0)]
     caps = Restriction.objects.values_list("scope_name", "value", "state")
-    assert set(caps) == {(node, 400.0, "in_force") for node in nodes}
+    assert set(caps) == {(node, 405.0, "in_force") for node in nodes}
     budget(20_000.0)
     clock.step()
     clock.rest(120)

@@ -161,7 +161,7 @@ name: rising
 scope: rack
 severity: warning
 summary: "Rack {name} draws {power_load_w}"
-when: power_slope_w_per_s > 0.5 && power_exhausted_in_s < 10000.0
+when: power_slope_w_per_s > 0.5 && power_exhausted_in_s > 0.0
 for: 20s
 clear: power_slope_w_per_s < 0.2
 clear_for: 20s

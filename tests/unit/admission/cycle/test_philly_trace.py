@@ -61,6 +61,9 @@ class Played:
         keys = list(decisions.waiting)
         for key in keys[:: max(len(keys) // of, 1)]:
             for each in explain(decisions, key).counterfactuals:
+                # A later start is awaited in ``test_promises``.
+                if not each.starts_now:
+                    continue
                 self.changes += 1
                 request = each.change.apply(world.pending[key].request, CLASSES)
                 queue = {**world.pending, key: replace(world.pending[key], request=request)}
@@ -83,7 +86,7 @@ def _play(
 
 
 def test_a_burst_of_the_trace_is_told_the_truth() -> None:
-    played = _play(first_day=46.27, days=0.05, racks=6, cycle_s=120.0, look_each=3, of=4)
+    played = _play(first_day=46.27, days=0.05, racks=6, cycle_s=120.0, look_each=2, of=20)
     assert played.changes > 10
     assert played.false_changes == []
     assert played.reasons.keys() & POWER
