@@ -17,7 +17,6 @@ from admission.core.allocation.reservation import AllocationArrays, Bools, drawn
 from admission.core.request import Request
 from fleet.groups import sum_by
 from policies.controller.control import Budgets, Controlled, Kind, Memory, Plant, Units
-from policies.controller.filling import carried
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Reach, Room
@@ -104,7 +103,7 @@ def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tupl
     """
     reach = budgets.reach
     drawn_w = (1.0 + plant.host_share) * plant.drawn_w
-    by_gpus_w = carried(reach, sum_by(drawn_w, plant.rack, len(reach.place)))
+    by_gpus_w = reach.of_gpus(drawn_w, plant.rack)
     noted = excess.noted(budgets.load_w - by_gpus_w, now)
     return replace(budgets, load_w=by_gpus_w + noted.usual_w), noted
 
@@ -121,7 +120,7 @@ def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach) -> Mem
     new = (~np.isin(units.id, known) & ~units.is_starting)[units.unit]
     gpus = units.gpu[new]
     drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
-    new_w = carried(reach, sum_by(drawn_w, plant.rack[gpus], len(reach.place)))
+    new_w = reach.of_gpus(drawn_w, plant.rack[gpus])
     return replace(memory, other_w=memory.other_w - new_w)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from admission.cycle.holding import Holding
 from fleet.groups import sum_by
 from policies.caps.status import Held, Status
-from policies.controller.filling import carried
 from policies.controller.levels import FREE, FULL
 from policies.headroom.columns import Floats, Ints
 
@@ -28,7 +27,7 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
     factor = 1.0 + holding.headroom.host_share[fleet.gpus.node[units.gpu]]
     rack_taken_w = sum_by(np.where(slowed, factor * taken_w, 0.0), rack, len(fleet.racks))
     rack_gpus = sum_by(slowed.astype(np.float64), rack, len(fleet.racks))
-    by_budget_w, over_w = carried(reach, rack_taken_w), budgets.load_w - budgets.budget_w
+    by_budget_w, over_w = reach.of_racks(rack_taken_w), budgets.load_w - budgets.budget_w
     gpus = _below(reach.place, rack_gpus, reach.count)
     rack_of_gpu = fleet.nodes.rack[fleet.gpus.node]
     rack_deaf = sum_by((~holding.may_cap).astype(np.float64), rack_of_gpu, len(fleet.racks))

@@ -297,7 +297,8 @@ def input_of(
         memory=memory or Remembered(),
     )
     held_back = _held_back(moment, policy)
-    cluster, running = _room(moment, policy, held_back)
+    reserved = held.reserved(measured, policy.reserve)
+    cluster, running = _room(moment, policy, held_back, reserved)
     taken = Snapshot(
         now=now,
         cluster=cluster,
@@ -309,7 +310,6 @@ def input_of(
         grants=policy.grants,
         tuning=policy.tuning,
     )
-    reserved = held.reserved(measured, policy.reserve)
     headroom = replace(measured, reservations=reserved.fleet)
     return CycleInput(_as_started(taken, held_back), number, moment, reserved, headroom, held_back)
 
@@ -338,18 +338,22 @@ def _held_back(moment: Moment, policy: AdmissionPolicy) -> Holding | None:
 
 
 def _room(
-    moment: Moment, policy: AdmissionPolicy, held_back: Holding | None
+    moment: Moment,
+    policy: AdmissionPolicy,
+    held_back: Holding | None,
+    reserved: Reserved | None = None,
 ) -> tuple[Cluster, tuple[Running, ...]]:
     """Return the fleet for who waits, and what runs on it.
 
     Where room can be made before a job starts, it is the fleet once all that runs has given way as
-    far as it agreed.
+    far as it agreed. ``reserved``: what is reserved as things are, if that is known.
     """
     measured, held, kept_shares = moment.measured, moment.held, (0.0, 0.0)
     if held_back is not None and held_back.starts_low:
         measured, arrays = held_back.brought_down()
         held, kept_shares = replace(held, arrays=arrays), holding.TUNING.kept_shares
-    reserved = held.reserved(measured, policy.reserve)
+        reserved = None
+    reserved = reserved or held.reserved(measured, policy.reserve)
     cluster = Cluster.of(
         replace(measured, reservations=reserved.fleet),
         moment.in_force,

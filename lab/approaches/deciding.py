@@ -68,7 +68,7 @@ def with_everything(snapshot: Snapshot) -> Decisions:
 def _draw(cluster: Cluster, request: Request) -> Draw:
     """Return the power that a job draws on the fleet's most common GPU model."""
     topology = cluster.topology
-    kind = int(topology.node_gpus_by_kind.sum(axis=1).argmax())
+    kind = topology.commonest_kind
     key = ("draw", kind, request.gpu_peak_w, request.lowest_cap_w, request.max_slowdown)
     found = cluster.constants.memo.get(key)
     if not isinstance(found, Draw):

@@ -16,7 +16,8 @@ are taken from:
 - Agreements on slowdown begin at 5 %, and work is compared to 2 %: **speed may be off by 2
   points**.
 - A GPU that is throttled for heat is let go 3 °C below: **temperatures may be off by 3 °C**.
-- A budget of a site holds fabric and cooling, too. They are estimates: **10 % of their power**.
+- A budget of a site holds fabric and cooling, too. They are estimates: **10 % of their power**. No
+  data set tells them apart from the rest, so nothing is held to that yet.
 """
 
 from __future__ import annotations
@@ -27,4 +28,3 @@ CHANGE = 2.0
 VARIETY_W = 110.0
 SPEED = 2.0
 TEMPERATURE_C = 3.0
-FABRIC_POWER = 10.0

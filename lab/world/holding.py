@@ -50,8 +50,7 @@ class Holding:
         found = control(plant, units, budgets, self._memory, now=headroom.at, tuning=self._tuning)
         self._memory, self._last = found.memory, (units, found)
         self.paused = paused_after(
-            plant, units, budgets, found, self.paused, may_pause=may_pause, idle_w=idle_w,
-            tuning=self._tuning,
+            plant, units, budgets, found, self.paused, may_pause=may_pause, idle_w=idle_w
         )  # fmt: skip
         lowest_w = dict(zip(units.id.tolist(), found.lowest_w.tolist(), strict=True))
         before_w = self._lowest_w

@@ -72,7 +72,10 @@ class Approach(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """The approach of the server: all mechanisms, and its own cycle."""
+    """The approach of the server, but for the controller of running load.
+
+    Scenarios and their expectations are of what rules, admission and responses do without it.
+    """
 
     name: str = "headroom"
     enforces_budgets: bool = True

@@ -22,7 +22,7 @@ import numpy as np
 
 from fleet.groups import most_by, sum_by
 from physics.power import gpu_power_w, throughput_under_cap
-from policies.controller.filling import Cells, Filled, carried, fill
+from policies.controller.filling import Cells, Filled, fill
 from policies.controller.levels import FREE, Kind, caps_at, caps_by_level, speeds_by_level
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.reach import Reach
@@ -142,19 +142,19 @@ class Controlled:
     """The outcome of a round, aligned with units, or with budgets.
 
     ``cap_w`` is the cap to set on each GPU of a unit, inf for none. ``may_start``: the room for a
-    unit that is starting has been made, under that cap. ``speed`` is what the cap leaves it of its
-    full speed, ``lowest_w`` what each of its GPUs draws as slow as it may be made; ``is_learned``:
-    it has been seen at work for long enough to count on that. ``filled`` says at which level each
-    budget is full, and which are exceeded at any.
+    unit that is starting has been made, under that cap. ``lowest_w`` is what each of its GPUs draws
+    as slow as it may be made; ``is_learned``: it has been seen at work for long enough to count on
+    that. ``usable_w`` is what of each budget is given to GPUs and to what it carries besides;
+    ``filled`` says at which level each budget is full, and which are exceeded at any.
     """
 
     cap_w: Floats
     may_start: Bools
     level: Floats
-    speed: Floats
     full_w: Floats
     lowest_w: Floats
     is_learned: Bools
+    usable_w: Floats
     other_w: Floats
     filled: Filled
     memory: Memory
@@ -199,21 +199,25 @@ class _Round:
         factor = 1.0 + plant.host_share[units.gpu]
         self.cell_factor = sum_by(factor, self.cell, len(found))
         self.cell_drawn_w = sum_by(factor * plant.drawn_w[units.gpu], self.cell, len(found))
+        self.since = _known(memory.since, units.id, now)
         self.known_cap_w = _known(memory.cap_w, units.id, np.inf)
-        self.static_w = _mean(plant.static_w[units.gpu], units.unit, count)
-        self.exponent = _mean(plant.exponent[units.gpu], units.unit, count)
-        self.linear_share = _mean(plant.linear_share[units.gpu], units.unit, count)
+        gpus = np.maximum(np.bincount(units.unit, minlength=count), 1)
+        self.static_w = sum_by(plant.static_w[units.gpu], units.unit, count) / gpus
+        self.exponent = sum_by(plant.exponent[units.gpu], units.unit, count) / gpus
+        self.linear_share = sum_by(plant.linear_share[units.gpu], units.unit, count) / gpus
         self.most_w = most_by(plant.most_w[units.gpu], units.unit, count)
         self.least_w = most_by(plant.least_w[units.gpu], units.unit, count)
+        self.told_w = np.fmin(units.told_w, self.most_w)
+        #: by how much a GPU of each could draw more than at rest, by what was said of it
+        self.range_w = np.maximum(self.told_w - self.static_w, 0.0)
 
     def done(self) -> Controlled:
         units = self.units
         self.held_share = self._held_share()
         full_w, other_w = self._full_w(), self._other_w()
         lowest = self._lowest_speed(full_w)
-        speeds = speeds_by_level(units.kind, lowest)
         by_level = caps_by_level(
-            speeds,
+            speeds_by_level(units.kind, lowest),
             full_w=full_w,
             static_w=self.static_w,
             exponent=self.exponent,
@@ -231,10 +235,10 @@ class _Round:
             cap_w=cap_w,
             may_start=may_start,
             level=filled.level,
-            speed=caps_at(speeds, filled.level),
             full_w=full_w,
             lowest_w=np.maximum(self._power_w(lowest, full_w), self.least_w),
             is_learned=self._is_learned(full_w),
+            usable_w=usable_w,
             other_w=other_w,
             filled=filled,
             memory=self._remembered(full_w, cap_w, may_start, other_w),
@@ -260,6 +264,25 @@ class _Round:
 
     def _full_w(self) -> Floats:
         """Return what one GPU of each unit draws at full speed: the highest of late, W."""
+        units, tuning, firm = self.units, self.tuning, self.units.kind == Kind.FIRM
+        at_full_w, stays = self._at_full_w()
+        now_w = most_by(at_full_w, units.unit, len(units))
+        now_w = now_w * (1.0 + np.where(firm, tuning.firm_spare, tuning.spare))
+        # What rests will work again.
+        least_w = self.static_w + tuning.resting_share * self.range_w
+        now_w = np.clip(np.where(np.isinf(now_w), self.told_w, now_w), least_w, self.most_w)
+        learns_s = np.maximum(tuning.learns_share * (self.now - self.since), tuning.learns_in_s)
+        halves_s = np.where(firm, tuning.firm_forgets_in_s, tuning.forgets_in_s)
+        halves_s = np.minimum(halves_s, learns_s)
+        known_w = _known(self.memory.full_w, units.id, np.nan)
+        kept_w = now_w + (known_w - now_w) * 0.5 ** (self.elapsed_s / halves_s)
+        kept_w = np.where(stays, known_w, kept_w)
+        found_w = np.where(np.isnan(known_w), self.told_w, np.maximum(now_w, kept_w))
+        return np.where(units.is_starting, self.told_w, found_w)
+
+    def _at_full_w(self) -> tuple[Floats, Bools]:
+        """Return what each GPU of units would draw at full speed now, W; and of which units any is
+        at its limit."""
         units, plant = self.units, self.plant
         drawn_w, static_w = plant.drawn_w[units.gpu], plant.static_w[units.gpu]
         # Of what is held back, what it would draw at its full clock. Far below that, or where that
@@ -276,42 +299,21 @@ class _Round:
         at_full_w = np.where(clock >= _LEAST_CLOCK, at_full_w, np.inf)
         limit_w = plant.limit_w[units.gpu]
         is_held = plant.is_held[units.gpu] | (drawn_w >= _AT_LIMIT * limit_w)
-        at_full_w = np.where(is_held, at_full_w, drawn_w)
         # A gang that waits for its slowest does less, and draws less, so what was seen before stays
         # while any of it is at its limit.
         at_limit = is_held & (drawn_w >= _NEAR_LIMIT * limit_w)
         stays = sum_by(at_limit, units.unit, len(units)) > 0
-        tuning, firm = self.tuning, units.kind == Kind.FIRM
-        now_w = most_by(at_full_w, units.unit, len(units))
-        now_w = now_w * (1.0 + np.where(firm, tuning.firm_spare, tuning.spare))
-        known_w = _known(self.memory.full_w, units.id, np.nan)
-        told_w = np.fmin(units.told_w, self.most_w)
-        # What rests will work again.
-        least_w = self.static_w + self.tuning.resting_share * np.maximum(
-            told_w - self.static_w, 0.0
-        )
-        now_w = np.clip(np.where(np.isinf(now_w), told_w, now_w), least_w, self.most_w)
-        known_s = self.now - _known(self.memory.since, units.id, self.now)
-        learns_s = np.maximum(tuning.learns_share * known_s, tuning.learns_in_s)
-        halves_s = np.where(firm, tuning.firm_forgets_in_s, tuning.forgets_in_s)
-        halves_s = np.minimum(halves_s, learns_s)
-        kept_w = now_w + (known_w - now_w) * 0.5 ** (self.elapsed_s / halves_s)
-        kept_w = np.where(stays, known_w, kept_w)
-        found_w = np.where(np.isnan(known_w), told_w, np.maximum(now_w, kept_w))
-        return np.where(units.is_starting, told_w, found_w)
+        return np.where(is_held, at_full_w, drawn_w), stays
 
     def _is_learned(self, full_w: Floats) -> Bools:
         """Say which units have been at work for some time: neither new nor still preparing."""
-        units = self.units
-        known_s = self.now - _known(self.memory.since, units.id, self.now)
-        told_w = np.fmin(units.told_w, self.most_w)
-        works_w = self.static_w + _WORKING_SHARE * np.maximum(told_w - self.static_w, 0.0)
-        return (known_s >= self.tuning.warm_up_s) & (full_w >= works_w) & ~units.is_starting
+        works_w = self.static_w + _WORKING_SHARE * self.range_w
+        known = self.now - self.since >= self.tuning.warm_up_s
+        return known & (full_w >= works_w) & ~self.units.is_starting
 
     def _other_w(self) -> Floats:
         """Return what each budget carries beside the GPUs of units: the highest of late, W."""
-        rack_w = sum_by(self.cell_drawn_w, self.cell_rack, len(self.budgets.reach.place))
-        now_w = self.budgets.load_w - carried(self.budgets.reach, rack_w)
+        now_w = self.budgets.load_w - self._carried(self.cell_drawn_w)
         before_w = self.memory.other_w
         if len(before_w) != len(now_w):
             return now_w
@@ -346,9 +348,11 @@ class _Round:
 
     def _in_steps(self, watts: Floats, level: Floats) -> Floats:
         """Return caps in whole steps, no higher than ``watts``; inf for units that are free."""
+        return np.where(level >= FREE, np.inf, np.maximum(self._stepped(watts), self.least_w))
+
+    def _stepped(self, watts: Floats) -> Floats:
         step_w = self.tuning.step_w
-        stepped_w = np.maximum(np.floor(watts / step_w + 1e-9) * step_w, self.least_w)
-        return np.where(level >= FREE, np.inf, stepped_w)
+        return np.asarray(np.floor(watts / step_w + 1e-9) * step_w)
 
     def _confirmed(self, wanted_w: Floats, room_w: Floats) -> tuple[Floats, Bools]:
         """Lower at once; raise, and start, as far as what was lowered has shown."""
@@ -381,8 +385,8 @@ class _Round:
     def _raised(self, known_w: Floats, wanted_w: Floats, share: Floats) -> Floats:
         """Return caps raised by a share of what is wanted, or left where that is too little."""
         known_w = np.minimum(known_w, self.most_w)
-        step_w, upto_w = self.tuning.step_w, np.minimum(wanted_w, self.most_w)
-        raised_w = np.floor((known_w + share * (upto_w - known_w)) / step_w + 1e-9) * step_w
+        upto_w = np.minimum(wanted_w, self.most_w)
+        raised_w = self._stepped(known_w + share * (upto_w - known_w))
         whole = (share >= 1.0) & np.isinf(wanted_w)
         moves = (raised_w - known_w >= self.tuning.least_rise_w) | whole
         return np.where(moves, np.where(whole, np.inf, np.maximum(raised_w, known_w)), known_w)
@@ -398,25 +402,22 @@ class _Round:
         return found
 
     def _carried(self, cell_w: Floats) -> Floats:
-        reach = self.budgets.reach
-        return carried(reach, sum_by(cell_w, self.cell_rack, len(reach.place)))
+        return self.budgets.reach.of_gpus(cell_w, self.cell_rack)
 
     def _remembered(
         self, full_w: Floats, cap_w: Floats, may_start: Bools, other_w: Floats
     ) -> Memory:
         lasting = ~self.units.is_starting | may_start
         ids = self.units.id[lasting].tolist()
+
+        def by_id(values: Floats) -> dict[int, float]:
+            return dict(zip(ids, values[lasting].tolist(), strict=True))
+
         return Memory(
             at=self.now,
-            since=dict(
-                zip(
-                    ids,
-                    _known(self.memory.since, self.units.id, self.now)[lasting].tolist(),
-                    strict=True,
-                )
-            ),
-            full_w=dict(zip(ids, full_w[lasting].tolist(), strict=True)),
-            cap_w=dict(zip(ids, cap_w[lasting].tolist(), strict=True)),
+            since=by_id(self.since),
+            full_w=by_id(full_w),
+            cap_w=by_id(cap_w),
             other_w=other_w,
             held_share=self.held_share,
         )
@@ -436,7 +437,3 @@ _LEAST_CLOCK = 0.7
 
 def _known(by_id: Mapping[int, float], ids: Ints, other: float) -> Floats:
     return np.array([by_id.get(each, other) for each in ids.tolist()], dtype=np.float64)
-
-
-def _mean(values: Floats, group: Ints, groups: int) -> Floats:
-    return sum_by(values, group, groups) / np.maximum(sum_by(np.ones(len(group)), group, groups), 1)

@@ -15,7 +15,7 @@ from policies.controller.levels import LEVELS, caps_at
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.reach import Reach
 
-__all__ = ["Cells", "Filled", "carried", "fill"]
+__all__ = ["Cells", "Filled", "fill"]
 
 #: Levels are found by so many rounds at most; what then is left stays as low as its tightest budget
 #: would make it if nobody gave anything back.
@@ -42,16 +42,6 @@ class Filled:
     level: Floats
     budget_level: Floats
     short_w: Floats
-
-
-def carried(reach: Reach, rack_w: Floats) -> Floats:
-    """Return the load of each budget from that of racks, W: (racks, …) becomes (budgets, …)."""
-    found = np.zeros((reach.count + 1, *rack_w.shape[1:]))
-    for column in range(reach.place.shape[1]):
-        share = reach.share[:, column].reshape(-1, *([1] * (rack_w.ndim - 1)))
-        np.add.at(found, reach.place[:, column], share * rack_w)
-    # Where a rack lacks a budget its place is -1: the last, which is none.
-    return found[:-1]
 
 
 def fill(cells: Cells, units: int, reach: Reach, room_w: Floats) -> Filled:
@@ -89,9 +79,9 @@ class _Filling:
         """Return the level at which active units fill each budget, and what it is short of."""
         cells = self.cells
         active = self.active[cells.unit]
-        moving_w = carried(self.reach, self._by_rack(np.where(active[:, None], cells.watts, 0.0)))
+        moving_w = self.reach.of_racks(self._by_rack(np.where(active[:, None], cells.watts, 0.0)))
         still_w = np.where(active, 0.0, caps_at(cells.watts, self.level[cells.unit]))
-        left_w = self.room_w - carried(self.reach, self._by_rack(still_w))
+        left_w = self.room_w - self.reach.of_racks(self._by_rack(still_w))
         return _level_at(moving_w, left_w), np.maximum(moving_w[:, 0] - left_w, 0.0)
 
     def _least_of(self, at_budget: Floats) -> Floats:

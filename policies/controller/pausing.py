@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fleet.groups import sum_by
-from policies.controller.control import Budgets, Controlled, Plant, Tuning, Units
-from policies.controller.filling import carried
-from policies.headroom.columns import Floats, Ints
+from policies.controller.control import Budgets, Controlled, Plant, Units
+from policies.headroom.columns import Floats
 
 __all__ = ["Paused", "paused_after"]
 
@@ -42,7 +41,6 @@ def paused_after(
     *,
     may_pause: Mapping[int, float],
     idle_w: Floats,
-    tuning: Tuning | None = None,
 ) -> Paused:
     """Return what is to stand still now.
 
@@ -50,22 +48,20 @@ def paused_after(
     where it is slowed as far as it agreed. ``idle_w`` is what GPUs of the inventory draw at rest.
     What is paused and no unit any more rests already, and is in what budgets carry besides.
     """
-    usable_w = (1.0 - (tuning or Tuning()).margin) * budgets.budget_w
+    usable_w, reach = found.usable_w, budgets.reach
     factor = 1.0 + plant.host_share[units.gpu]
     lowest_w = factor * found.lowest_w[units.unit]
     saves_w = np.maximum(lowest_w - factor * idle_w[units.gpu], 0.0)
     place = {each: row for row, each in enumerate(units.id.tolist())}
 
-    def by_budget(watts: Floats, gpus: Ints) -> Floats:
-        return carried(budgets.reach, sum_by(watts, plant.rack[gpus], len(budgets.reach.place)))
-
     def saved_by(each: int) -> Floats:
         mine = units.unit == place[each]
-        return by_budget(saves_w[mine], units.gpu[mine])
+        return reach.of_gpus(saves_w[mine], plant.rack[units.gpu[mine]])
 
     # What is to start waits for room, and nothing stands still for it.
     running = ~units.is_starting[units.unit]
-    short_w = by_budget(np.where(running, lowest_w, 0.0), units.gpu) + found.other_w - usable_w
+    running_w = reach.of_gpus(np.where(running, lowest_w, 0.0), plant.rack[units.gpu])
+    short_w = running_w + found.other_w - usable_w
     short_w = np.where(np.isnan(short_w), -np.inf, short_w)
     kept = {each: watts for each, watts in before.saves_w.items() if each in may_pause}
     for each in kept:

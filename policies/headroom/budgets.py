@@ -34,7 +34,6 @@ KINDS = {
     ScopeKind.POWER_DOMAIN: "domains",
     ScopeKind.RACK: "racks",
 }
-_OF_POWER = (ScopeKind.SITE, ScopeKind.POWER_DOMAIN, ScopeKind.RACK)
 #: Of a budget of which more than this share is not read nothing is claimed.
 _SILENT_SHARE = 0.1
 #: A claim is shown for so long without an update, s: then nobody looks after it.

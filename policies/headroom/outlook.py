@@ -127,9 +127,6 @@ class Record:
         return share
 
 
-_BY_HORIZON = (
-    "own_loss_w", "compared", "covered", "low_w", "high_w", "gain_w", "method", "shown",
-)  # fmt: skip
 #: The arrays of a record as they are packed, in turn, without their last axis.
 _SHAPES: dict[str, tuple[int, ...]] = {
     "levels_w": (len(_LEVELS),),

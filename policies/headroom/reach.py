@@ -127,6 +127,19 @@ class Reach:
         np.add.at(weights, (np.nonzero(known)[0], column), share[known])
         return places, weights
 
+    def of_racks(self, rack_w: Floats) -> Floats:
+        """Return the load of each budget from that of racks, W: (racks, …) becomes (budgets, …)."""
+        found = np.zeros((self.count + 1, *rack_w.shape[1:]))
+        for column in range(self.place.shape[1]):
+            share = self.share[:, column].reshape(-1, *([1] * (rack_w.ndim - 1)))
+            np.add.at(found, self.place[:, column], share * rack_w)
+        # Where a rack lacks a budget its place is -1: the last, which is none.
+        return found[:-1]
+
+    def of_gpus(self, watts: Floats, rack: Ints) -> Floats:
+        """Return the load of each budget from that of GPUs, or other parts, of given racks, W."""
+        return self.of_racks(sum_by(watts, rack, len(self.place)))
+
     def carried(self, nodes: Sequence[int], watts: Sequence[float]) -> tuple[Ints, Floats]:
         """Return the load of budgets from a load of so many W on each node: places and W."""
         places, weights = self.weights(nodes)

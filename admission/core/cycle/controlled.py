@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.placement.cluster import Cluster
+from admission.core.placement.elastic import in_steps
 from admission.core.placement.topology import Bools
 from admission.core.request import Request
 from admission.core.snapshot import Snapshot
@@ -23,8 +25,6 @@ __all__ = ["at_caps", "capped", "decide_controlled", "lowered", "starting_low", 
 
 #: Racks are as good as the roomiest within this share of what sets it apart from the tightest.
 _ROOMY_SHARE = 0.5
-#: Caps are set in steps, W.
-_STEP_W = 5.0
 
 
 def decide_controlled(snapshot: Snapshot) -> Decisions:
@@ -57,17 +57,26 @@ def lowered(cluster: Cluster, request: Request) -> Request:
 
 def _start_w(cluster: Cluster, request: Request) -> float | None:
     """Return the cap under which a job is to start on the fleet's most common model; None: none."""
-    if request.lowest_cap_w is None or request.max_slowdown <= 0.0:
+    lowest_w, max_slowdown = request.lowest_cap_w, request.max_slowdown
+    if lowest_w is None or max_slowdown <= 0.0:
         return None
-    topology, curves = cluster.topology, cluster.fleet.models.power_curves
-    kind = int(topology.node_gpus_by_kind.sum(axis=1).argmax())
-    model = int(topology.gpu_models[kind])
+    # A queue has many jobs, of few kinds.
+    memo, key = cluster.constants.memo, ("start_w", request.gpu_peak_w, lowest_w, max_slowdown)
+    if key not in memo:
+        memo[key] = _lowest_w(cluster, request.gpu_peak_w, lowest_w, max_slowdown)
+    return cast(float | None, memo[key])
+
+
+def _lowest_w(
+    cluster: Cluster, told_w: float | None, lowest_w: float, max_slowdown: float
+) -> float | None:
+    curves, topology = cluster.fleet.models.power_curves, cluster.topology
+    model = int(topology.gpu_models[topology.commonest_kind])
     rated_w = float(curves.rated_w[model])
-    peak_w = rated_w if request.gpu_peak_w is None else request.gpu_peak_w
-    by_speed_w = float(curves.power_w(model, 1.0 - request.max_slowdown, peak_w))
-    cap_w = max(by_speed_w, request.lowest_cap_w, LEAST_POWER_SHARE * rated_w)
-    cap_w = _STEP_W * np.ceil(cap_w / _STEP_W - 1e-9)
-    return float(cap_w) if cap_w < peak_w else None
+    peak_w = rated_w if told_w is None else told_w
+    by_speed_w = float(curves.power_w(model, 1.0 - max_slowdown, peak_w))
+    cap_w = in_steps(max(by_speed_w, lowest_w, LEAST_POWER_SHARE * rated_w))
+    return cap_w if cap_w < peak_w else None
 
 
 def at_caps(snapshot: Snapshot, caps_w: Mapping[str, float]) -> Snapshot:

@@ -18,7 +18,7 @@ from fleet.power_curves import PowerCurves
 from fleet.tables import FleetArrays
 from policies.restrictions.kinds import LEAST_POWER_SHARE
 
-__all__ = ["Choice", "Draw", "draw_of", "lesser"]
+__all__ = ["Choice", "Draw", "draw_of", "in_steps", "lesser"]
 
 #: Caps are set in steps, W.
 CAP_STEP_W = 5.0
@@ -79,8 +79,13 @@ def draw_of(fleet: FleetArrays, model: int, kind: int, request: Request) -> Draw
         promised_w = float(curves.cap_within_w(model, request.max_slowdown, peak_w))
         floors = (request.lowest_cap_w, promised_w, LEAST_POWER_SHARE * rated_w)
         floor_w = max(*floors, 0.0 if math.isnan(idle_w) else idle_w)
-        lowest_w = min(CAP_STEP_W * math.ceil(floor_w / CAP_STEP_W - _ROUNDING), peak_w)
+        lowest_w = min(in_steps(floor_w), peak_w)
     return Draw(kind, model, peak_w, lowest_w, curves)
+
+
+def in_steps(cap_w: float) -> float:
+    """Return the lowest cap of whole steps that is not below ``cap_w``, W."""
+    return CAP_STEP_W * math.ceil(cap_w / CAP_STEP_W - _ROUNDING)
 
 
 def lesser(
@@ -133,7 +138,7 @@ def _caps(
     if least < most:
         steps = (draw.peak_w - draw.lowest_w) / _CAPS
         for place in range(_CAPS - 1, -1, -1):
-            yield CAP_STEP_W * math.ceil((draw.lowest_w + place * steps) / CAP_STEP_W - _ROUNDING)
+            yield in_steps(draw.lowest_w + place * steps)
 
 
 def _highest(fits: Callable[[float], bool], low_w: float, high_w: float) -> float:

@@ -147,6 +147,11 @@ class Topology:
         """How many GPUs of each of ``gpu_models`` each node has: (models, nodes)."""
         return self.count_by_kind(np.arange(len(self.fleet.gpus)))
 
+    @cached_property
+    def commonest_kind(self) -> int:
+        """The place in ``gpu_models`` of the model that most GPUs are of."""
+        return int(self.node_gpus_by_kind.sum(axis=1).argmax())
+
     def count_by_kind(self, gpus: Ints) -> Ints:
         """Count GPUs, given by their rows, by model and node: (models, nodes)."""
         nodes, kinds = len(self.fleet.nodes), len(self.gpu_models)

@@ -19,7 +19,6 @@ from policies.controller.control import (
     Units,
     control,
 )
-from policies.controller.filling import carried
 from policies.headroom.reach import Reach
 from tests.builders.arrays import make_arrays
 
@@ -86,7 +85,7 @@ class Shop:
         """What each budget carries."""
         nodes = np.bincount(self.fleet.gpus.node, self.drawn_w, len(self.fleet.nodes)) + HOST_W
         racks = np.bincount(self.fleet.nodes.rack, nodes, len(self.fleet.racks))
-        return carried(self.reach, racks.astype(np.float64))
+        return self.reach.of_racks(racks.astype(np.float64))
 
     @property
     def over_w(self) -> float:

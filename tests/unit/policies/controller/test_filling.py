@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.controller.filling import Cells, carried, fill
+from policies.controller.filling import Cells, fill
 from policies.controller.levels import LEVELS, Kind, caps_at, caps_by_level, speeds_by_level
 from policies.headroom.reach import Reach
 from tests.unit.policies.controller.plants import make_fleet
@@ -33,7 +33,7 @@ def _cells(rng: np.random.Generator, units: int) -> Cells:
 
 def _carried(cells: Cells, level: np.ndarray) -> np.ndarray:
     rack_w = np.bincount(cells.rack, caps_at(cells.watts, level[cells.unit]), len(_FLEET.racks))
-    return carried(_REACH, rack_w.astype(np.float64))
+    return _REACH.of_racks(rack_w.astype(np.float64))
 
 
 @settings(deadline=None, max_examples=150)
