@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from admission.cycle.holding import Holding
+from admission.core.holding import Holding
 from fleet.groups import sum_by
 from policies.caps.status import Held, Status
 from policies.controller.levels import FREE, FULL

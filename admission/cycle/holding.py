@@ -6,7 +6,6 @@ the cycle alone calls, has agents set the caps, hands over what has got its room
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -14,18 +13,10 @@ import msgspec
 import numpy as np
 from django.db.models import Q
 
+from admission.core import holding as core
 from admission.core.allocation.allocations import Allocations
-from admission.core.allocation.reservation import AllocationArrays
-from admission.core.controlling import (
-    Excess,
-    Unmanaged,
-    brought_down,
-    budgets_of,
-    plant_of,
-    steadied,
-    units_of,
-    without_new,
-)
+from admission.core.controlling import Excess
+from admission.core.holding import ROOM_WITHIN_S, Holding, Remembered
 from admission.core.policy import AdmissionPolicy
 from admission.cycle import reconciliation
 from admission.cycle.dispatch import dispatch
@@ -34,7 +25,7 @@ from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from headroom.contracts import LimitState
 from policies.caps import askers, orders
-from policies.controller.control import Budgets, Controlled, Memory, Tuning, Units, control
+from policies.controller.control import Memory, Tuning
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
 from telemetry import stream
@@ -43,8 +34,6 @@ from telemetry.limits.models import LimitReport
 __all__ = [
     "ROOM_WITHIN",
     "TUNING",
-    "Holding",
-    "Remembered",
     "act",
     "forget",
     "let_go",
@@ -54,7 +43,7 @@ __all__ = [
 
 TUNING = Tuning()
 #: What was admitted waits so long for its room, and else goes back to the queue.
-ROOM_WITHIN = timedelta(seconds=60)
+ROOM_WITHIN = timedelta(seconds=ROOM_WITHIN_S)
 NO_ROOM = "no room could be made for it: what runs here did not give way in time"
 #: A GPU whose agent could not set a cap is not counted on for so long.
 _REFUSED_FOR = timedelta(minutes=10)
@@ -67,29 +56,6 @@ _TOLERANCE_W = 1.5
 _KEY = "controller:memory"
 #: Older than this a memory says less of what units draw than what was said of them, s.
 _KEPT_S = 120
-
-
-@dataclass(frozen=True, eq=False)
-class Holding:
-    """What the controller makes of a moment.
-
-    ``may_cap`` says of each GPU whether caps on it can be counted on; ``starts_low``: all machines
-    that take jobs can be, so that jobs start under the lowest caps that they accept.
-    """
-
-    headroom: Headroom
-    held: Allocations
-    may_cap: Bools
-    starts_low: bool
-    unmanaged: Unmanaged
-    units: Units
-    budgets: Budgets
-    excess: Excess
-    found: Controlled
-
-    def brought_down(self) -> tuple[Headroom, AllocationArrays]:
-        """Return the fleet once all has given way as far as it agreed, and what is reserved."""
-        return brought_down(self.headroom, self.held, self.units, self.found)
 
 
 def look(
@@ -111,21 +77,15 @@ def look(
     if not may_cap.any():
         return None
     may_cap &= ~_refusing(fleet, headroom.at)
-    resting = {each.id for each in held.attempts if each.started_at and not each.is_running}
-    units = units_of(held, headroom, may_cap, policy.unmanaged, resting)
-    plant = plant_of(headroom)
-    budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
-    before = without_new(memory.units, plant, units, budgets.reach)
-    return Holding(
-        headroom=headroom,
-        held=held,
+    return core.look(
+        headroom,
+        held,
         may_cap=may_cap,
-        starts_low=bool(may_cap[ready[fleet.gpus.node] & headroom.summary.gpus.fresh].all()),
+        ready=ready,
         unmanaged=policy.unmanaged,
-        units=units,
-        budgets=budgets,
-        excess=excess,
-        found=control(plant, units, budgets, before, now=headroom.at, tuning=TUNING),
+        resting={each.id for each in held.attempts if each.started_at and not each.is_running},
+        memory=memory,
+        tuning=TUNING,
     )
 
 
@@ -154,14 +114,6 @@ def _refusing(fleet: FleetArrays, now: float) -> Bools:
 # --- What is remembered from round to round -------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Remembered:
-    """What the last round left: of units, and of what budgets carry beside GPUs."""
-
-    units: Memory = field(default_factory=Memory)
-    excess: Excess = field(default_factory=Excess)
-
-
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     at: float
@@ -180,7 +132,8 @@ _kept = msgspec.msgpack.Decoder(_Kept)
 
 
 def _remember(holding: Holding) -> None:
-    memory, fleet, excess = holding.found.memory, holding.headroom.fleet, holding.excess
+    fleet, left = holding.headroom.fleet, holding.remembered
+    memory, excess = left.units, left.excess
     ids = list(memory.since)
 
     def column(values: dict[int, float]) -> bytes:

@@ -23,6 +23,7 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.controlled import lowered, starting_low
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import DryRun, Explanation
+from admission.core.holding import Holding, Remembered
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.policy import AdmissionPolicy
@@ -37,7 +38,6 @@ from admission.core.snapshot import (
     Snapshot,
 )
 from admission.cycle import holding
-from admission.cycle.holding import Holding, Remembered
 from admission.directives import fallback
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog

@@ -18,6 +18,7 @@ import structlog
 
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.estimates import Estimate, estimates
+from admission.core.holding import Holding
 from admission.cycle import admit, dispatch, holding, live, metrics, reconciliation
 from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
@@ -65,12 +66,13 @@ class _Work:
         self.now = now
         self.at = datetime.fromtimestamp(now, UTC)
         self.cycle = Cycle()
+        self.holding: Holding | None = None
 
     def run(self) -> Cycle:
         started = time.perf_counter()
         self._part("reconcile", lambda: reconciliation.reconcile(self.now))
         self._part("decide", self._decide)
-        self._part("directives", lambda: step.step(self.now))
+        self._part("directives", lambda: step.step(self.now, self.holding))
         took_s = time.perf_counter() - started
         metrics.CYCLE_SECONDS.observe(took_s)
         return self.cycle
@@ -93,6 +95,7 @@ class _Work:
         """Decide on queue and fleet as they are, and act on it, part by part."""
         started = time.perf_counter()
         inputs = live.read_input(self.now)
+        self.holding = inputs.holding
         self._part("control", lambda: self._control(inputs))
         decisions = decide(inputs.snapshot)
         self.cycle.number = inputs.number + 1

@@ -13,6 +13,7 @@ from functools import cached_property
 import structlog
 
 from admission.core.directives.step import Manner, Step
+from admission.core.holding import Holding
 from admission.directives import fallback, playbook_requests, store
 from admission.directives.delivery import deliver
 from admission.directives.following import follow
@@ -22,6 +23,7 @@ from admission.executors.protocol import WorkStatus
 from admission.executors.registry import executor_of
 from admission.policy.catalog import policy_in_force
 from policies import current
+from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
 from policies.restrictions import store as restrictions
 from policies.restrictions.strictest import InForce
@@ -43,15 +45,18 @@ class Stepped:
     failed: list[str] = field(default_factory=list)
 
 
-def step(now: float) -> Stepped:
-    """Do one step at ``now`` (Unix s). The caller must exclude other steps meanwhile."""
-    return _Work(now).run()
+def step(now: float, holding: Holding | None = None) -> Stepped:
+    """Do one step at ``now`` (Unix s). The caller must exclude other steps meanwhile.
+
+    ``holding``: what the controller made of this moment; None: it is off, or no agent acts on caps.
+    """
+    return _Work(now, holding).run()
 
 
 class _Work(Step):
     """One step over the database."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, holding: Holding | None) -> None:
         at = datetime.fromtimestamp(now, UTC)
         super().__init__(
             at,
@@ -60,12 +65,19 @@ class _Work(Step):
             jobs=fallback.JobRows(at),
             manner=manner(),
         )
-        self.now = now
+        self.now, self._holding = now, holding
         self.stepped = Stepped()
 
     @cached_property
     def headroom(self) -> Headroom:
         return current.headroom(self.now)
+
+    @property
+    def kept(self) -> Bools | None:
+        holding = self._holding
+        if holding is None or holding.headroom.fleet is not self.headroom.fleet:
+            return None
+        return holding.found.holds
 
     @cached_property
     def in_force(self) -> InForce:

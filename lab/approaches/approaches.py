@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from admission.core.allocation import reservation
-from admission.core.cycle.controlled import decide_controlled
 from admission.core.cycle.decide import Decisions
 from admission.core.snapshot import Snapshot, Tuning
 from lab.approaches import deciding
@@ -102,7 +101,7 @@ APPROACHES = (
         title="All together",
         said="budgets, caps, elastic batches and moves, and a controller that divides budgets "
         "among running jobs every step: Headroom as it comes, with its own rules",
-        starts=decide_controlled,
+        starts=deciding.with_everything,
         enforces_budgets=True,
         controls=True,
         responds=True,

@@ -70,7 +70,12 @@ def load_policy(folder: Path | None) -> Policy:
         response=given.response,
         fallback=given.fallback,
         unmanaged=given.unmanaged,
-        approach=FilledTo(name=given.name, fill_share=played.fill_share, **played.mechanisms),
+        approach=FilledTo(
+            name=given.name,
+            fill_share=played.fill_share,
+            controls=given.controls,
+            **played.mechanisms,
+        ),
         max_site_share=played.max_site_share,
         shed_after_s=given.shed_after_s,
         directive_delay_s=played.directive_delay_s,

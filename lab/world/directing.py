@@ -44,6 +44,7 @@ from policies.scopes import Scope, ScopeKind
 __all__ = ["Directing"]
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 #: The owner of pauses that the controller wants.
 _HOLDING = "controller"
@@ -157,6 +158,7 @@ class _Step(Step):
         in_force: InForce,
         jobs: Sequence[Job],
         now: datetime,
+        kept: Bools | None,
     ) -> None:
         super().__init__(
             now,
@@ -166,7 +168,7 @@ class _Step(Step):
             manner=told.policy.manner,
         )
         self._told, self._headroom, self._in_force = told, headroom, in_force
-        self._placed = _Placed(held, told)
+        self._placed, self._kept = _Placed(held, told), kept
 
     @property
     def placed(self) -> Placed:
@@ -179,6 +181,10 @@ class _Step(Step):
     @property
     def in_force(self) -> InForce:
         return self._in_force
+
+    @property
+    def kept(self) -> Bools | None:
+        return self._kept
 
     def take_up(self) -> None:
         """Take up no requests: those of playbooks are carried out when they are made."""
@@ -234,17 +240,15 @@ class Directing:
         jobs: Sequence[Job],
         now: datetime,
         *,
-        caps_hold: bool = False,
+        kept: Bools | None = None,
     ) -> None:
         """Do one step, without the mechanisms that the approach lacks.
 
-        ``caps_hold``: a controller holds every budget by caps, so that nobody needs to shrink.
+        ``kept`` says of each budget whether the controller keeps it by caps; None: there is none.
         """
-        rests = caps_hold and all(gang.status == ResponseStatus() for gang in self.gangs)
-        left_out = self._left_out | ({"response"} if rests else set())
-        work = _Step(self, held, headroom, in_force, jobs, now)
+        work = _Step(self, held, headroom, in_force, jobs, now, kept)
         for name, part in work.parts():
-            if name not in left_out:
+            if name not in self._left_out:
                 part()
         was_over, reach = self.is_over, reach_of(headroom.fleet)
         if self._acts_on_loads and len(self.gangs):

@@ -72,10 +72,7 @@ class Approach(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """The approach of the server, but for the controller of running load.
-
-    Scenarios and their expectations are of what rules, admission and responses do without it.
-    """
+    """The approach of the server."""
 
     name: str = "headroom"
     enforces_budgets: bool = True
@@ -83,7 +80,7 @@ class Headroom:
     follows_rules: bool = True
     caps: bool = True
     responds: bool = True
-    controls: bool = False
+    controls: bool = True
     sheds: bool = True
     moves: bool = True
 

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
+from admission.core.cycle.controlled import starting_low
 from admission.core.cycle.decide import Admission, Decisions
+from admission.core.holding import ROOM_WITHIN_S
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.request import Request
@@ -39,6 +41,7 @@ from lab.fleet import Fleet
 from lab.twin import Conditions, FailureModel, Twin
 from lab.twin.network import Network
 from lab.twin.storage import Storage
+from lab.world.agents import Agents
 from lab.world.arrival import Arrival
 from lab.world.directing import Directing
 from lab.world.fleet_arrays import Rows, arrays_of, with_budgets
@@ -78,8 +81,6 @@ _CALM_S = 30.0
 _HURRY_S = 30.0
 #: Pauses are leases, which are renewed so often, s.
 _RENEWS_S = 30.0
-#: What is to start waits so long for room that the controller makes, s.
-_WAITS_FOR_ROOM_S = 60.0
 
 
 class World:
@@ -101,10 +102,12 @@ class World:
         sample_s: float = 10.0,
         cycle_s: float = 10.0,
         others_share: float = 0.0,
+        acting_share: float = 1.0,
     ) -> None:
         """``conditions_at`` states the faults at a second of the twin, anew at each step.
 
         ``others_share``: the share of nodes that another scheduler fills with load of its own.
+        ``acting_share``: that of nodes whose agents set limits; others only read.
         """
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
@@ -122,6 +125,8 @@ class World:
             for number, each in enumerate(sorted(arrivals, key=lambda a: (a.at_s, a.request.key)))
         ]
         self._site_of_node = fleet.site_of_rack[fleet.rack_of_node]
+        acts = _spread(acting_share, len(fleet.nodes))
+        self._agents = Agents(self.twin, self._site_of_node, acts)
         self._come = 0
         #: that have come and not ended, by key
         self.open: dict[str, Job] = {}
@@ -159,18 +164,14 @@ class World:
         self._is_news = True
         self._decided_on = -1
         self._wrong = b""
-        self._limits_version = -1
+        self._limits_version: tuple[int, bytes] = (-1, b"")
         self._capped: Bools = np.zeros(fleet.gpu_count, dtype=np.bool_)
         self._budgets_asked: tuple[ActiveRestriction, ...] = ()
-        #: in the twin's rows: caps that restrictions and the controller have set
-        self._restricted_w: Array = np.full(fleet.gpu_count, np.inf)
-        self._restricted_mhz: Array = np.full(fleet.gpu_count, np.inf)
-        self._held_w: Array = np.full(fleet.gpu_count, np.inf)
-        #: in those of the inventory: what the controller said last
+        #: in the inventory's rows: what the controller said last, and who heard nothing then
         self._ordered_w: Array = np.full(fleet.gpu_count, np.inf)
+        self._ordered_deaf = b""
         self._holding = Holding(self.policy.unmanaged, self.policy.control)
         self._paused_s = -np.inf
-        self._node = self._inventory.gpus.node
         self._budgets = self._make_budgets()
         self._shares_seen: tuple[bytes, bytes] = (b"", b"")
 
@@ -219,6 +220,8 @@ class World:
             self._conditions_at(twin.now_s + dt_s, twin.conditions)
             self._mind_what_is_wrong()
         twin.advance(dt_s)
+        if self._agents.step():
+            self._mark_capped()
         done, lost = self.gangs.advance(dt_s)
         for gang in lost:
             self._lose(gang)
@@ -272,14 +275,7 @@ class World:
         act()
 
     def _hears(self, gang: Gang) -> bool:
-        return not self._deaf[self._rows.node[gang.nodes]].any()
-
-    @property
-    def _deaf(self) -> Bools:
-        """Say of each node whether nothing reaches it now."""
-        twin = self.twin
-        cut_off = twin.conditions.site_isolated[self._site_of_node]
-        return np.asarray(twin.silent | twin.down | cut_off)
+        return not self._agents.deaf[self._rows.node[gang.nodes]].any()
 
     # --- Ends of attempts ------------------------------------------------------------------------
 
@@ -352,7 +348,7 @@ class World:
         headroom, held, reserved = self._seeing.look(self.now, self.in_force)
         now, approach = _moment(self.now), self.policy.approach
         room = headroom
-        if approach.controls:
+        if self._holding.starts_low:
             room, held, reserved = self._brought_down(headroom, held)
             # What is held at a cap has not more than that to come.
             headroom = replace(headroom, reservations=reserved.fleet)
@@ -361,8 +357,7 @@ class World:
         self._decide(room, held, reserved, self.in_force)
         jobs = list(self.open.values())
         self._directing.step(
-            self._seeing.held(), room, self.in_force, jobs, now,
-            caps_hold=approach.controls and self._holding.holds,
+            self._seeing.held(), headroom, self.in_force, jobs, now, kept=self._holding.kept
         )  # fmt: skip
         self._set_caps()
         if self._directing.goes_over:
@@ -374,17 +369,25 @@ class World:
         """Look at what is drawn, and have agents set the caps that hold it."""
         headroom = self._seeing.measured(self.now, self.in_force)
         before = self._holding.paused
-        cap_w = self._holding.step(headroom, self._seeing.held_by_all(), self._may_pause())
+        nodes = self._rows.node
+        cap_w = self._holding.step(
+            headroom,
+            self._seeing.held_by_all(),
+            acts=self._agents.acts[nodes],
+            ready=self._ready[nodes],
+            may_pause=self._may_pause(),
+        )
         if self._holding.paused.saves_w.keys() != before.saves_w.keys() or self._pauses_due():
             self._directing.hold_still(tuple(self._holding.paused.saves_w), _moment(self.now))
             self._paused_s = self.twin.now_s
         for key, start_w in self._holding.may_start().items():
             self._begin(self.gangs.waiting[key], start_w)
         for gang in list(self.gangs.waiting.values()):
-            if self.twin.now_s - gang.started_s > _WAITS_FOR_ROOM_S:
+            if self.twin.now_s - gang.started_s > ROOM_WITHIN_S:
                 self._go_without(gang)
-        if not np.array_equal(cap_w, self._ordered_w):
-            self._ordered_w = cap_w
+        deaf = self._agents.deaf.tobytes()
+        if deaf != self._ordered_deaf or not np.array_equal(cap_w, self._ordered_w):
+            self._ordered_w, self._ordered_deaf = cap_w, deaf
             holder = self.twin.job_of_gpu[self._rows.gpu].copy()
             self._later(partial(self._hear_orders, cap_w, holder))
 
@@ -409,9 +412,9 @@ class World:
     def _hear_orders(self, cap_w: Array, holder: Ints) -> None:
         """Have agents set caps on what still runs where it ran when they were decided."""
         rows = self._rows.gpu
-        same = (self.twin.job_of_gpu[rows] == holder) & ~self._deaf[self._rows.node][self._node]
-        self._held_w[rows[same]] = cap_w[same]
-        self._apply_caps()
+        same = self.twin.job_of_gpu[rows] == holder
+        self._agents.hear_of_orders(rows[same], cap_w[same])
+        self._mark_capped()
 
     def _brought_down(
         self, headroom: HeadroomNow, held: Allocations
@@ -457,18 +460,19 @@ class World:
         self._note_reserved(cluster)
         if not self.policy.approach.enforces_budgets:
             cluster = _endless(cluster)
-        decisions = self.policy.approach.decide(
-            Snapshot(
-                now=self.now,
-                cluster=cluster,
-                pending=pending,
-                running=running_of(held, reserved),
-                projects=self._shares(),
-                classes=self._classes,
-                caps=_concurrency(in_force),
-                tuning=self.policy.tuning,
-            )
+        snapshot = Snapshot(
+            now=self.now,
+            cluster=cluster,
+            pending=pending,
+            running=running_of(held, reserved),
+            projects=self._shares(),
+            classes=self._classes,
+            caps=_concurrency(in_force),
+            tuning=self.policy.tuning,
         )
+        if self._holding.starts_low:
+            snapshot, _ = starting_low(snapshot)
+        decisions = self.policy.approach.decide(snapshot)
         # Who waits for others' heat starts though nothing comes or ends.
         self._is_news = bool(decisions.admitted or decisions.preempt or decisions.after.staggered)
         self._admit(decisions)
@@ -476,8 +480,7 @@ class World:
 
     @property
     def _kept_shares(self) -> tuple[float, float]:
-        controls = self.policy.approach.controls
-        return self.policy.control.kept_shares if controls else (0.0, 0.0)
+        return self.policy.control.kept_shares if self._holding.starts_low else (0.0, 0.0)
 
     def _pending(self, headroom: HeadroomNow) -> tuple[Pending, ...]:
         sites = tuple(headroom.fleet.sites.names.tolist())
@@ -507,8 +510,13 @@ class World:
 
     def _occupied(self, headroom: HeadroomNow, held: Allocations) -> GpuUses:
         """Return by what each GPU is taken, or that nobody would run a job there."""
-        unready = (self._deaf | ~self.twin.queued)[self._rows.node]
-        return uses_of(held.gpus, busy(headroom), unready[headroom.fleet.gpus.node])
+        ready = self._ready[self._rows.node]
+        return uses_of(held.gpus, busy(headroom), ~ready[headroom.fleet.gpus.node])
+
+    @property
+    def _ready(self) -> Bools:
+        """Say of each node whether it takes jobs."""
+        return np.asarray(self.twin.queued & ~self._agents.deaf)
 
     def _shares(self) -> dict[str, ProjectShare]:
         found = dict(self._projects)
@@ -525,12 +533,13 @@ class World:
         job, placement = self.open[admission.request.key], admission.placement
         expected_s = job.request.walltime_s * median(self._ratios[job.request.project] or (1.0,))
         request = replace(admission.request, submitted_at=job.request.submitted_at)
-        if self.policy.approach.controls:
+        starts_low = self._holding.starts_low
+        if starts_low:
             # Its cap is the controller's, which has to know what it agreed to.
             request, placement = job.request, replace(placement, power_cap_w=None)
         gang = self.gangs.place(job, request, placement, expected_s=expected_s)
         job.state = "starting"
-        if not self.policy.approach.controls:
+        if not starts_low:
             self._begin(gang, np.inf)
 
     def _begin(self, gang: Gang, cap_w: float) -> None:
@@ -546,8 +555,8 @@ class World:
         cap = "" if np.isinf(cap_w) else f" at {cap_w:g} W"
         self.ledger.note("start", job.key, f"{placement.gpus}{cap}")
         if self.policy.approach.controls:
-            self._held_w[self._rows.gpu[gang.gpus]] = cap_w
-            self._apply_caps()
+            gpus = self._rows.gpu[gang.gpus]
+            self._agents.hear_of_orders(gpus, np.full(len(gpus), cap_w))
         self._mark_capped()
 
     def _preempt(self, decisions: Decisions) -> None:
@@ -563,7 +572,7 @@ class World:
 
     def _set_caps(self) -> None:
         """Have agents set the caps in force: those that hear of them."""
-        version = self._policing.leases.version
+        version = self._policing.leases.version, self._agents.deaf.tobytes()
         if version == self._limits_version:
             return
         self._limits_version = version
@@ -575,17 +584,7 @@ class World:
         self._later(partial(self._hear_caps, cap_w, cap_mhz))
 
     def _hear_caps(self, cap_w: Array, cap_mhz: Array) -> None:
-        twin = self.twin
-        deaf = np.repeat(self._deaf, len(cap_w) // len(self.fleet.nodes))
-        # An agent that hears nothing lets go when a lease has ended, and takes nothing new.
-        self._restricted_w = np.where(deaf, np.maximum(cap_w, self._restricted_w), cap_w)
-        self._restricted_mhz = np.where(deaf, np.maximum(cap_mhz, twin.cap_mhz), cap_mhz)
-        self._apply_caps()
-
-    def _apply_caps(self) -> None:
-        """Have drivers set the lower of what restrictions say and what the controller says."""
-        cap_w = np.minimum(self._restricted_w, self._held_w)
-        self.twin.set_caps(np.arange(len(cap_w)), cap_w=cap_w, cap_mhz=self._restricted_mhz)
+        self._agents.hear_of_restrictions(cap_w, cap_mhz)
         self._mark_capped()
 
     def _mark_capped(self) -> None:
@@ -760,9 +759,15 @@ class World:
 def _make_twin(
     fleet: Fleet, seed: int, failures: FailureModel | None, step_s: float, others_share: float
 ) -> Twin:
-    upto = np.floor(others_share * np.arange(len(fleet.nodes) + 1))
+    others = _spread(others_share, len(fleet.nodes))
     given: dict[str, Any] = {} if failures is None else {"failures": failures}
-    return Twin(fleet, seed=seed, queued=np.diff(upto) == 0, substep_s=step_s, **given)
+    return Twin(fleet, seed=seed, queued=~others, substep_s=step_s, **given)
+
+
+def _spread(share: float, count: int) -> Bools:
+    """Return ``share`` of ``count`` places, evenly spread."""
+    upto = np.floor(share * np.arange(count + 1))
+    return np.asarray(np.diff(upto) > 0)
 
 
 def _endless(cluster: Cluster) -> Cluster:

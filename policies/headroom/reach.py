@@ -182,6 +182,10 @@ class Room:
         racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
         return _room(headroom, racks.drawn_w, domains.drawn_w, powers[ScopeKind.SITE].drawn_w)
 
+    def without(self, kept: npt.NDArray[np.bool_]) -> Room:
+        """Return the room in which all that is ``kept`` by something else has endless room."""
+        return Room(self.budget_w, np.where(kept, np.inf, self.left_w))
+
     @staticmethod
     def proven(headroom: Headroom) -> Room:
         """Return the room without the assumed draw of silent nodes, unless a meter sees it.

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.decide import Decisions
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import in_steps
 from admission.core.placement.topology import Bools
@@ -21,16 +21,10 @@ from admission.core.request import Request
 from admission.core.snapshot import Snapshot
 from policies.restrictions.kinds import LEAST_POWER_SHARE
 
-__all__ = ["at_caps", "capped", "decide_controlled", "lowered", "starting_low", "tighter"]
+__all__ = ["at_caps", "capped", "lowered", "starting_low", "tighter"]
 
 #: Racks are as good as the roomiest within this share of what sets it apart from the tightest.
 _ROOMY_SHARE = 0.5
-
-
-def decide_controlled(snapshot: Snapshot) -> Decisions:
-    """Return the jobs that start, under caps as low as they accept, and the reasons of others."""
-    low, caps_w = starting_low(snapshot)
-    return capped(decide(low), caps_w)
 
 
 def starting_low(snapshot: Snapshot) -> tuple[Snapshot, dict[str, float]]:
@@ -109,6 +103,7 @@ def tighter(cluster: Cluster) -> Bools:
     """Return the nodes of racks of those with free GPUs that have clearly less room than others."""
     fleet, room_w = cluster.fleet, cluster.admit_w
     free = np.bincount(fleet.nodes.rack, cluster.node_free.sum(axis=0), len(fleet.racks)) > 0
+    free &= np.isfinite(room_w)
     if not free.any():
         return np.zeros(len(fleet.nodes), dtype=bool)
     least_w, most_w = room_w[free].min(), room_w[free].max()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,6 +26,7 @@ from admission.core.response.respond import (
 )
 from admission.core.response.shedding import Candidate, Choice, least_loss
 from fleet.tables import FleetArrays
+from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Need, Reach, Room, margins_by_rack, needs_of
 
@@ -76,9 +78,15 @@ def respond_now(
     *,
     tuning: Tuning,
     now: datetime,
+    kept: Bools | None = None,
 ) -> Responded:
-    """Have jobs give way or go back as their margins demand; return the decisions."""
+    """Have jobs give way or go back as their margins demand; return the decisions.
+
+    ``kept`` says of which budgets of the reach caps take care: nobody gives way for these.
+    """
     reach, room, watts = reach_of(headroom.fleet), Room.of(headroom), Watts(headroom)
+    if kept is not None:
+        room = room.without(kept)
     with directives.store.writing():
         concerned = _concerned(placed, margins_by_rack(room, reach))
         subjects = [_subject(each, terms, watts) for each, terms in concerned]
@@ -199,6 +207,8 @@ def _told(throttling: Throttling, level: Level) -> Iterator[tuple[str, float | N
 
 
 def _evidence(change: Any, reach: Reach) -> dict[str, Any]:
+    if math.isinf(change.margin):  # caps keep every budget above it
+        return {"change_w": round(change.change_w, 1)}
     scope, is_failover = reach.scope_at(change.place)
     return {
         "margin": round(change.margin, 4),
@@ -233,7 +243,8 @@ def shed(
     over = placed.ids[placed.least(margins_by_rack(room, reach)) < 0.0]
     running = placed.load(over.tolist())
     if responded is not None:
-        room = Room(room.budget_w, np.maximum(room.left_w, responded.left_w))
+        left_w = np.where(np.isinf(responded.left_w), room.left_w, responded.left_w)
+        room = Room(room.budget_w, np.maximum(room.left_w, left_w))
     _free_what_ends(room, reach, watts, running)
     needs = [need for need in needs_of(room, reach) if need.scope in late]
     if needs:

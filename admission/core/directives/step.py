@@ -21,6 +21,7 @@ from admission.core.directives.responding import SHED_AFTER_S, respond_now, shed
 from admission.core.response import fallback
 from admission.core.response.respond import Responded, Tuning
 from admission.core.response.sites import Sites
+from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.book import RestrictionBook
 from policies.restrictions.strictest import InForce
@@ -77,8 +78,9 @@ class Step(ABC):
 
     def respond(self) -> None:
         self.responded = respond_now(
-            self.placed, self.directives, self.headroom, tuning=self.manner.response, now=self.at
-        )
+            self.placed, self.directives, self.headroom,
+            kept=self.kept, tuning=self.manner.response, now=self.at,
+        )  # fmt: skip
 
     def shed(self) -> None:
         with self.directives.store.writing():
@@ -102,6 +104,11 @@ class Step(ABC):
     @abstractmethod
     def headroom(self) -> Headroom:
         """The headroom that is left of each budget."""
+
+    @property
+    @abstractmethod
+    def kept(self) -> Bools | None:
+        """Say of each budget of a reach whether the controller keeps it by caps; None: none."""
 
     @property
     @abstractmethod

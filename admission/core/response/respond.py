@@ -13,6 +13,7 @@ counts with what it will draw. Pure.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -116,7 +117,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a job's level. ``margin`` is the share left of its tightest budget."""
+    """A change of a job's level.
+
+    ``margin`` is the share left of its tightest budget; inf: caps keep all that are above it.
+    """
 
     key: str
     was: Level
@@ -384,7 +388,10 @@ def _sentence(job: _Job, was: Level, level: Level, margin: float, change_w: floa
     )
     if level < was:
         how = "in full" if level is Level.FULL else f"with {smaller}"
-        left = f"{margin:.1%} of the tightest budget is left with its {change_w / 1e3:.1f} kW"
+        with_it = f"with its {change_w / 1e3:.1f} kW"
+        left = f"{margin:.1%} of the tightest budget is left {with_it}"
+        if math.isinf(margin):
+            left = f"caps keep every budget above it, also {with_it}"
         return f"goes on {how}: {left}"
     does = "pauses" if level is Level.PAUSED else f"goes on with {smaller}"
     return (

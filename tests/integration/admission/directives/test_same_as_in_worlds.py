@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +12,16 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from admission.core import holding as core
 from admission.core.directives import restricting
 from admission.core.directives import step as steps
+from admission.cycle import holding
 from admission.directives import step as server
+from admission.policy.catalog import policy_in_force
 from lab.twin import NO_FAILURES
-from lab.world import Policy, World, directing, policing
+from lab.world import Policy, World, agents, directing, policing
 from policies import loop
+from policies.caps import askers
 from policies.leases import book as leases
 from policies.playbooks import effects as playbook_effects
 from policies.playbooks import runs, starting
@@ -24,6 +29,7 @@ from policies.restrictions import store
 from policies.restrictions.book import RestrictionBook
 from policies.rules import effects
 from tests.builders.fleet import SmallFleet
+from tests.integration.admission.cycle.scenes import cycle
 from tests.integration.admission.directives.scenes import Clock
 from tests.unit.lab.world.builders import make_arrival, tight_fleet
 
@@ -99,9 +105,29 @@ def test_neither_has_a_step_of_its_own() -> None:
 
 
 def test_what_a_policy_sets_is_what_the_server_has() -> None:
-    policy = Policy()
+    policy, in_force = Policy(), policy_in_force()
     assert policy.manner == server.manner()
     assert policy.max_site_share == settings.POLICY_MAX_SITE_SHARE
+    assert (policy.approach.controls, policy.unmanaged) == (in_force.controls, in_force.unmanaged)
+    assert policy.control == holding.TUNING
+    assert agents.LIMITS_VALID_FOR_S == settings.LIMITS_VALID_FOR_S
+
+
+def test_the_controller_looks_at_running_load_by_the_same_function(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[set[str]] = []
+
+    def look(*_: Any, **given: Any) -> None:
+        looks.append(set(given))
+
+    monkeypatch.setattr(core, "look", look)
+    askers.note(fleet.agent.pk, time.time())
+    fleet.report()
+    cycle(time.time())
+    World(tight_fleet(), [make_arrival()], seed=1, failures=NO_FAILURES).run(2.0)
+    on_server, in_world = looks
+    assert on_server == in_world
 
 
 def test_no_other_file_says_when_a_lease_is_renewed() -> None:

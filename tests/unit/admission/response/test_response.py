@@ -150,6 +150,29 @@ def test_a_budget_that_is_not_known_asks_for_nothing() -> None:
     assert respond(subjects, room, REACH, now=NOW, tuning=TUNING).changes == ()
 
 
+# --- Where a controller keeps budgets by caps -----------------------------------------------------
+
+
+def test_for_a_budget_that_caps_keep_nobody_gives_way_and_who_has_goes_back() -> None:
+    kept = np.ones(REACH.count, dtype=bool)
+    room = make_room(REACH, node_w=[8000.0, 0, 0, 0, 0, 0, 0, 0], budgets={RACK: 8_050.0})
+    told = ResponseStatus(level=Level.SHRUNK, since=NOW - 1000, full_w=(8000.0,))
+    subjects = [make_subject("a", 0, status=LOW), make_subject("b", 1, status=told)]
+    assert levels(respond(subjects, room, REACH, now=NOW, tuning=TUNING))["a"] is Level.SHRUNK
+    responded = respond(subjects, room.without(kept), REACH, now=NOW, tuning=TUNING)
+    assert levels(responded) == {"a": Level.FULL, "b": Level.FULL}
+    assert "caps keep every budget above it" in responded.changes[0].sentence
+
+
+def test_budgets_that_caps_do_not_keep_count_as_ever() -> None:
+    kept = np.ones(REACH.count, dtype=bool)
+    kept[RACK] = False
+    room = make_room(REACH, node_w=[8000.0, 0, 0, 0, 0, 0, 0, 0], budgets={RACK: 7_000.0})
+    responded = respond([make_subject("a", 0)], room.without(kept), REACH, now=NOW, tuning=TUNING)
+    assert levels(responded) == {"a": Level.SHRUNK}
+    assert responded.changes[0].place == RACK
+
+
 # --- Going back -----------------------------------------------------------------------------------
 
 

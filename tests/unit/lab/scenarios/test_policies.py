@@ -8,6 +8,7 @@ import pytest
 
 from admission.core import snapshot
 from admission.core.allocation import reservation
+from admission.core.controlling import Unmanaged
 from admission.core.response import respond
 from headroom import documents
 from lab.scenarios.policies import FilledTo, PolicyError, load_policy
@@ -87,6 +88,15 @@ loop: {shed_after_s: 10}
     assert policy.shed_after_s == 10.0
     assert isinstance(policy.approach, FilledTo)
     assert (policy.approach.fill_share, policy.approach.responds) == (1.3, False)
+
+
+def test_the_controller_holds_running_load_unless_it_is_switched_off(tmp_path: Path) -> None:
+    said = "unmanaged: {capped: false, lowest_speed: 0.8}\n"
+    policy = load_policy(policy_folder(tmp_path, f"name: mine\n{said}"))
+    assert policy.approach.controls
+    assert policy.unmanaged == Unmanaged(is_capped=False, lowest_speed=0.8)
+    off = load_policy(policy_folder(tmp_path, "name: mine\ncontroller: off\n"))
+    assert not off.approach.controls
 
 
 @pytest.mark.parametrize(

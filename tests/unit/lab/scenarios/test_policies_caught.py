@@ -62,6 +62,12 @@ def test_admission_that_oversells_power_is_caught_by_time_over_budget() -> None:
     assert measure(cell, "worst_over_w") > 0.0
 
 
+def test_what_admission_oversells_the_controller_holds() -> None:
+    (cell,) = played("overfull-held", "full").cells
+    assert cell.why == ""
+    assert measure(cell, "over_budget_s") == 0.0
+
+
 def test_a_rule_that_fires_too_late_is_caught_where_power_is_taken_away() -> None:
     (cell,) = played("late", "less-power").cells
     assert list(failed(cell)) == ["over_budget_s is at most 30"]

@@ -34,7 +34,9 @@ MOST_FIRINGS = 3
 #: Worlds do not tell of GPUs that are worse than their peers, which takes days of readings, nor of
 #: the inlets of racks. What holds of any rule is in ``test_pursuit_in_any_order.py``.
 NOT_ON_THE_TWIN = {"lemon-gpus", "inlet-heat"}
-LOOSE = Headroom(name="loose", enforces_budgets=False, responds=False, sheds=False, moves=False)
+LOOSE = Headroom(
+    name="loose", enforces_budgets=False, controls=False, responds=False, sheds=False, moves=False
+)
 ROOMY: dict[str, Any] = {"power_share": 1.3, "feed_share": 1.3, "cooling_share": 1.3}
 
 Conditioned = Callable[[Conditions], None]

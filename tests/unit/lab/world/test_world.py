@@ -23,6 +23,7 @@ from admission.core.snapshot import Snapshot
 from lab.training import make_spec
 from lab.twin import NO_FAILURES, Conditions
 from lab.world import EPOCH_S, Arrival, Headroom, Policy, Record, World
+from lab.world.record import drawn_w
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.rules import document
 from policies.scopes import Scope, ScopeKind
@@ -166,7 +167,7 @@ def test_a_single_queue_that_knows_no_watts_does_go_over() -> None:
     arrivals = [make_arrival(f"j{i}", runs_s=3600.0, activity=1.0) for i in range(8)]
     blind = Headroom(
         name="blind", enforces_budgets=False, follows_rules=False, responds=False, sheds=False,
-        moves=False, caps=False,
+        moves=False, caps=False, controls=False,
     )  # fmt: skip
     record = make_world(arrivals, fleet=fleet, policy=Policy(approach=blind)).run(300.0)
     assert record.over_budget_s["any"] > 0.0
@@ -215,7 +216,7 @@ def test_every_effect_is_undone_when_its_cause_ends(fault: Fault, until_s: float
     assert acted
     world.run(until_s)
     assert not world.in_force.restrictions
-    assert np.isinf(world.twin.cap_w).all()
+    assert np.isinf(world._agents.restricted_w).all()
     assert np.isinf(world.twin.cap_mhz).all()
     assert all(gang.is_at_ease and gang.scale == 1.0 for gang in world.gangs)
 
@@ -223,13 +224,31 @@ def test_every_effect_is_undone_when_its_cause_ends(fault: Fault, until_s: float
 # --- What policies do -----------------------------------------------------------------------------
 
 
-def test_jobs_give_way_when_budgets_are_lowered_and_go_back() -> None:
-    arrivals = [
-        make_arrival(f"j{i}", runs_s=9000.0, throttling=Throttling(0.05, 0.02, 0.5))
-        for i in range(4)
-    ]
-    world = make_world(arrivals, conditions_at=during(200.0, 400.0, lower_budgets))
+def giving_way(count: int = 4) -> list[Arrival]:
+    terms = Throttling(0.05, 0.02, 0.5)
+    return [make_arrival(f"j{i}", runs_s=9000.0, throttling=terms) for i in range(count)]
+
+
+def test_caps_keep_lowered_budgets_and_nobody_shrinks() -> None:
+    world = make_world(giving_way(), conditions_at=during(200.0, 400.0, lower_budgets))
+    world.run(190.0)
+    before_w = drawn_w(world.twin)["domain"]
+    world.run(380.0)
+    budgets_w = world._budgets["domain"]
+    assert (before_w > budgets_w).any()
+    assert (drawn_w(world.twin)["domain"] <= budgets_w).all()
+    record = world.run(460.0)
+    assert not {*whats(record, "shrunk"), *whats(record, "paused"), *whats(record, "stop")}
+    assert 0.0 < record.over_budget_s["any"] <= 10.0
+    assert record.lost_gpu_s == 0.0
+    assert (world.twin.clock[world.twin.busy] > 0.99).all(), "all run at full speed again"
+
+
+def test_where_no_agent_acts_jobs_give_way_when_budgets_are_lowered_and_go_back() -> None:
+    fault = during(200.0, 400.0, lower_budgets)
+    world = make_world(giving_way(), conditions_at=fault, acting_share=0.0)
     record = world.run(900.0)
+    assert np.isinf(world.twin.cap_w).all()
     assert whats(record, "shrunk") or whats(record, "paused")
     assert set(whats(record, "full")) >= set(whats(record, "shrunk"))
     over = record.over_budget_s["any"]
@@ -340,12 +359,8 @@ def budget_of_the_site(share: float, begin_s: float, end_s: float) -> Wanted:
 
 
 def test_an_announced_budget_is_seen_beforehand_and_counts_from_when_it_has_to_be_met() -> None:
-    arrivals = [
-        make_arrival(f"j{i}", runs_s=9000.0, throttling=Throttling(0.05, 0.02, 0.5))
-        for i in range(4)
-    ]
     budget = budget_of_the_site(0.4, 400.0, 700.0)
-    world = make_world(arrivals)
+    world = make_world(giving_way())
     world.run(200.0)
     world.restrict(budget)
     world.run(300.0)
@@ -358,6 +373,9 @@ def test_an_announced_budget_is_seen_beforehand_and_counts_from_when_it_has_to_b
     assert world._budgets["site"][0] == whole_w
     world.run(410.0)
     assert world._budgets["site"][0] == budget.value
-    record = world.run(900.0)
-    assert whats(record, "shrunk") or whats(record, "paused")
+    world.run(500.0)
+    assert drawn_w(world.twin)["site"][0] <= budget.value
+    assert all(gang.is_paused for gang in world.gangs) or world.twin.clock.min() < 0.999
+    world.run(760.0)
     assert world._budgets["site"][0] == whole_w
+    assert (world.twin.clock[world.twin.busy] > 0.99).all()
