@@ -8,6 +8,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from admission.cycle import loop
+from admission.executors import output
 from admission.learned import draws, forecasts
 from admission.policy import shadowing
 
@@ -36,6 +37,7 @@ def look_back() -> None:
 
 @shared_task
 def forget() -> None:
-    """Drop old estimates, and decisions of shadows more than a day old."""
+    """Drop old estimates, decisions of shadows more than a day old, and output beyond its bound."""
     forecasts.prune(timezone.now())
     shadowing.prune(timezone.now())
+    output.prune()

@@ -345,6 +345,8 @@ WORK_LEASE_S = env.decimal("WORK_LEASE_S", 300.0, at_least=20)
 #: How often machines ask for work, and report though they have none, s.
 WORK_POLL_S = env.decimal("WORK_POLL_S", 2.0, at_least=0.1)
 WORK_REPORT_S = env.decimal("WORK_REPORT_S", 30.0, at_least=1)
+#: What is kept of the output of jobs in all, MiB; the oldest is dropped first.
+JOB_LOG_STORE_MB = env.integer("JOB_LOG_STORE_MB", 1024, at_least=1)
 
 # --- Admission -----------------------------------------------------------------------------------
 

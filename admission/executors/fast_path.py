@@ -7,10 +7,13 @@ them. Each process keeps which nodes have open assignments, and looks once a sec
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
 from django.conf import settings
+from django.db.models import Q
 
+from admission.executors import output
 from admission.executors.models import NodeAssignment
 from admission.executors.runners import fence_s
 from admission.executors.sync import nodes_of
@@ -24,13 +27,14 @@ __all__ = ["WorkFastPath", "invalidate"]
 MAX_AGE_S = 1.0
 
 
-#: The nodes that have open assignments.
+#: The nodes that have open assignments, or whose output somebody reads.
 _busy: Cache[frozenset[int]] = Cache(MAX_AGE_S)
 invalidate = _busy.invalidate
 
 
 def _read_busy() -> frozenset[int]:
-    rows = NodeAssignment.objects.exclude(state=NodeAssignment.State.ENDED)
+    is_read = output.asked(datetime.now(UTC))
+    rows = NodeAssignment.objects.filter(~Q(state=NodeAssignment.State.ENDED) | is_read)
     return frozenset(rows.values_list("node_id", flat=True).distinct())
 
 

@@ -8,7 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-__all__ = ["Gang", "Hearing", "NodeAssignment", "Runner"]
+__all__ = ["Gang", "Hearing", "LogPart", "NodeAssignment", "Runner"]
 
 
 class GangQuerySet(models.QuerySet["Gang"]):
@@ -114,6 +114,13 @@ class NodeAssignment(models.Model):
     signals_done = models.IntegerField(default=0)
     text = models.CharField(max_length=500, blank=True)
     log_tail = models.TextField(blank=True)
+    #: what the machine has of its output, as it said at ``log_told_at``, bytes from its beginning
+    log_first = models.BigIntegerField(null=True)
+    log_size = models.BigIntegerField(null=True)
+    log_told_at = models.DateTimeField(null=True)
+    #: from where on somebody would read it; -1: its end; null: nobody waits for any
+    log_asked_from = models.BigIntegerField(null=True)
+    log_asked_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [
@@ -125,10 +132,34 @@ class NodeAssignment(models.Model):
             models.Index(
                 fields=["node_id"], condition=~Q(state="ended"), name="executors_assignment_open"
             ),
+            models.Index(
+                fields=["node_id"],
+                condition=Q(log_asked_from__isnull=False),
+                name="executors_assignment_asked",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.gang} on {self.node}"
+
+
+class LogPart(models.Model):
+    """Output of an attempt on one node, as its machine sent it when somebody read it."""
+
+    assignment = models.ForeignKey(
+        NodeAssignment, on_delete=models.CASCADE, related_name="log_parts"
+    )
+    start = models.BigIntegerField(help_text="Its place in all of the output, bytes")
+    size = models.PositiveIntegerField(help_text="Bytes")
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["assignment", "start"], name="executors_log_part"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.assignment}: {self.size} bytes from {self.start}"
 
 
 class Runner(models.Model):

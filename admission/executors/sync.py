@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from admission.executors import runners
+from admission.executors import output, runners
 from admission.executors.models import Gang, NodeAssignment
 from admission.executors.node_queue import assignments_of, locked, moment, resettle
 from fleet import snapshot
@@ -42,10 +42,13 @@ log = structlog.get_logger(__name__)
 _State = Gang.State
 _Part = NodeAssignment.State
 _Nodes = Sequence[tuple[str, KnownNode]]
+#: A machine whose output was read within this, s, asks this often, s.
+_READ_S, _READ_POLL_S = 10.0, 0.5
 #: What a report may change.
 _FIELDS = [
     "state", "store", "claimed_at", "started_at", "ended_at", "outcome", "exit_code",
-    "checkpoint_at", "signals_seen", "signals_done", "text", "log_tail",
+    "checkpoint_at", "signals_seen", "signals_done", "text", "log_tail", "log_asked_from",
+    "log_asked_at",
 ]  # fmt: skip
 
 
@@ -59,7 +62,9 @@ def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
     runners.seen(
         nodes, agent=scope.name, store=message.store, version=message.version, at=moment(now)
     )
-    rows = _assignments(nodes, reports)
+    if message.logs:
+        output.take([node.node_id for _, node in nodes], message.store, message.logs, moment(now))
+    rows = _assignments(nodes, reports, now)
     moved = {
         row.gang.key
         for row in rows
@@ -69,14 +74,13 @@ def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
     if moved:
         _write(moved, reports, message.store, now)
     # What was taken above was taken in memory alone, and without a lock.
-    rows = _assignments(nodes, reports) if moved else rows
-    return _answer(list(told(rows, reports, message.store, _nodes_of_gangs(rows))), now)
+    rows = _assignments(nodes, reports, now) if moved else rows
+    return _answer(rows, reports, message.store, now)
 
 
 def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> WorkOrders:
     """Return the state wanted of a machine that reports nothing. One query."""
-    rows = _assignments(nodes_of(scope, nodes), {})
-    return _answer(list(told(rows, {}, store, _nodes_of_gangs(rows))), now)
+    return _answer(_assignments(nodes_of(scope, nodes), {}, now), {}, store, now)
 
 
 def nodes_of(scope: AgentScope, names: Sequence[str]) -> _Nodes:
@@ -112,10 +116,13 @@ def _reports(message: WorkReports) -> dict[tuple[str, str], WorkReport]:
 
 
 def _assignments(
-    nodes: _Nodes, reports: Mapping[tuple[str, str], WorkReport]
+    nodes: _Nodes, reports: Mapping[tuple[str, str], WorkReport], now: float
 ) -> list[NodeAssignment]:
-    """Return the open assignments of ``nodes`` and those that are reported on. One query."""
-    wanted = ~Q(state=_Part.ENDED)
+    """Return the open assignments of ``nodes``, those that are reported on, and those being read.
+
+    One query.
+    """
+    wanted = ~Q(state=_Part.ENDED) | output.asked(moment(now))
     if reports:
         wanted |= Q(gang__key__in={key for key, _ in reports})
     rows = NodeAssignment.objects.filter(wanted, node_id__in=[node.node_id for _, node in nodes])
@@ -155,6 +162,9 @@ def take(
         return False
     before = [getattr(assignment, name) for name in _FIELDS]
     _follow(assignment, report, at)
+    if gang_state == _State.GO and _has_failed(assignment):
+        # The first of its gang: the others end since it has.
+        assignment.log_asked_from, assignment.log_asked_at = output.END, at
     return before != [getattr(assignment, name) for name in _FIELDS]
 
 
@@ -191,14 +201,27 @@ def _follow(assignment: NodeAssignment, report: WorkReport, at: datetime) -> Non
         assignment.text, assignment.log_tail = report.text, report.log_tail
 
 
+def _has_failed(assignment: NodeAssignment) -> bool:
+    is_ended = assignment.state == _Part.ENDED
+    return is_ended and (assignment.outcome != WorkOutcome.EXITED or assignment.exit_code != 0)
+
+
 # --- The answer -----------------------------------------------------------------------------------
 
 
-def _answer(orders: list[Order], now: float) -> WorkOrders:
+def _answer(
+    rows: Sequence[NodeAssignment],
+    reports: Mapping[tuple[str, str], WorkReport],
+    store: str,
+    now: float,
+) -> WorkOrders:
+    orders = list(told(rows, reports, store, _nodes_of_gangs(rows)))
+    is_read = any(row.log_asked_at and row.log_asked_at > moment(now - _READ_S) for row in rows)
     return WorkOrders(
         now=now,
         orders=orders[:MAX_ORDERS],
-        poll_s=settings.WORK_POLL_S,
+        logs=output.asks_of(rows, store, moment(now)),
+        poll_s=min(_READ_POLL_S, settings.WORK_POLL_S) if is_read else settings.WORK_POLL_S,
         report_s=settings.WORK_REPORT_S,
         fence_s=runners.fence_s(settings.WORK_LEASE_S),
     )

@@ -180,6 +180,10 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Jobs that ``user`` may cancel, hold and amend."""
         return self.filter(project__in=Project.objects.open_to(user))
 
+    def readable_by(self, user: User) -> JobQuerySet:
+        """Jobs whose output ``user`` may read: who may end a job has to know what it does."""
+        return self.visible_to(user) & self.changeable_by(user)
+
     def visible_to(self, user: User) -> JobQuerySet:
         """Jobs that ``user`` may see by name: see ``accounts.visibility``."""
         if visibility.sees_all(user):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from headroom.client import Client, Unavailable
 from headroom.jobs.reading import JSON, YAML
@@ -14,6 +14,8 @@ __all__ = ["Jobs"]
 Answer = dict[str, Any]
 
 _OVER = ("succeeded", "failed", "cancelled")
+#: As many jobs as one page of a list has.
+_MOST_OF_PAGE = 1000
 
 
 class Jobs:
@@ -61,6 +63,32 @@ class Jobs:
     def act(self, name: str, verb: str, why: str = "") -> Answer:
         """Cancel, hold or release a job; return it."""
         found: Answer = self._client.post(_path(name, verb), {"why": why} if why else {})
+        return found
+
+    def newest(self, count: int, chosen: Mapping[str, str]) -> list[Answer]:
+        """Return the newest jobs, at most ``count``; ``chosen`` are filters of the API."""
+        found: list[Answer] = []
+        params = {**chosen, "page_size": str(min(count, _MOST_OF_PAGE))}
+        while len(found) < count:
+            page = self._client.get("/api/v1/jobs", params)
+            found += page["results"]
+            if not page["next"]:
+                break
+            params["cursor"] = parse_qs(urlsplit(page["next"]).query)["cursor"][0]
+        return found[:count]
+
+    def me(self) -> str:
+        """Return the name of the user whose token it is."""
+        return str(self._client.get("/api/v1/me")["username"])
+
+    def priority(self, name: str, priority: int) -> Answer:
+        """Give a job another priority; return it."""
+        found: Answer = self._client.post(_path(name, "priority"), {"priority": priority})
+        return found
+
+    def logs(self, name: str, params: Mapping[str, str]) -> Answer:
+        """Return a stretch of what a job says, as the API has it."""
+        found: Answer = self._client.get(_path(name, "logs"), params)
         return found
 
     def events(self, name: str, count: int) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""``headroom submit``, ``queue``, ``explain``, ``cancel``, ``hold``, ``release`` and ``watch``.
+"""``headroom submit``, ``list``, ``queue``, ``explain``, ``logs``, ``watch`` and what changes jobs.
 
 What they need is imported when they run, so that help is quick.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from headroom.options import server_option, token_file_option
 
 if TYPE_CHECKING:
     from headroom.jobs.asking import Jobs
+    from headroom.jobs.following import Reader
 
 __all__ = ["COMMANDS"]
 
@@ -147,6 +148,144 @@ hold = _verb(
 release = _verb("release", "may begin", "Let held jobs begin.", says_why=False)
 
 
+@click.command("list")
+@click.option("--state", "states", help="queued, running, succeeded, failed or cancelled.")
+@click.option("--open", "is_open", is_flag=True, help="Those that are not over.")
+@click.option("--project", help="Those of one project.")
+@click.option("--class", "job_class", help="Those of one class.")
+@click.option("--mine", is_flag=True, help="Those that the user of the token has submitted.")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Jobs to show, the newest first.",
+)
+@_json
+@_asks
+def list_jobs(
+    states: str | None,
+    is_open: bool,
+    project: str | None,
+    job_class: str | None,
+    mine: bool,
+    count: int,
+    as_json: bool,
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Show jobs, the newest first."""
+    from headroom.jobs import words
+
+    asking = _jobs(server, token_file)
+    chosen = {"state": states, "project": project, "job_class": job_class}
+    params = {name: value for name, value in chosen.items() if value}
+    if is_open:
+        params["open"] = "1"
+    if mine:
+        params["submitted_by"] = asking.me()
+    found = asking.newest(count, params)
+    _print(found, words.listed(found, time.time()), as_json=as_json)
+
+
+@click.command()
+@click.argument("job")
+@click.argument("value", metavar="N", type=click.IntRange(-100, 100))
+@_json
+@_asks
+def priority(job: str, value: int, as_json: bool, server: str, token_file: Path | None) -> None:
+    """Give JOB the priority N: one point is worth ten minutes of waiting.
+
+    What waits may be lowered by its project; to raise it above 0 takes an operator. Before a number
+    below 0 write --, as in: headroom priority NAME -- -20
+    """
+    answer = _jobs(server, token_file).priority(job, value)
+    _print(answer, [f"{answer['name']} has priority {answer['priority']}."], as_json=as_json)
+
+
+@click.command()
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the attempt has ended.")
+@click.option("--all", "whole", is_flag=True, help="From the beginning, as far as it is kept.")
+@click.option("--phase", help="Of this phase; else the one that failed, or was dispatched last.")
+@click.option("--attempt", type=click.IntRange(1), help="Of this attempt; else the last.")
+@click.option(
+    "--rank", type=click.IntRange(0), help="Of this node; else the one that failed first."
+)
+@click.option("--node", help="The same, by its name.")
+@click.option("--raw", is_flag=True, help="On a terminal: print control characters as they are.")
+@_json
+@_asks
+def logs(
+    job: str,
+    follow: bool,
+    whole: bool,
+    phase: str | None,
+    attempt: int | None,
+    rank: int | None,
+    node: str | None,
+    raw: bool,
+    as_json: bool,
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Print what JOB says, on standard output and standard error together: its last 64 KiB.
+
+    Ctrl-C ends this command, not the job. With --json each stretch is an answer of the server, on
+    a line of its own.
+    """
+    if rank is not None and node:
+        raise click.UsageError("give --rank or --node, not both")
+    from headroom.jobs.following import Reader
+
+    given = {"phase": phase, "attempt": attempt, "rank": rank, "node": node}
+    chosen = {name: str(value) for name, value in given.items() if value is not None}
+
+    def complain(why: str) -> None:
+        click.echo(f"waiting for the server: {why}", err=True)
+
+    reader = Reader(_jobs(server, token_file), job, chosen, _sleep, complain)
+    try:
+        _say(_stretches(reader, whole=whole, follow=follow), raw=raw, as_json=as_json)
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
+
+
+def _stretches(reader: Reader, *, whole: bool, follow: bool) -> Iterator[dict[str, Any]]:
+    offset = 0
+    if not whole:
+        found = reader.end()
+        yield found
+        if found["over"] or not follow:
+            return
+        offset = found["next_offset"]
+    yield from reader.on_from(offset, follow=follow)
+
+
+def _say(stretches: Iterator[dict[str, Any]], *, raw: bool, as_json: bool) -> None:
+    """Print stretches of output; on standard error what there is to be said of them."""
+    from headroom.jobs import words
+
+    is_shown_plain = sys.stdout.isatty() and not raw
+    last: dict[str, Any] | None = None
+    has_said = False
+    for found in stretches:
+        if as_json:
+            click.echo(json.dumps(found, ensure_ascii=False))
+        elif found["text"]:
+            text = found["text"]
+            click.echo(words.harmless(text) if is_shown_plain else text, nl=False)
+        has_said = has_said or bool(found["text"])
+        last = found
+    if last is None or as_json:
+        return
+    if not has_said and last["tail"]:
+        tail = last["tail"]
+        click.echo(words.harmless(tail) if is_shown_plain else tail, nl=False)
+    for line in words.said(last, has_said=has_said):
+        click.echo(line, err=True)
+
+
 @click.command()
 @click.argument("job")
 @_asks
@@ -159,7 +298,7 @@ def watch(job: str, server: str, token_file: Path | None) -> None:
     sys.exit(_follow(_jobs(server, token_file), job))
 
 
-COMMANDS = (submit, queue, explain, cancel, hold, release, watch)
+COMMANDS = (submit, list_jobs, queue, explain, logs, cancel, hold, release, priority, watch)
 
 
 # --- Shared --------------------------------------------------------------------------------------

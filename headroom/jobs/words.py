@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-__all__ = ["dry_run", "event", "explained", "lasting", "queue", "state", "submitted"]
+__all__ = [
+    "dry_run",
+    "event",
+    "explained",
+    "harmless",
+    "lasting",
+    "listed",
+    "queue",
+    "said",
+    "state",
+    "submitted",
+]
 
 Answer = Mapping[str, Any]
 
@@ -113,6 +125,61 @@ def table(rows: Sequence[Sequence[str]], *, right: set[int]) -> Iterator[str]:
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def listed(jobs: Sequence[Answer], now: float) -> Iterator[str]:
+    """Yield jobs as lines of a table."""
+    if not jobs:
+        yield "No such jobs."
+        return
+    header = ("job", "project", "class", "state", "priority", "GPUs", "submitted", "by")
+    yield from table([header, *(_listed(job, now) for job in jobs)], right={4, 5})
+
+
+def _listed(job: Answer, now: float) -> tuple[str, ...]:
+    return (
+        job["name"],
+        job["project"],
+        job["job_class"],
+        job["state"],
+        str(job["priority"]),
+        f"{max(phase['gpus'] for phase in job['phases']):,}",
+        f"{lasting(since(job['submitted_at'], now))} ago",
+        job["submitted_by"],
+    )
+
+
+# --- What it says --------------------------------------------------------------------------------
+
+#: Colors and weights of text are let through, all else that a terminal would obey is spelled out.
+_ODD = re.compile(
+    "\x1b\\[[0-9;]*m"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def harmless(text: str) -> str:
+    """Return ``text`` with characters that a terminal would obey spelled out, as ⟨U+001B⟩."""
+    return _ODD.sub(lambda m: m[0] if len(m[0]) > 1 else f"⟨U+{ord(m[0]):04X}⟩", text)
+
+
+def said(last: Answer, *, has_said: bool) -> Iterator[str]:
+    """Yield what is to be said of output after its last stretch."""
+    if last["attempt"] is None:
+        yield f"{last['job']} has not begun: headroom explain {last['job']}"
+        return
+    where = f"{last['job']}/{last['phase']}/{last['attempt']}"
+    if last["node"]:
+        where += f" on {last['node']}"
+    if last["pending"]:
+        what = "the last that it told" if last["tail"] and not has_said else "what is kept here"
+        yield f"{where}: its machine does not answer; this is {what}"
+    if last["state"] == "ended" or last["why"]:
+        yield f"{where}: {last['why'] or 'ended'}"
+    if last["ranks"] > 1:
+        others = [str(rank) for rank in last["failed_ranks"] if rank != last["rank"]][:5]
+        failed = f"; others that failed: {', '.join(others)}" if others else ""
+        yield f"rank {last['rank']} of {last['ranks']}{failed}"
 
 
 # --- Why -----------------------------------------------------------------------------------------

@@ -18,10 +18,14 @@ from msgspec import Meta, Struct
 from headroom.contracts import Name, Timestamp
 
 __all__ = [
+    "LOG_PART_BYTES",
+    "MAX_LOG_PARTS",
     "MAX_ORDERS",
     "SIGNAL_KINDS",
     "AttemptKey",
     "DesiredState",
+    "LogAsk",
+    "LogPart",
     "Order",
     "SignalKind",
     "SignalOrder",
@@ -35,11 +39,16 @@ __all__ = [
 
 #: As many orders as an answer has, and reports as a request may have.
 MAX_ORDERS = 2000
+#: As much output as one part has, bytes, and parts as a request may have.
+LOG_PART_BYTES = 64 * 1024
+MAX_LOG_PARTS = 16
 
 _NO_NUL = r"^[^\x00]*$"
 #: "job/phase/number".
 AttemptKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=300, pattern=_NO_NUL)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+#: A place in the output of an attempt, bytes from its beginning.
+_Place = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class DesiredState(enum.StrEnum):
@@ -119,8 +128,31 @@ class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):
     why: str = ""
 
 
+class LogAsk(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A request for output of ``attempt`` on ``node`` from ``start`` on; None: for its end."""
+
+    attempt: AttemptKey
+    node: Name
+    start: _Place | None = None
+
+
+class LogPart(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Output of ``attempt`` on ``node``: ``data`` stands at ``start``.
+
+    Of all that it has said so far, ``size`` bytes, the machine still has what comes from ``first``
+    on. Where it has nothing any more, ``first`` is ``size``.
+    """
+
+    attempt: AttemptKey
+    node: Name
+    start: _Place
+    first: _Place
+    size: _Place
+    data: Annotated[bytes, Meta(max_length=LOG_PART_BYTES)] = b""
+
+
 class WorkOrders(Struct, kw_only=True):
-    """The answer: the orders for this machine.
+    """The answer: the orders for this machine, and whose output somebody reads.
 
     ``poll_s`` is when to ask again; ``report_s`` is how often at least to report, so that the
     server takes the machine for alive. ``fence_s`` is for how long, from when this was asked for,
@@ -133,6 +165,7 @@ class WorkOrders(Struct, kw_only=True):
     poll_s: float
     report_s: float
     fence_s: Annotated[float, Meta(gt=0)] | None = None
+    logs: list[LogAsk] = []
 
 
 class WorkState(enum.StrEnum):
@@ -192,4 +225,5 @@ class WorkReports(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
     store: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
     nodes: Annotated[list[Name], Meta(min_length=1, max_length=20_000)]
     reports: Annotated[list[WorkReport], Meta(max_length=MAX_ORDERS)] = []
+    logs: Annotated[list[LogPart], Meta(max_length=MAX_LOG_PARTS)] = []
     version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from headroom.contracts import Timestamp
+from headroom.work import output
 from headroom.work.reading import open_plain, read_plain, write_plain
 
 __all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShimExit"]
@@ -188,20 +189,15 @@ class Folder:
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return JobStatus()
 
+    def output(self, start: int | None, most: int) -> output.Output | None:
+        """Return at most ``most`` bytes of what the command said; None where all of it is gone."""
+        return output.read(self.path, start, most)
+
     def log_tail(self) -> str:
         """Return the end of the command's output."""
-        said = b""
-        for name in ("log", "log.1"):
-            with (
-                contextlib.suppress(OSError),
-                os.fdopen(open_plain(self.path / name), "rb") as file,
-            ):
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - _TAIL_BYTES + len(said)))
-                said = file.read(_TAIL_BYTES) + said
-            if len(said) >= _TAIL_BYTES:
-                break
-        return said[-_TAIL_BYTES:].decode("utf-8", "replace").replace("\x00", "\ufffd")
+        found = self.output(None, _TAIL_BYTES)
+        said = b"" if found is None else found.data
+        return said.decode("utf-8", "replace").replace("\x00", "\ufffd")
 
     def remove(self) -> None:
         """Remove the files of the shim."""

@@ -24,8 +24,12 @@ from headroom.errors import HeadroomError, Unavailable
 from headroom.work.cgroups import Cgroups
 from headroom.work.claim_journal import Claim, ClaimJournal, ClaimState, JournalError
 from headroom.work.contract import (
+    LOG_PART_BYTES,
+    MAX_LOG_PARTS,
     MAX_ORDERS,
     DesiredState,
+    LogAsk,
+    LogPart,
     Order,
     SignalKind,
     SignalOrder,
@@ -53,6 +57,8 @@ _AT_ONCE_S = 0.02
 _KEPT_FOLDERS = 50
 #: For how long what a server runs here goes on without it, where the server does not say, s.
 _FENCE_S = 150.0
+#: Parts of output that one reader is sent at once.
+_PARTS_AHEAD = 4
 #: What goes wrong with one attempt, and is held to it.
 _MOST_TEXT = 500
 
@@ -129,6 +135,8 @@ class Runner:
         self._report_at = -float("inf")
         #: What was offered again after it had been forgotten.
         self._declined: dict[str, WorkReport] = {}
+        #: Output that the server has asked for.
+        self._logs: list[LogPart] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.run, name="work", daemon=True)
 
@@ -193,18 +201,26 @@ class Runner:
         # From when it was asked for: the server counts from when it heard that, which is later.
         until = asked_at + (answer.fence_s or _FENCE_S)
         has_changed = [self._safe_obey(order, until) for order in answer.orders]
+        self._logs = self._read_logs(answer.logs)
         # A fleet that was started as one should not ask as one.
-        return _AT_ONCE_S if any(has_changed) else answer.poll_s * (0.9 + 0.2 * self._draw())
+        return (
+            _AT_ONCE_S
+            if any(has_changed) or self._logs
+            else answer.poll_s * (0.9 + 0.2 * self._draw())
+        )
 
     def _ask(self, reports: Sequence[WorkReport]) -> WorkOrders:
         now = self._monotonic()
         said = [*reports, *self._declined.values()]
-        if not said and now < self._report_at:
+        # What does not get through is asked for again, as long as somebody reads it.
+        logs, self._logs = self._logs, []
+        if not said and not logs and now < self._report_at:
             return self._server.work(self._settings.node, self._journal.store, timeout_s=_TIMEOUT_S)
         message = WorkReports(
             store=self._journal.store,
             nodes=[self._settings.node],
             reports=said,
+            logs=logs,
             version=__version__,
         )
         answer = self._server.report_work(message, timeout_s=_TIMEOUT_S)
@@ -284,6 +300,35 @@ class Runner:
         self._launcher.dismiss(folder)
         logger.warning("job lost", extra={"attempt": claim.attempt})
         return report
+
+    # --- What somebody reads ----------------------------------------------------------------------
+
+    def _read_logs(self, asks: Sequence[LogAsk]) -> list[LogPart]:
+        """Return the output that is asked for, in parts; a bounded number of them."""
+        parts: list[LogPart] = []
+        for ask in asks:
+            if ask.node == self._settings.node and len(parts) < MAX_LOG_PARTS:
+                parts += self._parts(ask)
+        return parts[:MAX_LOG_PARTS]
+
+    def _parts(self, ask: LogAsk) -> list[LogPart]:
+        claim = self._journal.get(ask.attempt)
+        most = _PARTS_AHEAD * LOG_PART_BYTES if ask.start is not None else LOG_PART_BYTES
+        found = None if claim is None else self._folder(claim).output(ask.start, most)
+        if found is None:
+            at = ask.start or 0
+            return [LogPart(attempt=ask.attempt, node=ask.node, start=at, first=at, size=at)]
+        return [
+            LogPart(
+                attempt=ask.attempt,
+                node=ask.node,
+                start=found.start + at,
+                first=found.first,
+                size=found.size,
+                data=found.data[at : at + LOG_PART_BYTES],
+            )
+            for at in range(0, max(len(found.data), 1), LOG_PART_BYTES)
+        ]
 
     # --- What is wanted ---------------------------------------------------------------------------
 

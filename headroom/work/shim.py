@@ -12,7 +12,8 @@ where the command has a user of its own, and holds:
   ``until T``: the server was heard, so the command may run until T, by CLOCK_BOOTTIME in s;
 - ``paused``, ``fenced``: there while the command stands still, since it was told to, or since
   nothing was heard of the server for too long;
-- ``log`` and ``log.1``: what the command says, the newest, of bounded size;
+- ``log`` and ``log.1``: what the command says, the newest, of bounded size, and ``log.start``: the
+  inode of one of them, and how much was said before it, bytes. While it is not there, that is 0;
 - ``exit.json``: how it ended, on disk before the lock is free.
 """
 
@@ -75,6 +76,8 @@ class Command:
         self._frozen_s = float(task.get("frozen_s", 0.0))
         self._log = _append("log")
         self._written = os.fstat(self._log).st_size
+        #: said before what is in ``log``, bytes
+        self._before = 0
         self._was_stopped = False
         self._timed_out = False
         self._is_lost = False
@@ -264,7 +267,9 @@ class Command:
             os.close(self._log)
             Path("log").replace("log.1")
             self._log = _append("log")
+            self._before += self._written
             self._written = 0
+            _write_start(self._log, self._before)
         self._written += _write_what_fits(self._log, said)
 
 
@@ -589,6 +594,16 @@ def _write_what_fits(fd: int, said: bytes) -> int:
         return os.write(fd, said)
     except OSError:
         return 0
+
+
+def _write_start(log: int, before: int) -> None:
+    """Write down how much was said before what is in ``log``; a full disk keeps the last note."""
+    with contextlib.suppress(OSError):
+        _clear("log.start.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open("log.start.new", flags, 0o600), "w") as file:
+            file.write(f"{os.fstat(log).st_ino} {before}")
+        Path("log.start.new").replace("log.start")
 
 
 def _note(name: str) -> None:

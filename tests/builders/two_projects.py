@@ -65,8 +65,8 @@ from tests.builders.slos import make_slo
 NAMED = ("name", "phase", "project", "owner", "image", "label", "hold")
 #: Shown to the members of its project alone.
 SECRET = ("command", "env")
-#: Kept, and shown to nobody.
-KEPT = ("log",)
+#: Shown to its members and to operators.
+SAID = ("log",)
 
 
 @dataclass
@@ -142,7 +142,7 @@ def _shadow(world: World) -> None:
 
 def _project(node: str) -> Marked:
     made = Marked(node)
-    made.marks = {what: f"{what[:3]}{secrets.token_hex(5)}" for what in (*NAMED, *SECRET, *KEPT)}
+    made.marks = {what: f"{what[:3]}{secrets.token_hex(5)}" for what in (*NAMED, *SECRET, *SAID)}
     made.member = make_user(Role.ML_USER, username=f"u-{made.marks['owner']}")
     made.project = Project.objects.create(name=f"of-{made.marks['project']}")
     made.project.members.add(made.member)
@@ -195,7 +195,14 @@ def _job_rows(one: Marked, other: Marked, fleet: SmallFleet) -> None:
     for row in (earlier, attempt):
         _told(row, gone, now)
     over = one.jobs["ended"].phases.get()
-    _ended(over, other, now, number_of=placement)
+    ended = _ended(over, other, now, number_of=placement)
+    gang = Gang.objects.create(
+        key=ended.key, executor="local", offered_at=now, go_at=now, ended_at=now, work={}
+    )
+    NodeAssignment.objects.create(
+        gang=gang, node_id=fleet.nodes[one.node].pk, node=one.node, rank=0, gpus_of_node=4,
+        state="ended", outcome="stopped", log_tail=one.marks["log"],
+    )  # fmt: skip
     over.state, over.ended_at = Phase.State.CANCELLED, now
     over.save()
     Job.objects.filter(pk=over.job_id).update(state="cancelled", ended_at=now)

@@ -40,7 +40,7 @@ from policies.rules.models import RuleEpisode, RuleReplay
 from telemetry.models import ReportedJob, ThrottleEvent
 from tests.builders.accounts import bearer, make_token, make_user
 from tests.builders.agents import make_agent
-from tests.builders.two_projects import KEPT, NAMED, SECRET, SORTS, Marked, World, make_world
+from tests.builders.two_projects import NAMED, SAID, SECRET, SORTS, Marked, World, make_world
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "roles.md"
 
@@ -56,7 +56,7 @@ LINES = {
     "owner, why it is held": ("owner", "hold"),
     "labels, image, data sets": ("label", "image"),
     "command and environment": SECRET,
-    "end of its log": KEPT,
+    "output": SAID,
 }
 
 
@@ -78,9 +78,9 @@ def _table() -> dict[str, dict[str, bool]]:
 
 def test_the_table_speaks_of_all_that_is_marked() -> None:
     table = _table()
-    assert set(table) == {"its project", "other ML users", "all others", "an agent on its nodes"}
-    assert all(set(row) == {*NAMED, *SECRET, *KEPT} for row in table.values())
-    assert not any(row[mark] for row in table.values() for mark in KEPT)
+    kinds = {"its project", "other ML users", "operators", "watchers", "an agent on its nodes"}
+    assert set(table) == kinds
+    assert all(set(row) == {*NAMED, *SECRET, *SAID} for row in table.values())
 
 
 @dataclass
@@ -107,7 +107,9 @@ class Reader:
         return self.kinds is not None and _table()[self.kinds[place]][mark]
 
 
-OWN, OTHER, WATCHES, AGENT = "its project", "other ML users", "all others", "an agent on its nodes"
+OWN, OTHER, OPERATES, WATCHES, AGENT = (
+    "its project", "other ML users", "operators", "watchers", "an agent on its nodes"
+)  # fmt: skip
 
 
 def _browser(user: User) -> Client:
@@ -122,8 +124,13 @@ def _readers(world: World) -> list[Reader]:
     _, secret = make_agent("of-mine", nodes=[world.fleet.nodes[world.mine.node]])
     agent = Client(headers=bearer(secret), raise_request_exception=False)
     watchers = [
-        Reader(role.value, _browser(make_user(role)), (WATCHES, WATCHES))
-        for role in (Role.ADMIN, Role.OPERATOR, Role.RESPONDER, Role.VIEWER)
+        Reader(role.value, _browser(make_user(role)), (kind, kind))
+        for role, kind in (
+            (Role.ADMIN, OPERATES),
+            (Role.OPERATOR, OPERATES),
+            (Role.RESPONDER, WATCHES),
+            (Role.VIEWER, WATCHES),
+        )
     ]
     return [
         # Those who see all come first: what caches keep of them is there for those who do not.
@@ -398,7 +405,7 @@ def test_no_answer_names_what_its_reader_may_not_see(world: World) -> None:
     # What may be seen was: else the walk would have found nothing because it came to nothing.
     for reader in readers:
         for place, whose in enumerate(("mine", "theirs")):
-            for mark in (*NAMED, *SECRET, *KEPT):
+            for mark in (*NAMED, *SECRET, *SAID):
                 is_met = (whose, mark) in reader.met
                 assert is_met == reader.may_see(place, mark), (reader.name, whose, mark)
 
@@ -549,7 +556,7 @@ def test_a_job_that_no_project_knows_is_shown_to_who_watches_alone(world: World)
     for reader in _readers(world):
         if reader.kinds is None or AGENT in reader.kinds:
             continue
-        watches = WATCHES in reader.kinds
+        watches = not {OPERATES, WATCHES}.isdisjoint(reader.kinds)
         text = _text(reader.client.get("/api/v1/throttle-events"))
         assert (stray.name in text) == watches, reader.name
         assert Job.objects.count() == 2 * len(SORTS)

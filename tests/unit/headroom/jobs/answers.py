@@ -114,3 +114,13 @@ def make_dry_run(*phases: dict[str, Any]) -> dict[str, Any]:
 def make_event(number: int, text: str, *, phase: str = "", kind: str = "reason") -> dict[str, Any]:
     return {"id": number, "at": at(60 - number), "phase": phase, "kind": kind, "text": text,
             "data": {}}  # fmt: skip
+
+
+def make_said(text: str = "", offset: int = 0, **given: Any) -> dict[str, Any]:
+    fields = {
+        "job": "llama-ft-12", "phase": "train", "attempt": 1, "node": "oslo-a01-n1", "rank": 0,
+        "ranks": 1, "failed_ranks": [], "state": "running", "exit_code": None, "why": "",
+        "offset": offset, "next_offset": offset + len(text.encode()), "size": None, "text": text,
+        "tail": "", "pending": False, "over": False,
+    }  # fmt: skip
+    return {**fields, **given}

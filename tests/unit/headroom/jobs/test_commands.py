@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from headroom.cli import main
 from headroom.client import Client
-from headroom.jobs import commands
+from headroom.jobs import commands, words
 from headroom.jobs.asking import Jobs
 from tests.unit.headroom.fake_server import LOST, Answer, FakeServer, Request
 from tests.unit.headroom.jobs.answers import (
@@ -25,6 +25,7 @@ from tests.unit.headroom.jobs.answers import (
     make_queue,
     make_queued,
     make_reason,
+    make_said,
     make_tried,
 )
 
@@ -47,6 +48,7 @@ Run = Callable[..., Result]
 def run(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("HEADROOM_TOKEN", "hru_secret")
     monkeypatch.setattr(commands, "_WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(commands, "_sleep", lambda seconds: None)
 
     def invoke(*args: str, **given: Any) -> Result:
         return CliRunner().invoke(main, [*args, "--server", server.url], **given)
@@ -256,3 +258,157 @@ def test_submitting_and_following_are_one_command(server: FakeServer, run: Run, 
     assert result.exit_code == 4
     assert "is running now" in result.output
     assert run("submit", spec, "--watch", "--json").exit_code == 2
+
+
+# --- Lists, priorities, output --------------------------------------------------------------------
+
+
+def test_jobs_are_listed_with_filters(server: FakeServer, run: Run) -> None:
+    server.answers["GET", "/api/v1/me"] = {"username": "ada"}
+    server.answers["GET", "/api/v1/jobs"] = {
+        "next": None, "previous": None, "results": [make_job(), make_job("other", priority=-5)],
+    }  # fmt: skip
+    result = run("list", "--mine", "--open", "--project", "vision", "--state", "queued")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[0].split() == [
+        "job", "project", "class", "state", "priority", "GPUs", "submitted", "by",
+    ]  # fmt: skip
+    assert "other        vision   high-density-training  queued        -5    64" in result.output
+    query = asked(server, "/api/v1/jobs").query
+    assert query == {
+        "state": "queued", "project": "vision", "open": "1", "submitted_by": "ada",
+        "page_size": "20",
+    }  # fmt: skip
+    assert [row["name"] for row in json.loads(run("list", "--json").output)] == [
+        "llama-ft-12", "other",
+    ]  # fmt: skip
+    assert len(json.loads(run("list", "--json", "--count", "1").output)) == 1
+    server.answers["GET", "/api/v1/jobs"] = {"next": None, "previous": None, "results": []}
+    assert run("list").output == "No such jobs.\n"
+
+
+def test_a_long_list_is_read_page_by_page(server: FakeServer, run: Run) -> None:
+    usual = server.answer
+
+    def answer(request: Request) -> Answer:
+        if request.path != "/api/v1/jobs":
+            return usual(request)
+        is_last = request.query.get("cursor") == "c2"
+        following = None if is_last else "http://elsewhere.example/api/v1/jobs?cursor=c2"
+        rows = [make_job(f"job-{'b' if is_last else 'a'}{at}") for at in range(1000)]
+        body = {"next": following, "previous": None, "results": rows}
+        return Answer(200, msgspec.json.encode(body))
+
+    server.answer = answer  # type: ignore[method-assign]
+    found = json.loads(run("list", "--json", "--count", "1500").output)
+    assert len(found) == 1500
+    assert found[1000]["name"] == "job-b0"
+
+
+def test_a_priority_is_given(server: FakeServer, run: Run) -> None:
+    server.answers["POST", f"{JOB}/priority"] = make_job(priority=-20)
+    result = run("priority", "llama-ft-12", "--", "-20")
+    assert result.exit_code == 2  # what comes after -- is no option
+    result = CliRunner().invoke(
+        main, ["priority", "--server", server.url, "llama-ft-12", "--", "-20"]
+    )
+    assert result.output == "llama-ft-12 has priority -20.\n"
+    assert json.loads(asked(server, f"{JOB}/priority").body) == {"priority": -20}
+    assert run("priority", "llama-ft-12", "101").exit_code == 2
+
+
+class Talking:
+    """A server on which a job says ``stretches``, one for each request."""
+
+    def __init__(self, server: FakeServer, *stretches: dict[str, Any] | Answer) -> None:
+        self._left = list(stretches)
+        self.queries: list[dict[str, str]] = []
+        self._usual = server.answer
+        server.answer = self._answer  # type: ignore[method-assign]
+
+    def _answer(self, request: Request) -> Answer:
+        if request.path != f"{JOB}/logs":
+            return self._usual(request)
+        self.queries.append(request.query)
+        found = self._left.pop(0) if len(self._left) > 1 else self._left[0]
+        return found if isinstance(found, Answer) else Answer(200, msgspec.json.encode(found))
+
+
+def test_the_end_of_a_running_job_is_printed_once_its_machine_has_answered(
+    server: FakeServer, run: Run
+) -> None:
+    talking = Talking(
+        server, make_said(pending=True), make_said("old\n", pending=True),
+        make_said("old\nnew\n"),
+    )  # fmt: skip
+    result = run("logs", "llama-ft-12")
+    assert (result.exit_code, result.stdout) == (0, "old\nnew\n")
+    # Whose output it was first is read on.
+    assert talking.queries == [{}, *[{"phase": "train", "attempt": "1", "rank": "0"}] * 2]
+
+
+def test_following_goes_on_over_silence_and_a_server_that_is_away_until_the_end(
+    server: FakeServer, run: Run
+) -> None:
+    talking = Talking(
+        server, make_said("a\n"), make_said(offset=2), LOST, LOST, make_said("b", offset=2),
+        make_said(offset=3, pending=True),
+        make_said("\n", offset=3, state="ended", exit_code=3, why="exit code 3", over=True),
+    )  # fmt: skip
+    result = run("logs", "-f", "llama-ft-12")
+    assert (result.exit_code, result.stdout) == (0, "a\nb\n")
+    assert [each.get("offset") for each in talking.queries] == [
+        None, "2", "2", "2", "2", "3", "3",
+    ]  # fmt: skip
+    assert result.stderr.count("waiting for the server") == 1
+    assert "llama-ft-12/train/1 on oslo-a01-n1: exit code 3" in result.stderr
+
+
+def test_all_of_it_is_read_from_the_beginning_piece_by_piece(server: FakeServer, run: Run) -> None:
+    talking = Talking(
+        server, make_said(pending=True), make_said("x" * 10, pending=True),
+        make_said("y" * 5, offset=10, pending=True), make_said(offset=15),
+    )  # fmt: skip
+    result = run("logs", "--all", "--phase", "train", "--rank", "0", "llama-ft-12")
+    assert result.stdout == "x" * 10 + "y" * 5
+    assert [each["offset"] for each in talking.queries] == ["0", "0", "10", "15"]
+    assert run("logs", "--rank", "0", "--node", "n", "llama-ft-12").exit_code == 2
+
+
+def test_a_machine_that_never_answers_costs_seconds_and_leaves_its_last_words(
+    server: FakeServer, run: Run
+) -> None:
+    talking = Talking(
+        server,
+        make_said(
+            pending=True, tail="corpus\n", state="ended", why="exit code 3", ranks=8, rank=4,
+            failed_ranks=[4, 2],
+        ),
+    )  # fmt: skip
+    result = run("logs", "llama-ft-12")
+    assert result.stdout == "corpus\n"
+    assert "does not answer; this is the last that it told" in result.stderr
+    assert "rank 4 of 8; others that failed: 2" in result.stderr
+    assert len(talking.queries) < 40
+    assert run("logs", "--all", "llama-ft-12").stdout == "corpus\n"
+
+
+def test_a_job_that_has_not_begun_says_so(server: FakeServer, run: Run) -> None:
+    nothing = make_said(attempt=None, phase="", node="", rank=None, ranks=0, pending=True)
+    Talking(server, nothing)
+    result = run("logs", "llama-ft-12")
+    assert (result.stdout, result.exit_code) == ("", 0)
+    assert "llama-ft-12 has not begun: headroom explain llama-ft-12" in result.stderr
+
+
+def test_each_stretch_is_a_line_of_json(server: FakeServer, run: Run) -> None:
+    Talking(server, make_said("a\n\x00"), make_said(offset=3, over=True))
+    lines = run("logs", "-f", "--json", "llama-ft-12").stdout.splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["a\n\x00", ""]
+
+
+def test_a_terminal_obeys_nothing_that_a_job_says_but_colors() -> None:
+    red, title, clear = "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x1b[2J\x00\x9b2J"
+    assert words.harmless(f"{red} \tok\r\n") == f"{red} \tok\r\n"
+    assert words.harmless(title) == "⟨U+001B⟩]0;title⟨U+0007⟩"
+    assert words.harmless(f"{clear} \u202etxt") == "⟨U+001B⟩[2J⟨U+0000⟩⟨U+009B⟩2J ⟨U+202E⟩txt"
