@@ -8,15 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from dashboard import units
+from dashboard.scopes import words
 from fleet.snapshot import FleetArrays
 from policies.caps import status
 from policies.caps.status import Held, Status
 from policies.headroom.reach import Reach
+from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Line", "above_rack", "of_fleet", "of_scopes"]
 
-#: So many budgets that caps cannot keep are told of at most; more are counted.
+#: So many budgets that are exceeded are told of at most; more are counted.
 _MOST = 3
+_GIVES_WAY = {
+    "agreed": "jobs that agreed to be slower give way",
+    "unmanaged": "load of no known owner gives way",
+    "all": "all that runs gives way, also what agreed to nothing",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +34,41 @@ class Line:
     is_bad: bool = False
 
 
-def of_fleet(scopes: Collection[str] | None = None) -> list[Line]:
-    """Return what is held in all, and which of ``scopes`` (None: all) caps cannot keep."""
+def of_fleet(site: str = "") -> list[Line]:
+    """Return what is held in all, and which budgets of ``site`` (empty: of all) are exceeded."""
     found = status.read()
     if found is None:
         return []
-    lines = []
-    if found.capped:
-        what = f"{_gpus(found.capped)} capped, {units.kilowatts(found.taken_w)} kW taken"
-        lines.append(Line(f"held by the controller: {what}"))
-    unkept = [each for each in found.budgets if _is_unkept(each)]
-    unkept = [each for each in unkept if scopes is None or each.scope in scopes]
-    lines += [_unkept(each, found) for each in unkept[:_MOST]]
-    if len(unkept) > _MOST:
-        lines.append(Line(f"so are {len(unkept) - _MOST} other budgets", is_bad=True))
+    lines = [_in_all(found)] if found.capped else []
+    over = [each for each in found.budgets if each.is_over and _is_in(site, each)]
+    # What would be exceeded only if something failed comes after what is.
+    over.sort(key=lambda each: (each.is_failover, not each.is_unkept, -each.over_w))
+    lines += [_over(each) for each in over[:_MOST]]
+    if len(over) > _MOST:
+        rest = over[_MOST:]
+        is_bad = not all(each.is_failover for each in rest)
+        lines.append(Line(f"so are {units.count(len(rest), 'other budget')}", is_bad))
     return lines
+
+
+def _in_all(found: Status) -> Line:
+    what = f"{_gpus(found.capped)} capped, {units.kilowatts(found.taken_w)} kW taken"
+    held = [each for each in found.budgets if each.gpus]
+    most = min(held, key=lambda each: each.level, default=None)
+    where = "" if most is None else f", furthest below {_words(most)}"
+    return Line(f"held by the controller: {what}{where}")
+
+
+def _is_in(site: str, each: Held) -> bool:
+    """Say whether a budget is that of a site, or of a place in it."""
+    return not site or each.scope.partition(" ")[2].partition("/")[0] == site
 
 
 def of_scopes(scopes: Collection[str]) -> list[Line]:
-    """Return what is held below each of ``scopes``, and whether caps keep it."""
+    """Return what is held below each of ``scopes``, and which of them are exceeded."""
     found = status.read()
-    lines = []
-    for each in found.budgets if found is not None else ():
-        if each.scope not in scopes or each.is_failover:
-            continue
-        if each.gpus:
-            lines.append(_held(each))
-        if found is not None and _is_unkept(each):
-            lines.append(_unkept(each, found))
-    return lines
+    budgets = [] if found is None else [each for each in found.budgets if each.scope in scopes]
+    return [_over(each) if each.is_over else _held(each) for each in budgets if _tells(each)]
 
 
 def above_rack(fleet: FleetArrays, row: int) -> set[str]:
@@ -64,34 +77,56 @@ def above_rack(fleet: FleetArrays, row: int) -> set[str]:
     return {str(reach.scope_at(place)[0]) for place in np.unique(reach.place[row]) if place >= 0}
 
 
+def _tells(each: Held) -> bool:
+    return each.is_over or each.gpus > 0
+
+
 def _held(each: Held) -> Line:
+    alone = " for the case that its other half fails" if each.is_failover else ""
+    who = _GIVES_WAY.get(each.gives_way, "")
     return Line(
-        f"{each.scope}: held by the controller, {_gpus(each.gpus)} capped,"
-        f" {units.kilowatts(each.taken_w)} kW taken, at {units.percent(each.level)} of its range"
+        f"{_words(each)}: held by the controller{alone}, {_taken(each)}{who and f': {who}'}"
     )
 
 
-def _is_unkept(each: Held) -> bool:
-    return not each.is_failover and each.over_w > 0.0 and (each.short_w > 0.0 or not each.gpus)
+def _over(each: Held) -> Line:
+    """Say by how much a budget is exceeded, and what is done about it, or why nothing is."""
+    would = "would be" if each.is_failover else "is"
+    over = f"{_words(each)} {would} over its budget by {units.kilowatts(each.over_w)} kW"
+    if each.is_failover:
+        over += " if its other half failed"
+    is_bad = not each.is_failover
+    if each.is_unkept:
+        return Line(f"{over}, and caps do not keep it: {'; '.join(_why(each))}", is_bad)
+    done = f", {_taken(each)} so far" if each.gpus else ""
+    return Line(f"{over}: the controller is lowering caps{done}", is_bad)
 
 
-def _unkept(each: Held, found: Status) -> Line:
-    """Say of a budget that caps cannot keep why not, and who can do something about it."""
+def _why(each: Held) -> list[str]:
+    """Say why caps cannot keep a budget, and who can do something about it."""
     why = []
     if each.deaf:
         why.append(
             f"agents of {_gpus(each.deaf)} below it set no caps: whoever runs those nodes can"
             " let them"
         )
-    if not found.unmanaged_capped:
+    if each.left_alone:
         why.append(
-            "the admission policy leaves load of no known owner alone: whoever reviews policies"
-            " can change that"
+            f"the admission policy leaves load of no known owner alone, {_gpus(each.left_alone)}"
+            f" that draw {units.kilowatts(each.left_alone_w)} kW: whoever reviews policies can"
+            " change that"
         )
-    if not why:
-        why.append("all caps are being lowered, or are at their lowest")
-    over = f"{each.scope} is over its budget by {units.kilowatts(each.over_w)} kW"
-    return Line(f"{over}, and caps do not keep it: {'; '.join(why)}", is_bad=True)
+    lacks = f"{units.kilowatts(each.short_w)} kW are missing with all caps at their lowest"
+    return [*why, lacks] if each.gpus or not why else why
+
+
+def _taken(each: Held) -> str:
+    return f"{_gpus(each.gpus)} capped, {units.kilowatts(each.taken_w)} kW taken"
+
+
+def _words(each: Held) -> str:
+    kind, _, name = each.scope.partition(" ")
+    return words(Scope(ScopeKind(kind), name))
 
 
 def _gpus(count: int) -> str:

@@ -114,6 +114,8 @@ class RackNow:
     zone: str
     load_w: float
     budget_w: float
+    #: the budget by the inventory, of which a restriction may leave less
+    inventory_w: float
     measured_w: float
     enforced_w: float
     hottest_c: float
@@ -136,6 +138,10 @@ class RackNow:
         return self.left_w < 0
 
     @property
+    def is_lowered(self) -> bool:
+        return self.budget_w < self.inventory_w
+
+    @property
     def share(self) -> float:
         return self.load_w / self.budget_w if self.budget_w > 0 else math.nan
 
@@ -152,6 +158,7 @@ def rack_now(view: View, row: int, metric: str, stale_after_s: float) -> RackNow
         row=str(racks.row[row]),
         height_u=int(racks.height_u[row]),
         zone=str(view.fleet.zones.names[zone]) if zone >= 0 else "",
+        inventory_w=float(racks.budget_w[row]),
         **_floats(now, row),
         seen=bool(now.seen[row]),
         throttling=int(now.throttling[row]),
@@ -183,16 +190,14 @@ def _feeds(view: View, row: int) -> list[Feed]:
         domain = int(column[row])
         if domain < 0:
             continue
-        mate = int(domains.pair[domain])
-        load_w = float(now.load_w[domain])
         feeds.append(
             Feed(
                 side=side,
                 name=str(domains.names[domain]),
-                load_w=load_w,
+                load_w=float(now.load_w[domain]),
                 usable_w=float(now.usable_w[domain]),
                 left_w=float(now.headroom_w[domain]),
-                alone_w=load_w + float(now.load_w[mate]) if mate >= 0 else math.nan,
+                alone_w=float(view.alone_w[domain]),
             )
         )
     return feeds

@@ -10,12 +10,14 @@ import numpy as np
 
 from dashboard import live, units
 from dashboard.state import View
+from fleet.groups import sum_by
 from fleet.snapshot import DOMAIN_KINDS
+from policies.scopes import ScopeKind
 
 
 @dataclass(frozen=True)
 class Tightest:
-    """The power domain or rack with the least left at a site."""
+    """The power domain, cooling zone or rack with the least left at a site."""
 
     #: share left, below 0 when over
     share: float
@@ -39,6 +41,8 @@ class SiteTile:
     measured_w: float
     enforced_w: float
     budget_w: float
+    #: whether a restriction leaves less than the inventory says
+    is_lowered: bool
     #: (database id, name, °C) of the rack with the hottest GPU
     hottest: tuple[int, str, float] | None
     tightest: Tightest | None
@@ -65,6 +69,8 @@ class SiteTile:
 def tiles(view: View, stale_agents: Mapping[int, int]) -> list[SiteTile]:
     """Return a tile for each site, in the inventory's order. ``stale_agents``: count by site id."""
     fleet, sites = view.fleet, view.summary.sites
+    no_limit_w = np.full(len(fleet.sites), np.inf)
+    lowered_w = view.limits.budget_w.get(ScopeKind.SITE, no_limit_w)
     made = []
     for row, (key, name) in enumerate(
         zip(fleet.sites.ids.tolist(), fleet.sites.names.tolist(), strict=True)
@@ -77,6 +83,7 @@ def tiles(view: View, stale_agents: Mapping[int, int]) -> list[SiteTile]:
                 measured_w=float(sites.measured_w[row]) if _is_heard(view, row) else math.nan,
                 enforced_w=float(sites.enforced_w[row]),
                 budget_w=float(sites.budget_w[row]),
+                is_lowered=bool(lowered_w[row] <= sites.budget_w[row]),
                 hottest=_hottest(view, int(sites.hottest_rack[row])),
                 tightest=_tightest(view, row),
                 racks=int(sites.racks[row]),
@@ -103,8 +110,12 @@ def _hottest(view: View, rack: int) -> tuple[int, str, float] | None:
 
 
 def _tightest(view: View, site: int) -> Tightest | None:
-    """Return the power domain or rack with the least share left."""
-    candidates = (*_tightest_domains(view, site), *_tightest_rack(view, site))
+    """Return the power domain, cooling zone or rack with the least share left."""
+    candidates = (
+        *_tightest_domains(view, site),
+        *_tightest_zones(view, site),
+        *_tightest_rack(view, site),
+    )
     known = [c for c in candidates if not math.isnan(c.share)]
     return min(known, key=lambda c: c.share, default=None)
 
@@ -116,6 +127,18 @@ def _tightest_domains(view: View, site: int) -> Iterator[Tightest]:
         usable_w, left_w = float(now.usable_w[row]), float(now.headroom_w[row])
         share = left_w / usable_w if usable_w > 0 else math.nan
         yield Tightest(share, name if name.startswith(kind) else f"{kind} {name}", _watts(left_w))
+
+
+def _tightest_zones(view: View, site: int) -> Iterator[Tightest]:
+    fleet = view.fleet
+    load_w = sum_by(view.summary.racks.load_w, fleet.racks.zone, len(fleet.zones))
+    capacities_w = view.limits.budget_of(ScopeKind.ZONE, fleet.zones.capacity_w)
+    for row in np.flatnonzero(fleet.zones.site == site).tolist():
+        capacity_w = float(capacities_w[row])
+        left_w = capacity_w - float(load_w[row])
+        share = left_w / capacity_w if capacity_w > 0 else math.nan
+        name = f"cooling of zone {fleet.zones.names[row]}"
+        yield Tightest(share, name, _watts(left_w))
 
 
 def _tightest_rack(view: View, site: int) -> Iterator[Tightest]:
@@ -238,7 +261,7 @@ def _branch(view: View, row: int, children: tuple[Branch, ...]) -> Branch:
         load_w=float(now.load_w[row]),
         usable_w=float(now.usable_w[row]),
         left_w=float(now.headroom_w[row]),
-        alone_w=float(now.load_w[row] + now.load_w[mate]) if mate >= 0 else math.nan,
+        alone_w=float(view.alone_w[row]),
         other=str(domains.names[mate]) if mate >= 0 else "",
         children=children,
     )

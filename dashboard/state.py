@@ -21,7 +21,8 @@ from fleet import snapshot
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies.headroom import power
-from policies.headroom.inputs import Limits
+from policies.headroom.columns import Floats
+from policies.headroom.inputs import Limits, Reservations
 from policies.scopes import ScopeKind
 from telemetry import frame, summary
 from telemetry.frame import LiveFrame
@@ -45,6 +46,10 @@ class View:
     frame: LiveFrame
     summary: FleetSummary
     now: float
+    #: restrictions in force; budgets of the summary are what they leave
+    limits: Limits
+    #: what each power domain carries if the other half of its pair fails, W; NaN: it has none
+    alone_w: Floats
     once: Once = field(default_factory=Once)
 
     @property
@@ -95,28 +100,47 @@ def _version(now: float) -> Hashable:
 
 
 def _made(now: float) -> View:
-    fleet, began = snapshot.current(), time.thread_time()
-    readings = frame.read()
-    carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
-    shown = _with_reserved(fleet, carried)
-    return View(fleet, readings, shown, now, Once(time.thread_time() - began))
-
-
-def _with_reserved(fleet: FleetArrays, carried: FleetSummary) -> FleetSummary:
-    """Return the summary with the power that admitted jobs have reserved and do not draw yet."""
+    fleet, readings = snapshot.current(), frame.read()
     headroom = moments.current().headroom
     if headroom.fleet is not fleet:  # it has changed since: the next view has it
-        return carried
-    powers = power.committed(fleet, carried, headroom.reservations, Limits.none(fleet))
+        return view_of(fleet, readings, now, Reservations.none(fleet), Limits.none(fleet))
+    return view_of(fleet, readings, now, headroom.reservations, headroom.limits)
+
+
+def view_of(
+    fleet: FleetArrays,
+    readings: LiveFrame,
+    now: float,
+    reservations: Reservations,
+    limits: Limits,
+) -> View:
+    """Return the view of a moment: what is drawn and reserved, under the budgets in force."""
+    began = time.thread_time()
+    carried = summary.summarize(fleet, readings, now=now, stale_after_s=settings.STALE_AFTER_S)
+    powers = power.committed(fleet, carried, reservations, limits)
+    racks, domains = powers[ScopeKind.RACK], powers[ScopeKind.POWER_DOMAIN]
+    sites = powers[ScopeKind.SITE]
     # A rack's meter and its nodes are read seconds apart: while power rises, a part of it counts as
     # drawn and as still to come. What is reserved never is over a budget; what is drawn may be.
-    committed_w = np.fmin(powers[ScopeKind.RACK].load_w, carried.racks.budget_w)
-    return summary.with_loads(
+    committed_w = np.fmin(racks.load_w, racks.budget_w)
+    loaded = summary.with_loads(
         carried,
         nodes_w=powers[ScopeKind.NODE].load_w,
         racks_w=np.maximum(carried.racks.load_w, committed_w),
-        domains_w=powers[ScopeKind.POWER_DOMAIN].load_w,
-        sites_w=powers[ScopeKind.SITE].load_w,
+        domains_w=domains.load_w,
+        sites_w=sites.load_w,
+    )
+    shown = summary.with_budgets(
+        loaded, racks_w=racks.budget_w, domains_w=domains.budget_w, sites_w=sites.budget_w
+    )
+    return View(
+        fleet,
+        readings,
+        shown,
+        now,
+        limits,
+        power.failover(fleet, racks, domains, carried.domains.idle).load_w,
+        Once(time.thread_time() - began),
     )
 
 

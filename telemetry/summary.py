@@ -184,13 +184,10 @@ class RackSummary:
 
     each: NodeSummary
     load_w: Floats
+    budget_w: Floats
     measured_w: Floats
     stale: Bools
     seen: Bools
-
-    @property
-    def budget_w(self) -> Floats:
-        return self._fleet.racks.budget_w
 
     @property
     def power_margin(self) -> Floats:
@@ -275,6 +272,7 @@ class SiteSummary:
 
     each: RackSummary
     load_w: Floats
+    budget_w: Floats
 
     @cached_property
     def measured_w(self) -> Floats:
@@ -283,16 +281,6 @@ class SiteSummary:
     @property
     def enforced_w(self) -> Floats:
         return self._sum(self.each.enforced_w)
-
-    @cached_property
-    def budget_w(self) -> Floats:
-        """As the inventory states, else that of the power tree's roots, else that of the racks."""
-        sites, domains = self._fleet.sites, self._fleet.domains
-        is_root = domains.parent < 0
-        usable_w = (domains.capacity_w * domains.derating)[is_root]
-        roots_w = sum_by(usable_w, domains.site[is_root], len(sites))
-        by_tree_w = np.where(roots_w > 0, roots_w, self._sum(self.each.budget_w))
-        return np.where(np.isnan(sites.budget_w), by_tree_w, sites.budget_w)
 
     @property
     def hottest_rack(self) -> Ints:
@@ -368,8 +356,8 @@ def summarize(
     gpus = _gpus(readings)
     nodes = _nodes(gpus, hosts)
     racks = _racks(nodes)
-    site_w = sum_by(racks.load_w, fleet.racks.site, len(fleet.sites))
-    return FleetSummary(gpus, nodes, racks, SiteSummary(racks, site_w), _domains(racks))
+    domains = _domains(racks)
+    return FleetSummary(gpus, nodes, racks, _sites(racks, domains), domains)
 
 
 def with_loads(
@@ -382,6 +370,18 @@ def with_loads(
         racks=replace(summary.racks, load_w=racks_w),
         domains=replace(summary.domains, load_w=domains_w),
         sites=replace(summary.sites, load_w=sites_w),
+    )
+
+
+def with_budgets(
+    summary: FleetSummary, *, racks_w: Floats, domains_w: Floats, sites_w: Floats
+) -> FleetSummary:
+    """Return ``summary`` with other budgets, W, and with the margins that these leave."""
+    return replace(
+        summary,
+        racks=replace(summary.racks, budget_w=racks_w),
+        domains=replace(summary.domains, usable_w=domains_w),
+        sites=replace(summary.sites, budget_w=sites_w),
     )
 
 
@@ -494,6 +494,7 @@ def _racks(nodes: NodeSummary) -> RackSummary:
     return RackSummary(
         each=nodes,
         load_w=np.where(np.isnan(meter_w) | stale, least_w, meter_w),
+        budget_w=readings.fleet.racks.budget_w,
         measured_w=np.where(np.isnan(meter_w), nodes_measured_w, meter_w),
         stale=stale,
         seen=(count_by(nodes.seen, rack, count) > 0) | ~np.isnan(meter_w),
@@ -512,6 +513,17 @@ def _domains(racks: RackSummary) -> DomainSummary:
         idle=meter.shown_w < _IDLE_SHARE * fed_w,
         usable_w=domains.capacity_w * domains.derating,
     )
+
+
+def _sites(racks: RackSummary, domains: DomainSummary) -> SiteSummary:
+    fleet = racks.each.each.readings.fleet
+    count, site = len(fleet.sites), fleet.racks.site
+    roots = fleet.domains.parent < 0
+    roots_w = sum_by(domains.usable_w[roots], fleet.domains.site[roots], count)
+    by_tree_w = np.where(roots_w > 0, roots_w, sum_by(racks.budget_w, site, count))
+    # As the inventory states, else that of the power tree's roots, else that of the racks.
+    budget_w = np.where(np.isnan(fleet.sites.budget_w), by_tree_w, fleet.sites.budget_w)
+    return SiteSummary(racks, sum_by(racks.load_w, site, count), budget_w)
 
 
 def carried_w(fleet: FleetArrays, rack_w: Floats) -> Floats:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from admission.core.allocation.allocations import busy
 from admission.core.holding import Holding
 from fleet.groups import sum_by
 from policies.caps.status import Held, Status
-from policies.controller.levels import FREE, FULL
-from policies.headroom.columns import Floats, Ints
+from policies.controller.levels import FREE, FULL, Kind, last_to_give
+from policies.headroom.columns import Bools, Floats, Ints
+from policies.headroom.reach import Room
 
 __all__ = ["status_of"]
 
 #: So many budgets are told of at most: those that lack most, and that take most.
 _MOST = 500
+_GIVES_WAY = {Kind.AGREED: "agreed", Kind.UNMANAGED: "unmanaged", Kind.FIRM: "all", None: ""}
 
 
 def status_of(holding: Holding, *, waiting: int) -> Status:
@@ -27,11 +30,18 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
     factor = 1.0 + holding.headroom.host_share[fleet.gpus.node[units.gpu]]
     rack_taken_w = sum_by(np.where(slowed, factor * taken_w, 0.0), rack, len(fleet.racks))
     rack_gpus = sum_by(slowed.astype(np.float64), rack, len(fleet.racks))
-    by_budget_w, over_w = reach.of_racks(rack_taken_w), budgets.load_w - budgets.budget_w
+    # As headroom says it, by the newest readings: those of `budgets` are steadied.
+    by_budget_w, over_w = reach.of_racks(rack_taken_w), -Room.of(holding.headroom).left_w
     gpus = _below(reach.place, rack_gpus, reach.count)
     rack_of_gpu = fleet.nodes.rack[fleet.gpus.node]
     rack_deaf = sum_by((~holding.may_cap).astype(np.float64), rack_of_gpu, len(fleet.racks))
     deaf = _below(reach.place, rack_deaf, reach.count)
+    left_alone = _left_alone(holding)
+    rack_alone = np.bincount(rack_of_gpu[left_alone], minlength=len(fleet.racks)).astype(np.float64)
+    alone = _below(reach.place, rack_alone, reach.count)
+    alone_w = reach.of_gpus(
+        np.where(left_alone, holding.headroom.summary.gpus.load_w, 0.0), rack_of_gpu
+    )
     level, short_w = found.filled.budget_level, found.filled.short_w
     # NaN, where there is no budget, is over nothing.
     told = ~np.isnan(budgets.budget_w) & (((level < FULL) & (gpus > 0)) | (short_w > 0.0))
@@ -57,11 +67,21 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
                 taken_w=float(by_budget_w[place]),
                 over_w=float(max(over_w[place], 0.0)),
                 short_w=float(short_w[place]),
+                gives_way=_GIVES_WAY[last_to_give(level[place])],
                 deaf=int(deaf[place]),
+                left_alone=int(alone[place]),
+                left_alone_w=float(alone_w[place]),
             )
             for place in places.tolist()
         ),
     )
+
+
+def _left_alone(holding: Holding) -> Bools:
+    """Say of each GPU whether it could be capped, and its load is left alone by the policy."""
+    if holding.unmanaged.is_capped:
+        return np.zeros(len(holding.may_cap), dtype=bool)
+    return holding.may_cap & busy(holding.headroom) & ~holding.held.gpus
 
 
 def _below(place: Ints, by_rack: Floats, count: int) -> Floats:

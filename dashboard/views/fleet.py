@@ -134,14 +134,15 @@ def _make_panel_context(view: View, site: int | None) -> dict[str, Any]:
     rows = range(len(tiles)) if site is None else [site]
     trees = [(tiles[row].name, sites.power_tree(view, row)) for row in rows]
     shown = [tiles[row] for row in rows]
+    name = "" if site is None else tiles[site].name
     return {
         "version": view.version,
-        "panel_site": "" if site is None else tiles[site].name,
+        "panel_site": name,
         "tiles": shown,
         "whole": sites.total(shown) if len(shown) > _SENTENCES else None,
         "trees": [(name, tree) for name, tree in trees if tree],
         "queue": queue.brief(view.now),
-        "controller": controller.of_fleet(),
+        "controller": controller.of_fleet(name),
         **_asks_for_somebody(),
     }
 

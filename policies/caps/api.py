@@ -30,7 +30,16 @@ class HeldSerializer(serializers.Serializer[Any]):
     taken_w = serializers.FloatField(help_text="What they do not draw for it")
     over_w = serializers.FloatField(help_text="What is drawn above it now")
     short_w = serializers.FloatField(help_text="What it lacks with all caps at their lowest")
+    gives_way = serializers.CharField(
+        allow_blank=True,
+        help_text="Who: `agreed`, jobs that agreed to be slower; `unmanaged`, load of no known"
+        " owner, too; `all`, also what agreed to nothing. Empty: nobody",
+    )
     deaf = serializers.IntegerField(help_text="GPUs below it on which no agent sets caps")
+    left_alone = serializers.IntegerField(
+        help_text="GPUs below it with load of no known owner that the policy leaves alone"
+    )
+    left_alone_w = serializers.FloatField(help_text="What those draw")
 
 
 class ControllerSerializer(serializers.Serializer[Any]):

@@ -19,10 +19,11 @@ _KEPT_S = 30
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget below which GPUs are capped, or that caps alone cannot keep.
+    """One budget below which GPUs are capped, or that is exceeded.
 
     ``level`` is how far all below it give way: 1 where nobody is slowed, 0 where all are as slow as
-    may be. ``short_w`` is what it lacks with all caps at their lowest.
+    may be; ``gives_way`` says who: ``agreed``, ``unmanaged`` too, or ``all``. ``short_w`` is what
+    it lacks with all caps at their lowest.
     """
 
     scope: str
@@ -32,8 +33,21 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     taken_w: float
     over_w: float
     short_w: float
+    gives_way: str = ""
     #: GPUs below it on which no agent sets caps
     deaf: int = 0
+    #: GPUs below it with load of no known owner that the policy leaves alone, and what they draw
+    left_alone: int = 0
+    left_alone_w: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.over_w > 0.0
+
+    @property
+    def is_unkept(self) -> bool:
+        """Whether it is exceeded, and caps alone cannot keep it."""
+        return self.is_over and self.short_w > 0.0
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,16 @@ import numpy as np
 from physics.power import gpu_power_w
 from policies.headroom.columns import Floats, Ints
 
-__all__ = ["FREE", "FULL", "LEVELS", "Kind", "caps_at", "caps_by_level", "speeds_by_level"]
+__all__ = [
+    "FREE",
+    "FULL",
+    "LEVELS",
+    "Kind",
+    "caps_at",
+    "caps_by_level",
+    "last_to_give",
+    "speeds_by_level",
+]
 
 
 class Kind(enum.IntEnum):
@@ -58,6 +67,14 @@ def speeds_by_level(kind: Ints, lowest_speed: Floats) -> Floats:
     own = LEAST_SPEED + (1.0 - LEAST_SPEED) * own
     at_most = np.where(_rising(0) < 1.0, emergency, np.inf)
     return np.asarray(np.minimum(np.maximum(own, lowest), at_most))
+
+
+def last_to_give(level: float) -> Kind | None:
+    """Return the kind of load that gives way last of those that do at a level; None: nobody."""
+    for kind, upto in zip((Kind.FIRM, Kind.UNMANAGED, Kind.AGREED), _EDGES[1:4], strict=True):
+        if level < upto:
+            return kind
+    return None
 
 
 def caps_by_level(

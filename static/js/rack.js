@@ -1,12 +1,12 @@
-/* The power chart of the Rack page: readings of the last hour, with the budget as a line.
- * #chart has data-url (series API) and data-budget-w. Fetched again every 10 s while it can be seen. */
+/* The power chart of the Rack page: readings of the last hour, with the budget of now as a line.
+ * #chart has data-url (series API), #rack-panel, which is kept up to date, data-budget-w. Fetched
+ * again every 10 s while it can be seen. */
 (function () {
   "use strict";
   const REFRESH_MS = 10000;
   const chart = document.getElementById("chart");
   const note = document.getElementById("chart-note");
   if (!chart || !window.Plotly) return;
-  const budgetKw = Number(chart.dataset.budgetW) / 1000;
   let columns = null;
   let span = []; // the hour that was asked for
 
@@ -29,6 +29,7 @@
   }
 
   function draw() {
+    const budgetKw = Number(document.getElementById("rack-panel").dataset.budgetW) / 1000;
     const times = columns.t.map(moment);
     const kw = columns.power_w.map((w) => (w === null ? null : w / 1000));
     const data = [
@@ -43,7 +44,7 @@
       {
         x: span,
         y: span.map(() => budgetKw),
-        name: "budget",
+        name: "budget now",
         mode: "lines",
         line: { color: color("--limit"), width: 1.5, dash: "dash" },
         hoverinfo: "skip",

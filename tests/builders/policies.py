@@ -8,6 +8,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from accounts.roles import Role
+from dashboard import moments
 from policies.documents import life
 from policies.incidents import follow
 from policies.incidents.models import Incident
@@ -19,6 +21,7 @@ from policies.rules.actions import RULES
 from policies.rules.machine import Phase
 from policies.rules.models import RuleEpisode, RuleProgress, RuleReplay, RuleVersion
 from policies.scopes import Scope, ScopeKind
+from tests.builders.accounts import api_client
 from tests.builders.firings import make_firing
 
 AUTHOR, REVIEWER = "ada", "bob"
@@ -126,6 +129,21 @@ def make_replay(version: RuleVersion, **given: Any) -> RuleReplay:
         "created_at": end, "finished_at": end, "result": result,
     }  # fmt: skip
     return RuleReplay.objects.create(**{**fields, **given})
+
+
+def lower_budget(kind: str, name: str, watts: float) -> None:
+    """Have a restriction of an operator leave a place so much power, or heat, and show it."""
+    given = {
+        "kind": "power_budget_w",
+        "scope": {"kind": kind, "name": name},
+        "value": watts,
+        "reason": "the grid asked",
+        "for_s": 600,
+    }
+    client = api_client(Role.OPERATOR)
+    answer = client.post("/api/v1/restrictions", given, content_type="application/json")
+    assert answer.status_code == 201, answer.content
+    moments.invalidate()
 
 
 def open_incident(*scopes: str, rule: str = "rack-hot", **given: Any) -> Incident:

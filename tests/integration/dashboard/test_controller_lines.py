@@ -37,32 +37,92 @@ def held(scope: str, **given: Any) -> Held:
 def test_the_fleet_page_says_how_many_gpus_are_held_and_what_that_takes(
     viewer: Client, small: SmallFleet
 ) -> None:
-    publish(held("rack oslo/A01"))
-    assert "held by the controller: 8 GPUs capped, 1.2 kW taken" in viewer.get("/").content.decode()
+    publish(held("rack oslo/A01"), held("zone oslo/hall-1", level=0.2))
+    page = viewer.get("/").content.decode()
+    assert (
+        "held by the controller: 8 GPUs capped, 1.2 kW taken, furthest below zone oslo/hall-1"
+    ) in page
 
 
 def test_the_rack_page_says_it_of_all_budgets_above_the_rack_and_of_no_other(
     viewer: Client, small: SmallFleet
 ) -> None:
-    publish(held("rack oslo/A01"), held("power_domain oslo/feed-a1"), held("rack oslo/A02"))
+    publish(
+        held("rack oslo/A01", gives_way="agreed"),
+        held("power_domain oslo/feed-a1", gives_way="all"),
+        held("power_domain oslo/feed-b1", is_failover=True, gives_way="unmanaged"),
+        held("rack oslo/A02"),
+    )
     page = viewer.get(f"/racks/{small.racks['oslo/A01'].pk}/").content.decode()
-    assert "rack oslo/A01: held by the controller, 8 GPUs capped" in page
-    assert "power_domain oslo/feed-a1: held by the controller" in page
+    taken = "8 GPUs capped, 1.2 kW taken"
+    for line in (
+        f"rack oslo/A01: held by the controller, {taken}: jobs that agreed to be slower give way",
+        f"power domain oslo/feed-a1: held by the controller, {taken}: all that runs gives way,"
+        " also what agreed to nothing",
+        f"power domain oslo/feed-b1: held by the controller for the case that its other half fails,"
+        f" {taken}: load of no known owner gives way",
+    ):
+        assert line in page
     assert "rack oslo/A02" not in page
 
 
-def test_where_nothing_may_be_touched_it_is_said_with_who_can(small: SmallFleet) -> None:
-    over = held("zone oslo/hall-1", gpus=0, taken_w=0.0, over_w=3_000.0, deaf=24)
+def test_what_is_over_is_not_said_to_be_held(small: SmallFleet) -> None:
+    publish(held("rack oslo/A01", over_w=1_900.0))
+    for lines in (controller.of_fleet()[1:], controller.of_scopes({"rack oslo/A01"})):
+        (line,) = lines
+        assert line.is_bad
+        assert line.text == (
+            "rack oslo/A01 is over its budget by 1.9 kW: the controller is lowering caps,"
+            " 8 GPUs capped, 1.2 kW taken so far"
+        )
+
+
+def test_where_nothing_may_be_touched_it_is_said_whose_load_it_is_and_who_can(
+    small: SmallFleet,
+) -> None:
+    over = held(
+        "zone oslo/hall-1", gpus=0, taken_w=0.0, over_w=3_000.0, short_w=3_400.0, deaf=24,
+        left_alone=16, left_alone_w=9_600.0,
+    )  # fmt: skip
     publish(over, capped=0, unmanaged_capped=False)
     (line,) = controller.of_fleet()
     assert line.is_bad
     assert line.text == (
         "zone oslo/hall-1 is over its budget by 3.0 kW, and caps do not keep it: agents of 24 GPUs"
         " below it set no caps: whoever runs those nodes can let them; the admission policy leaves"
-        " load of no known owner alone: whoever reviews policies can change that"
+        " load of no known owner alone, 16 GPUs that draw 9.6 kW: whoever reviews policies can"
+        " change that"
     )
     assert controller.of_scopes({"zone oslo/hall-1"}) == [line]
     assert controller.of_scopes({"zone bergen/hall-1"}) == []
+
+
+def test_no_owner_is_blamed_where_all_caps_are_at_their_lowest(small: SmallFleet) -> None:
+    publish(held("rack oslo/A01", over_w=900.0, short_w=1_100.0), unmanaged_capped=False)
+    (line,) = controller.of_scopes({"rack oslo/A01"})
+    assert line.text.endswith(
+        "caps do not keep it: 1.1 kW are missing with all caps at their lowest"
+    )
+
+
+def test_what_would_be_over_comes_after_what_is(small: SmallFleet) -> None:
+    publish(
+        held("power_domain oslo/feed-a1", is_failover=True, over_w=5_000.0, short_w=1.0, deaf=1),
+        held("rack oslo/A01", over_w=100.0),
+    )
+    _, now, would = controller.of_fleet()
+    assert now.text.startswith("rack oslo/A01 is over its budget by 0.1 kW")
+    assert would.text.startswith(
+        "power domain oslo/feed-a1 would be over its budget by 5.0 kW if its other half failed,"
+        " and caps do not keep it: agents of 1 GPU"
+    )
+    assert (now.is_bad, would.is_bad) == (True, False)
+
+
+def test_the_page_of_one_site_tells_of_no_budget_of_another(small: SmallFleet) -> None:
+    publish(held("rack bergen/A01", over_w=100.0), held("site oslo", over_w=200.0))
+    told = [line.text for line in controller.of_fleet("oslo")]
+    assert [text.partition(" is over")[0] for text in told[1:]] == ["site oslo"]
 
 
 def test_without_a_controller_nothing_is_said(small: SmallFleet) -> None:

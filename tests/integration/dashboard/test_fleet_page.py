@@ -17,12 +17,14 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.roles import Role
 from admission.allocation import open_attempts
 from dashboard import moments, state
-from fleet.models import Rack, Site
+from fleet.models import CoolingZone, Rack, Site
+from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent
 from tests.builders.accounts import make_user
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_attempt, make_job
+from tests.builders.policies import lower_budget
 from tests.html import html_of
 
 PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
@@ -108,6 +110,30 @@ def test_the_tightest_thing_is_named_whatever_its_dimension(
     hot = small.nodes_of("oslo/A02")
     small.report(temp_c=lambda node, _: 91.0 if node in hot else 60.0)
     assert "tightest: rack A02, 4 °C over its slowdown limit" in answer_of(page(viewer))
+
+
+def test_a_cooling_zone_that_carries_off_too_much_is_the_tightest(
+    viewer: Client, small: SmallFleet
+) -> None:
+    CoolingZone.objects.filter(site=small.sites["oslo"]).update(capacity_w=50_000.0)
+    invalidate_scopes()
+    small.report(power_w=700.0)
+    assert "tightest: cooling of zone hall-1, 7.6 kW over" in answer_of(page(viewer))
+
+
+def test_a_site_and_its_feeds_go_by_what_restrictions_leave(
+    viewer: Client, small: SmallFleet
+) -> None:
+    small.report(power_w=700.0)
+    lower_budget("site", "oslo", 48_000)
+    lower_budget("power_domain", "oslo/feed-a1", 20_000)
+    html = page(viewer)
+    # All racks have two feeds: each carries half of the site.
+    assert "oslo 57.6 kW of 48.0 (120 %) · tightest: feed-a1, 8.8 kW over" in answer_of(html)
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+    assert "a restriction leaves 48.0 kW" in text
+    assert "28.8 of 20.0 kW 8.8 kW over" in text
+    assert text.count("restriction leaves") == 1
 
 
 def test_throttling_and_stale_agents_are_counted_by_site(viewer: Client, small: SmallFleet) -> None:

@@ -11,7 +11,9 @@ from django.test import Client
 
 from dashboard import state
 from fleet.models import Node, Rack
+from tests.builders.accounts import api_client
 from tests.builders.fleet import SmallFleet
+from tests.builders.policies import lower_budget
 from tests.html import html_of
 
 Opened = Callable[..., str]
@@ -56,6 +58,27 @@ def test_the_answer_has_the_numbers(opened: Opened, small: SmallFleet) -> None:
         "cap)", "cap )"
     )
     assert "hottest 73 °C , 14 °C to slowdown" in text.replace("°C,", "°C ,")
+
+
+def test_its_budget_is_what_a_restriction_leaves(opened: Opened, small: SmallFleet) -> None:
+    small.report(power_w=700.0)
+    assert "leaves" not in text_of(opened())
+    lower_budget("rack", "oslo/A01", 9_000)
+    html = opened()
+    assert "rack A01 · 9.6 of 9.0 kW · 0.6 kW over" in text_of(html)
+    assert "a restriction leaves 9.0 of 12.0 kW" in text_of(html)
+    assert 'data-budget-w="9000.0"' in html
+
+
+def test_what_a_feed_carries_alone_is_what_headroom_says(opened: Opened, small: SmallFleet) -> None:
+    # It hangs on one feed: what it draws moves nowhere.
+    small.racks["oslo/A02"].feed_b = None
+    small.racks["oslo/A02"].save()
+    small.report(power_w=700.0)
+    text = text_of(opened())
+    rows = api_client().get("/api/v1/headroom?kind=power_domain").json()["rows"]
+    for row in (each for each in rows if each["name"] in ("oslo/feed-a1", "oslo/feed-b1")):
+        assert f"if the other side fails: {row['failover_load_w'] / 1000:.1f} kW here" in text
 
 
 def test_the_elevation_links_every_node_and_gpu(opened: Opened, small: SmallFleet) -> None:

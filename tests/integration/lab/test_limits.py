@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from bench.stack import Stack
 from headroom.client import Client
-from lab.demo import CONNECTIONS, Demo, Settings
-from lab.enroll import Server, Stopped
+from lab.demo import Settings
 from lab.fleet import GPUS_PER_NODE
+from tests.builders.demo import heard_demo, until
 
 pytestmark = pytest.mark.slow
 RESTRICTIONS = "/api/v1/restrictions"
 
 
-@contextmanager
-def demo_of(stack: Stack, token: str) -> Iterator[Demo]:
-    """Run a small demo against ``stack`` in a thread of its own."""
-    stop = threading.Event()
-    server = Server(stack.url, token, connections=CONNECTIONS)
-    demo = Demo(server, Settings(gpus=128, sample_s=2.0), stop=stop)
-
-    def run() -> None:
-        with suppress(Stopped):
-            demo.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield demo
-    finally:
-        stop.set()
-        thread.join(15.0)
-
-
-def until(condition: Callable[[], Any], limit_s: float) -> float:
-    """Wait until something is true; return how long that took, s."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < limit_s, "it did not happen in time"
-        time.sleep(0.1)
-    return time.monotonic() - began
-
-
 def test_a_rack_falls_under_a_cap_within_ten_seconds_and_comes_back(stack: Stack) -> None:
     token = stack.credential("operator_token")
     operator = Client(stack.url, token)
-    with demo_of(stack, token) as demo:
-        until(lambda: demo.sources and demo.sources[0].sender.outbox.counts.stored_batches, 60.0)
+    with heard_demo(stack, token, Settings(gpus=128, sample_s=2.0)) as demo:
         rack = int(demo.twin.rack_w.argmax())
         name = f"{demo.fleet.racks[rack].site}/{demo.fleet.racks[rack].name}"
         gpus = (demo.fleet.rack_of_node == rack).repeat(GPUS_PER_NODE)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from bench.stack import Stack
 from headroom.client import Client
-from lab.demo import CONNECTIONS, Demo, Settings
-from lab.enroll import Server, Stopped
+from lab.demo import Settings
 from lab.fleet import GPUS_PER_NODE
-from tests.integration.lab.test_limits import until
+from tests.builders.demo import heard_demo, until
 
 pytestmark = pytest.mark.slow
 SPEC = {
@@ -35,31 +31,10 @@ SPEC = {
 }
 
 
-@contextmanager
-def demo_of(stack: Stack, token: str) -> Iterator[Demo]:
-    """Run a small demo with teams against ``stack`` in a thread of its own."""
-    stop = threading.Event()
-    server = Server(stack.url, token, connections=CONNECTIONS)
-    demo = Demo(server, Settings(gpus=128, sample_s=2.0, teams=True), stop=stop)
-
-    def run() -> None:
-        with suppress(Stopped):
-            demo.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield demo
-    finally:
-        stop.set()
-        thread.join(15.0)
-
-
 def test_jobs_are_queued_run_in_the_twin_and_end(stack: Stack) -> None:
     token = stack.credential("operator_token")
     operator = Client(stack.url, token)
-    with demo_of(stack, token) as demo:
-        until(lambda: demo.sources and demo.sources[0].sender.outbox.counts.stored_batches, 60.0)
+    with heard_demo(stack, token, Settings(gpus=128, sample_s=2.0, teams=True)) as demo:
         until(lambda: operator.get("/api/v1/queue")["waiting"] > 3, 60.0)
         queue = operator.get("/api/v1/queue")["queue"]
         assert all(row["reason"] for row in queue)

@@ -8,13 +8,10 @@ of running load is off.
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +20,10 @@ from playwright.sync_api import sync_playwright
 from bench.stack import Stack
 from headroom.client import Client
 from headroom.replay.formats import load
-from lab.demo import CONNECTIONS, Demo, Settings
-from lab.enroll import Server, Stopped
+from lab.demo import Demo, Settings
 from lab.recorded import recorded_stage
 from tests.browser.chromium import FLAGS, executable
+from tests.builders.demo import heard_demo
 from tests.data_sets import data_set
 
 pytestmark = pytest.mark.slow
@@ -43,27 +40,6 @@ LOW_FOR_S, LOW_SHARE = 120.0, 0.8
 #: The server sees each node every two seconds, so it may miss the last moment above.
 SEEN_WITHIN_S = 10.0
 EPISODE_S = 420.0
-
-
-@contextmanager
-def played(stack: Stack, token: str, recording: Path) -> Iterator[Demo]:
-    """Play ``recording`` against ``stack`` in a thread of its own."""
-    stop = threading.Event()
-    stage = recorded_stage(load(recording), feed_shares=SHARES, seed=7)
-    server = Server(stack.url, token, connections=CONNECTIONS)
-    demo = Demo(server, Settings(sample_s=2.0), stop=stop, stage=stage)
-
-    def run() -> None:
-        with suppress(Stopped):
-            demo.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield demo
-    finally:
-        stop.set()
-        thread.join(15.0)
 
 
 @dataclass
@@ -119,8 +95,8 @@ def test_a_real_overload_of_a_feed_is_capped_within_seconds_and_the_cap_is_lifte
     # It would hold the feed before the rule fires.
     stack.credential("without_controller")
     operator = Client(stack.url, token)
-    with played(stack, token, data_set(DATA_SET) / RUN) as demo:
-        wait_until_heard(demo)
+    stage = recorded_stage(load(data_set(DATA_SET) / RUN), feed_shares=SHARES, seed=7)
+    with heard_demo(stack, token, Settings(sample_s=2.0), stage=stage) as demo:
         watch = Watch(demo, usable_w(operator))
         crossed_at = watch.until(lambda share: share > 1.0, 120.0)
         watch.until(lambda share: bool(in_force(operator)), FIRES_WITHIN_S + 5.0)
@@ -171,13 +147,6 @@ def operator_rows(operator: Client) -> list[dict[str, Any]]:
 def in_order(found: list[str], wanted: list[str]) -> bool:
     rest = iter(found)
     return all(kind in rest for kind in wanted)
-
-
-def wait_until_heard(demo: Demo) -> None:
-    end = time.monotonic() + 60.0
-    while not (demo.sources and demo.sources[-1].sender.outbox.counts.stored_batches):
-        assert time.monotonic() < end, "the fleet is not heard"
-        time.sleep(0.1)
 
 
 def text_of_page(stack: Stack, path: str) -> str:

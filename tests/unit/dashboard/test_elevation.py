@@ -37,6 +37,7 @@ def make_rack(*nodes: NodeLine, height_u: int = 42) -> RackNow:
         (
             "load_w",
             "budget_w",
+            "inventory_w",
             "measured_w",
             "enforced_w",
             "hottest_c",

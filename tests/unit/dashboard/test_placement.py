@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard import placement
+from dashboard import placement, state
 from dashboard.placement import PlacementMap
 from dashboard.state import View
 from fleet.snapshot import FleetArrays
-from telemetry import summary
+from policies.headroom.inputs import Limits, Reservations
 from tests.builders.arrays import make_arrays, make_frame
 
 NOW = 1_000_000.0
@@ -18,7 +18,7 @@ NOW = 1_000_000.0
 
 def view_of(fleet: FleetArrays) -> View:
     frame = make_frame(fleet, now=NOW, gpu={"power_w": 500.0, "temp_c": 60.0})
-    return View(fleet, frame, summary.summarize(fleet, frame, now=NOW, stale_after_s=30.0), NOW)
+    return state.view_of(fleet, frame, NOW, Reservations.none(fleet), Limits.none(fleet))
 
 
 def drawn(held: Mapping[str, Sequence[int]], **shape: Any) -> PlacementMap:

@@ -1,8 +1,8 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +14,7 @@ from lab.demo import HISTORY_S, HISTORY_STEP_S, Demo, Settings, agent_specs
 from lab.enroll import AgentSpec, Server, Stopped, enroll
 from lab.fleet import make_fleet
 from lab.twin import XidLine
+from tests.builders.demo import running_demo, until
 from tests.unit.lab.fake_server import OPERATOR_TOKEN, FakeServer, serve
 
 
@@ -21,33 +22,13 @@ def make_server(fake: FakeServer, token: str = OPERATOR_TOKEN) -> Server:
     return Server(fake.url, token, connections=2)
 
 
-@contextmanager
-def running(fake: FakeServer, **settings: float) -> Iterator[Demo]:
+def running(fake: FakeServer, *, sample_s: float = 0.4) -> AbstractContextManager[Demo]:
     """Run a small demo in a thread of its own."""
-    stop = threading.Event()
-    demo = Demo(
-        make_server(fake), Settings(gpus=128, sample_s=settings.get("sample_s", 0.4)), stop=stop
-    )
-
-    def run() -> None:
-        with suppress(Stopped):
-            demo.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield demo
-    finally:
-        stop.set()
-        thread.join(10.0)
-        assert not thread.is_alive()
+    return running_demo(make_server(fake), Settings(gpus=128, sample_s=sample_s))
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+def eventually(condition: Callable[[], bool]) -> None:
+    until(condition, 20.0)
 
 
 def all_stored(fake: FakeServer, demo: Demo, *, batches: int) -> bool:

@@ -23,6 +23,7 @@ from policies import current
 from policies.caps import askers, orders, status
 from policies.documents.models import States
 from policies.restrictions import limits
+from policies.scopes import ScopeKind
 from telemetry import stream
 from telemetry.directory import invalidate_scopes
 from telemetry.limits.models import LimitReport
@@ -144,6 +145,7 @@ def test_load_of_no_known_owner_is_brought_back_under_its_budget_and_stays(
     assert (said.capped, said.acting, said.gpus) == (8, 16, 16)
     (held,) = said.budgets
     assert (held.scope, held.gpus, held.short_w) == ("rack oslo/A01", 8, 0.0)
+    assert (held.gives_way, held.is_over, held.left_alone) == ("unmanaged", False, 0)
     assert held.taken_w == pytest.approx(said.taken_w)
     assert held.taken_w > 100.0
 
@@ -157,8 +159,13 @@ def test_where_the_policy_says_so_load_of_no_known_owner_is_left_alone(fleet: Sm
     said = status.read()
     assert said is not None
     assert not said.unmanaged_capped
-    assert [(each.scope, each.gpus) for each in said.budgets] == [("rack oslo/A01", 0)]
-    assert said.budgets[0].over_w > 0.0
+    (told,) = said.budgets
+    assert (told.scope, told.gpus, told.left_alone) == ("rack oslo/A01", 0, 8)
+    assert told.left_alone_w == pytest.approx(8 * 690.0)
+    assert told.is_unkept
+    # By how much it is over is what headroom says, too.
+    rack = current.headroom(plant.now).table(ScopeKind.RACK).row("oslo/A01")
+    assert told.over_w == pytest.approx(rack["power_drawn_w"] - rack["power_budget_w"])
 
 
 def test_a_policy_without_a_controller_takes_back_all_caps(fleet: SmallFleet) -> None:

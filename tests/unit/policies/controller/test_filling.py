@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.controller.filling import Cells, fill
-from policies.controller.levels import LEVELS, Kind, caps_at, caps_by_level, speeds_by_level
+from policies.controller.levels import (
+    LEVELS,
+    Kind,
+    caps_at,
+    caps_by_level,
+    last_to_give,
+    speeds_by_level,
+)
 from policies.headroom.reach import Reach
 from tests.unit.policies.controller.plants import make_fleet
 
@@ -86,6 +93,15 @@ def test_what_agreed_gives_way_first_and_what_agreed_to_nothing_last() -> None:
     assert (speeds[1][slowed[2]] <= 0.9 + 1e-9).all()
     assert (np.diff(speeds, axis=1) >= 0.0).all()
     assert slowed.any(axis=1).all()
+
+
+def test_who_gives_way_last_at_a_level_is_the_last_that_is_slowed() -> None:
+    kinds = np.array([Kind.AGREED, Kind.UNMANAGED, Kind.FIRM])
+    speeds = speeds_by_level(kinds, np.array([0.6, 0.9, 1.0]))
+
+    for level in range(LEVELS):
+        slowed = [kind for kind in Kind if speeds[kind, level] < 1.0 - 1e-9]
+        assert last_to_give(level) is (max(slowed) if slowed else None)
 
 
 def test_without_budgets_nobody_is_capped() -> None:
