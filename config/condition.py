@@ -230,13 +230,21 @@ def _of_processes(condition: Condition) -> list[Trouble]:
         text = "The supervisor has not said for a while how its processes are."
         return [Trouble("processes", "supervisor", text, critical=True)]
     return [
-        Trouble("processes", f"process-{each.name}", _about(each), lasting=not each.running)
+        # One that was never up is on its way: that others have to be up first is no trouble yet.
+        Trouble(
+            "processes",
+            f"process-{each.name}",
+            _about(each),
+            lasting=not each.running and bool(each.last),
+        )
         for each in condition.services
         if not each.running or (each.hung_ago_s is not None and each.hung_ago_s < TOLD_FOR_S)
     ]
 
 
 def _about(service: Service) -> str:
+    if not service.running and not service.last:
+        return f"{service.name} has not been started yet."
     if not service.running:
         return f"{service.name} does not run ({service.last}); the supervisor starts it again."
     return f"A process of {service.name} {service.last} and was ended; it runs again."

@@ -21,7 +21,7 @@ def judge() -> None:
 
 @shared_task
 def follow_vtn() -> bool:
-    """Ask the grid's VTN what it wants, where one is set; False: nobody was asked, or in vain."""
+    """Ask the grid's VTN what it wants, where one is set; False: in vain, and the loop is late."""
     try:
         return following.follow(timezone.now())
     except VtnError as error:

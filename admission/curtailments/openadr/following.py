@@ -38,17 +38,21 @@ def invalidate() -> None:
 
 
 def follow(now: datetime) -> bool:
-    """Ask the VTN and do what it says; return whether it was asked.
+    """Ask the VTN and do what it says, where one is set and it is time; False: in vain of late.
 
     Raises :class:`VtnError`. What is in force stays as it is while the VTN is away.
     """
     if not settings.OPENADR_VTN_URL:
-        return False
-    if not cache.add(_POLLED, 1, settings.OPENADR_POLL_S):
-        return False
+        return True
+    if not cache.add(_POLLED, True, settings.OPENADR_POLL_S):
+        return bool(cache.get(_POLLED, True))
     with locks.only_one(_LOCK) as held:
         if held:
-            _follow(_vtn(), now)
+            try:
+                _follow(_vtn(), now)
+            except VtnError:
+                cache.set(_POLLED, False, settings.OPENADR_POLL_S)
+                raise
     return held
 
 

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,9 @@ import pytest
 
 from bench.stack import Stack
 from headroom.client import Client
-from lab.demo import CONNECTIONS, Demo, Settings
-from lab.enroll import Server, Stopped
+from lab.demo import Demo, Settings
 from lab.surges import Surge, add
-from tests.integration.lab.test_limits import until
+from tests.builders.demo import heard_demo, until
 from tests.integration.policies.test_episode import text_of_page
 
 pytestmark = pytest.mark.slow
@@ -33,26 +29,6 @@ SURGE_S = float(os.environ.get("SURGE_S", "45"))
 SETTLES_S = 15.0
 #: The kinds of scopes of what surges.
 KINDS = {"zone": "zone", "rack": "rack", "feed": "power_domain"}
-
-
-@contextmanager
-def demo_of(stack: Stack, token: str, surges: Path) -> Iterator[Demo]:
-    """Run a small demo against ``stack`` in a thread of its own."""
-    stop = threading.Event()
-    server = Server(stack.url, token, connections=CONNECTIONS)
-    demo = Demo(server, Settings(gpus=256), stop=stop, surges=surges)
-
-    def run() -> None:
-        with suppress(Stopped):
-            demo.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield demo
-    finally:
-        stop.set()
-        thread.join(15.0)
 
 
 def loads(demo: Demo) -> dict[str, tuple[list[str], Any, Any]]:
@@ -107,8 +83,7 @@ def test_each_surge_is_back_under_its_budget_within_twenty_seconds_and_held(
     token = stack.credential("operator_token")
     operator = Client(stack.url, token)
     surges = tmp_path / "surges.json"
-    with demo_of(stack, token, surges) as demo:
-        until(lambda: demo.sources and demo.sources[-1].sender.outbox.counts.stored_batches, 90.0)
+    with heard_demo(stack, token, Settings(gpus=256), surges=surges) as demo:
         until(lambda: operator.get("/api/v1/controller")["acting"] == demo.fleet.gpu_count, 60.0)
         for place in KINDS:
             name = tightest(demo, place)

@@ -65,9 +65,12 @@ def poll() -> bool:
     return tasks.follow_vtn()
 
 
-def test_where_no_vtn_is_set_nobody_is_asked(settings: Settings) -> None:
+def test_where_no_vtn_is_set_nobody_is_asked_and_nothing_is_late(
+    vtn: StandIn, settings: Settings
+) -> None:
     settings.OPENADR_VTN_URL = ""
-    assert following.follow(timezone.now()) is False
+    assert tasks.follow_vtn() is True
+    assert vtn.asked == []
 
 
 def test_an_event_is_held_once_and_with_its_own_end(vtn: StandIn) -> None:
@@ -86,7 +89,7 @@ def test_an_event_is_held_once_and_with_its_own_end(vtn: StandIn) -> None:
 def test_the_vtn_is_asked_no_more_often_than_is_set(vtn: StandIn) -> None:
     assert poll()
     before = len(vtn.asked)
-    assert tasks.follow_vtn() is False
+    assert tasks.follow_vtn() is True
     assert len(vtn.asked) == before
 
 
@@ -109,6 +112,8 @@ def test_while_the_vtn_is_away_what_is_held_stays(vtn: StandIn, fault: str) -> N
     poll()
     vtn.fault = fault
     assert poll() is False
+    # It is not asked again yet, and the loop is none the less late.
+    assert tasks.follow_vtn() is False
     assert store.in_force(timezone.now()).announced
     vtn.fault = ""
     assert poll()
