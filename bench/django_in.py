@@ -49,11 +49,19 @@ def operator_token() -> str:
 
 def without_controller() -> str:
     """Have the controller of running load be off, by a policy; return the policy's name."""
+    return _policy("without-controller", "controller: off")
+
+
+def leaving_unmanaged_alone() -> str:
+    """Have load of no known owner be left alone, by a policy; return the policy's name."""
+    return _policy("leaving-unmanaged-alone", "unmanaged: {capped: false}")
+
+
+def _policy(name: str, line: str) -> str:
     from admission.policy.models import AdmissionPolicyVersion
     from policies.documents import builtin
 
-    text = "name: without-controller\ncontroller: off\n"
-    name = "without-controller"
+    text = f"name: {name}\n{line}\n"
     builtin.load(AdmissionPolicyVersion, {name: text}, "admission.policy.catalog.POLICIES")
     return name
 
@@ -62,6 +70,7 @@ _MADE = {
     "operator_token": operator_token,
     "session_cookie": session_cookie,
     "without_controller": without_controller,
+    "leaving_unmanaged_alone": leaving_unmanaged_alone,
 }
 
 if __name__ == "__main__":

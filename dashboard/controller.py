@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 from dashboard import units
 from dashboard.scopes import words
 from fleet.snapshot import FleetArrays
+from policies import current
 from policies.caps import status
 from policies.caps.status import Held, Status
 from policies.headroom.reach import Reach
@@ -19,6 +21,9 @@ __all__ = ["Line", "above_rack", "of_fleet", "of_scopes"]
 
 #: So many budgets that are exceeded are told of at most; more are counted.
 _MOST = 3
+#: The fields of headroom that say what is drawn of a budget, and the budget.
+_POWER = ("power_drawn_w", "power_budget_w")
+_DRAWN = {ScopeKind.ZONE: ("cooling_load_w", "cooling_capacity_w")}
 _GIVES_WAY = {
     "agreed": "jobs that agreed to be slower give way",
     "unmanaged": "load of no known owner gives way",
@@ -69,6 +74,20 @@ def of_scopes(scopes: Collection[str]) -> list[Line]:
     found = status.read()
     budgets = [] if found is None else [each for each in found.budgets if each.scope in scopes]
     return [_over(each) if each.is_over else _held(each) for each in budgets if _tells(each)]
+
+
+def of_budget(scope: Scope) -> list[Line]:
+    """Return what is drawn of the budget of a place now, and what the controller does about it."""
+    load, budget = _DRAWN.get(scope.kind, _POWER)
+    table = current.headroom(time.time()).table(scope.kind)
+    if scope.name not in table.index_by_name:
+        return []
+    row = table.row(scope.name)
+    drawn_w, budget_w = float(row[load]), float(row[budget])
+    left_w = budget_w - drawn_w
+    share = f"{units.kilowatts(drawn_w)} of {units.kilowatts(budget_w)} kW now"
+    left = f"{units.kilowatts(abs(left_w))} kW {'over' if left_w < 0.0 else 'left'}"
+    return [Line(f"{words(scope)} draws {share}: {left}", left_w < 0.0), *of_scopes({str(scope)})]
 
 
 def above_rack(fleet: FleetArrays, row: int) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from accounts.visibility import Visibility
 from dashboard import scopes, units
 from dashboard.drained import left_on
 from headroom.documents import DocumentError
+from policies import current
 from policies.headroom.columns import FIELDS
 from policies.playbooks import visible
 from policies.playbooks.document import (
@@ -104,12 +106,12 @@ def _waits(step: PlannedStep, action: WaitUntil) -> str:
     return f"wait until {action.condition}{held}, {Duration(step.timeout_s or 0)} at most"
 
 
-def _with_values(text: str, run: PlaybookRun) -> str:
-    """Return a text filled with the values known when the run started; the rest stays as is."""
+def _with_values(text: str, run: PlaybookRun, readings: Mapping[str, Any]) -> str:
+    """Return a text filled with ``readings`` and what is known of a run, and "…" for the rest."""
     fields: Mapping[str, Measured] = FIELDS.get(ScopeKind(run.scope_kind), {})
     site = run.scope_name.partition("/")[0] if "/" in run.scope_name else ""
     known: dict[str, Any] = {
-        **run.values,
+        **readings,
         **run.inputs,
         "name": run.scope_name,
         "scope": str(run.scope),
@@ -118,7 +120,16 @@ def _with_values(text: str, run: PlaybookRun) -> str:
         **({"site": site} if site else {}),
     }
     missing = {each.field for each in placeholders(text)} - known.keys()
-    return filled(text, known | {name: f"{{{name}}}" for name in missing}, fields)
+    return filled(text, known | dict.fromkeys(missing, "…"), fields)
+
+
+def _readings(run: PlaybookRun) -> Mapping[str, Any]:
+    """Return the readings of a run's place now; empty: it is not known."""
+    kind = ScopeKind(run.scope_kind)
+    table = current.headroom(time.time()).table(kind) if kind in FIELDS else None
+    if table is None or run.scope_name not in table.index_by_name:
+        return {}
+    return table.row(run.scope_name)
 
 
 # --- A run ---------------------------------------------------------------------------------------
@@ -184,9 +195,11 @@ class RunView:
         return sum("/" not in line.path for line in self.lines)
 
     @property
-    def at(self) -> int:
-        """Which step is next or waits, from 1."""
-        return min(self.run.place + 1, self.total)
+    def at(self) -> str:
+        """Which step is next or waits, in words."""
+        if self.run.place >= self.total:
+            return "all steps are through"
+        return f"step {self.run.place + 1} of {self.total}"
 
     @property
     def asking(self) -> Line | None:
@@ -254,7 +267,8 @@ def _line(
         path=step.path,
         id=step.id,
         kind=step.kind,
-        does=_with_values(_does(step, row), run),
+        # What is asked is asked of now; of other moments the readings are not known.
+        does=_with_values(_does(step, row), run, _readings(run) if asks else {}),
         state=state,
         mark=_MARKS.get(StepState(state), "") if row else "",
         row=row,

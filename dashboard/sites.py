@@ -17,7 +17,7 @@ from policies.scopes import ScopeKind
 
 @dataclass(frozen=True)
 class Tightest:
-    """The power domain, cooling zone or rack with the least left at a site."""
+    """The site, power domain, cooling zone or rack with the least left at a site."""
 
     #: share left, below 0 when over
     share: float
@@ -110,14 +110,22 @@ def _hottest(view: View, rack: int) -> tuple[int, str, float] | None:
 
 
 def _tightest(view: View, site: int) -> Tightest | None:
-    """Return the power domain, cooling zone or rack with the least share left."""
+    """Return what has the least share left: the site, a power domain, cooling zone or rack."""
     candidates = (
+        *_tightest_site(view, site),
         *_tightest_domains(view, site),
         *_tightest_zones(view, site),
         *_tightest_rack(view, site),
     )
     known = [c for c in candidates if not math.isnan(c.share)]
     return min(known, key=lambda c: c.share, default=None)
+
+
+def _tightest_site(view: View, site: int) -> Iterator[Tightest]:
+    sites = view.summary.sites
+    budget_w, load_w = float(sites.budget_w[site]), float(sites.load_w[site])
+    if budget_w > 0:
+        yield Tightest(1.0 - load_w / budget_w, "the site", _watts(budget_w - load_w))
 
 
 def _tightest_domains(view: View, site: int) -> Iterator[Tightest]:

@@ -122,13 +122,12 @@ def view_of(
     sites = powers[ScopeKind.SITE]
     # A rack's meter and its nodes are read seconds apart: while power rises, a part of it counts as
     # drawn and as still to come. What is reserved never is over a budget; what is drawn may be.
-    committed_w = np.fmin(racks.load_w, racks.budget_w)
     loaded = summary.with_loads(
         carried,
         nodes_w=powers[ScopeKind.NODE].load_w,
-        racks_w=np.maximum(carried.racks.load_w, committed_w),
-        domains_w=domains.load_w,
-        sites_w=sites.load_w,
+        racks_w=np.maximum(racks.drawn_w, np.fmin(racks.load_w, racks.budget_w)),
+        domains_w=np.maximum(domains.drawn_w, np.fmin(domains.load_w, domains.budget_w)),
+        sites_w=np.maximum(sites.drawn_w, np.fmin(sites.load_w, sites.budget_w)),
     )
     shown = summary.with_budgets(
         loaded, racks_w=racks.budget_w, domains_w=domains.budget_w, sites_w=sites.budget_w

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.headroom.evaluate import Headroom
-from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.kinds import KINDS, RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.rules.words import spoken
 from policies.scopes import ScopeKind
@@ -109,5 +109,5 @@ def _places(
 
 
 def _words(each: ActiveRestriction) -> str:
-    value = "" if each.value is None else f" {each.value:g}"
+    value = "" if each.value is None else f" {spoken(each.value, KINDS[each.kind].unit)}"
     return f"{each.kind}{value} on {each.scope}"

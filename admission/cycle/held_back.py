@@ -67,7 +67,7 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
                 taken_w=float(by_budget_w[place]),
                 over_w=float(max(over_w[place], 0.0)),
                 short_w=float(short_w[place]),
-                gives_way=_GIVES_WAY[last_to_give(level[place])],
+                gives_way=_GIVES_WAY[last_to_give(level[place])] if gpus[place] else "",
                 deaf=int(deaf[place]),
                 left_alone=int(alone[place]),
                 left_alone_w=float(alone_w[place]),

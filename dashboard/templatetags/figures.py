@@ -66,6 +66,22 @@ def budget_bar(
 
 
 @register.simple_tag
+def clipped(text: str, href: str, *key: str | int) -> SafeString:
+    """Return a text that is clipped where it is too long; where there is a page of it, as a link.
+
+    ``key``: the parts of the link's id, which keeps the focus when a panel is swapped.
+    """
+    if not href:
+        return format_html('<span class="clip" title="{0}">{0}</span>', text)
+    return format_html(
+        '<a class="clip" id="{2}" href="{1}" title="{0}">{0}</a>',
+        text,
+        href,
+        "-".join(map(str, key)),
+    )
+
+
+@register.simple_tag
 def utc(moment: datetime | float | None, style: str = "%H:%M:%S") -> SafeString | str:
     """Return a <time> in UTC, saying so; a dash for none. Takes a datetime or Unix s."""
     if moment is None:

@@ -17,7 +17,8 @@ from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.curtailments.models import Curtailment
 from admission.curtailments.seeing import seen
-from dashboard import panels
+from dashboard import controller, panels
+from policies.scopes import Scope, ScopeKind
 
 __all__ = ["detail", "detail_panel", "page", "panel"]
 
@@ -86,6 +87,9 @@ def _detail(
         "now": now,
         "state": state,
         "is_wrong": state in _WRONG,
+        "controller": controller.of_budget(Scope(ScopeKind.SITE, row.site))
+        if state == "active"
+        else [],
         "estimate": seen(row.estimate, visibility),
         "result": row.result,
         "lasts_s": (row.ends_at - row.starts_at).total_seconds(),

@@ -21,7 +21,7 @@ from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
-from dashboard import conditions, panels, restrictions
+from dashboard import conditions, controller, panels, restrictions
 from dashboard.restriction_forms import (
     ApproveForm,
     BreakerForm,
@@ -378,6 +378,9 @@ def _detail(
         "help": KINDS[RestrictionKind(row.kind)].help,
         "gpus": restrictions.reach(fleet, row.scope),
         "is_in_force": is_in_force,
+        "controller": controller.of_budget(row.scope)
+        if is_in_force and row.kind == RestrictionKind.POWER_BUDGET_W
+        else [],
         "is_announced": is_standing and not is_in_force,
         "is_waiting": (
             row.state == Restriction.State.PENDING_APPROVAL or row.pending_value is not None

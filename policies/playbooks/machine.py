@@ -374,7 +374,7 @@ class Machine:
             return self._end(run, RunState.SUCCEEDED, "its rule is clear")
         if run.clear_since is not None:
             return None
-        why = f"its rule is clear; attempt {run.attempt} holds for {hold_down(run.attempt)} more"
+        why = f"its rule is clear; attempt {run.attempt} holds until {holds_until:%H:%M} UTC"
         return Move(_verifying(replace(run, clear_since=self.now, why=why), self.now))
 
     def _verify(self, run: Run) -> Move | None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.restrictions.kinds import KINDS, RestrictionKind
+from policies.rules.words import spoken
 
 __all__ = [
     "Applied",
@@ -236,7 +237,7 @@ def sentence(
     kind: RestrictionKind, value: float | None, applied: Applied | None, effect: Effect | None
 ) -> str:
     """Return it in words: "asked 500 W, applied in 4 s on 31 of 32 GPUs, power fell 6.1 kW"."""
-    asked = f"asked {value:g} {KINDS[kind].unit}" if value is not None else f"asked {kind}"
+    asked = f"asked {kind if value is None else spoken(value, KINDS[kind].unit)}"
     parts = [asked]
     if applied is not None:
         parts.append(_applied_words(applied))

@@ -11,8 +11,10 @@ from django.utils import timezone
 
 from accounts.roles import Role
 from admission.curtailments.models import Curtailment
+from dashboard import moments
 from policies.restrictions.models import Restriction
 from tests.builders.accounts import client_of
+from tests.builders.fleet import SmallFleet
 from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
@@ -65,10 +67,21 @@ def test_what_is_announced_is_told_with_its_cost(client: Client) -> None:
     assert "1 curtailment to be met now or later" in listed
     assert "announced" in listed
     text = opened(client, f"/curtailments/{row.pk}/")
-    assert "oslo draws at most 8.0 kW" in text
+    assert "oslo is to draw at most 8.0 kW" in text
     assert "announced, to be met in" in text
     assert "12.0 GPU h of work (9.0 to 15.5, 8 times of 10)" in text
     assert "It is judged from meters" in text
+
+
+def test_what_is_to_be_met_now_says_what_is_drawn(client: Client, small: SmallFleet) -> None:
+    small.report(power_w=700.0)
+    row = make(in_s=-60.0)
+    moments.invalidate()
+    text = opened(client, f"/curtailments/{row.pk}/")
+    assert "oslo is to draw at most 8.0 kW · to be met now" in text
+    assert "site oslo draws 57.6 of 8.0 kW now: 49.6 kW over" in text
+    row = make(in_s=60.0)
+    assert "draws 57.6" not in opened(client, f"/curtailments/{row.pk}/")
 
 
 def test_what_was_not_kept_says_so(client: Client) -> None:

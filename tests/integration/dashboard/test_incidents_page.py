@@ -161,7 +161,7 @@ class TestOne:
         assert f"{incident.number} rack-hot" in text
         assert "critical · opened" in text
         assert "5 min ago · 2 of 2 firing · owner: nobody" in text
-        assert "playbook cool-down step 2 of 3, waiting" in text
+        assert "playbook cool-down waiting, step 2 of 3" in text
         assert 'href="/rules/rack-hot/"' in opened(viewer, page_of(incident))
 
     def test_a_firing_shows_what_its_condition_saw_and_leads_there(

@@ -20,6 +20,7 @@ from policies.restrictions.models import FleetBreaker, Restriction
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import client_of, make_user
 from tests.builders.fleet import SmallFleet
+from tests.builders.policies import lower_budget
 from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
@@ -438,3 +439,14 @@ def test_the_fleet_page_counts_them(viewer: Client, small: SmallFleet) -> None:
     state.invalidate()
     text = text_of(opened(viewer, "/"))
     assert "restrictions in force (1), 1 waits for a person · incidents (0)" in text
+
+
+def test_a_budget_in_force_says_what_is_drawn_of_it(viewer: Client, small: SmallFleet) -> None:
+    small.report(power_w=700.0)
+    lower_budget("rack", "oslo/A01", 9_000)
+    row = Restriction.objects.get()
+    text = text_of(html_of(viewer.get(f"/restrictions/{row.pk}/")))
+    assert "rack oslo/A01 draws 9.6 of 9.0 kW now: 0.6 kW over" in text
+    row.state = Restriction.State.EXPIRED
+    row.save()
+    assert "draws 9.6" not in text_of(html_of(viewer.get(f"/restrictions/{row.pk}/")))
