@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from physics.power import POWER_EXPONENT
+from physics.hardware import CURRENT, PowerCurveReference
 
 _Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
@@ -25,8 +25,8 @@ class GpuModel:
     name: str
     rated_w: _Positive
     idle_w: _Positive
-    #: Drawn under load at any clock, and on top of it by a full load at full clock.
-    static_w: _Positive
+    #: Drawn at full clock by one that is awake, and on top of it by a full load.
+    awake_w: _Positive
     dynamic_w: _Positive
     slowdown_c: _Positive
     slowdown_mem_c: _Positive | None = None
@@ -40,12 +40,17 @@ class GpuModel:
     nvlink_bytes_per_s: _Positive | None = None
     pcie_bytes_per_s: _Positive
     nic_bytes_per_s: _Positive
-    #: Of power over relative clock.
-    exponent: _Positive = POWER_EXPONENT
     #: The part of the resistance that heats up and cools down with the die, and how fast that is;
     #: the rest is the heat sink's.
     fast_resistance_c_per_w: _NotNegative = 0.0
     fast_time_s: _Positive = 1.0
+    #: Another curve of power over clock than the catalogue has for a GPU of this name.
+    own_curve: PowerCurveReference | None = None
+
+    @property
+    def power_curve(self) -> PowerCurveReference:
+        """The curve of power over clock: that which the server takes for a GPU of this name."""
+        return self.own_curve or CURRENT.power_curve(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,11 +84,11 @@ class RecordedTwin(Twin):
             wanted_w = self._demand.at(self.now_s - self._began_s)
         # The host's share holds what the supplies lose of the GPUs' power, as it was a step ago.
         gpu_w = np.repeat((wanted_w - self.host_w) / GPUS_PER_NODE, GPUS_PER_NODE)
-        rise_w = parts.static_w - parts.idle_w
+        rise_w = parts.awake_w - parts.idle_w
         waking = (gpu_w - parts.idle_w - AWAKE_BASE * rise_w) / (
             AWAKE_SLOPE * rise_w + parts.dynamic_w
         )
-        awake = (gpu_w - parts.static_w) / parts.dynamic_w
+        awake = (gpu_w - parts.awake_w) / parts.dynamic_w
         activity = np.where(AWAKE_BASE + AWAKE_SLOPE * waking < 1.0, waking, awake)
         self.activity = activity.clip(0.0, _MOST_ACTIVITY)
         self._awake = np.minimum(AWAKE_BASE + AWAKE_SLOPE * self.activity, 1.0)

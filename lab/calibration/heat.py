@@ -35,7 +35,7 @@ WAITING, PRODUCTS = 0.02, 1.84
 WERE = {
     "h200": 1.25,
     "h200 held out": 2.2,
-    "core": 1.7,
+    "core": 2.0,
     "memory": 3.2,
     "a100": 0.7,
     "a100 held out": 2.1,

@@ -50,10 +50,10 @@ WERE = {
     "load": 0.6,
     "server": 0.8,
     "context": 2.6,
-    "held": 1.0,
-    "products": 16.0,
+    "held": 1.4,
+    "products": 11.0,
     "training": 1.0,
-    "clock": 12.5,
+    "clock": 11.5,
 }
 RISES_WERE = {"h100-80gb-hbm3": 12.5, "h200": 4.9}
 STEPS_WERE = {"h200": 2.4, "nanogpt": 3.7}
@@ -124,7 +124,7 @@ def compare_capped(_data: Path) -> Iterator[Comparison]:
         was=WERE["context"],
         bar=needs.NODE_POWER,
     )
-    activity = (PRODUCTS_W - H200.static_w) / H200.dynamic_w
+    activity = (PRODUCTS_W - H200.awake_w) / H200.dynamic_w
     products = _server(H200, HGX_H200, activity=activity)
     yield by_share(
         CAPPED,
@@ -154,7 +154,7 @@ def _compare_training(series: H200Readings, span_s: tuple[float, float]) -> Iter
     inside = (series.t_s >= span_s[0]) & (series.t_s < span_s[1])
     working = inside & (series.power_w > 600.0)
     wanted_w = float(np.quantile(series.power_w[working], 0.99))
-    activity = (wanted_w - H200.static_w) / H200.dynamic_w
+    activity = (wanted_w - H200.awake_w) / H200.dynamic_w
     speed = 100.0 * float(_server(H200, HGX_H200, activity=activity).clock.mean())
     yield by_difference(
         CAPPED,

@@ -2,7 +2,8 @@
 
 What is fitted and what is kept unseen is told by rules, not by results. Kinds of job are sorted by
 the names of their benchmarks: the 1st, 3rd, 5th and 7th are fitted, and the others are unseen,
-whatever number of nodes they ran on. Of GPUs those of the catalogue are fitted, of clusters Seren.
+whatever number of nodes they ran on. Of two GPUs under limits each is predicted by the
+curve of the other. Of clusters Seren is fitted.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from lab.calibration.sources import (
 )
 from lab.calibration.sources import node_power as node_readings
 from lab.fleet import GPUS_PER_NODE
-from lab.hardware import A100, GPU_MODELS, H100, IMMERSED_H100
+from lab.hardware import A100, H100, IMMERSED_H100
 from lab.training import JOB_KINDS
 from lab.training.measured import SHAPES
+from physics.hardware import CURRENT
 
 Array = NDArray[np.float64]
 
@@ -115,15 +117,16 @@ def compare_kinds(data: Path) -> Iterator[Comparison]:
 
 
 def compare_gpus(data: Path) -> Iterator[Comparison]:
-    """Compare GPUs of two generations under limits, by the law of those in the catalogue.
+    """Compare GPUs of two generations under limits, each by the catalogue's curve of the other.
 
-    Static power is the share of the highest limit that it has there on average. Naive: speed is
-    power over what is drawn without a limit, and power is the limit.
+    The curve of GPUs that nobody has measured is fitted to both, so it is no prediction of them.
+    Naive: speed is power over what is drawn without a limit, and power is the limit.
     """
-    static_share = float(np.mean([model.static_w / model.rated_w for model in GPU_MODELS]))
-    for gpu in caps.GPUS:
+    for gpu, other in zip(caps.GPUS, reversed(caps.GPUS), strict=True):
         runs = capped_runs(data, gpu)
-        law = caps.Law(static_share * float(runs.limits_w[-1]), H100.exponent)
+        curve = CURRENT.power_curve(other)
+        rated_w = float(runs.limits_w[-1])
+        law = caps.Law(curve.static_share * rated_w, curve.exponent, curve.linear_share)
         yield from caps.compare_twin(
             gpu, runs, law, name=f"{GPUS}/{gpu}", role=Role.UNSEEN, were={}
         )

@@ -101,7 +101,7 @@ def _arrival(trace: JobTrace, manner: Manner, row: int, drawn: _Drawn, seed: int
     gpu, gpus, job = manner.gpu, int(trace.gpus[row]), f"j{trace.line[row]}"
     low, high = manner.peak_share
     peak_w = gpu.rated_w * (low + (high - low) * drawn.power)
-    activity = max((peak_w - gpu.static_w) / gpu.dynamic_w, 0.0)
+    activity = max((peak_w - gpu.awake_w) / gpu.dynamic_w, 0.0)
     step_w = manner.declared_in_w
     flex = _tier(manner.tiers, drawn.tier)
     # Logs round, and a job of 0 s ran, too.

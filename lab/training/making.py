@@ -79,7 +79,7 @@ def make_spec(
 
 def _activity_at_full_clock(gpu: GpuModel) -> float:
     """Return what a GPU can do without being held at its own limit, though it strays."""
-    return _OF_LIMIT * (gpu.rated_w - gpu.static_w) / gpu.dynamic_w
+    return _OF_LIMIT * (gpu.rated_w - gpu.awake_w) / gpu.dynamic_w
 
 
 def _bytes_in(exchange_s: float, gpus: int, gpu: GpuModel) -> float:

@@ -22,10 +22,15 @@ class Parts:
     """The constants of parts: one value for each GPU, unless the name says node, rack or zone."""
 
     idle_w: Array
-    static_w: Array
+    #: At full clock: of one that is awake, and on top of it by a full load.
+    awake_w: Array
     dynamic_w: Array
-    power_limit_w: Array
+    #: The curve of power over clock: what is drawn at any, and how the rest falls with it.
+    standing_w: Array
+    linear_share: Array
     exponent: Array
+    rated_w: Array
+    power_limit_w: Array
     slowdown_c: Array
     slowdown_mem_c: Array
     shutdown_c: Array
@@ -75,13 +80,21 @@ def make_parts(fleet: Fleet, rng: np.random.Generator) -> Parts:
     rear = np.arange(count) % GPUS_PER_NODE >= GPUS_PER_NODE // 2
     first_rack_of_row = np.unique(fleet.row_of_rack, return_index=True)[1]
     zone_racks_w = np.array([kind.zone_capacity_w_per_rack for kind in kinds])
+    idle_w = per_gpu([g.idle_w for g in gpus]) * rng.normal(1.0, 0.03, count).clip(0.9, 1.1)
+    # Chips that leak more draw more at any clock.
+    leaks = rng.normal(1.0, 0.02, count).clip(0.9, 1.1)
+    curves = [gpu.power_curve for gpu in gpus]
     return Parts(
-        idle_w=per_gpu([g.idle_w for g in gpus]) * rng.normal(1.0, 0.03, count).clip(0.9, 1.1),
-        static_w=per_gpu([g.static_w for g in gpus]) * rng.normal(1.0, 0.02, count).clip(0.9, 1.1),
+        idle_w=idle_w,
+        awake_w=per_gpu([g.awake_w for g in gpus]) * leaks,
         dynamic_w=per_gpu([g.dynamic_w for g in gpus])
         * rng.normal(1.0, 0.02, count).clip(0.9, 1.1),
+        standing_w=per_gpu([g.rated_w * c.static_share for g, c in zip(gpus, curves, strict=True)])
+        * leaks,
+        linear_share=per_gpu([c.linear_share for c in curves]),
+        exponent=per_gpu([c.exponent for c in curves]),
+        rated_w=per_gpu([g.rated_w for g in gpus]),
         power_limit_w=per_gpu([rack.power_limit_w for rack in fleet.racks]),
-        exponent=per_gpu([g.exponent for g in gpus]),
         slowdown_c=per_gpu([g.slowdown_c for g in gpus]),
         slowdown_mem_c=per_gpu(
             [np.inf if g.slowdown_mem_c is None else g.slowdown_mem_c for g in gpus]

@@ -23,11 +23,13 @@ from lab.fleet import GPUS_PER_NODE, RACK_SWITCHES_W, Fleet
 from lab.training import BEHIND_S, Load, Pool, Workload
 from lab.twin.air import Air
 from lab.twin.conditions import Conditions
+from lab.twin.curves import Curves
 from lab.twin.failures import Failure, FailureModel, Failures, XidKind
 from lab.twin.noise import Noise
 from lab.twin.parts import Parts, make_parts, total
 from lab.twin.protection import Brakes, Breakers
 from lab.twin.tree import PowerTree, domains_of
+from policies.restrictions.kinds import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -57,10 +59,6 @@ MIN_CLOCK = 0.2
 HW_SLOWDOWN_CLOCK = 0.5
 #: Of its power limit, what a GPU draws that it holds back: an H200 held 692 of 700 W.
 HELD_SHARE = 0.989
-#: What a limit that somebody sets cannot go below, as a share of the power limit and of the top
-#: clock: what drivers take.
-LEAST_CAP_SHARE = 0.25
-LEAST_CLOCK_SHARE = 0.1
 
 #: GPUs of one job do not draw quite the same: how far they stray, and how slowly.
 STRAY_SHARE = 0.016
@@ -145,7 +143,6 @@ class Twin:
         self._make_gpus(np.random.default_rng([seed, 4]))
         self._make_nodes()
         self._make_plant()
-        self._all_fifth = bool((self.parts.exponent == 5.0).all())
         self._failures = Failures(
             FailureModel() if failures is None else failures,
             np.random.default_rng([seed, 3]),
@@ -178,22 +175,35 @@ class Twin:
         self._stray: Array = np.ones(gpus)
         self.activity: Array = np.zeros(gpus)
         self._awake: Array = np.zeros(gpus)
-        self._static_w: Array = parts.idle_w.copy()
-        self._dynamic_w: Array = np.zeros(gpus)
-        self._wake_w: Array = parts.static_w - parts.idle_w
+        self._wake_w: Array = parts.awake_w - parts.idle_w
+        #: What each would draw at full clock.
+        self._full_w: Array = parts.idle_w.copy()
+        self._curves = Curves(linear_share=parts.linear_share, exponent=parts.exponent)
         self.clock: Array = np.ones(gpus)
+        #: What each draws at its clock: this share of that at full clock, and so much besides.
+        self._full_share: Array = np.ones(gpus)
+        self._besides_w: Array = np.zeros(gpus)
         self._power_clock: Array = np.ones(gpus)
         self._thermal_clock: Array = np.ones(gpus)
+        #: Whether a limit may have changed of which nobody has kept the GPUs.
+        self._limits_moved = True
         #: What somebody has set on each GPU; +inf: nothing.
         self.cap_w: Array = np.full(gpus, np.inf)
         self.cap_mhz: Array = np.full(gpus, np.inf)
         self.power_w: Array = parts.idle_w.copy()
         self.energy_j: Array = self._rng.uniform(1e9, 5e9, gpus).round()
-        self._hot: Bools = np.zeros(gpus, dtype=np.bool_)
-        self._very_hot: Bools = np.zeros(gpus, dtype=np.bool_)
-        self._any_hot = False
+        #: GPUs that are too hot, and those of them that are far too hot.
+        self._hot: Indexes = np.zeros(0, dtype=np.intp)
+        self._very_hot: Indexes = np.zeros(0, dtype=np.intp)
         #: How many GPUs have shut themselves down for heat.
         self.shutdowns = 0
+        #: GPUs that brakes and heat slow by hardware, with their bits; and those whose reasons may
+        #: have changed in this step, None being all.
+        self._hardware: list[tuple[np.uint8, Indexes]] = []
+        self._touched: Indexes | None = None
+        self._clocks_moved = True
+        #: The lowest power that a limit can hold each to.
+        self._least_cap_w: Array = LEAST_POWER_SHARE * parts.rated_w
         self._mask: Masks = np.full(gpus, GPU_IDLE, dtype=np.uint8)
         self._mask_since_ns: Ints = np.zeros(gpus, dtype=np.int64)
         self._now_ns = 0
@@ -207,6 +217,7 @@ class Twin:
         #: What the kernels have logged, in order of time.
         self.xid_log: list[XidLine] = []
         self._scratch: Array = np.empty(gpus)
+        self._flags: Bools = np.zeros(gpus, dtype=np.bool_)
 
     def _make_nodes(self) -> None:
         nodes = len(self.fleet.nodes)
@@ -311,7 +322,7 @@ class Twin:
 
         As with a real GPU both act at once, also when they let go.
         """
-        least_w = LEAST_CAP_SHARE * self.parts.power_limit_w[gpus]
+        least_w = self._least_cap_w[gpus]
         least_mhz = LEAST_CLOCK_SHARE * self.parts.sm_max_mhz[gpus]
         raised = gpus[np.maximum(cap_w, least_w) > self.cap_w[gpus]]
         self._power_clock[raised] = 1.0
@@ -336,7 +347,7 @@ class Twin:
     def cap_task(self, slot: int, cap_w: float) -> None:
         """Hold the GPUs of a task to a power, no lower than drivers take; +inf: let them go."""
         gpus = self._task_of_gpu == slot
-        least_w = LEAST_CAP_SHARE * self.parts.power_limit_w[gpus]
+        least_w = self._least_cap_w[gpus]
         self._task_cap_w[gpus] = np.maximum(cap_w, least_w)
         self._apply_limits()
 
@@ -391,19 +402,24 @@ class Twin:
         #: Of several tasks on one node, one of them.
         self.job_of_node = self.job_of_gpu.reshape(-1, GPUS_PER_NODE).max(axis=1)
         self._set_busy(self.job_of_gpu > 0)
-        job, rack = self.job_of_gpu, self._rack_of_gpu
+        job = self.job_of_gpu
         #: Where the load of each GPU stands: its job's row, and its node's column.
         self._load_of_gpu: Ints = job * len(BEHIND_S) + self._behind_of_gpu
+        # Numbers of two bytes are sorted several times as fast.
+        key = job.astype(np.int16) if len(self.workload.names) < 1 << 15 else job
         #: GPUs job by job, the jobs in that order, and where each of them begins.
-        self._gpus_by_job: Indexes = np.argsort(job, kind="stable")
-        self._jobs_placed, self._first_by_job = np.unique(job[self._gpus_by_job], return_index=True)
-        first = np.full(len(self.workload.names), len(self.fleet.racks))
-        last = np.full(len(self.workload.names), -1)
-        np.minimum.at(first, job, rack)
-        np.maximum.at(last, job, rack)
+        self._gpus_by_job: Indexes = np.argsort(key, kind="stable")
+        by_job = job[self._gpus_by_job]
+        self._first_by_job: Indexes = _where(np.diff(by_job, prepend=-1) > 0)
+        self._jobs_placed: Indexes = by_job[self._first_by_job]
+        rack = self._rack_of_gpu[self._gpus_by_job]
+        first = np.minimum.reduceat(rack, self._first_by_job)
+        last = np.maximum.reduceat(rack, self._first_by_job)
         #: By job slot: whether the gang stands in more than one rack.
-        self.spans_racks = first < last
+        self.spans_racks: Bools = np.zeros(len(self.workload.names), dtype=np.bool_)
+        self.spans_racks[self._jobs_placed] = first < last
         self.spans_racks[0] = False
+        self._clocks_moved = True
 
     def _set_busy(self, busy: Bools) -> None:
         """Say which GPUs work. One that does not is held back by nothing."""
@@ -412,17 +428,16 @@ class Twin:
         idle = ~busy
         self._power_clock[idle] = 1.0
         self._thermal_clock[idle] = 1.0
+        self._limits_moved = True
         self._idle_bit: Masks = idle.view(np.uint8) * np.uint8(GPU_IDLE)
 
     def _work(self, load: Load) -> None:
         """Set each GPU's activity: its job's, slowed to the pace of the gang's slowest GPU."""
         self.load = load
         used = slice(0, self.workload.top)
-        pace = np.ones(len(self.workload.names))
-        np.take(self.clock, self._gpus_by_job, out=self._scratch, mode="clip")
-        pace[self._jobs_placed] = np.minimum.reduceat(self._scratch, self._first_by_job)
-        pace[0] = 1.0
-        self._pace = pace
+        if self._clocks_moved:
+            self._set_pace()
+        pace = self._pace
         # Those that wait at the barrier spin: they save part of the power, not all of it.
         activity = load.behind[used] * (0.5 + 0.5 * pace[used])[:, None]
         np.maximum(activity, LEAST_ACTIVITY, out=activity)
@@ -437,6 +452,14 @@ class Twin:
         if self.conditions.least_activity.any():
             self._surge()
 
+    def _set_pace(self) -> None:
+        """Set the pace of each job to the clock of its slowest GPU."""
+        pace = np.ones(len(self.workload.names))
+        np.take(self.clock, self._gpus_by_job, out=self._scratch, mode="clip")
+        pace[self._jobs_placed] = np.minimum.reduceat(self._scratch, self._first_by_job)
+        pace[0] = 1.0
+        self._pace, self._clocks_moved = pace, False
+
     def _surge(self) -> None:
         """Have what works here without a task do as much as is stated."""
         least = np.repeat(self.conditions.least_activity, GPUS_PER_NODE)
@@ -446,22 +469,21 @@ class Twin:
 
     def _want_power(self) -> None:
         """Set the power that each GPU would draw at its full clock, at its activity."""
-        parts = self.parts
-        np.multiply(self._wake_w, self._awake, out=self._static_w)
-        self._static_w += parts.idle_w
-        np.multiply(parts.dynamic_w, self.activity, out=self._dynamic_w)
+        parts, full_w = self.parts, self._full_w
+        np.multiply(self._wake_w, self._awake, out=full_w)
+        full_w += parts.idle_w
+        np.multiply(parts.dynamic_w, self.activity, out=self._scratch)
+        full_w += self._scratch
         if self._off_gpus.size:
-            self._static_w[self._off_gpus] = 0.0
-            self._dynamic_w[self._off_gpus] = 0.0
+            full_w[self._off_gpus] = 0.0
 
     # What holds them back.
 
     def _apply_limits(self) -> None:
         """Apply the limits of power and clock that are set on each GPU now."""
         parts, conditions = self.parts, self.conditions
-        rated_w = parts.power_limit_w
         share = self._cap_share[self._rack_of_gpu] * conditions.power_limit_share
-        self._own_limit_w: Array = rated_w * np.maximum(share, LEAST_CAP_SHARE)
+        self._own_limit_w: Array = np.maximum(parts.power_limit_w * share, self._least_cap_w)
         self._limit_w: Array = np.minimum(
             np.minimum(self._own_limit_w, self.cap_w), self._task_cap_w
         )
@@ -471,94 +493,120 @@ class Twin:
         self._top_clock: Array = np.minimum(parts.top_clock, np.maximum(locked, LEAST_CLOCK_SHARE))
         self._seen_limit_share = conditions.power_limit_share.copy()
         self._seen_clock_share = conditions.clock_share.copy()
+        self._limits_moved = True
 
     def _creep(self, dt_s: float) -> None:
         """Let the clocks that limits have lowered creep up."""
         for clock in (self._power_clock, self._thermal_clock):
             clock += CLOCK_RISE_PER_S * dt_s
             np.minimum(clock, 1.0, out=clock)
+        self._limits_moved = True
 
     def _set_clocks(self) -> None:
         """Set the clock that the heat, the brakes and the locks allow."""
-        np.minimum(self._power_clock, self._top_clock, out=self.clock)
-        if self._any_hot:
-            self._slow_the_hot()
-        np.minimum(self.clock, self._thermal_clock, out=self.clock)
-        self._hardware: tuple[tuple[np.uint8, Indexes], ...] = ()
+        hot = self._hot[self.busy[self._hot]]
+        self._slow_the_hot(hot)
+        hardware: list[tuple[np.uint8, Indexes]] = []
         if self.braked.any():
-            braked = _where(self.braked[self._rack_of_gpu] & self.busy)
-            self._hardware += ((_BRAKED, braked),)
-        if self._any_hot:
-            very_hot = _where(self._very_hot & self.busy)
-            self._hardware += ((_HOT, very_hot),)
-        for _, gpus in self._hardware:
-            self.clock[gpus] = np.minimum(self.clock[gpus], HW_SLOWDOWN_CLOCK)
+            hardware.append((_BRAKED, _where(self.braked[self._rack_of_gpu] & self.busy)))
+        if self._very_hot.size:
+            hardware.append((_HOT, self._very_hot[self.busy[self._very_hot]]))
+        if hardware or self._hardware or self._limits_moved:
+            clock = np.minimum(self._power_clock, self._top_clock)
+            np.minimum(clock, self._thermal_clock, out=clock)
+            for _, gpus in hardware:
+                clock[gpus] = np.minimum(clock[gpus], HW_SLOWDOWN_CLOCK)
+            self._touched = None
+            moved = _where(clock != self.clock)
+            self._set_clock(moved, clock[moved])
+        else:
+            self._touched = hot
+            self._set_clock(hot, np.minimum(self.clock[hot], self._thermal_clock[hot]))
+        self._hardware, self._limits_moved = hardware, False
 
-    def _slow_the_hot(self) -> None:
+    def _set_clock(self, gpus: Indexes, clock: Array) -> None:
+        """Set the clocks of ``gpus``, and what they draw at them of what they would at full clock.
+
+        ``P = P_standing + (P_full - P_standing) · share``, but no more than at full clock.
+        """
+        if gpus.size:
+            self.clock[gpus] = clock
+            self._set_share(gpus, self._curves.share(clock, gpus))
+
+    def _set_share(self, gpus: Indexes, share: Array) -> None:
+        self._full_share[gpus] = share
+        self._besides_w[gpus] = self.parts.standing_w[gpus] * (1.0 - share)
+        self._clocks_moved = True
+
+    def _slow_the_hot(self, hot: Indexes) -> None:
         """Lower the thermal clocks of hot GPUs until they stay just under their limit."""
-        hot = _where(self._hot & self.busy)
+        if not hot.size:
+            return
         cool_c = self.parts.slowdown_c[hot] - THERMAL_MARGIN_C - self.ambient_c[hot]
         cool_w = np.maximum(cool_c, 0.0) / self._heat.resistance_c_per_w[hot]
-        allowed = np.maximum(self._allowed_clock(hot, cool_w), MIN_CLOCK)
+        allowed = self._curves.clock(self._allowed_share(hot, cool_w), hot)
+        np.maximum(allowed, MIN_CLOCK, out=allowed)
         self._thermal_clock[hot] = np.minimum(self._thermal_clock[hot], allowed)
 
     def _draw_power(self) -> None:
         """Set the power at the present clocks, and lower the clocks of GPUs over their limit."""
-        if self._all_fifth:
-            # The power function would be the dearest of a step, and picking the slow ones next.
-            power_w = self.power_w
-            np.square(self.clock, out=power_w)
-            np.square(power_w, out=power_w)
-            power_w *= self.clock
-            power_w *= self._dynamic_w
-            power_w += self._static_w
-        else:
-            np.add(self._static_w, self._dynamic_w, out=self.power_w)
-            self._lower_power(_where(self.clock < 1.0))
-        over = _where(self.power_w > self._held_w)
-        if over.size:
+        power_w = self.power_w
+        np.multiply(self._full_w, self._full_share, out=power_w)
+        power_w += self._besides_w
+        # Who draws less at full clock than what stands at any is not slowed to draw more.
+        np.minimum(power_w, self._full_w, out=power_w)
+        over = _where(power_w > self._held_w)
+        if not over.size:
+            return
+        share = self._allowed_share(over, self._held_w[over])
+        allowed = self._curves.clock(share, over)
+        low = _where(allowed < LEAST_CLOCK_SHARE)
+        if low.size:
             # A cap under what is drawn at any clock cannot be kept; the clock stops at its least.
-            allowed = self._allowed_clock(over, self._held_w[over])
-            np.maximum(allowed, LEAST_CLOCK_SHARE, out=allowed)
-            self._power_clock[over] = allowed
-            self.clock[over] = allowed
-            self._lower_power(over)
+            allowed[low] = LEAST_CLOCK_SHARE
+            share[low] = self._curves.share(allowed[low], over[low])
+        self._power_clock[over] = allowed
+        self.clock[over] = allowed
+        self._set_share(over, share)
+        slowed_w = self._full_w[over] * share
+        slowed_w += self._besides_w[over]
+        power_w[over] = np.minimum(slowed_w, self._full_w[over])
+        if self._touched is not None:
+            self._touched = np.concatenate([self._touched, over])
 
-    def _lower_power(self, gpus: Indexes) -> None:
-        """Set the power of ``gpus`` at their clocks: P = P_static + P_dynamic · r^n."""
-        clock = self.clock[gpus]
-        if self._all_fifth:
-            speed = np.square(clock)
-            np.square(speed, out=speed)
-            speed *= clock
-        else:
-            speed = clock ** self.parts.exponent[gpus]
-        speed *= self._dynamic_w[gpus]
-        speed += self._static_w[gpus]
-        self.power_w[gpus] = speed
-
-    def _allowed_clock(self, gpus: Indexes, cap_w: Array) -> Array:
-        """Return the highest clock at which each of ``gpus`` draws at most ``cap_w``."""
-        left_w = np.maximum(cap_w - self._static_w[gpus], 0.0)
-        share = np.minimum(left_w / np.maximum(self._dynamic_w[gpus], 1e-9), 1.0)
-        allowed: Array = share ** (1.0 / self.parts.exponent[gpus])
-        return allowed
+    def _allowed_share(self, gpus: Indexes, cap_w: Array) -> Array:
+        """Return the share of its dynamic power with which each of ``gpus`` draws ``cap_w``."""
+        standing_w = self.parts.standing_w[gpus]
+        share = cap_w - standing_w
+        share /= np.maximum(self._full_w[gpus] - standing_w, 1e-9)
+        return np.clip(share, 0.0, 1.0, out=share)
 
     def _set_masks(self, step_ns: int) -> None:
-        """Set the throttle reasons of each GPU, and settle the times of those that change."""
-        top = self.parts.top_clock
-        capped = self._power_clock < top
-        capped &= self._power_clock <= self.clock
-        mask = capped.view(np.uint8) * _CAPPED
-        mask |= (self._thermal_clock < top).view(np.uint8) * _WARM
-        mask |= self._idle_bit
-        for bits, gpus in self._hardware:
-            mask[gpus] |= bits
-        changed = _where(mask != self._mask)
+        """Set the throttle reasons of GPUs, and settle the times of those that change."""
+        if self._touched is None:
+            mask = self._masks(slice(None))
+            for bits, gpus in self._hardware:
+                mask[gpus] |= bits
+            changed = _where(mask != self._mask)
+            mask = mask[changed]
+        else:
+            mask = self._masks(self._touched)
+            here = _where(mask != self._mask[self._touched])
+            changed, mask = self._touched[here], mask[here]
         if changed.size:
             self._settle(changed, self._now_ns)
-            self._mask[changed] = mask[changed]
+            self._mask[changed] = mask
         self._now_ns += step_ns
+
+    def _masks(self, gpus: Indexes | slice) -> Masks:
+        """Return the throttle reasons of GPUs without those of brakes and of too much heat."""
+        top, by_power = self.parts.top_clock[gpus], self._power_clock[gpus]
+        capped = by_power < top
+        capped &= by_power <= self.clock[gpus]
+        mask = capped.view(np.uint8) * _CAPPED
+        mask |= (self._thermal_clock[gpus] < top).view(np.uint8) * _WARM
+        mask |= self._idle_bit[gpus]
+        return mask
 
     def _settle(self, gpus: Indexes, now_ns: int) -> None:
         """Add the time that ``gpus`` were throttled to the counters of their present reasons."""
@@ -601,25 +649,32 @@ class Twin:
         self._memory_over_most_c = float(self._memory_over_c.max())
 
     def _mind_heat(self) -> None:
-        """Flag the GPUs that are too hot, until they have cooled; those far too hot go off."""
+        """Find the GPUs that are too hot, until they have cooled; those far too hot go off."""
         parts, over_c = self.parts, self._scratch
         np.subtract(self.temp_c, parts.slowdown_c, out=over_c)
-        if not self._any_hot and self._memory_over_most_c < 0.0 and over_c.max() < 0.0:
+        if self._memory_over_most_c >= -THERMAL_RELEASE_C:
+            np.maximum(over_c, self._memory_over_c, out=over_c)
+        elif not self._hot.size and over_c.max() < 0.0:
             return
-        np.maximum(over_c, self._memory_over_c, out=over_c)
-        most_c = float(over_c.max())
-        if most_c >= HW_THERMAL_OVER_C:
-            # The hardware's own limit has had its chance: it was in force in this step.
-            burnt = _where((self.temp_c >= parts.shutdown_c) & self._very_hot)
-            self.shutdowns += len(burnt)
-            self._take_out(np.unique(burnt // GPUS_PER_NODE), SHUTDOWN_S)
         near = _where(over_c >= -THERMAL_RELEASE_C)
         over_c = over_c[near]
-        for flags, from_c in ((self._hot, 0.0), (self._very_hot, HW_THERMAL_OVER_C)):
-            hot = near[flags[near] | (over_c >= from_c)]
-            flags[:] = False
-            flags[hot] = True
-        self._any_hot = bool(self._hot.any())
+        if over_c.max(initial=-np.inf) >= HW_THERMAL_OVER_C:
+            # The hardware's own limit has had its chance: it was in force in this step.
+            hottest = self._very_hot
+            burnt = hottest[self.temp_c[hottest] >= parts.shutdown_c[hottest]]
+            self.shutdowns += len(burnt)
+            self._take_out(np.unique(burnt // GPUS_PER_NODE), SHUTDOWN_S)
+        self._hot = self._still(self._hot, near, over_c >= 0.0)
+        self._very_hot = self._still(self._very_hot, near, over_c >= HW_THERMAL_OVER_C)
+
+    def _still(self, before: Indexes, near: Indexes, begins: Bools) -> Indexes:
+        """Return those of ``near`` for which a limit begins, or was in force before."""
+        if before.size:
+            was = self._flags
+            was[before] = True
+            begins |= was[near]
+            was[before] = False
+        return near[begins]
 
     def _set_fans(self) -> None:
         """Have the fans of each node follow its hottest GPU."""

@@ -35,7 +35,7 @@ def bench_case(*, hours: float = 4.0, seed: int = 1) -> tuple[World, float]:
 def _arrival(number: int, rng: np.random.Generator, until_s: float) -> Arrival:
     runs_s = float(rng.lognormal(np.log(_MEDIAN_S), _SPREAD))
     activity, gpus = float(rng.uniform(0.4, 1.0)), int(rng.choice(_SIZES))
-    peak_w = min(_MARGIN * (H100.static_w + H100.dynamic_w * activity), H100.rated_w)
+    peak_w = min(_MARGIN * (H100.awake_w + H100.dynamic_w * activity), H100.rated_w)
     return Arrival(
         at_s=float(rng.uniform(0.0, until_s)),
         runs_s=runs_s,

@@ -293,7 +293,7 @@ def test_an_end_at_a_time_is_taken_as_utc(operator: Client, small: SmallFleet) -
         ({"scope": "oslo/Z99"}, "There is no rack"),
         ({"scope_kind": "link"}, "power_cap_w cannot be on a link"),
         ({"value": ""}, "needs a value within its bounds"),
-        ({"value": "10"}, "Give at least 175 W, or drain the place instead"),
+        ({"value": "10"}, "Give at least 200 W, or drain the place instead"),
         ({"value": "nan"}, "Enter a number."),
         ({"kind": "gremlins"}, "Select a valid choice."),
         ({"reason": ""}, "This field is required."),

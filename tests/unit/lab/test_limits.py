@@ -123,7 +123,7 @@ def test_no_cap_goes_below_what_drivers_take(twin: Twin) -> None:
     hear(agent, make_limit(value=10.0), make_limit(id="2", kind="clock_cap_mhz", value=1.0))
     run(twin, agent, start=0, seconds=1)
     here = gpus(FIRST)
-    assert (twin.cap_w[here] == 0.25 * twin.parts.power_limit_w[here]).all()
+    assert (twin.cap_w[here] == 200.0).all()
     assert (twin.cap_mhz[here] == 0.1 * twin.parts.sm_max_mhz[here]).all()
 
 

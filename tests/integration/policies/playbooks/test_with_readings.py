@@ -48,7 +48,7 @@ def test_the_power_cap_fits_into_the_budget(fleet: SmallFleet, scope: Scope) -> 
     run = run_of("power-cap", scope)
     cap = Restriction.objects.get(kind="power_cap_w")
     assert cap.value is not None
-    assert 175.0 < cap.value < 650.0
+    assert 200.0 < cap.value < 650.0
     gpus, share = (8, 1.0) if scope is RACK else (48, 0.5)
     saved_w = share * gpus * (650.0 - cap.value)
     assert before["power_load_w"] - saved_w == pytest.approx(0.88 * before["power_budget_w"])

@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused_by_field(
 
 def test_a_cap_below_the_floor_says_the_way_out(fleet: SmallFleet, operator: Client) -> None:
     assert error(issue(operator, value=100), 400)["message"] == (
-        "100 W is below what a H100 can be brought to: give at least 175 W, or drain the place"
+        "100 W is below what a H100 can be brought to: give at least 200 W, or drain the place"
         " instead"
     )
 

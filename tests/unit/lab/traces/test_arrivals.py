@@ -62,7 +62,7 @@ def test_another_seed_draws_other_jobs() -> None:
 
 def test_gpus_draw_what_is_given_and_jobs_declare_no_less() -> None:
     came = arrivals(MANY, Manner(peak_share=(0.6, 0.9), declare=0.5), seed=1)
-    peaks_w = np.array([H100.static_w + H100.dynamic_w * (each.activity or 0.0) for each in came])
+    peaks_w = np.array([H100.awake_w + H100.dynamic_w * (each.activity or 0.0) for each in came])
     assert peaks_w.min() >= 0.6 * H100.rated_w - 1e-9
     assert peaks_w.max() <= 0.9 * H100.rated_w + 1e-9
     assert peaks_w.mean() == pytest.approx(0.75 * H100.rated_w, rel=0.02)

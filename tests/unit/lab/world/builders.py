@@ -28,7 +28,7 @@ def make_arrival(name: str = "job", **values: Any) -> Arrival:
         "priority": 0,
         "submitted_at": 0.0,
         "min_gpus": gpus,
-        "gpu_peak_w": min(_SPREAD * (H100.static_w + H100.dynamic_w * activity), H100.rated_w),
+        "gpu_peak_w": min(_SPREAD * (H100.awake_w + H100.dynamic_w * activity), H100.rated_w),
         "walltime_s": 4.0 * own["runs_s"],
         "required": Locality.SITE,
         **values,

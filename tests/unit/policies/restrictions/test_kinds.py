@@ -90,11 +90,11 @@ def test_jobs_are_counted_whole() -> None:
 
 
 def test_a_power_cap_below_the_models_floor_is_refused_with_the_way_out() -> None:
-    error = refusal(value=174.0)
+    error = refusal(value=199.0)
     assert error.field == "value"
-    assert str(error) == "174 W is below what a H100 can be brought to"
-    assert error.hint == "give at least 175 W, or drain the place instead"
-    check(make_wanted(value=175.0), FLEET, now=NOW)
+    assert str(error) == "199 W is below what a H100 can be brought to"
+    assert error.hint == "give at least 200 W, or drain the place instead"
+    check(make_wanted(value=200.0), FLEET, now=NOW)
 
 
 def test_a_clock_cap_has_a_floor_too() -> None:
