@@ -105,6 +105,8 @@ class Workload:
         #: Of tasks: how much of its batch each works on, 0 while it is paused; until when it saves.
         self._scale = self.jobs.scale
         self._saves_until_s = np.full(slots, -np.inf)
+        #: What each does but for its exchanges, until when at least, and when the first may change.
+        self._stages = _Stages(slots)
         self._tasks: set[int] = set()
         #: Tasks that have lost a GPU. Whoever began them is to end them.
         self.lost: set[int] = set()
@@ -160,6 +162,7 @@ class Workload:
             self._activity[slot] = activity
             self._comm_activity[slot] = kind.comm_activity * activity
         self._tasks.add(slot)
+        self._stages.renew(slot)
         return slot
 
     def begin_training(
@@ -180,6 +183,7 @@ class Workload:
         if slot is not None:
             if spec.comm_activity is not None:
                 self._comm_activity[slot] = spec.comm_activity
+                self._stages.renew(slot)
             self.jobs.begin(slot, spec, key=name, resume=resume)
         return slot
 
@@ -208,6 +212,7 @@ class Workload:
             self.jobs.save(slot)
             return
         self._saves_until_s[slot] = now_s + self._checkpoint_s[slot]
+        self._stages.renew(slot)
 
     def load(self, now_s: float) -> Load:
         """Return the load of each job at ``now_s``."""
@@ -231,35 +236,64 @@ class Workload:
 
     def _by_pattern(self, load: Load, now_s: float) -> None:
         """Set the load of jobs that follow the pattern of their kind."""
-        used = slice(0, self.top)
-        age_s = now_s - self._start_s[used]
-        warm = age_s >= self._warmup_s[used]
-        working_s = np.maximum(age_s - self._warmup_s[used], 0.0)
-        period_s, every_s = self._period_s[used], self._checkpoint_every_s[used]
-        since_s, exchange_s = _within(working_s, period_s), self._comm_share[used] * period_s
-        communicating = since_s < exchange_s
-        # Nobody is further behind than a period is long.
-        later_s = since_s[:, None] - self._behind_s[used]
-        exchanging = later_s < exchange_s[:, None]
-        exchanging &= later_s >= 0.0
-        exchanging |= later_s >= period_s[:, None]
-        checkpointing = (
-            warm & (working_s >= every_s) & (_within(working_s, every_s) < self._checkpoint_s[used])
-        ) | (now_s < self._saves_until_s[used])
-        full = self._activity[used]
-        evaluating = self._evaluating(working_s)
+        top, stages = self.top, self._stages
+        if now_s >= stages.next_s:
+            self._set_stages(now_s)
+        phase = now_s - stages.began_s[:top]
+        phase /= self._period_s[:top]
+        phase -= np.floor(phase)
+        communicating = phase < stages.exchange_share[:top]
+        alike, exchange = stages.alike[:top], self._comm_activity[:top]
+        load.activity[:top] = np.where(communicating, exchange, alike)
+        load.communicating[:top] = communicating
+        load.checkpointing[:top] = stages.checkpointing[:top]
+        # Flat: short axes are slow.
+        nodes = slice(0, top * len(BEHIND_S))
+        phase = np.repeat(phase, len(BEHIND_S))
+        exchanging = phase >= stages.first[nodes]
+        exchanging &= phase < stages.last[nodes]
+        exchanging |= phase >= stages.again[nodes]
+        load.behind.reshape(-1)[nodes] = np.where(
+            exchanging, stages.node_exchange[nodes], stages.node_alike[nodes]
+        )
+
+    def _set_stages(self, now_s: float) -> None:
+        """Find out what those jobs do that may have gone on to something else."""
+        stages = self._stages
+        due = np.flatnonzero(stages.until_s[: self.top] <= now_s)
+        start_s, warmup_s, period_s = self._start_s[due], self._warmup_s[due], self._period_s[due]
+        every_s, saving_s = self._checkpoint_every_s[due], self._checkpoint_s[due]
+        eval_every_s, eval_s = self._eval_every_s[due], self._eval_s[due]
+        age_s = now_s - start_s
+        warm = age_s >= warmup_s
+        working_s = np.maximum(age_s - warmup_s, 0.0)
+        saved_s = _within(working_s, every_s)
+        by_itself = warm & (working_s >= every_s) & (saved_s < saving_s)
+        told = now_s < self._saves_until_s[due]
+        checkpointing = by_itself | told
+        trained_s, training_s = _within(working_s, eval_every_s), eval_every_s - eval_s
+        evaluating = trained_s >= training_s
+        full = self._activity[due]
         # What a job does beside its steps, all of its nodes do together.
-        alike = np.where(evaluating, self._eval_activity[used], full)
+        alike = np.where(evaluating, self._eval_activity[due], full)
         np.copyto(alike, CHECKPOINT_ACTIVITY, where=checkpointing)
-        np.copyto(alike, np.minimum(self._warmup_activity[used], full), where=~warm)
+        np.copyto(alike, np.minimum(self._warmup_activity[due], full), where=~warm)
+        left_s = np.where(by_itself, saving_s, every_s) - saved_s
+        left_s = np.minimum(left_s, np.where(evaluating, eval_every_s, training_s) - trained_s)
+        left_s = np.where(warm, left_s, warmup_s - age_s)
+        left_s = np.where(told, np.minimum(left_s, self._saves_until_s[due] - now_s), left_s)
         steps = warm & ~(checkpointing | evaluating)
-        communicating &= steps
-        exchanging &= steps[:, None]
-        exchange = self._comm_activity[used]
-        load.activity[used] = np.where(communicating, exchange, alike)
-        load.behind[used] = np.where(exchanging, exchange[:, None], alike[:, None])
-        load.communicating[used] = communicating
-        load.checkpointing[used] = checkpointing
+        stages.began_s[due] = start_s + warmup_s
+        stages.checkpointing[due] = checkpointing
+        stages.set_nodes(
+            due,
+            alike=alike,
+            exchange=self._comm_activity[due],
+            exchange_share=np.where(steps, self._comm_share[due], -1.0),
+            behind=self._behind_s[due] / period_s[:, None],
+        )
+        stages.until_s[due] = now_s + left_s
+        stages.next_s = float(stages.until_s[: self.top].min())
 
     def _by_progress(self, load: Load) -> None:
         """Set the load of jobs that train by steps, from their progress."""
@@ -274,14 +308,6 @@ class Workload:
         np.copyto(load.communicating[:top], doing.exchanging, where=here)
         np.copyto(load.checkpointing[:top], doing.saving, where=here)
 
-    def _evaluating(self, working_s: Array) -> NDArray[np.bool_]:
-        every_s = self._eval_every_s[: self.top]
-        training_s = every_s - self._eval_s[: self.top]
-        evaluating: NDArray[np.bool_] = working_s >= training_s
-        if evaluating.any():
-            evaluating &= _within(working_s, every_s) >= training_s
-        return evaluating
-
     def _take(self) -> int:
         """Return the lowest free slot, which is free no more."""
         slot = heapq.heappop(self._free)
@@ -293,6 +319,7 @@ class Workload:
         self.names[slot] = None
         self._end_s[slot] = np.inf
         self._activity[slot] = 0.0
+        self._stages.renew(slot)
         heapq.heappush(self._free, slot)
 
     def _launch(self, pool: Pool, now_s: float, *, aged: bool) -> bool:
@@ -332,11 +359,61 @@ class Workload:
         self.mem_share[slot] = draw(*kind.mem_share)
         self.spans[slot] = size > 1
         self._behind_s[slot] = BEHIND_S if size > 1 else 0.0
+        self._stages.renew(slot)
 
     def _schedule(self, slot: int, kind: JobKind, now_s: float, *, aged: bool) -> None:
         age_s = self._rng.exponential(kind.mean_life_s) if aged else 0.0
         self._start_s[slot] = now_s - age_s
         self._end_s[slot] = now_s + max(self._rng.exponential(kind.mean_life_s), _MIN_LIFE_S)
+        self._stages.renew(slot)
+
+
+class _Stages:
+    """What each job does but for its exchanges, by slot; and by node of its gang, flat.
+
+    A node exchanges from ``first`` to ``last`` of a period, and from ``again`` on, as shares.
+    """
+
+    def __init__(self, slots: int) -> None:
+        nodes = slots * len(BEHIND_S)
+        self.until_s: Array = np.full(slots, -np.inf)
+        #: When the first of them may go on to something else.
+        self.next_s = -np.inf
+        #: When its steps began.
+        self.began_s: Array = np.zeros(slots)
+        self.checkpointing: NDArray[np.bool_] = np.zeros(slots, np.bool_)
+        #: Share of its period that it exchanges in; below 0 where it takes no steps.
+        self.exchange_share: Array = np.full(slots, -1.0)
+        self.alike: Array = np.zeros(slots)
+        self.node_alike: Array = np.zeros(nodes)
+        self.node_exchange: Array = np.zeros(nodes)
+        self.first: Array = np.full(nodes, np.inf)
+        self.last: Array = np.full(nodes, np.inf)
+        self.again: Array = np.full(nodes, np.inf)
+
+    def renew(self, slot: int) -> None:
+        """Have what the job in ``slot`` does found out anew."""
+        self.until_s[slot] = self.next_s = -np.inf
+
+    def set_nodes(
+        self,
+        due: NDArray[np.intp],
+        *,
+        alike: Array,
+        exchange: Array,
+        exchange_share: Array,
+        behind: Array,
+    ) -> None:
+        """Set what the nodes of jobs do; ``behind`` as a share of a period, by group of nodes."""
+        self.alike[due], self.exchange_share[due] = alike, exchange_share
+        groups = len(BEHIND_S)
+        nodes = due[:, None] * groups + np.arange(groups)
+        never = (exchange_share < 0.0)[:, None]
+        self.node_alike[nodes], self.node_exchange[nodes] = alike[:, None], exchange[:, None]
+        # Nobody is further behind than a period is long.
+        self.first[nodes] = np.where(never, np.inf, np.maximum(behind, 0.0))
+        self.last[nodes] = behind + exchange_share[:, None]
+        self.again[nodes] = np.where(never, np.inf, 1.0 + behind)
 
 
 def _within(time_s: Array, period_s: Array) -> Array:

@@ -43,8 +43,9 @@ class Brakes:
         self._braked_s: Array = np.zeros(count)
         self._cap_steps = np.zeros(count, dtype=np.int64)
         self._next_given_back_s: Array = np.full(count, np.inf)
-        #: Whether there is anything but to wait for a load that is too high.
-        self._is_busy = False
+        #: Whether a load is too high or a brake is pulled, and when the next cap is given back.
+        self._is_timing = False
+        self._gives_back_s = np.inf
 
     @property
     def cap_share(self) -> Array:
@@ -54,7 +55,8 @@ class Brakes:
 
     def step(self, share: Array, *, now_s: float, dt_s: float) -> bool:
         """Take in the load over the budget for ``dt_s`` more; say whether anything changed."""
-        if not self._is_busy and share.max() <= BRAKE_PULL_SHARE:
+        waits = not self._is_timing and now_s < self._gives_back_s
+        if waits and share.max() <= BRAKE_PULL_SHARE:
             return False
         self._over_s += dt_s
         self._over_s *= share > BRAKE_PULL_SHARE
@@ -67,9 +69,8 @@ class Brakes:
         self._cap_steps[fresh] = np.minimum(self._cap_steps[fresh] + 1, MOST_CAP_STEPS)
         self._next_given_back_s[pulled] = now_s + BRAKE_CAP_S
         self.braked = (self.braked & ~let_go) | pulled
-        self._is_busy = bool(
-            self.braked.any() or self._over_s.any() or (self._next_given_back_s < np.inf).any()
-        )
+        self._is_timing = bool(self.braked.any() or self._over_s.any())
+        self._gives_back_s = float(self._next_given_back_s.min(initial=np.inf))
         return bool(let_go.any() or pulled.any() or given_back.any())
 
     def _give_back(self, given_back: Bools, now_s: float) -> None:

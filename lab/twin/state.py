@@ -197,9 +197,9 @@ class Twin:
         self._very_hot: Indexes = np.zeros(0, dtype=np.intp)
         #: How many GPUs have shut themselves down for heat.
         self.shutdowns = 0
-        #: GPUs that brakes and heat slow by hardware, with their bits; and those whose reasons may
-        #: have changed in this step, None being all.
-        self._hardware: list[tuple[np.uint8, Indexes]] = []
+        #: The reasons for which the hardware itself slows GPUs.
+        self._hardware_bits: Masks = np.zeros(gpus, dtype=np.uint8)
+        #: GPUs whose reasons may have changed in this step; None: any.
         self._touched: Indexes | None = None
         self._clocks_moved = True
         #: The lowest power that a limit can hold each to.
@@ -269,7 +269,9 @@ class Twin:
         self._memory_over_c: Array = self.temp_mem_c - parts.slowdown_mem_c
         self._memory_over_most_c = float(self._memory_over_c.max())
         self._slow_s = 0.0
-        self._heat = _HeatConstants(parts, np.ones(fleet.gpu_count), self._noise, 0.0)
+        self._heat = _HeatConstants(
+            parts, np.ones(fleet.gpu_count), self._noise, self.ambient_c, dt_s=0.0
+        )
 
     @property
     def silent(self) -> Bools:
@@ -385,7 +387,9 @@ class Twin:
 
     def _slow_step(self, dt_s: float) -> None:
         self._air.step(self.rack_w, self.zone_heat_w, self.conditions, dt_s)
-        np.add(self.inlet_c[self._rack_of_gpu], self.parts.inlet_offset_c, out=self.ambient_c)
+        self.inlet_c.take(self._rack_of_gpu, out=self.ambient_c, mode="clip")
+        self.ambient_c += self.parts.inlet_offset_c
+        self._heat.set_ambient(self.ambient_c)
         share = self.domain_w / self.domains.capacity_w
         self._breakers.step(share, now_s=self.now_s, dt_s=dt_s)
         self._heat_memory(dt_s)
@@ -446,8 +450,8 @@ class Twin:
         self._stray *= self._heat.stray_keep
         start = self._noise.place()
         self._stray += self._heat.shocks[start : start + len(self._stray)]
-        np.take(activity.ravel(), self._load_of_gpu, out=self.activity, mode="clip")
-        np.take(awake.ravel(), self._load_of_gpu, out=self._awake, mode="clip")
+        activity.reshape(-1).take(self._load_of_gpu, out=self.activity, mode="clip")
+        awake.reshape(-1).take(self._load_of_gpu, out=self._awake, mode="clip")
         self.activity *= self._stray
         if self.conditions.least_activity.any():
             self._surge()
@@ -455,7 +459,7 @@ class Twin:
     def _set_pace(self) -> None:
         """Set the pace of each job to the clock of its slowest GPU."""
         pace = np.ones(len(self.workload.names))
-        np.take(self.clock, self._gpus_by_job, out=self._scratch, mode="clip")
+        self.clock.take(self._gpus_by_job, out=self._scratch, mode="clip")
         pace[self._jobs_placed] = np.minimum.reduceat(self._scratch, self._first_by_job)
         pace[0] = 1.0
         self._pace, self._clocks_moved = pace, False
@@ -506,23 +510,25 @@ class Twin:
         """Set the clock that the heat, the brakes and the locks allow."""
         hot = self._hot[self.busy[self._hot]]
         self._slow_the_hot(hot)
-        hardware: list[tuple[np.uint8, Indexes]] = []
-        if self.braked.any():
-            hardware.append((_BRAKED, _where(self.braked[self._rack_of_gpu] & self.busy)))
-        if self._very_hot.size:
-            hardware.append((_HOT, self._very_hot[self.busy[self._very_hot]]))
-        if hardware or self._hardware or self._limits_moved:
+        if self._limits_moved:
+            self._slow_by_hardware()
             clock = np.minimum(self._power_clock, self._top_clock)
             np.minimum(clock, self._thermal_clock, out=clock)
-            for _, gpus in hardware:
-                clock[gpus] = np.minimum(clock[gpus], HW_SLOWDOWN_CLOCK)
-            self._touched = None
+            np.minimum(clock, HW_SLOWDOWN_CLOCK, out=clock, where=self._hardware_bits > 0)
+            self._touched, self._limits_moved = None, False
             moved = _where(clock != self.clock)
             self._set_clock(moved, clock[moved])
         else:
             self._touched = hot
             self._set_clock(hot, np.minimum(self.clock[hot], self._thermal_clock[hot]))
-        self._hardware, self._limits_moved = hardware, False
+
+    def _slow_by_hardware(self) -> None:
+        """Find the GPUs that brakes, or far too much heat, slow by hardware."""
+        self._hardware_bits[:] = 0
+        if self.braked.any():
+            self._hardware_bits[self.braked[self._rack_of_gpu] & self.busy] |= _BRAKED
+        if self._very_hot.size:
+            self._hardware_bits[self._very_hot[self.busy[self._very_hot]]] |= _HOT
 
     def _set_clock(self, gpus: Indexes, clock: Array) -> None:
         """Set the clocks of ``gpus``, and what they draw at them of what they would at full clock.
@@ -585,8 +591,6 @@ class Twin:
         """Set the throttle reasons of GPUs, and settle the times of those that change."""
         if self._touched is None:
             mask = self._masks(slice(None))
-            for bits, gpus in self._hardware:
-                mask[gpus] |= bits
             changed = _where(mask != self._mask)
             mask = mask[changed]
         else:
@@ -599,13 +603,14 @@ class Twin:
         self._now_ns += step_ns
 
     def _masks(self, gpus: Indexes | slice) -> Masks:
-        """Return the throttle reasons of GPUs without those of brakes and of too much heat."""
+        """Return the throttle reasons of GPUs."""
         top, by_power = self.parts.top_clock[gpus], self._power_clock[gpus]
         capped = by_power < top
         capped &= by_power <= self.clock[gpus]
         mask = capped.view(np.uint8) * _CAPPED
         mask |= (self._thermal_clock[gpus] < top).view(np.uint8) * _WARM
         mask |= self._idle_bit[gpus]
+        mask |= self._hardware_bits[gpus]
         return mask
 
     def _settle(self, gpus: Indexes, now_ns: int) -> None:
@@ -624,9 +629,9 @@ class Twin:
     def _heat_gpus(self) -> None:
         """Move each GPU towards the steady temperature of its draw."""
         heat, scratch = self._heat, self._scratch
-        np.multiply(self.power_w, heat.slow_c_per_w, out=scratch)
-        scratch += self.ambient_c
-        self._sink_c -= scratch
+        # T · keep + (T_ambient + P · R) · (1 - keep)
+        np.multiply(self.power_w, heat.slow_rise_c_per_w, out=scratch)
+        scratch += heat.toward_ambient_c
         self._sink_c *= heat.slow_keep
         self._sink_c += scratch
         np.multiply(self.power_w, heat.fast_c_per_w, out=scratch)
@@ -665,7 +670,9 @@ class Twin:
             self.shutdowns += len(burnt)
             self._take_out(np.unique(burnt // GPUS_PER_NODE), SHUTDOWN_S)
         self._hot = self._still(self._hot, near, over_c >= 0.0)
-        self._very_hot = self._still(self._very_hot, near, over_c >= HW_THERMAL_OVER_C)
+        very_hot = self._still(self._very_hot, near, over_c >= HW_THERMAL_OVER_C)
+        self._limits_moved |= bool(very_hot.size or self._very_hot.size)
+        self._very_hot = very_hot
 
     def _still(self, before: Indexes, near: Indexes, begins: Bools) -> Indexes:
         """Return those of ``near`` for which a limit begins, or was in force before."""
@@ -723,6 +730,7 @@ class Twin:
         works = ~self.conditions.brake_stuck
         above = self._tree.racks_under(self._domain_brakes.braked)
         self.braked = (self._rack_brakes.braked | above) & works
+        self._limits_moved = True
         cap_share = np.minimum(
             self._rack_brakes.cap_share, self._tree.least_above(self._domain_brakes.cap_share)
         )
@@ -760,7 +768,9 @@ class Twin:
             self._brake()
         heat = self._heat
         if dt_s != heat.dt_s or not _is_same(stated.gpu_resistance_factor, heat.factor):
-            self._heat = _HeatConstants(self.parts, stated.gpu_resistance_factor, self._noise, dt_s)
+            self._heat = _HeatConstants(
+                self.parts, stated.gpu_resistance_factor, self._noise, self.ambient_c, dt_s=dt_s
+            )
 
     def _take_down(self, down: Bools) -> None:
         """Let these nodes, and no others, be without power. Their jobs fail."""
@@ -814,12 +824,16 @@ class Twin:
 class _HeatConstants:
     """Constants that depend on the length of a step, and on how well the GPUs are seated now."""
 
-    def __init__(self, parts: Parts, factor: Array, noise: Noise, dt_s: float) -> None:
+    def __init__(
+        self, parts: Parts, factor: Array, noise: Noise, ambient_c: Array, *, dt_s: float
+    ) -> None:
         self.dt_s, self.factor = dt_s, factor.copy()
         self.resistance_c_per_w: Array = parts.resistance_c_per_w * factor
         self.fast_c_per_w: Array = parts.fast_resistance_c_per_w
         self.slow_c_per_w: Array = np.maximum(self.resistance_c_per_w - self.fast_c_per_w, 1e-6)
         self.slow_keep: Array = np.exp(-dt_s / (self.slow_c_per_w * parts.capacitance_j_per_c))
+        self.slow_rise_c_per_w: Array = self.slow_c_per_w * (1.0 - self.slow_keep)
+        self.set_ambient(ambient_c)
         self.fast_keep: Array = np.exp(-dt_s / parts.fast_time_s)
         #: Whether the fast part has settled at the end of such a step.
         self.is_at_once = bool(((self.fast_keep < 0.01) | (self.fast_c_per_w == 0.0)).all())
@@ -827,6 +841,10 @@ class _HeatConstants:
         shock = STRAY_SHARE * float(np.sqrt(1.0 - self.stray_keep**2))
         #: The noise with the size of a step's, around what draws the stray back to 1.
         self.shocks: Array = noise.table * shock + (1.0 - self.stray_keep)
+
+    def set_ambient(self, ambient_c: Array) -> None:
+        """Take in what is before each GPU now."""
+        self.toward_ambient_c: Array = (1.0 - self.slow_keep) * ambient_c
 
 
 def _where(flags: Bools) -> Indexes:

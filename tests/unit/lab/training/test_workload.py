@@ -130,3 +130,22 @@ def test_evaluations_end_each_span_of_their_kind() -> None:
     slot = workload.begin_task("task", kind, 0.0, nodes=1, activity=0.9)
     activity = [workload.load(10.0 + s).activity[slot] for s in range(300)]
     assert activity == ([0.9] * 80 + [0.33] * 20) * 3
+
+
+def test_what_jobs_do_is_found_out_again_no_later_than_it_changes() -> None:
+    """One workload is asked as it comes, the other finds out anew what each job does each time."""
+    mix = (("train", 0.4), ("finetune", 0.3), ("serve", 0.3))
+    kept, renewed = make_workload(mix=mix), make_workload(mix=mix)
+    for workload in (kept, renewed):
+        workload.fill(0.0)
+    saved = 0
+    for second in range(1, 2400):
+        for workload in (kept, renewed):
+            workload.advance(float(second))
+        for slot in range(renewed.top):
+            renewed._stages.renew(slot)
+        ours, theirs = kept.load(float(second)), renewed.load(float(second))
+        for name in ("activity", "behind", "communicating", "checkpointing"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), str(second))
+        saved += int(ours.checkpointing.sum())
+    assert saved > 20
