@@ -19,6 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounts.cost import dear
 from accounts.decorators import requires
+from accounts.edge.parameters import whole_number
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
@@ -26,18 +27,29 @@ from admission.cycle import live
 from admission.jobs import actions, resolution
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
+from admission.logs.reading import NotThere
 from admission.queue import queue_status
-from dashboard import fixes, job_timeline, jobs, panels, placement, queue, state
+from dashboard import fixes, job_log, job_timeline, jobs, panels, placement, queue, state
 from fleet import snapshot
 from fleet.cache import KeyedCache
 from headroom.contracts import FieldError
 
-__all__ = ["act", "fixes_panel", "page", "panel", "shared", "timeline_panel", "why_panel"]
+__all__ = [
+    "act",
+    "fixes_panel",
+    "log_panel",
+    "page",
+    "panel",
+    "shared",
+    "timeline_panel",
+    "why_panel",
+]
 
 _PANEL = "dashboard/panels/job.html"
 _WHY = "dashboard/panels/job_why.html"
 _FIXES = "dashboard/panels/job_fixes.html"
 _TIMELINE = "dashboard/panels/job_timeline.html"
+_LOG = "dashboard/panels/job_log.html"
 _MOST_REASON = 500
 _NOTHING_CHOSEN = FieldError(
     code="required", message="choose what is to be changed", field="change", hint="then apply it"
@@ -63,6 +75,8 @@ class Shown:
     phase: Phase
     attempts: list[Attempt]
     attempt: Attempt | None
+    #: whose output is shown; None: that of the node that failed first, or else the first
+    rank: int | None
     #: as far as the URL names them
     params: dict[str, str]
     may_change: bool
@@ -94,6 +108,7 @@ def _shown(request: HttpRequest, name: str) -> Shown:
     attempts = visibility.veiled(phase.attempts.order_by("-number"), "why")
     given = request.GET.get("attempt", "")
     attempt = next((each for each in attempts if str(each.number) == given), None)
+    rank = whole_number(request.GET.get("rank", ""), most=2**31 - 1)
     return Shown(
         user=user,
         visibility=visibility,
@@ -102,9 +117,11 @@ def _shown(request: HttpRequest, name: str) -> Shown:
         phase=phase,
         attempts=attempts,
         attempt=attempt or next(iter(attempts), None),
+        rank=rank,
         params={
             **({"phase": phase.name} if "phase" in request.GET else {}),
             **({"attempt": given} if attempt else {}),
+            **({} if rank is None else {"rank": str(rank)}),
         },
         may_change=Job.objects.changeable_by(user).filter(pk=found.pk).exists(),
         sees_whole=Job.objects.whole_for(user).filter(pk=found.pk).exists(),
@@ -130,6 +147,9 @@ def _page(
     timeline_html = ""
     if shown.attempt:
         timeline_html, _ = panels.draw(request, *_timeline(shown, shown.attempt))
+    log_html = ""
+    if shown.attempt and shown.may_change:
+        log_html, _ = panels.draw(request, *_log(shown, shown.attempt))
     held = next((each for each in shown.phases if each.held_by), None)
     context = {
         **drawn[-1],
@@ -137,6 +157,7 @@ def _page(
         "why": why_html,
         "fixes_panel": fixes_html,
         "timeline": timeline_html,
+        "log_panel": log_html,
         "errors": errors or [],
         "spec": jobs.spec_text(shown.job) if shown.sees_whole else "",
         "may_change": shown.may_change,
@@ -188,6 +209,18 @@ def timeline_panel(request: HttpRequest, name: str) -> HttpResponse:
     if shown.attempt is None:
         return HttpResponse(status=204)
     return panels.answer(request, *_timeline(shown, shown.attempt))
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def log_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """What the attempt says, for htmx: for those who may end it, and for others not there."""
+    shown = _shown(request, name)
+    if not shown.may_change:
+        raise Http404(f"There is no output of {name[:200]!r} for you.")
+    if shown.attempt is None:
+        return HttpResponse(status=204)
+    return panels.answer(request, *_log(shown, shown.attempt))
 
 
 # --- Its parts -----------------------------------------------------------------------------------
@@ -286,6 +319,22 @@ def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:
         "live": attempt.ended_at is None,
     }
     return _TIMELINE, reverse("live-job-timeline", args=[shown.job.name]), shown.params, context
+
+
+def _log(shown: Shown, attempt: Attempt) -> _Drawn:
+    attempt.phase = shown.phase
+    try:
+        log = job_log.log_of(attempt, shown.rank, timezone.now())
+    except NotThere as error:
+        raise Http404(str(error)) from error
+    context = {
+        "log": log,
+        "job": shown.job,
+        "phase": shown.phase,
+        "attempt": attempt,
+        "live": log.pending or not (log.over or attempt.ended_at),
+    }
+    return _LOG, reverse("live-job-log", args=[shown.job.name]), shown.params, context
 
 
 # --- What people do ------------------------------------------------------------------------------

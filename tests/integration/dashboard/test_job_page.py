@@ -14,10 +14,11 @@ from django.utils import timezone
 from accounts.models import AuditEntry
 from accounts.roles import Role
 from admission.core.reasons import ReasonToken
+from admission.executors.models import Gang, LogPart, NodeAssignment
 from admission.jobs.models import Attempt, Job, Phase, Project
 from admission.learned.models import Draw, StartForecast
 from admission.queue.queue_status import TraceLine
-from dashboard import jobs
+from dashboard import job_log, jobs
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
 from tests.builders.accounts import client_of, make_user
@@ -331,6 +332,90 @@ class TestRunning:
         html = opened(viewer, f"{URL}?phase=train&attempt=1")
         assert "Where attempt 1 stood" in html
         assert "<b>A01</b>" in html
+
+
+class TestLog:
+    """What a job says, for its project and for operators alone."""
+
+    @pytest.fixture
+    def parts(self) -> list[NodeAssignment]:
+        """Return the parts of a gang whose second rank has failed."""
+        job = make_job(state="failed")
+        Job.objects.update(state=Job.State.FAILED)
+        attempt = make_attempt(
+            job.phases.get(), {"oslo-a01-n1": [0], "oslo-a02-n1": [0]}, state="ended",
+            outcome="failed", exit_code=3, why="exit code 3", ended_at=timezone.now(),
+        )  # fmt: skip
+        now = timezone.now()
+        gang = Gang.objects.create(
+            key=attempt.key, executor="local", work={}, offered_at=now, go_at=now, ended_at=now
+        )
+        return [
+            NodeAssignment.objects.create(
+                gang=gang, node_id=rank, node=f"oslo-a0{rank + 1}-n1", rank=rank, gpus_of_node=4,
+                state="ended", outcome=outcome, exit_code=code, store="s", log_told_at=now,
+                ended_at=now - timedelta(seconds=rank), log_tail=f"tail of {rank}\n",
+            )
+            for rank, outcome, code in ((0, "stopped", 143), (1, "exited", 3))
+        ]  # fmt: skip
+
+    def said(self, part: NodeAssignment, data: bytes) -> None:
+        LogPart.objects.create(assignment=part, start=0, size=len(data), data=data)
+        NodeAssignment.objects.filter(pk=part.pk).update(log_first=0, log_size=len(data))
+
+    def test_the_end_of_the_rank_that_failed_first_stands_under_the_reason(
+        self, operator: Client, parts: list[NodeAssignment]
+    ) -> None:
+        self.said(parts[1], b"step 1\nValueError: no such corpus\n")
+        html = opened(operator)
+        text = text_of(html)
+        assert "attempt 1, rank 1 of 2, on oslo-a02-n1" in text
+        assert "ValueError: no such corpus" in text
+        assert html.index('id="job-answer"') < html.index('id="job-log"') < html.index("job-panel")
+        assert 'hx-get="/live/jobs/llama-ft-12/log' not in html  # nothing more will come
+        assert "tail of 0" in text_of(opened(operator, f"{URL}?rank=0"))
+        opened(operator, f"{URL}?rank=7", status=404)
+
+    def test_hostile_output_stays_text(self, operator: Client, parts: list[NodeAssignment]) -> None:
+        self.said(
+            parts[1],
+            b"x" * 60_000 + b"\n\x1b[31mred\x1b[0m </pre><script>alert(1)</script>\n 10%\r 20%\r\n"
+            b"\0\x08 \xff" + "\N{RIGHT-TO-LEFT OVERRIDE}txt".encode(),
+        )  # fmt: skip
+        html = opened(operator)
+        assert "<script>alert" not in html
+        assert "red &lt;/pre&gt;&lt;script&gt;alert(1)" in html
+        assert "\n 20%\n⟨U+0000⟩⟨U+0008⟩ \\xff⟨U+202E⟩txt" in html
+        assert 16_000 < html.count("x") < 20_000
+        assert "headroom logs --all --phase train --attempt 1 --rank 1 llama-ft-12" in text_of(html)
+
+    def test_who_may_not_end_the_job_sees_none_of_it(
+        self, viewer: Client, parts: list[NodeAssignment]
+    ) -> None:
+        assert "tail of" not in opened(viewer)
+        assert viewer.get("/live/jobs/llama-ft-12/log").status_code == 404
+        assert client_of(Role.ML_USER).get("/live/jobs/llama-ft-12/log").status_code == 404
+
+    def test_while_it_runs_it_is_asked_for_and_polled(
+        self, operator: Client, parts: list[NodeAssignment]
+    ) -> None:
+        Attempt.objects.update(state="running", outcome="", ended_at=None)
+        Phase.objects.update(state="running")
+        Job.objects.update(state="running")
+        NodeAssignment.objects.update(state="running", log_told_at=None, log_tail="")
+        html = opened(operator)
+        assert "Its machine is asked." in text_of(html)
+        assert NodeAssignment.objects.get(rank=0).log_asked_from == -1
+        (poll,) = re.findall(r'hx-get="(/live/jobs/llama-ft-12/log[^"]*)"', html)
+        assert operator.get(poll.replace("&amp;", "&")).status_code == 204
+        NodeAssignment.objects.update(log_told_at=timezone.now())
+        self.said(parts[0], b"step 1\n")
+        assert "step 1" in opened(operator, poll.replace("&amp;", "&"))
+
+
+def test_of_output_that_was_written_over_the_last_is_shown() -> None:
+    said = "\x1b[1;31mred\x1b[0m\n 10%\r 20%\r 30%\r\nend\x1b]0;title\x07\x1b[2J\0"
+    assert job_log.readable(said) == "red\n 30%\nend⟨U+0000⟩"
 
 
 class TestOver:
