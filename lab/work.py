@@ -1,7 +1,7 @@
 """Jobs on the twin's machines: agents ask for work, run it in the twin, and report on it.
 
-What they say to the server is what the agent on a real machine says. What a command would do is
-read from its environment instead:
+What they say to the server is what the agent on a real machine says, and what a job says is what
+becomes of it. What a command would do is read from its environment instead:
 
 - ``TWIN_KIND``: a kind of ``lab.training``, whose load it has; ``finetune`` by default;
 - ``TWIN_WORK_S``: how long it computes at full clocks with its whole batch; else a third of its
@@ -27,8 +27,12 @@ import numpy as np
 from headroom import __version__
 from headroom.client import HeadroomError, Unavailable
 from headroom.work.contract import (
+    LOG_PART_BYTES,
+    MAX_LOG_PARTS,
     MAX_ORDERS,
     DesiredState,
+    LogAsk,
+    LogPart,
     Order,
     SignalKind,
     SignalOrder,
@@ -57,6 +61,8 @@ POLL_S = 2.0
 LOST_GPU, TERMINATED = 134, 143
 
 _DEFAULT_KIND = JOB_KINDS["finetune"]
+#: Attempts that are over, whose output is kept.
+_KEPT_LOGS = 200
 
 
 @dataclass
@@ -100,6 +106,13 @@ class _Attempt:
     is_paused: bool = False
     #: since when it is told to end, by the twin's clock
     stopping_since_s: float | None = None
+    #: what each of its nodes has said
+    said: bytearray = field(default_factory=bytearray)
+
+    def say(self, what: str) -> None:
+        """Say a line, with how far it is."""
+        done = min(self.done_s / max(self.work_s, 1e-9), 1.0)
+        self.said += f"{what}: computed {self.computed_s:.0f} s, {done:.0%} of the work\n".encode()
 
 
 class Machines:
@@ -122,6 +135,10 @@ class Machines:
         self._clock = clock
         self._attempts: dict[str, _Attempt] = {}
         self._silent: set[str] = set()
+        #: output of attempts that are over, the oldest first
+        self._kept_logs: dict[str, bytes] = {}
+        #: output that the server has asked for
+        self._logs: list[LogPart] = []
         self._lock = threading.Lock()
 
     # --- What the server says --------------------------------------------------------------------
@@ -161,6 +178,29 @@ class Machines:
         del attempt.parts[order.node]
         if not attempt.parts:
             del self._attempts[order.attempt]
+            self._kept_logs[order.attempt] = bytes(attempt.said)
+            for key in list(self._kept_logs)[:-_KEPT_LOGS]:
+                del self._kept_logs[key]
+
+    def tell_logs(self, asks: Iterable[LogAsk]) -> None:
+        """Send output that somebody reads, with the next reports."""
+        with self._lock:
+            found = [self._part(ask) for ask in asks if ask.node in self._numbers]
+            self._logs = found[:MAX_LOG_PARTS]
+
+    def _part(self, ask: LogAsk) -> LogPart:
+        attempt = self._attempts.get(ask.attempt)
+        said = self._kept_logs.get(ask.attempt, b"") if attempt is None else bytes(attempt.said)
+        start = len(said) - LOG_PART_BYTES if ask.start is None else ask.start
+        start = min(max(start, 0), len(said))
+        return LogPart(
+            attempt=ask.attempt,
+            node=ask.node,
+            start=start,
+            first=0,
+            size=len(said),
+            data=said[start : start + LOG_PART_BYTES],
+        )
 
     # --- What they say ---------------------------------------------------------------------------
 
@@ -176,8 +216,13 @@ class Machines:
                 for name, part in attempt.parts.items()
                 if name not in self._silent
             ]
+            logs, self._logs = self._logs, []
         return WorkReports(
-            store=self._store, nodes=nodes, reports=held[:MAX_ORDERS], version=__version__
+            store=self._store,
+            nodes=nodes,
+            reports=held[:MAX_ORDERS],
+            logs=logs,
+            version=__version__,
         )
 
     # --- What they do ----------------------------------------------------------------------------
@@ -233,6 +278,7 @@ class Machines:
             nodes=len(task.nodes),
             activity=None if np.isnan(activity) else activity,
         )
+        attempt.say(f"begins on {len(task.nodes)} nodes")
 
     def _stop(self, twin: Twin, attempt: _Attempt, part: _Part) -> None:
         if part.state == WorkState.CLAIMED:
@@ -259,6 +305,9 @@ class Machines:
             twin.cap_task(slot, np.inf if signal.value is None else signal.value)
         elif signal.kind == SignalKind.STOP and attempt.stopping_since_s is None:
             attempt.stopping_since_s = twin.now_s
+        if signal.kind != SignalKind.CHECKPOINT:
+            value = "" if signal.value is None else f" {signal.value:g}"
+            attempt.say(f"told to {signal.kind.replace('_', ' ')}{value}")
         twin.workload.scale_task(slot, 0.0 if attempt.is_paused else attempt.batch_scale)
         state = WorkState.PAUSED if attempt.is_paused else WorkState.RUNNING
         for part in attempt.parts.values():
@@ -287,6 +336,7 @@ class Machines:
 
     def _save(self, twin: Twin, attempt: _Attempt, slot: int) -> None:
         twin.workload.save_task(slot, twin.now_s)
+        attempt.say("checkpoint")
         for part in attempt.parts.values():
             if part.runs:
                 part.tell(checkpoint_at=self._clock())
@@ -304,8 +354,8 @@ class Machines:
         twin.let_go(slot)
         twin.workload.end_task(slot)
         attempt.slot = None
-        done = min(attempt.done_s / max(attempt.work_s, 1e-9), 1.0)
-        log_tail = f"computed {attempt.computed_s:.0f} s, {done:.0%} of the work\n"
+        attempt.say(text or f"ends with {exit_code}")
+        log_tail = bytes(attempt.said[-4096:]).decode()
         for part in attempt.parts.values():
             if part.runs:
                 part.tell(exit_code=exit_code, log_tail=log_tail)
@@ -372,6 +422,7 @@ class WorkPolls:
         self._gate.succeeded()
         self._complaint = ""
         self._poll_s = answer.poll_s
+        machines.tell_logs(answer.logs)
         machines.hear(answer.orders)
 
     def _run(self) -> None:

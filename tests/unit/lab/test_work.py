@@ -13,6 +13,7 @@ from headroom.client import Refused, Unavailable
 from headroom.contracts import FieldError
 from headroom.work.contract import (
     DesiredState,
+    LogAsk,
     Order,
     SignalKind,
     SignalOrder,
@@ -123,6 +124,31 @@ def test_it_ends_by_itself_with_its_exit_code(bench: Bench) -> None:
     assert report.ended_at is not None
     assert "100% of the work" in report.log_tail
     assert not bench.twin.busy.any()
+
+
+def test_what_it_says_is_told_when_somebody_reads_it_also_once_it_is_over(bench: Bench) -> None:
+    def read(start: int | None) -> tuple[int, str]:
+        bench.machines.tell_logs([LogAsk(attempt=KEY, node=FIRST, start=start)])
+        told = bench.machines.reports()
+        assert told is not None
+        (part,) = told.logs
+        assert part.size == part.start + len(part.data)
+        return part.start, part.data.decode()
+
+    bench.claim_and_run(env={"TWIN_CHECKPOINT_S": "20"})
+    bench.run(30)
+    start, said = read(None)
+    assert start == 0
+    assert said.splitlines()[0].startswith("begins on ")
+    assert "checkpoint: computed 20 s" in said
+    bench.run(60)
+    assert "ends with 0: computed" in read(len(said))[1]
+    for node in {part.node for part in bench.machines.reports().reports}:  # type: ignore[union-attr]
+        bench.hear(order(DesiredState.FORGET, node=node))
+    assert read(0)[1].startswith(said)
+    told = bench.machines.reports()
+    assert told is not None
+    assert told.logs == []  # once
 
 
 def test_a_capped_gpu_takes_longer(bench: Bench) -> None:
