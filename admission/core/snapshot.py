@@ -16,6 +16,8 @@ class Pending:
     """A phase that waits, with the gates that keep it from being placed at all."""
 
     request: Request
+    #: who submitted it
+    user: str = ""
     #: who or what holds it; empty: nobody
     held_by: str = ""
     #: names of phases that have to succeed before it
@@ -24,6 +26,10 @@ class Pending:
     not_before: float = 0.0
     #: what is wrong with its specification by now; empty: nothing
     spec_error: str = ""
+
+    def is_kept_back(self, now: float) -> bool:
+        """Say whether it is not tried at all, whatever is free: see ``gates``."""
+        return bool(self.held_by or self.spec_error or self.waits_for or self.not_before > now)
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class Tuning:
     deadline_points: float = 20.0
     deadline_within_s: float = 4 * 3600.0
 
-    #: jobs that are tried on the fleet in one cycle, the first in order
+    #: jobs that are tried on the fleet in one cycle; projects, and in them users, share them evenly
     depth: int = 10_000
     #: blocked jobs for which what they need is kept
     reservations: int = 4

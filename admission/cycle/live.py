@@ -147,7 +147,7 @@ class CycleInput:
 
 _FIELDS = (
     "pk", "job_id", "version", "state", "reason", "reason_since", "held_by", "not_before", "needs",
-    "job__name", "name",
+    "job__name", "name", "job__submitted_by",
 )  # fmt: skip
 
 
@@ -187,13 +187,14 @@ def _waiting(fleet: FleetArrays) -> Waiting:
     away, sites = fallback.away(), tuple(fleet.sites.names.tolist())
     pending, found = [], {}
     for row in rows:
-        pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name = row
+        pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name, user = row
         if pk not in asked:  # it is gone since
             continue
         found[f"{job_name}/{name}"] = Row(pk, job, at, state == "queued", reason, since)
         pending.append(
             Pending(
                 request=_as_fallen_back(asked[pk], away, sites),
+                user=user,
                 held_by=held_by,
                 waits_for=tuple(each for each in needs if (job, each) not in done),
                 not_before=not_before.timestamp() if not_before else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.resolution import Resolved, may_move, may_restart
@@ -35,6 +36,21 @@ def _priority(spec: JobSpec, *, is_operator: bool) -> Iterator[FieldError]:
             field="priority",
             hint="take 0, and a lower one for what may wait",
         )
+
+
+def passed_deadline(spec: JobSpec, now: datetime) -> list[FieldError]:
+    """Return the error for a ``begin_by`` that no job can keep any more."""
+    if spec.begin_by is None or spec.begin_by > now:
+        return []
+    at = spec.begin_by.astimezone(UTC)
+    return [
+        FieldError(
+            code="in_the_past",
+            message=f"{at:%Y-%m-%d %H:%M:%S} UTC has passed",
+            field="begin_by",
+            hint="give a later time, or leave it out",
+        )
+    ]
 
 
 def not_allowed(project: str, job_class: str, allowed: Iterable[str]) -> FieldError:

@@ -70,8 +70,10 @@ class Submitted:
     created: bool
 
 
-def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
+def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) -> Prepared:
     """Check a specification on the server. One query, and another where the inventory is old.
+
+    ``is_new``: it was not submitted before, so its deadline has to lie ahead.
 
     Raises :class:`SpecError`, and :class:`OverLimit` where it has more phases than a job may have.
     """
@@ -79,7 +81,7 @@ def prepare(spec: JobSpec, user: User, now: datetime) -> Prepared:
     project, classes = admitted.project, admitted.classes
     job_class = classes.get(spec.job_class)
     resolved = None if job_class is None else Resolved(spec, job_class)
-    problems = []
+    problems = checks.passed_deadline(spec, now) if is_new else []
     if project is None:
         mine = Project.objects.open_to(user).values_list("name", flat=True)
         problems.append(checks.unknown("project", spec.project, mine, "project"))
@@ -118,7 +120,9 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
 
     With an ``idempotency_key`` the same user can send the same submission again and again.
     """
-    prepared = prepare(spec, user, now)
+    is_late = spec.begin_by is not None and spec.begin_by <= now
+    is_again = is_late and idempotency_key != "" and _has_earlier(user, idempotency_key)
+    prepared = prepare(spec, user, now, is_new=not is_again)
     job = _new_job(prepared, user, now, idempotency_key)
     pairs = zip(spec.phases, prepared.requests, strict=True)
     phases = [_phase(job, index, *pair, now) for index, pair in enumerate(pairs)]

@@ -234,7 +234,12 @@ def _standing(phase: Answer, now: float) -> str:
     if phase["state"] in _OVER:
         return f"has {'been ' if phase['state'] == 'cancelled' else ''}{phase['state']}."
     if phase["state"] in ("running", "paused", "pausing"):
-        return f"is {phase['state']}, begun {lasting(since(phase['started_at'], now))} ago."
+        # A phase keeps when its first attempt began; what runs now may be a later one.
+        attempt = phase["attempts"][-1] if phase.get("attempts") else phase
+        again = f", attempt {attempt['number']}" if attempt.get("number", 1) > 1 else ""
+        begun_at = attempt["started_at"]
+        begun = f", begun {lasting(since(begun_at, now))} ago" if begun_at else ""
+        return f"is {phase['state']}{again}{begun}."
     return f"is {phase['state']}."
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admission.core.cycle.order import Order
+from admission.core.cycle.order import Bools, Order, tried
 from admission.core.cycle.preemption import preempt_for
 from admission.core.cycle.queue import Queue, Stage, Verdict
 from admission.core.reasons import Reason, ReasonToken, dominant
@@ -106,12 +106,18 @@ class _Cycle:
         self._leaving: dict[str, Preemption] = {}
         #: those that nobody gives way to, or enough of them do already
         self._asked_in_vain: set[str] = set()
+        self._tried = self._within_depth()
+
+    def _within_depth(self) -> Bools:
+        snapshot = self._snapshot
+        return tried(self._queue.order, snapshot.tuning.depth, snapshot.now)
 
     def run(self) -> Decisions:
         for _ in range(_MOST_ROUNDS):
             if not self._round():
                 break
             self._queue.begin_round()
+            self._tried = self._within_depth()
         else:
             self._round(may_start=False)
         return Decisions(
@@ -131,10 +137,14 @@ class _Cycle:
 
     def first_of(self, key: str, most_ahead: int) -> Placement | None:
         """Try all up to the job ``key``; return where it starts, if it does."""
-        for rank, pending in enumerate(self._queue.order.pending[: most_ahead + 1]):
+        ahead = 0
+        for rank, pending in enumerate(self._queue.order.pending):
+            if ahead > most_ahead:
+                return None
             verdict = self._try(pending, rank, may_start=True)
             if pending.request.key == key:
                 return verdict.placement if verdict.stage is Stage.ADMITTED else None
+            ahead += verdict.stage is not Stage.GATES
         return None
 
     def _try(self, pending: Pending, rank: int, *, may_start: bool) -> Verdict:
@@ -151,7 +161,7 @@ class _Cycle:
 
     def _verdict(self, pending: Pending, rank: int) -> Verdict:
         before = self._verdicts.get(pending.request.key)
-        if rank >= self._snapshot.tuning.depth:
+        if not self._tried[rank]:
             verdict = _too_far_behind(rank, self._snapshot.tuning.depth)
         elif before is None:
             verdict = self._queue.verdict(pending, rank)
@@ -203,7 +213,10 @@ def _next_cycle() -> Reason:
 
 
 def _too_far_behind(rank: int, depth: int) -> Verdict:
-    text = f"{rank:,} jobs are ahead of it, of which the first {depth:,} are tried in a cycle"
+    text = (
+        f"{rank:,} jobs are ahead of it, and {depth:,} that can run are tried in a cycle, shared"
+        " evenly among projects and their users: it has used up its part"
+    )
     reason = Reason(
         ReasonToken.BEHIND_HIGHER_PRIORITY, float(rank), float(depth), "jobs", None, text
     )

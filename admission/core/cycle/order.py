@@ -6,8 +6,9 @@ others are bounded, so whatever waits comes to the front in the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,11 @@ import numpy.typing as npt
 from admission.core.request import Request
 from admission.core.snapshot import Pending, ProjectShare, Running, Tuning
 
-__all__ = ["Order", "order"]
+__all__ = ["Order", "order", "tried"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _NOBODY = ProjectShare("")
 
@@ -36,7 +38,7 @@ class Order:
     def __len__(self) -> int:
         return len(self.pending)
 
-    @property
+    @cached_property
     def points(self) -> Floats:
         return self.priority + self.waited + self.share + self.deadline
 
@@ -63,7 +65,7 @@ def order(
 
     A job counts against its project's share from the moment it is queued, for those of the project
     that come after it. So projects take turns, and what a job asks for moves none that is ahead of
-    it.
+    it. What is kept back moves nobody: neither it nor a project of which nothing else is there.
     """
     requests = [each.request for each in pending]
     priority = np.array([each.priority for each in requests], dtype=np.float64)
@@ -73,7 +75,8 @@ def order(
     by_key = _ranks([each.key for each in requests])
     base = priority + waited + urgent
     by_need = (by_key, submitted_at, -base)
-    share = _share_points(pending, running, projects, gpus, by_need, tuning)
+    kept_back = np.array([each.is_kept_back(now) for each in pending], dtype=np.bool_)
+    share = _share_points(pending, running, projects, gpus, by_need, kept_back, tuning)
     places = np.lexsort((by_key, submitted_at, -(base + share)))
     return Order(
         tuple(pending[place] for place in places.tolist()),
@@ -93,7 +96,8 @@ def _ranks(keys: list[str]) -> Ints:
 def _deadline_points(requests: Sequence[Request], now: float, tuning: Tuning) -> Floats:
     at = np.array([each.deadline_at or np.inf for each in requests], dtype=np.float64)
     left = np.clip((at - now) / tuning.deadline_within_s, 0.0, 1.0)
-    points: Floats = tuning.deadline_points * (1.0 - left)
+    # Nothing keeps a deadline that has passed, so it puts nobody else off any more.
+    points: Floats = np.where(at < now, 0.0, tuning.deadline_points * (1.0 - left))
     return points
 
 
@@ -103,6 +107,7 @@ def _share_points(
     projects: Mapping[str, ProjectShare],
     gpus: int,
     by_need: tuple[Floats | Ints, ...],
+    kept_back: Bools,
     tuning: Tuning,
 ) -> Floats:
     """Halve the points each time that a project has used another whole fair share.
@@ -116,25 +121,24 @@ def _share_points(
     weight = np.array([max(each.weight, 0.0) for each in shares], dtype=np.float64)
     used_s = np.array([each.used_gpu_s for each in shares], dtype=np.float64)
     project = np.array([row[each.request.project] for each in pending], dtype=np.int64)
-    cost_s = tuning.fair_share_horizon_s * np.array(
-        [0 if _is_kept_back(each) else each.request.gpus for each in pending], dtype=np.float64
-    )
+    asked = np.array([each.request.gpus for each in pending], dtype=np.float64)
+    cost_s = tuning.fair_share_horizon_s * np.where(kept_back, 0.0, asked)
+    # Who has nothing that could run or does shares with nobody.
+    shares_now = np.zeros(len(names), dtype=np.bool_)
+    shares_now[project[~kept_back]] = True
+    shares_now[[row[each.request.project] for each in running]] = True
+    # Not what all ask for: then one that asks for less would change how others compare.
+    total_s = float(used_s[shares_now].sum()) + tuning.fair_share_horizon_s * gpus
     for each in running:
         used_s[row[each.request.project]] += tuning.fair_share_horizon_s * each.request.gpus
-    # Not what all ask for: then one that asks for less would change how others compare.
-    total_s = sum(each.used_gpu_s for each in shares) + tuning.fair_share_horizon_s * gpus
     ahead_s = _before_in_group(cost_s, project, by_need)
-    due_s = weight / max(weight.sum(), 1e-9) * total_s
+    due_s = weight / max(float(weight[shares_now].sum()), 1e-9) * total_s
     had_s = used_s[project] + ahead_s
     times = np.divide(
         had_s, due_s[project], out=np.full(len(had_s), np.inf), where=due_s[project] > 0
     )
     points: Floats = tuning.fair_share_points * np.exp2(-times)
     return points
-
-
-def _is_kept_back(pending: Pending) -> bool:
-    return bool(pending.held_by or pending.spec_error or pending.waits_for)
 
 
 def _before_in_group(values: Floats, group: Ints, keys: tuple[Floats | Ints, ...]) -> Floats:
@@ -147,3 +151,38 @@ def _before_in_group(values: Floats, group: Ints, keys: tuple[Floats | Ints, ...
     out = np.empty(len(values))
     out[places] = sums - offsets
     return out
+
+
+# --- How far a cycle looks ------------------------------------------------------------------------
+
+
+def tried(found: Order, depth: int, now: float) -> Bools:
+    """Return which jobs of an order a cycle tries: no more than ``depth`` of those that can run.
+
+    Projects share the depth evenly, and in each its users; what one does not use, others have. Of
+    its own the first in order are tried. What is kept back counts nothing, and is not tried anyway.
+    """
+    can_run = np.array([not each.is_kept_back(now) for each in found.pending], dtype=np.bool_)
+    within = ~can_run
+    places = np.flatnonzero(can_run)
+    if len(places) <= depth:
+        within[places] = True
+        return within
+    jobs = [found.pending[place] for place in places.tolist()]
+    project = _numbered([each.request.project for each in jobs])
+    user = _numbered([(each.request.project, each.user) for each in jobs])
+    rank = np.arange(len(jobs))
+    of_user = _turns(user, (rank,))
+    of_project = _turns(project, (rank, of_user))
+    within[places[np.lexsort((rank, of_project))[:depth]]] = True
+    return within
+
+
+def _numbered(values: Sequence[Hashable]) -> Ints:
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(each, len(number)) for each in values], dtype=np.int64)
+
+
+def _turns(group: Ints, keys: tuple[Ints, ...]) -> Ints:
+    """Return the place of each in its group, from 0, by ``keys``, the last of them first."""
+    return _before_in_group(np.ones(len(group)), group, keys).astype(np.int64)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import AuditEntry, User
 from accounts.roles import Role
-from admission.jobs import catalog, submission
+from admission.jobs import actions, catalog, submission
 from admission.jobs.models import Job, JobEvent, Phase, Project
 from admission.jobs.resolution import request_of
 from admission.jobs.submission import Conflict
@@ -106,6 +107,23 @@ def test_a_key_is_of_one_submission_of_one_user(ada: User, operator: User) -> No
     assert caught.value.code == "idempotency_key_used"
     submission.submit(convert(make_spec()), operator, now=now(), idempotency_key="k1")
     assert Job.objects.count() == 2
+
+
+def test_a_deadline_that_has_passed_is_refused_and_a_repeated_submission_is_not(ada: User) -> None:
+    soon = now() + timedelta(minutes=10)
+    spec = convert(make_spec(begin_by=soon.isoformat()))
+    first = submission.submit(spec, ada, now=now(), idempotency_key="night-7")
+    later = soon + timedelta(seconds=1)
+    again = submission.submit(spec, ada, now=later, idempotency_key="night-7")
+    assert (again.job, again.created) == (first.job, False)
+    for trying in (submission.submit, submission.try_out):
+        with pytest.raises(SpecError) as caught:
+            trying(spec, ada, now=later)
+        (found,) = caught.value.problems
+        assert (found.code, found.field) == ("in_the_past", "begin_by")
+        assert found.hint == "give a later time, or leave it out"
+    # What waits is changed all the same.
+    actions.set_priority(first.job, ada, -5, now=later)
 
 
 def test_a_name_is_given_once(ada: User) -> None:

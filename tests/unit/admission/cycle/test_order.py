@@ -91,6 +91,20 @@ def test_a_deadline_that_comes_near_counts() -> None:
     assert _keys(_order(late, none, soon))[0] == "soon"
 
 
+def test_a_deadline_that_has_passed_counts_nothing() -> None:
+    found = _order(_pending("passed", deadline_at=NOW - 1.0), _pending("none"))
+    assert found.deadline.tolist() == [0.0, 0.0]
+
+
+def test_a_project_that_has_only_held_jobs_moves_nobody() -> None:
+    shares = {"h": ProjectShare("h", weight=50.0, used_gpu_s=1e9)}
+    jobs = [_pending("x", project="a", priority=3), _pending("y", project="b")]
+    held = replace(_pending("held", project="h"), held_by="eve")
+    alone, beside = _order(*jobs, projects=shares), _order(*jobs, held, projects=shares)
+    of_others = [each.request.project != "h" for each in beside.pending]
+    assert beside.points[of_others].tolist() == alone.points.tolist()
+
+
 def test_what_waits_passes_any_priority_in_the_end() -> None:
     old = _pending("old", priority=0, submitted_at=NOW - 1001 * TUNING.wait_s_per_point)
     new = _pending("new", priority=900)

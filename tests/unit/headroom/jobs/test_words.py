@@ -158,3 +158,13 @@ def test_what_was_taken() -> None:
     assert words.submitted(job) == (
         "llama-ft-12 is queued: 2 phases, 64 GPUs at most. Follow it: headroom watch llama-ft-12"
     )
+
+
+def test_what_runs_again_has_begun_when_its_last_attempt_did() -> None:
+    tried = [
+        {"number": 1, "started_at": at(660)}, {"number": 2, "started_at": at(180)},
+    ]  # fmt: skip
+    again = make_phase(state="running", started_at=at(660), attempts=tried)
+    assert words._standing(again, NOW) == "is running, attempt 2, begun 3 min ago."
+    tried[1]["started_at"] = None
+    assert words._standing(again, NOW) == "is running, attempt 2."
