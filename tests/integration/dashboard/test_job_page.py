@@ -385,7 +385,8 @@ class TestLog:
         html = opened(operator)
         assert "<script>alert" not in html
         assert "red &lt;/pre&gt;&lt;script&gt;alert(1)" in html
-        assert "\n 20%\n⟨U+0000⟩⟨U+0008⟩ \\xff⟨U+202E⟩txt" in html
+        assert re.search(r"alert\(1\)&lt;/script&gt;\s+20%\s", html)  # not the 10 % before it
+        assert "⟨U+0000⟩⟨U+0008⟩ \\xff⟨U+202E⟩txt" in html
         assert 16_000 < html.count("x") < 20_000
         assert "headroom logs --all --phase train --attempt 1 --rank 1 llama-ft-12" in text_of(html)
 
