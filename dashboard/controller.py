@@ -13,7 +13,7 @@ from dashboard.scopes import words
 from fleet.snapshot import FleetArrays
 from policies import current
 from policies.caps import status
-from policies.caps.status import Held, Status
+from policies.caps.status import Heated, Held, Status
 from policies.headroom.reach import Reach
 from policies.scopes import Scope, ScopeKind
 
@@ -70,10 +70,20 @@ def _is_in(site: str, each: Held) -> bool:
 
 
 def of_scopes(scopes: Collection[str]) -> list[Line]:
-    """Return what is held below each of ``scopes``, and which of them are exceeded."""
+    """Return what is held below each of ``scopes``, and which of them are exceeded.
+
+    Of racks among them also which GPUs are held for their heat.
+    """
     found = status.read()
-    budgets = [] if found is None else [each for each in found.budgets if each.scope in scopes]
-    return [_over(each) if each.is_over else _held(each) for each in budgets if _tells(each)]
+    if found is None:
+        return []
+    budgets = [each for each in found.budgets if each.scope in scopes]
+    lines = [_over(each) if each.is_over else _held(each) for each in budgets if _tells(each)]
+    hot = [each for each in found.heated if any(f"rack {rack}" in scopes for rack in each.racks)]
+    lines += [_heated(each) for each in hot[:_MOST]]
+    if len(hot) > _MOST:
+        lines.append(Line(f"so are {units.count(len(hot) - _MOST, 'other GPU')} for their heat"))
+    return lines
 
 
 def of_budget(scope: Scope) -> list[Line]:
@@ -119,6 +129,14 @@ def _over(each: Held) -> Line:
         return Line(f"{over}, and caps do not keep it: {'; '.join(_why(each))}", is_bad)
     done = f", {_taken(each)} so far" if each.gpus else ""
     return Line(f"{over}: the controller is lowering caps{done}", is_bad)
+
+
+def _heated(each: Heated) -> Line:
+    heat = f"{units.celsius(each.temp_c)}, slowdown at {units.celsius(each.slowdown_c)}"
+    return Line(
+        f"GPU {each.gpu}: {heat}: held by the controller at {units.number(each.cap_w)} W,"
+        f" {_gpus(each.gpus)} capped for it, {units.kilowatts(each.taken_w)} kW taken"
+    )
 
 
 def _why(each: Held) -> list[str]:

@@ -46,8 +46,11 @@ class Unmanaged:
     lowest_speed: float = 0.9
 
 
-def plant_of(headroom: Headroom) -> Plant:
-    """Return the fleet's GPUs as the controller takes them."""
+def plant_of(headroom: Headroom, heat_w: Floats) -> Plant:
+    """Return the fleet's GPUs as the controller takes them.
+
+    ``heat_w`` is what each may draw by its heat (:func:`policies.controller.heat.limited_by_heat`).
+    """
     fleet, gpus = headroom.fleet, headroom.summary.gpus
     curves, model = fleet.models.power_curves, fleet.gpus.model
     return Plant(
@@ -62,6 +65,7 @@ def plant_of(headroom: Headroom) -> Plant:
         linear_share=curves.linear_share[model],
         least_w=LEAST_POWER_SHARE * gpus.rated_w,
         most_w=gpus.rated_w,
+        heat_w=heat_w,
     )
 
 

@@ -22,6 +22,7 @@ from admission.core.controlling import (
     without_new,
 )
 from policies.controller.control import Budgets, Controlled, Memory, Plant, Tuning, Units, control
+from policies.controller.heat import Warmth, limited_by_heat
 from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
 
@@ -33,10 +34,11 @@ ROOM_WITHIN_S = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """What the last look left: of units, and of what budgets carry beside GPUs."""
+    """What the last look left: of units, of what budgets carry beside GPUs, and of GPUs' heat."""
 
     units: Memory = field(default_factory=Memory)
     excess: Excess = field(default_factory=Excess)
+    warmth: Warmth = field(default_factory=Warmth)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +58,13 @@ class Holding:
     units: Units
     budgets: Budgets
     excess: Excess
+    warmth: Warmth
     found: Controlled
 
     @property
     def remembered(self) -> Remembered:
         """What this look leaves to the next one."""
-        return Remembered(self.found.memory, self.excess)
+        return Remembered(self.found.memory, self.excess, self.warmth)
 
     def brought_down(self) -> tuple[Headroom, AllocationArrays]:
         """Return the fleet once all has given way as far as it agreed, and what is reserved."""
@@ -87,7 +90,8 @@ def look(
     if not may_cap.any():
         return None
     units = units_of(held, headroom, may_cap, unmanaged, resting)
-    plant = plant_of(headroom)
+    heat_w, warmth = limited_by_heat(headroom, memory.warmth)
+    plant = plant_of(headroom, heat_w)
     budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
     before = without_new(memory.units, plant, units, budgets.reach)
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
@@ -101,5 +105,6 @@ def look(
         units=units,
         budgets=budgets,
         excess=excess,
+        warmth=warmth,
         found=control(plant, units, budgets, before, now=headroom.at, tuning=tuning),
     )

@@ -6,15 +6,15 @@ import numpy as np
 
 from admission.core.allocation.allocations import busy
 from admission.core.holding import Holding
-from fleet.groups import sum_by
-from policies.caps.status import Held, Status
+from fleet.groups import row_of_most_by, sum_by
+from policies.caps.status import Heated, Held, Status
 from policies.controller.levels import FREE, FULL, Kind, last_to_give
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.reach import Room
 
 __all__ = ["status_of"]
 
-#: So many budgets are told of at most: those that lack most, and that take most.
+#: So many budgets are told of at most: those that lack most, and that take most. And so many GPUs.
 _MOST = 500
 _GIVES_WAY = {Kind.AGREED: "agreed", Kind.UNMANAGED: "unmanaged", Kind.FIRM: "all", None: ""}
 
@@ -74,6 +74,7 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
             )
             for place in places.tolist()
         ),
+        heated=_heated(holding, slowed, taken_w),
     )
 
 
@@ -82,6 +83,37 @@ def _left_alone(holding: Holding) -> Bools:
     if holding.unmanaged.is_capped:
         return np.zeros(len(holding.may_cap), dtype=bool)
     return holding.may_cap & busy(holding.headroom) & ~holding.held.gpus
+
+
+def _heated(holding: Holding, slowed: Bools, taken_w: Floats) -> tuple[Heated, ...]:
+    """Return the hottest GPU of each unit that is held for its heat, those that take most first.
+
+    ``slowed`` and ``taken_w`` are by the GPUs of units.
+    """
+    units, found, fleet = holding.units, holding.found, holding.headroom.fleet
+    count, seen, heat = len(units), holding.headroom.seen, holding.headroom.gpu_heat
+    by_heat = found.heat_level <= found.filled.level
+    unit_taken_w = np.where(by_heat, sum_by(taken_w, units.unit, count), 0.0)
+    hottest = row_of_most_by(-holding.plant.heat_w[units.gpu], units.unit, count)
+    order = np.argsort(-unit_taken_w, kind="stable")[:_MOST]
+    told = []
+    for unit in order[unit_taken_w[order] > 0.0].tolist():
+        gpu = int(units.gpu[hottest[unit]])
+        mine = units.gpu[slowed & (units.unit == unit)]
+        margin_c = np.fmin(heat.margin_c[gpu], heat.mem_margin_c[gpu])
+        racks = np.unique(fleet.nodes.rack[fleet.gpus.node[mine]])
+        told.append(
+            Heated(
+                gpu=str(fleet.gpu_names[gpu]),
+                temp_c=float(seen.limit_c[gpu] - margin_c),
+                slowdown_c=float(seen.limit_c[gpu]),
+                cap_w=float(found.cap_w[unit]),
+                gpus=len(mine),
+                taken_w=float(unit_taken_w[unit]),
+                racks=tuple(fleet.racks.paths[racks].tolist()),
+            )
+        )
+    return tuple(told)
 
 
 def _below(place: Ints, by_rack: Floats, count: int) -> Floats:

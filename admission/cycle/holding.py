@@ -26,6 +26,7 @@ from fleet.snapshot import FleetArrays
 from headroom.contracts import LimitState
 from policies.caps import askers, orders
 from policies.controller.control import Memory, Tuning
+from policies.controller.heat import Warmth
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
 from telemetry import stream
@@ -125,6 +126,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     held_share: float
     excess_at: tuple[float, ...]
     excess_w: tuple[bytes, ...]
+    warm_w: bytes = b""
+    ambient_c: bytes = b""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -133,7 +136,7 @@ _kept = msgspec.msgpack.Decoder(_Kept)
 
 def _remember(holding: Holding) -> None:
     fleet, left = holding.headroom.fleet, holding.remembered
-    memory, excess = left.units, left.excess
+    memory, excess, warmth = left.units, left.excess, left.warmth
     ids = list(memory.since)
 
     def column(values: dict[int, float]) -> bytes:
@@ -150,6 +153,8 @@ def _remember(holding: Holding) -> None:
         held_share=memory.held_share,
         excess_at=excess.times,
         excess_w=tuple(watts.astype("<f8").tobytes() for watts in excess.watts),
+        warm_w=warmth.drawn_w.astype("<f4").tobytes(),
+        ambient_c=warmth.ambient_c.astype("<f4").tobytes(),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
@@ -176,7 +181,15 @@ def remembered(fleet: FleetArrays) -> Remembered:
     )
     if not is_same:
         return Remembered(units)
-    return Remembered(units, Excess(kept.excess_at, tuple(map(_floats, kept.excess_w))))
+    warm_w, ambient_c = (
+        np.frombuffer(data, dtype="<f4").astype(np.float64)
+        for data in (kept.warm_w, kept.ambient_c)
+    )
+    return Remembered(
+        units,
+        Excess(kept.excess_at, tuple(map(_floats, kept.excess_w))),
+        Warmth(kept.at, warm_w, ambient_c),
+    )
 
 
 def _floats(data: bytes) -> Floats:

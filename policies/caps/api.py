@@ -42,6 +42,22 @@ class HeldSerializer(serializers.Serializer[Any]):
     left_alone_w = serializers.FloatField(help_text="What those draw")
 
 
+class HeatedSerializer(serializers.Serializer[Any]):
+    gpu = serializers.CharField(help_text="The GPU that gets too hot: node and index")
+    temp_c = serializers.FloatField(
+        help_text="Of its core, or as much below the slowdown of the core as its memory is below"
+        " its own"
+    )
+    slowdown_c = serializers.FloatField()
+    cap_w = serializers.FloatField(help_text="On each GPU that is capped for it")
+    gpus = serializers.IntegerField(
+        help_text="Capped for it: those of its job, or of its node where nobody knows whose load"
+        " that is"
+    )
+    taken_w = serializers.FloatField(help_text="What they do not draw for it")
+    racks = serializers.ListField(child=serializers.CharField(), help_text="Where they are")
+
+
 class ControllerSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField(allow_null=True, help_text="Of its last round; null: none")
     gpus = serializers.IntegerField()
@@ -54,6 +70,7 @@ class ControllerSerializer(serializers.Serializer[Any]):
         help_text="Load of no known owner may be capped, by the admission policy"
     )
     budgets = HeldSerializer(many=True)
+    heated = HeatedSerializer(many=True, help_text="GPUs for whose heat others are capped, too")
 
 
 class ControllerView(APIView):

@@ -18,6 +18,7 @@ CAPPED = _gauge("capped_gpus", "GPUs that are held below what they would draw.")
 TAKEN = _gauge("taken_watts", "What they do not draw for it.")
 WAITING = _gauge("waiting_attempts", "Attempts for which room is being made.")
 HELD = _gauge("held_budgets", "Budgets that are kept by caps.")
+HEATED = _gauge("heated_gpus", "GPUs that caps keep below their slowdown.")
 SHORT = _gauge("short_budgets", "Budgets that caps alone cannot keep.")
 
 
@@ -29,4 +30,5 @@ def show(status: Status | None) -> None:
     TAKEN.set(status.taken_w if status else 0.0)
     WAITING.set(status.waiting if status else 0)
     HELD.set(sum(each.short_w <= 0.0 for each in budgets))
+    HEATED.set(len(status.heated) if status else 0)
     SHORT.set(sum(each.short_w > 0.0 for each in budgets))

@@ -11,7 +11,7 @@ import msgspec
 
 from telemetry import stream
 
-__all__ = ["Held", "Status", "publish", "read"]
+__all__ = ["Heated", "Held", "Status", "publish", "read"]
 
 _KEY = "controller:status"
 #: A status that nobody has renewed for so long says nothing any more, s.
@@ -50,6 +50,22 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_over and self.short_w > 0.0
 
 
+class Heated(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU that gets too hot, and the GPUs that are capped for it: those of its job, or of its
+    node where nobody knows whose load that is.
+
+    ``racks`` are those of all of them. ``gpus`` and ``taken_w`` count all of them, too.
+    """
+
+    gpu: str
+    temp_c: float
+    slowdown_c: float
+    cap_w: float
+    gpus: int
+    taken_w: float
+    racks: tuple[str, ...]
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller did last, at ``at`` (Unix s).
 
@@ -68,6 +84,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     starts_low: bool
     unmanaged_capped: bool
     budgets: tuple[Held, ...] = ()
+    heated: tuple[Heated, ...] = ()
 
 
 _pack = msgspec.msgpack.Encoder().encode

@@ -9,6 +9,9 @@ Two things take time. A cap is in force when the GPU reports it, and until then 
 was. So room is first taken, and given to others once that has shown. And what a unit draws at full
 speed is learned from what it drew; until then it is what was said of it.
 
+A GPU that gets too hot is a budget of its own: what it may draw by its heat (:mod:`.heat`) bounds
+the cap of its unit, which is as fast as its slowest GPU.
+
 What cannot be capped, and all that hosts draw beside their GPUs, is what budgets carry besides; of
 that the highest of the last minutes counts. Pure.
 """
@@ -20,9 +23,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.groups import most_by, sum_by
+from fleet.groups import least_by, most_by, sum_by
 from physics.power import gpu_power_w, throughput_under_cap
-from policies.controller.filling import Cells, Filled, fill
+from policies.controller.filling import Cells, Filled, fill, level_at
 from policies.controller.levels import FREE, Kind, caps_at, caps_by_level, speeds_by_level
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.reach import Reach
@@ -71,7 +74,8 @@ class Plant:
     ``drawn_w`` is measured, or assumed of those that are silent; ``limit_w`` the limit that each
     reports, ``is_held`` whether it says that it holds it back, and ``clock_share`` its clock as a
     share of the highest (NaN: unknown). ``host_share``: by how much its host draws more for each W
-    more. ``least_w`` and ``most_w`` bound what a limit may be.
+    more. ``least_w`` and ``most_w`` bound what a limit may be, and ``heat_w`` is what each may draw
+    by its heat, inf where nothing is known of that.
     """
 
     rack: Ints
@@ -85,6 +89,7 @@ class Plant:
     linear_share: Floats
     least_w: Floats
     most_w: Floats
+    heat_w: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -145,12 +150,14 @@ class Controlled:
     unit that is starting has been made, under that cap. ``lowest_w`` is what each of its GPUs draws
     as slow as it may be made; ``is_learned``: it has been seen at work for long enough to count on
     that. ``usable_w`` is what of each budget is given to GPUs and to what it carries besides;
-    ``filled`` says at which level each budget is full, and which are exceeded at any.
+    ``filled`` says at which level each budget is full, and which are exceeded at any, and
+    ``heat_level`` at which level each unit is held by its hottest GPU. ``level`` is the lower one.
     """
 
     cap_w: Floats
     may_start: Bools
     level: Floats
+    heat_level: Floats
     full_w: Floats
     lowest_w: Floats
     is_learned: Bools
@@ -207,6 +214,7 @@ class _Round:
         self.linear_share = sum_by(plant.linear_share[units.gpu], units.unit, count) / gpus
         self.most_w = most_by(plant.most_w[units.gpu], units.unit, count)
         self.least_w = most_by(plant.least_w[units.gpu], units.unit, count)
+        self.heat_w = least_by(plant.heat_w[units.gpu], units.unit, count)
         self.told_w = np.fmin(units.told_w, self.most_w)
         #: by how much a GPU of each could draw more than at rest, by what was said of it
         self.range_w = np.maximum(self.told_w - self.static_w, 0.0)
@@ -224,19 +232,25 @@ class _Round:
             linear_share=self.linear_share,
             most_w=self.most_w,
         )
+        heat_level = level_at(by_level, self.heat_w)
+        by_level = np.minimum(by_level, self.heat_w[:, None])
         by_level = np.maximum(by_level, self.least_w[:, None])
         watts = self.held_share * self.cell_factor[:, None] * by_level[self.cell_unit]
         cells = Cells(self.cell_unit, self.cell_rack, watts)
         usable_w = self._usable_w()
         filled = fill(cells, len(units), self.budgets.reach, usable_w - other_w)
-        wanted_w = self._in_steps(caps_at(by_level, filled.level), filled.level)
+        level = np.minimum(filled.level, heat_level)
+        wanted_w = self._in_steps(caps_at(by_level, filled.level), level)
         cap_w, may_start = self._confirmed(wanted_w, usable_w - other_w)
         return Controlled(
             cap_w=cap_w,
             may_start=may_start,
-            level=filled.level,
+            level=level,
+            heat_level=heat_level,
             full_w=full_w,
-            lowest_w=np.maximum(self._power_w(lowest, full_w), self.least_w),
+            lowest_w=np.maximum(
+                np.minimum(self._power_w(lowest, full_w), self.heat_w), self.least_w
+            ),
             is_learned=self._is_learned(full_w),
             usable_w=usable_w,
             other_w=other_w,

@@ -15,7 +15,7 @@ from policies.controller.levels import LEVELS, caps_at
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.reach import Reach
 
-__all__ = ["Cells", "Filled", "fill"]
+__all__ = ["Cells", "Filled", "fill", "level_at"]
 
 #: Levels are found by so many rounds at most; what then is left stays as low as its tightest budget
 #: would make it if nobody gave anything back.
@@ -82,7 +82,7 @@ class _Filling:
         moving_w = self.reach.of_racks(self._by_rack(np.where(active[:, None], cells.watts, 0.0)))
         still_w = np.where(active, 0.0, caps_at(cells.watts, self.level[cells.unit]))
         left_w = self.room_w - self.reach.of_racks(self._by_rack(still_w))
-        return _level_at(moving_w, left_w), np.maximum(moving_w[:, 0] - left_w, 0.0)
+        return level_at(moving_w, left_w), np.maximum(moving_w[:, 0] - left_w, 0.0)
 
     def _least_of(self, at_budget: Floats) -> Floats:
         """Return for each unit the least level of the budgets above it."""
@@ -109,8 +109,11 @@ class _Filling:
         return found
 
 
-def _level_at(watts: Floats, left_w: Floats) -> Floats:
-    """Return the level at which each row of ``watts``, which rise, comes to ``left_w``."""
+def level_at(watts: Floats, left_w: Floats) -> Floats:
+    """Return the level at which each row of ``watts``, which rise, comes to ``left_w``.
+
+    The lowest where that is more at any level, the highest where it is no more at any.
+    """
     fits = watts <= left_w[:, None]
     low = np.maximum(fits.sum(axis=1) - 1, 0)
     rows = np.arange(len(watts))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.groups import sum_by
-from physics.thermal import power_at_temperature_w, time_to_throttle_s
+from physics.thermal import time_to_throttle_s
+from policies.headroom import thermal
 from policies.headroom.binding import Token
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
@@ -117,12 +118,10 @@ def sensible_cap(watts: float, rated_w: float) -> float | None:
 def limits_w(headroom: Headroom, gpus: Ints) -> Floats:
     """Return the power at which each of ``gpus`` settles just at its slowdown, W."""
     found = headroom.parts
-    return np.asarray(
-        power_at_temperature_w(
-            temp_c=found.limit_c[gpus],
-            ambient_c=found.ambient_c[gpus],
-            resistance_c_per_w=found.resistance_c_per_w[gpus],
-        )
+    return thermal.settles_at_w(
+        limit_c=found.limit_c[gpus],
+        ambient_c=found.ambient_c[gpus],
+        resistance_c_per_w=found.resistance_c_per_w[gpus],
     )
 
 

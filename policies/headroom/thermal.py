@@ -14,7 +14,7 @@ import numpy as np
 
 from fleet.groups import at, least_by, most_by, ratio, sum_by
 from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
-from physics.thermal import steady_state_c, time_to_throttle_s
+from physics.thermal import power_at_temperature_w, steady_state_c, time_to_throttle_s
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.inputs import Past, still_enough
 from policies.scopes import ScopeKind
@@ -161,6 +161,22 @@ def as_settled(parts: Parts, seen: GpuTemperatures, load_w: Floats, still_s: Flo
     return Parts(
         parts.resistance_c_per_w, parts.capacitance_j_per_c, ambient_c, parts.limit_c, parts.trust
     )
+
+
+def settles_at_w(
+    *, limit_c: Floats, ambient_c: Floats, resistance_c_per_w: Floats, margin_c: float = 0.0
+) -> Floats:
+    """Return the power at which GPUs settle ``margin_c`` below their limits, W.
+
+    0 where that is none; inf where there is no limit (inf).
+    """
+    is_limited = np.isfinite(limit_c)
+    limit_w = power_at_temperature_w(
+        temp_c=np.maximum(np.where(is_limited, limit_c - margin_c, 0.0), ABSOLUTE_ZERO_C),
+        ambient_c=np.maximum(ambient_c, ABSOLUTE_ZERO_C),
+        resistance_c_per_w=resistance_c_per_w,
+    )
+    return np.where(is_limited, limit_w, np.inf)
 
 
 def of_gpus(fleet: FleetArrays, parts: Parts, seen: GpuTemperatures, load_w: Floats) -> Heat:

@@ -21,6 +21,7 @@ from admission.core.request import Placement, Refusal, Request
 from fleet.groups import sum_by
 from fleet.power_curves import UNRATED_GPU_W
 from fleet.tables import LINK_KINDS, FleetArrays
+from policies.headroom import thermal
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction, InForce
@@ -185,8 +186,13 @@ class FleetConstants:
         if found is None:
             if len(self._heat) >= _MARGINS_KEPT:
                 self._heat.clear()
-            room_c = self.limit_c - margin_c - self.ambient_c
-            gpu_w = np.minimum(room_c / self.resistance_c_per_w, self.cap_w)
+            settles_w = thermal.settles_at_w(
+                limit_c=self.limit_c,
+                ambient_c=self.ambient_c,
+                resistance_c_per_w=self.resistance_c_per_w,
+                margin_c=margin_c,
+            )
+            gpu_w = np.minimum(settles_w, self.cap_w)
             fleet = self.topology.fleet
             found = self._heat[margin_c] = HeatLimit(
                 gpu_w,

@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard import controller
 from fleet import snapshot
 from policies.caps import status
-from policies.caps.status import Held, Status
+from policies.caps.status import Heated, Held, Status
 from tests.builders.accounts import api_client
 from tests.builders.fleet import SmallFleet
 
@@ -75,6 +75,24 @@ def test_what_is_over_is_not_said_to_be_held(small: SmallFleet) -> None:
             "rack oslo/A01 is over its budget by 1.9 kW: the controller is lowering caps,"
             " 8 GPUs capped, 1.2 kW taken so far"
         )
+
+
+def test_the_rack_page_says_which_gpu_is_held_for_its_heat_in_degrees(
+    viewer: Client, small: SmallFleet
+) -> None:
+    hot = Heated(
+        gpu="oslo-a01-n1/3", temp_c=83.4, slowdown_c=87.0, cap_w=412.0, gpus=8, taken_w=1_240.0,
+        racks=("oslo/A01",),
+    )  # fmt: skip
+    publish(heated=(hot,))
+    said = (
+        "GPU oslo-a01-n1/3: 83 °C, slowdown at 87 °C: held by the controller at 412 W, 8 GPUs"
+        " capped for it, 1.2 kW taken"
+    )
+    assert said in viewer.get(f"/racks/{small.racks['oslo/A01'].pk}/").content.decode()
+    assert said not in viewer.get(f"/racks/{small.racks['oslo/A02'].pk}/").content.decode()
+    (told,) = api_client().get("/api/v1/controller").json()["heated"]
+    assert (told["gpu"], told["temp_c"], told["slowdown_c"]) == ("oslo-a01-n1/3", 83.4, 87.0)
 
 
 def test_where_nothing_may_be_touched_it_is_said_whose_load_it_is_and_who_can(

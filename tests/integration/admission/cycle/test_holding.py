@@ -21,6 +21,7 @@ from fleet.models import Rack
 from headroom.contracts import Limit, LimitSet
 from policies import current
 from policies.caps import askers, orders, status
+from policies.controller.heat import MARGIN_C
 from policies.documents.models import States
 from policies.restrictions import limits
 from policies.scopes import ScopeKind
@@ -29,12 +30,14 @@ from telemetry.directory import invalidate_scopes
 from telemetry.limits.models import LimitReport
 from tests.builders.accounts import bearer
 from tests.builders.agents import make_agent
-from tests.builders.fleet import GPU_RATED_W, SmallFleet
+from tests.builders.fleet import GPU_RATED_W, SLOWDOWN_C, SmallFleet
 from tests.integration.admission.cycle.scenes import cycle, phase_of, queued
 
 pytestmark = pytest.mark.django_db
 
 BUDGET_W = 8_500.0
+#: Of the GPUs of :class:`Machines`.
+HEATS_C_PER_W = 0.05
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +58,8 @@ class Machines:
     limit_w: dict[tuple[str, int], float] = field(default_factory=dict)
     asks: bool = True
     acts: bool = True
+    #: by GPU, the air that it gets, °C
+    air_c: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def step(self, seconds: float = 2.0) -> None:
         """Go on for a round: read, decide, and hear."""
@@ -67,7 +72,7 @@ class Machines:
             power_limit_w=lambda node, gpu: self._limit_w(node, gpu),
             util=lambda node, _: 100.0 if self.wants_w.get(node, 70.0) > 100.0 else 0.0,
             throttle=lambda node, gpu: 4 if self._is_held(node, gpu) else 0,
-            temp_c=40.0,
+            temp_c=lambda node, gpu: self.temp_c(node, gpu),
         )
         cycle(self.now)
         if self.acts:
@@ -86,6 +91,11 @@ class Machines:
 
     def drawn_w(self, node: str, gpu: int) -> float:
         return min(self.wants_w.get(node, 70.0), self._limit_w(node, gpu))
+
+    def temp_c(self, node: str, gpu: int) -> float:
+        """Return how warm a GPU is, in whole degrees: heat settles at once."""
+        air_c = self.air_c.get((node, gpu), 20.0)
+        return float(round(air_c + HEATS_C_PER_W * self.drawn_w(node, gpu)))
 
     def rack_w(self, path: str) -> float:
         """Return the load of a rack by its last reading."""
@@ -240,6 +250,41 @@ def test_where_agents_do_not_ask_for_limits_nobody_is_told_any(fleet: SmallFleet
     plant.steps(3)
     assert len(orders.current(plant.now)) == 0
     assert status.read() is None
+
+
+def test_a_gpu_that_loses_its_air_is_held_below_its_slowdown_and_let_go_when_it_is_cool(
+    fleet: SmallFleet,
+) -> None:
+    plant = busy(fleet, "oslo/A01")
+    one, _ = fleet.nodes_of("oslo/A01")
+    plant.steps(3)
+    assert ask(fleet) == []
+    for air_c in range(20, 60, 2):
+        plant.air_c[one, 2] = float(air_c)
+        plant.step()
+        assert plant.temp_c(one, 2) < SLOWDOWN_C
+    plant.steps(10)
+    assert plant.temp_c(one, 2) == pytest.approx(SLOWDOWN_C - MARGIN_C, abs=1.0)
+    # Nobody knows whose load that is, so the GPUs of the node are one.
+    assert {(limit.node, limit.gpu) for limit in ask(fleet)} == {(one, None)}
+    said = status.read()
+    assert said is not None
+    (hot,) = said.heated
+    assert (hot.gpu, hot.gpus, hot.racks) == (f"{one}/2", 4, ("oslo/A01",))
+    assert (hot.temp_c, hot.slowdown_c) == (plant.temp_c(one, 2), SLOWDOWN_C)
+    assert hot.cap_w == plant.limit_w[one, 2] < 600.0
+    # What is lost is learned anew, from the safe side.
+    stream.connection().delete("controller:memory")
+    for _ in range(5):
+        plant.step()
+        assert plant.temp_c(one, 2) < SLOWDOWN_C
+    plant.air_c = {}
+    for _ in range(20):
+        plant.step(10.0)
+    assert ask(fleet) == []
+    said = status.read()
+    assert said is not None
+    assert said.heated == ()
 
 
 def test_caps_outlive_a_store_that_was_emptied(fleet: SmallFleet) -> None:

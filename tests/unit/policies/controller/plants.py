@@ -67,6 +67,7 @@ class Shop:
         self.work = np.zeros(count)
         self.runs = np.zeros(count, dtype=bool)
         self.memory = Memory()
+        self.heat_w = np.full(count, np.inf)
         self._orders: deque[Any] = deque()
 
     @property
@@ -106,6 +107,7 @@ class Shop:
             linear_share=np.zeros(count),
             least_w=np.full(count, 0.25 * RATED_W),
             most_w=np.full(count, RATED_W),
+            heat_w=self.heat_w,
         )
 
     def look(self, units: Units) -> Controlled:
