@@ -11,7 +11,8 @@ import click
 from lab.calibration.catalog import CALIBRATIONS, COMPARE, Asked
 from lab.calibration.fitting import fit_all
 from lab.calibration.result import Comparison
-from lab.calibration.sources import DATA_FOLDER, NoData
+from lab.calibration.sources import NoData
+from lab.commands.published import data_option, json_option
 from lab.commands.shared import in_one_line, progress
 from lab.spread import Kept, Part, Where, run_all
 from lab.spread.options import spread_of, spread_options
@@ -23,26 +24,14 @@ OVER, NOTHING = 1, 3
 
 
 @click.command()
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="HEADROOM_TEST_DATA",
-    default=DATA_FOLDER,
-    show_default=True,
-    help="Folder that holds the data sets.",
-)
+@data_option()
 @click.option(
     "--only",
     type=click.Choice(list(CALIBRATIONS)),
     multiple=True,
     help="Only this calibration. May be given again.  [default: all]",
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help="Write all of it there as JSON, too; -: to standard output, instead of the table.",
-)
+@json_option
 @click.option(
     "--fit",
     is_flag=True,

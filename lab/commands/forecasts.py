@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from lab.calibration.sources import DATA_FOLDER, NoData
+from lab.calibration.sources import NoData
+from lab.commands.published import data_option, json_option
 from lab.forecasts.judging import ClaimsJudged, Judged, judged
 from lab.forecasts.series import NOT_SERIES, READERS
 
@@ -25,21 +26,9 @@ COVERED, COVERED_OF_ALL = (0.6, 1.0), (0.75, 0.9)
 
 
 @click.command()
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="HEADROOM_TEST_DATA",
-    default=DATA_FOLDER,
-    show_default=True,
-    help="Folder that holds the data sets.",
-)
+@data_option()
 @click.option("--chosen-on", is_flag=True, help="Judge what the method was chosen on instead.")
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help="Write all of it there as JSON, too; -: to standard output, instead of the table.",
-)
+@json_option
 def forecasts(data: Path, chosen_on: bool, json_file: str | None) -> None:
     """Judge forecasts of load on published series that the method was not chosen on.
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from lab.calibration.sources import DATA_FOLDER, NoData
+from lab.calibration.sources import NoData
+from lab.commands.published import data_option
 from lab.power_curves import CARDS, SLOWDOWNS, Fit, Share, built_in, card_jobs, judged, told
 
 __all__ = ["power_curves"]
@@ -16,14 +17,7 @@ OVER, NOTHING = 1, 3
 
 
 @click.command("power-curves")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="HEADROOM_TEST_DATA",
-    default=DATA_FOLDER,
-    show_default=True,
-    help="Folder that holds the data sets zeus-power-limits and zeus-power-limits-others.",
-)
+@data_option("zeus-power-limits", "zeus-power-limits-others")
 @click.option("--fit", is_flag=True, help="Fit curves and margins anew instead, and print them.")
 def power_curves(data: Path, fit: bool) -> None:
     """Say how many jobs the built-in power curves slow by more than they agree to.

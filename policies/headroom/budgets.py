@@ -93,18 +93,14 @@ def reachable_w(now: Quantities) -> ByKind:
     """Return the most that each budget's load can become as things are enforced, W.
 
     Every GPU may rise to the limit that it reads back, and hosts along with their GPUs; one that is
-    not read may rise by all of its rating. What a controller holds is not exceeded.
+    not read may rise by all of its rating. What a controller holds is in these limits.
     """
     fleet, gpus = now.fleet, now.summary.gpus
     room_w = np.maximum(np.minimum(gpus.limit_w, gpus.rated_w) - gpus.load_w, 0.0)
     room_w = np.where(gpus.read, room_w, gpus.rated_w)
     nodes_w = (1.0 + now.host_share) * sum_by(room_w, fleet.gpus.node, len(fleet.nodes))
     rise_w = _from_racks(fleet, sum_by(nodes_w, fleet.nodes.rack, len(fleet.racks)))
-    held_w = now.limits.held_w
-    return {
-        kind: np.minimum(load_w + rise_w[kind], held_w.get(kind, np.inf))
-        for kind, load_w in drawn_w(now).items()
-    }
+    return {kind: load_w + rise_w[kind] for kind, load_w in drawn_w(now).items()}
 
 
 def _silent(now: Quantities) -> Floats:

@@ -67,14 +67,11 @@ class Limits:
     ``gpu_cap_w`` is inf where a GPU has no cap. ``link_share`` is the share of a link's capacity
     that bulk traffic may take, 1 where nothing limits it. ``budget_w`` has what sites, zones, power
     domains and racks may draw, inf where nothing limits it; a kind that is not there has no limit.
-    ``held_w``, of the same form, is what a controller holds their loads to: forecasts stay within
-    it.
     """
 
     gpu_cap_w: Floats
     link_share: Floats
     budget_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
-    held_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
 
     @staticmethod
     def none(fleet: FleetArrays) -> Limits:

@@ -213,7 +213,6 @@ def _arrays(
         gang=np.repeat(np.arange(len(found)), counts),
         kind=np.repeat(np.array(kind, dtype=np.int64), counts),
         learned=learned,
-        held_w=np.full(len(learned.samples), np.inf),
         gpu=_ints(place.gpu for _, place in found),
         gpu_allocation=_ints(
             at + place.gpu_node for at, (_, place) in zip(firsts, found, strict=True)

@@ -92,8 +92,7 @@ class Parts:
     """The parts of gangs on budgets: a row for each gang and budget, or several. Watts.
 
     ``gang`` and ``kind`` are codes from 0 on: of the gang, and of what is known of it (project and
-    image). ``held_w`` is what a part is held under by something that enforces it, inf where nothing
-    does. ``mean_w``, ``high_w`` and ``deviation_w`` are NaN where nothing was seen.
+    image). ``mean_w``, ``high_w`` and ``deviation_w`` are NaN where nothing was seen.
     """
 
     budget: Ints
@@ -105,7 +104,6 @@ class Parts:
     deviation_w: Floats
     peak_w: Floats
     samples: Floats
-    held_w: Floats
 
 
 def learned(
@@ -150,10 +148,9 @@ def remembered(attempts: int) -> float:
 def joint_peak_w(parts: Parts, budgets: int) -> Floats:
     """Return what is reserved on each budget for the gangs on it, W.
 
-    Never less than they draw, never more than the sum of their peaks, or of what they are held
-    under.
+    Never less than they draw, never more than the sum of their peaks.
     """
-    top_w = np.minimum(parts.peak_w, parts.held_w)
+    top_w = parts.peak_w
     unseen = np.isnan(parts.mean_w) | np.isnan(parts.high_w)
     mean_w = np.where(unseen, top_w, np.minimum(parts.mean_w, top_w))
     high_w = np.where(unseen, top_w, np.clip(parts.high_w, mean_w, top_w))

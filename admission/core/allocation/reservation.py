@@ -100,8 +100,6 @@ class AllocationArrays:
     kind: Ints
     #: what was learned of its draw
     learned: Learned
-    #: what something that enforces it holds it under, W; inf: nothing does
-    held_w: Floats
     gpu: Ints
     gpu_allocation: Ints
     #: bit/s over the WAN, and byte/s of storage
@@ -234,7 +232,6 @@ def _joint(
         deviation_w=held.learned.deviation_w * held.gpus,
         peak_w=np.maximum(held.peak_w, seen.watts),
         samples=np.where(knows, held.learned.samples, 0.0),
-        held_w=held.held_w,
     )
     found: dict[ScopeKind, Floats] = {}
     for kind, on, count in (

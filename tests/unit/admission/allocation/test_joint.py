@@ -28,7 +28,6 @@ def parts(count: int = 4, **given: Any) -> Parts:
         "deviation_w": np.full(count, 40.0),
         "peak_w": np.full(count, 1000.0),
         "samples": np.full(count, 1e9),
-        "held_w": np.full(count, np.inf),
     }
     return Parts(**fields | {name: np.asarray(value) for name, value in given.items()})
 
@@ -59,7 +58,6 @@ def any_parts(draw: st.DrawFn) -> Parts:
         deviation_w=watts(),
         peak_w=watts(),
         samples=np.array(draw(st.lists(st.floats(0.0, 1e3), min_size=count, max_size=count))),
-        held_w=np.where(codes(1) == 0, np.inf, watts()),
     )
 
 
@@ -70,7 +68,7 @@ def test_it_is_never_under_what_is_drawn_nor_over_all_peaks(found: Parts) -> Non
         here = found.budget == budget
         drawn_w = found.drawn_w[here].sum()
         assert joint_w[budget] >= drawn_w - 1e-9
-        top_w = np.minimum(found.peak_w, found.held_w)[here].sum()
+        top_w = found.peak_w[here].sum()
         assert joint_w[budget] <= max(top_w, drawn_w) + 1e-9
 
 
@@ -86,13 +84,13 @@ def test_what_was_never_seen_reserves_its_peak(found: Parts) -> None:
     joint_w = joint_peak_w(replace(found, samples=np.zeros(len(found.gang))), 2)
     for budget in (0, 1):
         here = found.budget == budget
-        top_w = np.minimum(found.peak_w, found.held_w)[here].sum()
+        top_w = found.peak_w[here].sum()
         assert joint_w[budget] == pytest.approx(max(top_w, found.drawn_w[here].sum()))
 
 
 @given(any_parts(), WATTS)
 def test_who_is_held_under_a_cap_reserves_no_more_than_it(found: Parts, held_w: float) -> None:
-    held = replace(found, held_w=np.full(len(found.gang), held_w))
+    held = replace(found, peak_w=np.minimum(found.peak_w, held_w))
     drawn_w = np.bincount(found.budget, found.drawn_w, 2)
     most_w = np.maximum(held_w * np.bincount(found.budget, minlength=2), drawn_w)
     assert (joint_peak_w(held, 2) <= most_w + 1e-9).all()

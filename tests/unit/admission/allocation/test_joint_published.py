@@ -72,7 +72,7 @@ def test_a_rack_of_real_runs_stays_within_what_it_reserves(
     runs: dict[str, list[Floats]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     over, reserved, single, highest = [], [], [], []
-    codes, unheld = np.arange(NODES), np.full(NODES, np.inf)
+    codes = np.arange(NODES)
     for drawn_w, seen in racks(runs, seed=1):
         parts = Parts(
             budget=np.zeros(NODES, dtype=np.int64),
@@ -84,7 +84,6 @@ def test_a_rack_of_real_runs_stays_within_what_it_reserves(
             deviation_w=8.0 * seen.deviation_w,
             peak_w=np.full(NODES, PEAK_W),
             samples=seen.samples,
-            held_w=unheld,
         )
         (joint_w,) = joint_peak_w(parts, 1).tolist()
         total_w = drawn_w.sum(axis=0)

@@ -44,7 +44,6 @@ def held(
         "gang": np.arange(count),
         "kind": np.arange(count),
         "learned": Learned.nothing(count),
-        "held_w": np.full(count, np.inf),
         "gpu": np.array([at + i for at in first for i in range(gpus)], dtype=np.int64),
         "gpu_allocation": np.repeat(np.arange(count), gpus),
         "links": Traffic.none(),
@@ -189,12 +188,6 @@ def test_a_gang_gives_back_its_share_of_the_joint_peak_when_it_ends() -> None:
     assert found.watts.tolist() == [PEAK_W] * 2
     assert found.shares_w.sum() == pytest.approx(rack_w)
     assert (found.shares_w >= found.drawn.watts).all()
-
-
-def test_what_is_held_under_a_cap_reserves_no_more_in_its_rack() -> None:
-    mine = held(0, 1, held_w=[8000.0, 8000.0])
-    full = with_reserved(mine, headroom_of(FLEET, all_read(FLEET)))
-    assert full.powers[ScopeKind.RACK].load_w[0] == pytest.approx(16_000.0)
 
 
 def test_nothing_held_reserves_nothing() -> None:

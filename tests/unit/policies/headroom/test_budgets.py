@@ -14,7 +14,7 @@ from fleet.snapshot import FleetArrays
 from policies.headroom import budgets
 from policies.headroom.claims import Claims
 from policies.headroom.evaluate import evaluate
-from policies.headroom.inputs import Limits, Outlook, Past, Reservations, Steps
+from policies.headroom.inputs import Outlook, Past, Reservations, Steps
 from policies.headroom.outlook import AHEAD, Forecast, Record
 from policies.scopes import ScopeKind
 from tests.builders.arrays import make_arrays
@@ -50,14 +50,6 @@ def test_a_gpu_that_is_not_read_may_rise_by_all_of_its_rating() -> None:
     most, drawn = budgets.reachable_w(headroom), budgets.drawn_w(headroom)
     host = 1 + 3200 / (8 * 700)
     assert most[RACK] - drawn[RACK] == pytest.approx([700 * host, 0, 0, 0])
-
-
-def test_what_a_controller_holds_is_not_exceeded() -> None:
-    fleet = small()
-    limits = replace(Limits.none(fleet), held_w={RACK: np.array([9e3, np.inf, np.inf, np.inf])})
-    headroom = headroom_of(fleet, all_read(fleet), restrictions=limits)
-    assert budgets.reachable_w(headroom)[RACK][0] == 9e3
-    assert budgets.reachable_w(headroom)[RACK][1] > 2e4
 
 
 def test_a_budget_out_of_reach_is_never_used_up_whatever_the_slope() -> None:
