@@ -30,12 +30,15 @@ __all__ = [
     "plant_of",
     "steadied",
     "units_of",
+    "without_ended",
     "without_new",
 ]
 
 #: Meters and GPUs are read at times of their own. What budgets carry beyond what GPUs account for
 #: is the median of so long: until both have been read, a step of GPUs looks like something else, s.
 _READ_WITHIN_S = 12.0
+#: Once hosts are known better, what was beside GPUs by what was known before says nothing.
+_SAME_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,20 +80,25 @@ def budgets_of(headroom: Headroom) -> Budgets:
 
 @dataclass(frozen=True, eq=False)
 class Excess:
-    """What budgets carried beyond what GPUs account for: Unix s and W by budget, oldest first."""
+    """What budgets carried beyond what GPUs account for: Unix s and W by budget, oldest first.
+
+    ``host_share``: what hosts were taken to draw for each W of their GPUs, on average.
+    """
 
     times: tuple[float, ...] = ()
     watts: tuple[Floats, ...] = ()
+    host_share: float = 0.0
 
-    def noted(self, watts: Floats, now: float) -> Excess:
+    def noted(self, watts: Floats, now: float, host_share: float = 0.0) -> Excess:
         """Return it with that of ``now``, Unix s, without what is too old to count."""
+        is_same = abs(host_share - self.host_share) <= _SAME_SHARE
         kept = [
             (at, before)
             for at, before in zip(self.times, self.watts, strict=True)
-            if 0.0 <= now - at <= _READ_WITHIN_S and len(before) == len(watts)
+            if is_same and 0.0 <= now - at <= _READ_WITHIN_S and len(before) == len(watts)
         ]
         times, every = zip(*kept, (now, watts), strict=True)
-        return Excess(times, every)
+        return Excess(times, every, host_share)
 
     @property
     def usual_w(self) -> Floats:
@@ -108,24 +116,35 @@ def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tupl
     reach = budgets.reach
     drawn_w = (1.0 + plant.host_share) * plant.drawn_w
     by_gpus_w = reach.of_gpus(drawn_w, plant.rack)
-    noted = excess.noted(budgets.load_w - by_gpus_w, now)
+    noted = excess.noted(budgets.load_w - by_gpus_w, now, float(plant.host_share.mean()))
     return replace(budgets, load_w=by_gpus_w + noted.usual_w), noted
 
 
 def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach) -> Memory:
-    """Return a memory in which budgets did not carry besides what now is held for the first time.
+    """Return a memory in which budgets did not carry besides what now is a unit's.
 
-    An agent that begins to act makes a unit of what was load beside them. Remembered as that, it
-    would count twice until it is forgotten.
+    A job that starts takes GPUs that rested, and an agent that begins to act makes a unit of what
+    was load beside them. Remembered as that, it would count twice until it is forgotten.
     """
-    if len(memory.other_w) != reach.count:
+    if len(memory.other_w) != reach.count or len(memory.of_units) != len(plant.rack):
         return memory
-    known = np.fromiter(memory.since, dtype=np.int64, count=len(memory.since))
-    new = (~np.isin(units.id, known) & ~units.is_starting)[units.unit]
-    gpus = units.gpu[new]
+    gpus = units.gpu[~memory.of_units[units.gpu]]
     drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
     new_w = reach.of_gpus(drawn_w, plant.rack[gpus])
     return replace(memory, other_w=memory.other_w - new_w)
+
+
+def without_ended(budgets: Budgets, plant: Plant, memory: Memory, held: Bools) -> Budgets:
+    """Return budgets without what GPUs draw whose attempt has just ended: they are about to rest.
+
+    ``held`` says of each GPU whether an attempt holds it.
+    """
+    if len(memory.of_units) != len(held):
+        return budgets
+    ended = np.flatnonzero(memory.of_units & ~held)
+    drawn_w = (1.0 + plant.host_share[ended]) * plant.drawn_w[ended]
+    ended_w = budgets.reach.of_gpus(drawn_w, plant.rack[ended])
+    return replace(budgets, load_w=budgets.load_w - ended_w)
 
 
 def units_of(
@@ -134,13 +153,16 @@ def units_of(
     may_cap: Bools,
     unmanaged: Unmanaged,
     resting: Collection[int] = (),
+    known: Collection[int] = (),
 ) -> Units:
     """Return what can be held: attempts all of whose GPUs can be capped, and unmanaged nodes.
 
     ``may_cap`` says of each GPU whether its agent is heard and sets caps. ``resting``: ids of
     attempts that stand still, and draw what they do at rest: they are what budgets carry besides.
+    ``known``: ids of units that were held before. They stay so on those of their GPUs that still
+    can be: else one agent that falls silent would let go of a whole gang.
     """
-    owned = _owned(held, headroom, may_cap, resting)
+    owned = _owned(held, headroom, may_cap, resting, known)
     if not unmanaged.is_capped:
         return owned
     return _joined(owned, _unowned(held, headroom, may_cap, unmanaged.lowest_speed))
@@ -182,12 +204,18 @@ def brought_down(
 
 
 def _owned(
-    held: Allocations, headroom: Headroom, may_cap: Bools, resting: Collection[int]
+    held: Allocations,
+    headroom: Headroom,
+    may_cap: Bools,
+    resting: Collection[int],
+    known: Collection[int],
 ) -> Units:
     arrays, attempts = held.arrays, held.attempts
     counts = np.diff([*held.firsts, len(arrays)])
     attempt = np.repeat(np.arange(len(attempts)), counts)[arrays.gpu_allocation]
     capable = sum_by(~may_cap[arrays.gpu], attempt, len(attempts)) == 0
+    was_held = np.array([each.id in known for each in attempts], dtype=bool)
+    capable |= was_held & (sum_by(may_cap[arrays.gpu], attempt, len(attempts)) > 0)
     capable &= np.array([each.id not in resting for each in attempts], dtype=bool)
     mine = [each for each, is_capable in zip(attempts, capable.tolist(), strict=True) if is_capable]
     requests = [each.request for each in mine]
@@ -195,6 +223,7 @@ def _owned(
     np.maximum.at(most_w, attempt, headroom.summary.gpus.rated_w[arrays.gpu])
     told_w = np.array([each.gpu_peak_w for each in requests], dtype=np.float64)
     place = np.cumsum(capable) - 1
+    mine_too = capable[attempt] & may_cap[arrays.gpu]
     return Units(
         id=np.array([each.id for each in mine], dtype=np.int64),
         kind=np.array([_kind(each) for each in requests], dtype=np.int64),
@@ -202,8 +231,8 @@ def _owned(
         told_w=np.fmin(told_w, most_w[capable]),
         lowest_cap_w=np.array([each.lowest_cap_w or 0.0 for each in requests], dtype=np.float64),
         is_starting=np.array([each.started_at is None for each in mine], dtype=bool),
-        gpu=arrays.gpu[capable[attempt]],
-        unit=place[attempt[capable[attempt]]],
+        gpu=arrays.gpu[mine_too],
+        unit=place[attempt[mine_too]],
     )
 
 

@@ -19,6 +19,7 @@ from admission.core.controlling import (
     plant_of,
     steadied,
     units_of,
+    without_ended,
     without_new,
 )
 from policies.controller.control import Budgets, Controlled, Memory, Plant, Tuning, Units, control
@@ -89,10 +90,11 @@ def look(
     """
     if not may_cap.any():
         return None
-    units = units_of(held, headroom, may_cap, unmanaged, resting)
+    units = units_of(held, headroom, may_cap, unmanaged, resting, memory.units.since)
     heat_w, warmth = limited_by_heat(headroom, memory.warmth)
     plant = plant_of(headroom, heat_w)
     budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
+    budgets = without_ended(budgets, plant, memory.units, held.gpus)
     before = without_new(memory.units, plant, units, budgets.reach)
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
     return Holding(

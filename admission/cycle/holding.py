@@ -124,8 +124,10 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     cap_w: bytes
     other_w: bytes
     held_share: float
+    of_units: bytes
     excess_at: tuple[float, ...]
     excess_w: tuple[bytes, ...]
+    host_share: float
     warm_w: bytes = b""
     ambient_c: bytes = b""
 
@@ -151,8 +153,10 @@ def _remember(holding: Holding) -> None:
         cap_w=column(dict(memory.cap_w)),
         other_w=memory.other_w.astype("<f8").tobytes(),
         held_share=memory.held_share,
+        of_units=np.packbits(memory.of_units).tobytes(),
         excess_at=excess.times,
         excess_w=tuple(watts.astype("<f8").tobytes() for watts in excess.watts),
+        host_share=excess.host_share,
         warm_w=warmth.drawn_w.astype("<f4").tobytes(),
         ambient_c=warmth.ambient_c.astype("<f4").tobytes(),
     )
@@ -178,6 +182,7 @@ def remembered(fleet: FleetArrays) -> Remembered:
         cap_w=by_id(kept.cap_w),
         other_w=_floats(kept.other_w) if is_same else np.zeros(0),
         held_share=kept.held_share,
+        of_units=_flags(kept.of_units, len(fleet.gpus) if is_same else 0),
     )
     if not is_same:
         return Remembered(units)
@@ -185,11 +190,12 @@ def remembered(fleet: FleetArrays) -> Remembered:
         np.frombuffer(data, dtype="<f4").astype(np.float64)
         for data in (kept.warm_w, kept.ambient_c)
     )
-    return Remembered(
-        units,
-        Excess(kept.excess_at, tuple(map(_floats, kept.excess_w))),
-        Warmth(kept.at, warm_w, ambient_c),
-    )
+    excess = Excess(kept.excess_at, tuple(map(_floats, kept.excess_w)), kept.host_share)
+    return Remembered(units, excess, Warmth(kept.at, warm_w, ambient_c))
+
+
+def _flags(data: bytes, count: int) -> Bools:
+    return np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count).astype(bool)
 
 
 def _floats(data: bytes) -> Floats:

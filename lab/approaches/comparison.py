@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lab.approaches.approaches import NAMES, Approach, approach
 from lab.approaches.figures import Figures, Seen
@@ -23,6 +24,8 @@ __all__ = ["RUN", "Run", "Setup", "compare", "run"]
 
 
 LOADERS = {"philly": philly.load, "openb": openb.load, "helios": helios.load}
+#: A fleet that jobs are carried into has run before, and knows its hosts from so long, s.
+_BEFORE_S = 600.0
 #: Multiples of it fall evenly between 0 and 1, beside whatever pattern lines have.
 _GOLDEN = 0.6180339887498949
 
@@ -150,18 +153,34 @@ def run(
 ) -> Run:
     """Run one approach. ``jobs``: those of the trace of ``setup``, if they are at hand."""
     came = arrivals(setup.jobs(), setup.manner, seed=seed) if jobs is None else jobs
-    world = World(
+    hosts = None
+    if setup.carried and chosen.controls:
+        before = _world(setup, chosen, came, seed, None)
+        before.run(_BEFORE_S)
+        hosts = before.hosts
+    world = _world(setup, chosen, came, seed, hosts)
+    record = world.run(setup.hours * 3600.0, progress)
+    return Run(
+        figures_of(record, approach=chosen.name, gpus=setup.gpus, hours=setup.hours),
+        seen_of(record),
+    )
+
+
+def _world(
+    setup: Setup,
+    chosen: Approach,
+    came: Sequence[Arrival],
+    seed: int,
+    hosts: Mapping[int, NDArray[np.float64]] | None,
+) -> World:
+    return World(
         setup.fleet(),
         came,
         policy_of(chosen),
         seed=seed,
         others_share=setup.others_share,
         conditions_at=setup.conditions_at if setup.links_share < 1.0 else None,
-    )
-    record = world.run(setup.hours * 3600.0, progress)
-    return Run(
-        figures_of(record, approach=chosen.name, gpus=setup.gpus, hours=setup.hours),
-        seen_of(record),
+        hosts=hosts,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,14 @@ from lab.world.frame import Sensors
 from lab.world.gangs import Gang, Gangs
 from lab.world.policy import Policy
 from policies.headroom.evaluate import Headroom, evaluate
-from policies.headroom.hosts import HOST_EVERY_S, HOST_ROUNDS, curves_of, host_curve, host_pairs
+from policies.headroom.hosts import (
+    HOST_EVERY_S,
+    HOST_ROUNDS,
+    curves_of,
+    host_curve,
+    host_pairs,
+    rated_by_model,
+)
 from policies.headroom.inputs import Limits, Mounts, Past
 from policies.headroom.past import (
     LINK_SLOTS,
@@ -76,7 +83,14 @@ def _labels(gang: Gang, arrays: FleetArrays) -> tuple[str, int]:
 class Seeing:
     """Headroom of a world, at each cycle."""
 
-    def __init__(self, policy: Policy, sensors: Sensors, gangs: Gangs, arrays: FleetArrays) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        sensors: Sensors,
+        gangs: Gangs,
+        arrays: FleetArrays,
+        hosts: Mapping[int, Array],
+    ) -> None:
         self._policy, self._sensors, self._gangs = policy, sensors, gangs
         self.arrays = arrays
         self._loads = Window(LOADS_EVERY_S, LOAD_SLOTS)
@@ -87,7 +101,9 @@ class Seeing:
         )
         self._learned_at = self._fitted_at = -np.inf
         self._profiles = _Profiles()
-        self._host_pairs: dict[int, deque[Array]] = {}
+        self._host_pairs = {
+            model: deque([pairs], maxlen=HOST_ROUNDS) for model, pairs in hosts.items()
+        }
         self._limits: tuple[object, FleetArrays, Limits] | None = None
 
     def look(self, now: float, in_force: InForce) -> tuple[Headroom, Allocations, Reserved]:
@@ -196,12 +212,18 @@ class Seeing:
             return
         self._fitted_at = now
         fits: dict[int, tuple[float, float]] = {}
+        rated_w = rated_by_model(self.arrays)
         for model, pairs in host_pairs(measured).items():
             kept = self._host_pairs.setdefault(model, deque(maxlen=HOST_ROUNDS))
             kept.append(pairs)
-            if (curve := host_curve(np.concatenate(kept))) is not None:
+            if (curve := host_curve(np.concatenate(kept), rated_w[model])) is not None:
                 fits[model] = (curve.idle_w, curve.share)
         self._past = replace(self._past, hosts=curves_of(self.arrays, fits))
+
+    @property
+    def hosts(self) -> dict[int, Array]:
+        """What nodes drew beside their GPUs of late, by id of their model."""
+        return {model: np.concatenate(kept) for model, kept in self._host_pairs.items()}
 
     # --- What was --------------------------------------------------------------------------------
 

@@ -103,11 +103,13 @@ class World:
         cycle_s: float = 10.0,
         others_share: float = 0.0,
         acting_share: float = 1.0,
+        hosts: Mapping[int, Array] | None = None,
     ) -> None:
         """``conditions_at`` states the faults at a second of the twin, anew at each step.
 
         ``others_share``: the share of nodes that another scheduler fills with load of its own.
-        ``acting_share``: that of nodes whose agents set limits; others only read.
+        ``acting_share``: that of nodes whose agents set limits; others only read. ``hosts``: what
+        was learned of hosts before (:attr:`hosts`).
         """
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
@@ -132,7 +134,7 @@ class World:
         self.open: dict[str, Job] = {}
         self.gangs = Gangs(self.twin, self.network, self.storage, self._inventory, self._rows)
         sensors = Sensors(self.twin, self.network, self._inventory, self._rows, epoch_s=EPOCH_S)
-        self._seeing = Seeing(self.policy, sensors, self.gangs, self._inventory)
+        self._seeing = Seeing(self.policy, sensors, self.gangs, self._inventory, hosts or {})
         self.ledger = Ledger(self.twin)
         self._sampling = Sampling(self.twin)
         self._policing = Policing(
@@ -186,6 +188,11 @@ class World:
         return self._policing.leases.in_force(_moment(self.now))
 
     # --- Going on --------------------------------------------------------------------------------
+
+    @property
+    def hosts(self) -> dict[int, Array]:
+        """What is known of the draw of hosts: W of GPUs and node by id of the model."""
+        return self._seeing.hosts
 
     def run(self, until_s: float, progress: Callable[[float], None] | None = None) -> Record:
         """Go on until ``until_s`` seconds of the twin; return the record so far.

@@ -19,14 +19,14 @@ that the highest of the last minutes counts. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fleet.groups import least_by, most_by, sum_by
 from physics.power import gpu_power_w, throughput_under_cap
 from policies.controller.filling import Cells, Filled, fill, level_at
-from policies.controller.levels import FREE, Kind, caps_at, caps_by_level, speeds_by_level
+from policies.controller.levels import FREE, LOWEST, Kind, caps_at, caps_by_level, speeds_by_level
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.reach import Reach
 
@@ -43,7 +43,7 @@ class Tuning:
     cooling_margin: float = 0.035
     #: shares of each budget of power, and of each cooling zone, that are kept free when jobs are
     #: admitted, so that they fit below the margins
-    kept_shares: tuple[float, float] = (0.015, 0.041)
+    kept_shares: tuple[float, float] = (0.02, 0.046)
     #: on top of what a unit was seen to draw, so that its noise meets no cap; and of one that
     #: agreed to nothing
     spare: float = 0.01
@@ -60,8 +60,10 @@ class Tuning:
     #: the time since it began, but not in less than so many s
     learns_share: float = 0.3
     learns_in_s: float = 8.0
-    #: the same of what budgets carry besides
-    other_forgets_in_s: float = 60.0
+    #: the same of what budgets carry besides; and while what they hold rests, which says little of
+    #: what its hosts draw at work
+    other_forgets_in_s: float = 300.0
+    other_rests_forgets_in_s: float = 1800.0
     #: a cap is raised if it rises by so much, W, and set in whole steps of so many
     least_rise_w: float = 4.0
     step_w: float = 1.0
@@ -129,9 +131,10 @@ class Budgets:
 class Memory:
     """What one round leaves to the next. Lost, it begins with what was said of each unit.
 
-    By id of a unit: since when it is known, Unix s; what one of its GPUs draws at full speed, and
-    the cap that was set last, W. By budget: the highest that it carried besides of late, W.
-    ``held_share``: of a limit, the most that a GPU draws that it holds back.
+    By id of a unit: since when it has been at work, Unix s, NaN: it has not been yet; what one of
+    its GPUs draws at full speed, and the cap that was set last, W. By budget: the highest that it
+    carried besides of late, W. ``held_share``: of a limit, the most that a GPU draws that it holds
+    back. ``of_units`` says of each GPU whether it was some unit's.
     """
 
     at: float = -np.inf
@@ -140,6 +143,7 @@ class Memory:
     cap_w: Mapping[int, float] = field(default_factory=dict)
     other_w: Floats = field(default_factory=lambda: np.zeros(0))
     held_share: float = 1.0
+    of_units: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +210,6 @@ class _Round:
         factor = 1.0 + plant.host_share[units.gpu]
         self.cell_factor = sum_by(factor, self.cell, len(found))
         self.cell_drawn_w = sum_by(factor * plant.drawn_w[units.gpu], self.cell, len(found))
-        self.since = _known(memory.since, units.id, now)
         self.known_cap_w = _known(memory.cap_w, units.id, np.inf)
         gpus = np.maximum(np.bincount(units.unit, minlength=count), 1)
         self.static_w = sum_by(plant.static_w[units.gpu], units.unit, count) / gpus
@@ -218,11 +221,13 @@ class _Round:
         self.told_w = np.fmin(units.told_w, self.most_w)
         #: by how much a GPU of each could draw more than at rest, by what was said of it
         self.range_w = np.maximum(self.told_w - self.static_w, 0.0)
+        self.since = self._at_work_since()
 
     def done(self) -> Controlled:
         units = self.units
         self.held_share = self._held_share()
-        full_w, other_w = self._full_w(), self._other_w()
+        full_w = self._full_w()
+        other_w = self._other_w(full_w)
         lowest = self._lowest_speed(full_w)
         by_level = caps_by_level(
             speeds_by_level(units.kind, lowest),
@@ -236,12 +241,11 @@ class _Round:
         by_level = np.minimum(by_level, self.heat_w[:, None])
         by_level = np.maximum(by_level, self.least_w[:, None])
         watts = self.held_share * self.cell_factor[:, None] * by_level[self.cell_unit]
-        cells = Cells(self.cell_unit, self.cell_rack, watts)
         usable_w = self._usable_w()
-        filled = fill(cells, len(units), self.budgets.reach, usable_w - other_w)
+        filled = self._filled(watts, usable_w - other_w)
         level = np.minimum(filled.level, heat_level)
         wanted_w = self._in_steps(caps_at(by_level, filled.level), level)
-        cap_w, may_start = self._confirmed(wanted_w, usable_w - other_w)
+        cap_w, may_start = self._confirmed(wanted_w, filled.level, usable_w - other_w)
         return Controlled(
             cap_w=cap_w,
             may_start=may_start,
@@ -258,12 +262,44 @@ class _Round:
             memory=self._remembered(full_w, cap_w, may_start, other_w),
         )
 
+    def _filled(self, watts: Floats, room_w: Floats) -> Filled:
+        """Return levels; what is to start takes nothing from what agreed to nothing."""
+        reach, count = self.budgets.reach, len(self.units)
+        filled = fill(Cells(self.cell_unit, self.cell_rack, watts), count, reach, room_w)
+        waits = self.units.is_starting & (filled.level < LOWEST)
+        if not waits.any():
+            return filled
+        watts = np.where(waits[self.cell_unit][:, None], 0.0, watts)
+        again = fill(Cells(self.cell_unit, self.cell_rack, watts), count, reach, room_w)
+        return replace(again, level=np.where(waits, filled.level, again.level))
+
     def _usable_w(self) -> Floats:
         zones, tuning = self.budgets.reach.zones, self.tuning
         margin = np.where(zones, tuning.cooling_margin, tuning.margin)
         return np.asarray((1.0 - margin) * self.budgets.budget_w)
 
     # --- What is drawn ---------------------------------------------------------------------------
+
+    def _at_work_since(self) -> Floats:
+        """Return since when each unit has been at work, Unix s; NaN: not yet.
+
+        What stages data or compiles draws little for minutes, and then all that it can at once. So
+        what was said of it stands until it was seen.
+        """
+        units, plant, gpus = self.units, self.plant, self.units.gpu
+        drawn_w = most_by(plant.drawn_w[gpus], units.unit, len(units))
+        held = most_by(self._at_limit().astype(np.float64), units.unit, len(units)) > 0
+        works = (drawn_w >= self.static_w + self.tuning.resting_share * self.range_w) | held
+        works |= units.kind == Kind.UNMANAGED
+        known = _known(self.memory.since, units.id, np.nan)
+        return np.where(np.isnan(known) & works & ~units.is_starting, self.now, known)
+
+    def _at_limit(self) -> Bools:
+        """Say which GPUs of units their limits hold back."""
+        plant, gpus = self.plant, self.units.gpu
+        drawn_w, limit_w = plant.drawn_w[gpus], plant.limit_w[gpus]
+        is_held = plant.is_held[gpus] | (drawn_w >= _AT_LIMIT * limit_w)
+        return np.asarray(is_held & (drawn_w >= _NEAR_LIMIT * limit_w))
 
     def _held_share(self) -> float:
         """Return the most that GPUs draw of a limit that holds them back, as seen of late."""
@@ -285,14 +321,17 @@ class _Round:
         # What rests will work again.
         least_w = self.static_w + tuning.resting_share * self.range_w
         now_w = np.clip(np.where(np.isinf(now_w), self.told_w, now_w), least_w, self.most_w)
-        learns_s = np.maximum(tuning.learns_share * (self.now - self.since), tuning.learns_in_s)
+        seen_s = np.nan_to_num(self.now - self.since)
+        learns_s = np.maximum(tuning.learns_share * seen_s, tuning.learns_in_s)
         halves_s = np.where(firm, tuning.firm_forgets_in_s, tuning.forgets_in_s)
         halves_s = np.minimum(halves_s, learns_s)
         known_w = _known(self.memory.full_w, units.id, np.nan)
         kept_w = now_w + (known_w - now_w) * 0.5 ** (self.elapsed_s / halves_s)
         kept_w = np.where(stays, known_w, kept_w)
-        found_w = np.where(np.isnan(known_w), self.told_w, np.maximum(now_w, kept_w))
-        return np.where(units.is_starting, self.told_w, found_w)
+        # What nobody said anything of runs already.
+        first_w = np.where(units.kind == Kind.UNMANAGED, now_w, self.told_w)
+        found_w = np.where(np.isnan(known_w), first_w, np.maximum(now_w, kept_w))
+        return np.where(np.isnan(self.since), np.maximum(now_w, self.told_w), found_w)
 
     def _at_full_w(self) -> tuple[Floats, Bools]:
         """Return what each GPU of units would draw at full speed now, W; and of which units any is
@@ -311,28 +350,42 @@ class _Round:
         )
         at_full_w = drawn_w + np.maximum(drawn_w - static_w, 0.0) * (1.0 / slowed - 1.0)
         at_full_w = np.where(clock >= _LEAST_CLOCK, at_full_w, np.inf)
-        limit_w = plant.limit_w[units.gpu]
-        is_held = plant.is_held[units.gpu] | (drawn_w >= _AT_LIMIT * limit_w)
+        is_held = plant.is_held[units.gpu] | (drawn_w >= _AT_LIMIT * plant.limit_w[units.gpu])
         # A gang that waits for its slowest does less, and draws less, so what was seen before stays
         # while any of it is at its limit.
-        at_limit = is_held & (drawn_w >= _NEAR_LIMIT * limit_w)
-        stays = sum_by(at_limit, units.unit, len(units)) > 0
+        stays = sum_by(self._at_limit(), units.unit, len(units)) > 0
         return np.where(is_held, at_full_w, drawn_w), stays
 
     def _is_learned(self, full_w: Floats) -> Bools:
         """Say which units have been at work for some time: neither new nor still preparing."""
         works_w = self.static_w + _WORKING_SHARE * self.range_w
-        known = self.now - self.since >= self.tuning.warm_up_s
+        known = np.nan_to_num(self.now - self.since) >= self.tuning.warm_up_s
         return known & (full_w >= works_w) & ~self.units.is_starting
 
-    def _other_w(self) -> Floats:
+    def _other_w(self, full_w: Floats) -> Floats:
         """Return what each budget carries beside the GPUs of units: the highest of late, W."""
         now_w = self.budgets.load_w - self._carried(self.cell_drawn_w)
         before_w = self.memory.other_w
         if len(before_w) != len(now_w):
             return now_w
-        keep = 0.5 ** (self.elapsed_s / self.tuning.other_forgets_in_s)
+        tuning = self.tuning
+        halves_s = np.where(
+            self._works(full_w), tuning.other_forgets_in_s, tuning.other_rests_forgets_in_s
+        )
+        keep = 0.5 ** (self.elapsed_s / halves_s)
         return np.asarray(np.fmax(now_w, now_w + (before_w - now_w) * keep))
+
+    def _of_units(self) -> Bools:
+        found = np.zeros(len(self.plant.rack), dtype=bool)
+        found[self.units.gpu] = True
+        return found
+
+    def _works(self, full_w: Floats) -> Bools:
+        """Say of which budgets the units draw about as much as they could."""
+        could_w = np.minimum(self.known_cap_w, full_w)
+        could_w = np.where(self.units.is_starting, 0.0, could_w)[self.cell_unit]
+        could_w = self._carried(self.cell_factor * could_w)
+        return np.asarray(self._carried(self.cell_drawn_w) >= _AT_WORK_SHARE * could_w)
 
     def _lowest_speed(self, full_w: Floats) -> Floats:
         """Return how slow each unit may be made, by what it agreed to and the cap that it takes."""
@@ -368,7 +421,7 @@ class _Round:
         step_w = self.tuning.step_w
         return np.asarray(np.floor(watts / step_w + 1e-9) * step_w)
 
-    def _confirmed(self, wanted_w: Floats, room_w: Floats) -> tuple[Floats, Bools]:
+    def _confirmed(self, wanted_w: Floats, level: Floats, room_w: Floats) -> tuple[Floats, Bools]:
         """Lower at once; raise, and start, as far as what was lowered has shown."""
         units, plant = self.units, self.plant
         known_w, starting = self.known_cap_w, units.is_starting
@@ -384,7 +437,7 @@ class _Round:
         rise_w = np.maximum(then_w - now_w, 0.0)
         left_w = room_w - self._carried(now_w)
         may_start = np.zeros(len(units), dtype=bool)
-        for unit in np.flatnonzero(starting).tolist():
+        for unit in np.flatnonzero(starting & (level >= LOWEST)).tolist():
             mine = np.where(self.cell_unit == unit, rise_w, 0.0)
             need_w = self._carried(mine)
             fits = (need_w <= np.where(np.isnan(left_w), np.inf, left_w)) | (need_w <= 0.0)
@@ -434,6 +487,7 @@ class _Round:
             cap_w=by_id(cap_w),
             other_w=other_w,
             held_share=self.held_share,
+            of_units=self._of_units(),
         )
 
 
@@ -443,6 +497,8 @@ _AT_LIMIT = 0.97
 _NEAR_LIMIT = 0.93
 #: A unit works that draws this share of what it could beyond its draw at rest.
 _WORKING_SHARE = 0.5
+#: Units of a budget work that draw this share of what they could.
+_AT_WORK_SHARE = 0.9
 #: So many GPUs at their limits at once say how close to them limits hold.
 _SHOWN_BY = 8
 #: Below this share of its highest clock the law of power says too little of what it would draw.

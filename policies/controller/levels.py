@@ -20,6 +20,7 @@ __all__ = [
     "FREE",
     "FULL",
     "LEVELS",
+    "LOWEST",
     "Kind",
     "caps_at",
     "caps_by_level",
@@ -44,10 +45,10 @@ LEAST_SPEED = 0.3
 #: Points of each stretch of the scale, without its first.
 _STEPS = (16, 8, 24, 4)
 _EDGES = np.cumsum((0, *_STEPS))
-#: The number of levels, the level at which everybody has what it draws at full speed, and the one
-#: at which nobody is capped.
+#: The number of levels; the level at which everybody has given way as far as it agreed, the one at
+#: which everybody has what it draws at full speed, and the one at which nobody is capped.
 LEVELS = int(_EDGES[-1]) + 1
-FULL, FREE = int(_EDGES[3]), int(_EDGES[4])
+LOWEST, FULL, FREE = int(_EDGES[1]), int(_EDGES[3]), int(_EDGES[4])
 
 
 def _rising(stretch: int) -> Floats:

@@ -15,7 +15,15 @@ from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
 from telemetry.summary import HostCurves
 
-__all__ = ["HOST_EVERY_S", "HOST_ROUNDS", "FittedHost", "curves_of", "host_curve", "host_pairs"]
+__all__ = [
+    "HOST_EVERY_S",
+    "HOST_ROUNDS",
+    "FittedHost",
+    "curves_of",
+    "host_curve",
+    "host_pairs",
+    "rated_by_model",
+]
 
 #: Pairs of GPUs and node are taken so often, s, and kept for so many rounds, of at most so many
 #: nodes each.
@@ -23,6 +31,9 @@ HOST_EVERY_S = 60.0
 HOST_ROUNDS = 60
 _HOST_NODES = 200
 _HOST_FEWEST = 20
+#: Hosts at rest do not show what they draw at work: GPUs of so many pairs have to have drawn this
+#: share of what they are rated for.
+_AT_WORK = 0.5
 
 
 def host_pairs(headroom: Headroom) -> dict[int, Floats]:
@@ -55,11 +66,24 @@ class FittedHost:
     spread_w: float
 
 
-def host_curve(pairs: Floats) -> FittedHost | None:
-    """Return the curve through pairs of :func:`host_pairs`; None: they are too few, or scatter."""
-    if len(pairs) < _HOST_FEWEST:
-        return None
+def rated_by_model(fleet: FleetArrays) -> dict[int, float]:
+    """Return what the GPUs of a node are rated for together, W, by id of its model: the lowest."""
+    rated_w = sum_by(fleet.models.power_curves.rated_w[fleet.gpus.model], fleet.gpus.node,
+                     len(fleet.nodes))  # fmt: skip
+    return {
+        int(fleet.models.ids[model]): float(rated_w[fleet.nodes.model == model].min())
+        for model in np.unique(fleet.nodes.model[fleet.nodes.model >= 0]).tolist()
+    }
+
+
+def host_curve(pairs: Floats, rated_w: float) -> FittedHost | None:
+    """Return the curve through pairs of :func:`host_pairs`; None: they are too few, or scatter.
+
+    Or they say nothing of nodes at work: ``rated_w`` is what the GPUs of one are rated for, W.
+    """
     gpus_w, node_w = pairs.T
+    if np.count_nonzero(gpus_w >= _AT_WORK * rated_w) < _HOST_FEWEST:
+        return None
     try:
         curve = fit_host(gpus_w=gpus_w, node_w=node_w)
     except UnfittableError:

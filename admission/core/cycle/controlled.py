@@ -38,8 +38,7 @@ def starting_low(snapshot: Snapshot) -> tuple[Snapshot, dict[str, float]]:
         for each in snapshot.pending
         if (cap_w := _start_w(cluster, each.request)) is not None
     }
-    away = cluster.constants.away | tighter(cluster)
-    constants = replace(cluster.constants, away=away, _heat={}, memo={})
+    constants = replace(cluster.constants, roomiest_first=True, _heat={}, memo={})
     cluster = replace(cluster, constants=constants, refused={}, hopeless={}, scratch={})
     return at_caps(replace(snapshot, cluster=cluster, starts_low=True), caps_w), caps_w
 

@@ -280,8 +280,10 @@ class CandidatePool:
         most = self._most_of_groups(level)
         if gpus > most.max(initial=0):
             return None
-        enough = list(self._groups(level, gpus))
-        for group, _ in reversed(enough):
+        enough = [group for group, _ in self._groups(level, gpus)]
+        if level is Locality.RACK and self.cluster.constants.roomiest_first:
+            enough.sort(key=self.cluster.admit_w.__getitem__)
+        for group in reversed(enough):
             if most[group] < gpus:
                 continue
             found = self._fill(level, group, gpus)
@@ -300,9 +302,16 @@ class CandidatePool:
         nodes = nodes[fits]
         if not len(nodes):
             return None
-        rack = self.cluster.fleet.nodes.rack[nodes]
-        spare = self.free_gpus.usable[nodes] * (1 << 20) + self.rack_fit[rack]
-        return Selection(Locality.NODE, {int(nodes[spare.argmin()]): gpus})
+        usable = self.free_gpus.usable[nodes]
+        nodes = nodes[usable == usable.min()]
+        best = nodes[self._spare(self.cluster.fleet.nodes.rack[nodes]).argmin()]
+        return Selection(Locality.NODE, {int(best): gpus})
+
+    def _spare(self, rack: Ints) -> Floats:
+        """Return by what racks are chosen from among equals: the lowest is taken."""
+        if self.cluster.constants.roomiest_first:
+            return -self.cluster.admit_w[rack]
+        return np.asarray(self.rack_fit[rack], dtype=np.float64)
 
     def _groups(self, level: Locality, gpus: int) -> Iterator[tuple[int, int]]:
         """Yield groups that may take ``gpus``, and how many they may take, the most first.

@@ -124,6 +124,9 @@ class FleetConstants:
     keeps_checkpoints: Bools
     #: limits: what each would have left if nothing ran, W
     empty_room_w: Floats
+    #: of places that leave as many free GPUs together the one with the most watts left is taken,
+    #: and not the one with the least
+    roomiest_first: bool = False
     _heat: dict[float, HeatLimit] = field(default_factory=dict)
     #: whatever is made of the above alone, by its arguments
     memo: dict[object, object] = field(default_factory=dict)
