@@ -16,11 +16,11 @@ from admission.core.allocation.allocations import Allocations, busy
 from admission.core.allocation.reservation import AllocationArrays, Bools, drawn
 from admission.core.request import Request
 from fleet.groups import sum_by
+from physics.hardware.drivers import LEAST_POWER_SHARE
 from policies.controller.control import Budgets, Controlled, Kind, Memory, Plant, Units
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Reach, Room
-from policies.restrictions.kinds import LEAST_POWER_SHARE
 
 __all__ = [
     "Excess",
@@ -134,14 +134,18 @@ def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach) -> Mem
     return replace(memory, other_w=memory.other_w - new_w)
 
 
-def without_ended(budgets: Budgets, plant: Plant, memory: Memory, held: Bools) -> Budgets:
+def without_ended(
+    budgets: Budgets, plant: Plant, memory: Memory, units: Units, held: Bools
+) -> Budgets:
     """Return budgets without what GPUs draw whose attempt has just ended: they are about to rest.
 
     ``held`` says of each GPU whether an attempt holds it.
     """
     if len(memory.of_units) != len(held):
         return budgets
-    ended = np.flatnonzero(memory.of_units & ~held)
+    is_ended = memory.of_units & ~held
+    is_ended[units.gpu] = False
+    ended = np.flatnonzero(is_ended)
     drawn_w = (1.0 + plant.host_share[ended]) * plant.drawn_w[ended]
     ended_w = budgets.reach.of_gpus(drawn_w, plant.rack[ended])
     return replace(budgets, load_w=budgets.load_w - ended_w)

@@ -94,7 +94,7 @@ def look(
     heat_w, warmth = limited_by_heat(headroom, memory.warmth)
     plant = plant_of(headroom, heat_w)
     budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
-    budgets = without_ended(budgets, plant, memory.units, held.gpus)
+    budgets = without_ended(budgets, plant, memory.units, units, held.gpus)
     before = without_new(memory.units, plant, units, budgets.reach)
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
     return Holding(

@@ -22,7 +22,7 @@ from lab.hardware import H100, GpuModel
 from lab.traces.trace import JobTrace
 from lab.training import make_spec
 from lab.world.arrival import Arrival
-from policies.restrictions.kinds import LEAST_POWER_SHARE
+from physics.hardware.drivers import LEAST_POWER_SHARE
 
 __all__ = ["Flexibility", "Manner", "arrivals"]
 

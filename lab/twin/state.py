@@ -29,7 +29,7 @@ from lab.twin.noise import Noise
 from lab.twin.parts import Parts, make_parts, total
 from lab.twin.protection import Brakes, Breakers
 from lab.twin.tree import PowerTree, domains_of
-from policies.restrictions.kinds import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
+from physics.hardware.drivers import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -23,7 +23,7 @@ from policies.headroom.hosts import (
     curves_of,
     host_curve,
     host_pairs,
-    rated_by_model,
+    ratings_of,
 )
 from policies.headroom.inputs import Limits, Mounts, Past
 from policies.headroom.past import (
@@ -212,11 +212,11 @@ class Seeing:
             return
         self._fitted_at = now
         fits: dict[int, tuple[float, float]] = {}
-        rated_w = rated_by_model(self.arrays)
+        ratings = ratings_of(self.arrays)
         for model, pairs in host_pairs(measured).items():
             kept = self._host_pairs.setdefault(model, deque(maxlen=HOST_ROUNDS))
             kept.append(pairs)
-            if (curve := host_curve(np.concatenate(kept), rated_w[model])) is not None:
+            if (curve := host_curve(np.concatenate(kept), ratings[model])) is not None:
                 fits[model] = (curve.idle_w, curve.share)
         self._past = replace(self._past, hosts=curves_of(self.arrays, fits))
 

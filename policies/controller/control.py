@@ -52,7 +52,8 @@ class Tuning:
     forgets_in_s: float = 120.0
     #: the same of one that agreed to nothing
     firm_forgets_in_s: float = 300.0
-    #: what rests is taken to draw this share at least of what it could beyond its draw at rest
+    #: a unit is at work that draws this share of what it could beyond its draw at rest; and what
+    #: rests is taken to draw as much
     resting_share: float = 0.3
     #: seen at work for so long, s, a unit counts with what it draws
     warm_up_s: float = 60.0
@@ -255,7 +256,7 @@ class _Round:
             lowest_w=np.maximum(
                 np.minimum(self._power_w(lowest, full_w), self.heat_w), self.least_w
             ),
-            is_learned=self._is_learned(full_w),
+            is_learned=self._is_learned(),
             usable_w=usable_w,
             other_w=other_w,
             filled=filled,
@@ -356,11 +357,9 @@ class _Round:
         stays = sum_by(self._at_limit(), units.unit, len(units)) > 0
         return np.where(is_held, at_full_w, drawn_w), stays
 
-    def _is_learned(self, full_w: Floats) -> Bools:
+    def _is_learned(self) -> Bools:
         """Say which units have been at work for some time: neither new nor still preparing."""
-        works_w = self.static_w + _WORKING_SHARE * self.range_w
-        known = np.nan_to_num(self.now - self.since) >= self.tuning.warm_up_s
-        return known & (full_w >= works_w) & ~self.units.is_starting
+        return np.nan_to_num(self.now - self.since) >= self.tuning.warm_up_s
 
     def _other_w(self, full_w: Floats) -> Floats:
         """Return what each budget carries beside the GPUs of units: the highest of late, W."""
@@ -495,8 +494,6 @@ class _Round:
 _AT_LIMIT = 0.97
 #: One that its limit holds back draws so much of it at least, or it is about to have what it wants.
 _NEAR_LIMIT = 0.93
-#: A unit works that draws this share of what it could beyond its draw at rest.
-_WORKING_SHARE = 0.5
 #: Units of a budget work that draw this share of what they could.
 _AT_WORK_SHARE = 0.9
 #: So many GPUs at their limits at once say how close to them limits hold.

@@ -16,7 +16,7 @@ from fleet.models import Gpu
 from physics.thermal import fit_rc_many
 from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom
-from policies.headroom.hosts import HOST_ROUNDS, host_curve, host_pairs, rated_by_model
+from policies.headroom.hosts import HOST_ROUNDS, host_curve, host_pairs, ratings_of
 from policies.headroom.models import HostFit, ThermalFit
 from telemetry import samples, stream
 from telemetry.store.columns import US, Columns, Window
@@ -147,10 +147,10 @@ def refit_hosts(headroom: Headroom) -> int:
     Return how many models were fitted.
     """
     at = datetime.fromtimestamp(headroom.at, UTC)
-    made, rated_w = [], rated_by_model(headroom.fleet)
+    made, ratings = [], ratings_of(headroom.fleet)
     for model, pairs in host_pairs(headroom).items():
         remembered = _remembered(model, pairs)
-        curve = host_curve(remembered, rated_w[model])
+        curve = host_curve(remembered, ratings[model])
         if curve is None:
             continue
         made.append(

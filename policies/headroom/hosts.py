@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,16 +14,17 @@ from physics.errors import UnfittableError
 from physics.power import fit_host
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
-from telemetry.summary import HostCurves
+from telemetry.summary import HostCurves, host_rated_w
 
 __all__ = [
     "HOST_EVERY_S",
     "HOST_ROUNDS",
     "FittedHost",
+    "Rating",
     "curves_of",
     "host_curve",
     "host_pairs",
-    "rated_by_model",
+    "ratings_of",
 ]
 
 #: Pairs of GPUs and node are taken so often, s, and kept for so many rounds, of at most so many
@@ -32,8 +34,10 @@ HOST_ROUNDS = 60
 _HOST_NODES = 200
 _HOST_FEWEST = 20
 #: Hosts at rest do not show what they draw at work: GPUs of so many pairs have to have drawn this
-#: share of what they are rated for.
+#: share of what they are rated for. Until then hosts are taken to draw this share of what is
+#: written on them above rest.
 _AT_WORK = 0.5
+_UNSEEN = 0.5
 
 
 def host_pairs(headroom: Headroom) -> dict[int, Floats]:
@@ -66,29 +70,45 @@ class FittedHost:
     spread_w: float
 
 
-def rated_by_model(fleet: FleetArrays) -> dict[int, float]:
-    """Return what the GPUs of a node are rated for together, W, by id of its model: the lowest."""
-    rated_w = sum_by(fleet.models.power_curves.rated_w[fleet.gpus.model], fleet.gpus.node,
-                     len(fleet.nodes))  # fmt: skip
-    return {
-        int(fleet.models.ids[model]): float(rated_w[fleet.nodes.model == model].min())
-        for model in np.unique(fleet.nodes.model[fleet.nodes.model >= 0]).tolist()
-    }
+class Rating(NamedTuple):
+    """What is written on a node: of its GPUs together, W, and of its host above rest, W."""
+
+    gpus_w: float
+    host_range_w: float
 
 
-def host_curve(pairs: Floats, rated_w: float) -> FittedHost | None:
+def ratings_of(fleet: FleetArrays) -> dict[int, Rating]:
+    """Return what is written on nodes, by id of their model: on the one whose GPUs have least."""
+    nodes, gpus = fleet.nodes, fleet.gpus
+    gpus_w = sum_by(fleet.models.power_curves.rated_w[gpus.model], gpus.node, len(nodes))
+    range_w = np.maximum(host_rated_w(fleet) - np.nan_to_num(nodes.host_idle_w), 0.0)
+    found: dict[int, Rating] = {}
+    for model in np.unique(nodes.model[nodes.model >= 0]).tolist():
+        rows = np.flatnonzero((nodes.model == model) & (gpus_w > 0.0))
+        if len(rows):
+            row = rows[gpus_w[rows].argmin()]
+            found[int(fleet.models.ids[model])] = Rating(float(gpus_w[row]), float(range_w[row]))
+    return found
+
+
+def host_curve(pairs: Floats, rating: Rating) -> FittedHost | None:
     """Return the curve through pairs of :func:`host_pairs`; None: they are too few, or scatter.
 
-    Or they say nothing of nodes at work: ``rated_w`` is what the GPUs of one are rated for, W.
+    While they say nothing of nodes at work it rises with the GPUs to a half of what is written on
+    the host, if it does not rise more by itself.
     """
-    gpus_w, node_w = pairs.T
-    if np.count_nonzero(gpus_w >= _AT_WORK * rated_w) < _HOST_FEWEST:
+    if len(pairs) < _HOST_FEWEST:
         return None
+    gpus_w, node_w = pairs.T
     try:
         curve = fit_host(gpus_w=gpus_w, node_w=node_w)
     except UnfittableError:
         return None
-    found = FittedHost(float(curve.host_idle_w), float(curve.host_share), float(curve.spread_w))
+    idle_w, share = float(curve.host_idle_w), float(curve.host_share)
+    if np.count_nonzero(gpus_w >= _AT_WORK * rating.gpus_w) < _HOST_FEWEST:
+        steeper = max(_UNSEEN * rating.host_range_w / rating.gpus_w - share, 0.0)
+        share, idle_w = share + steeper, max(idle_w - steeper * float(np.median(gpus_w)), 0.0)
+    found = FittedHost(idle_w, share, float(curve.spread_w))
     # A host that draws less the more its GPUs do is an accident of few readings.
     return None if found.share < 0 or found.idle_w < 0 else found
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fleet.tables import FleetArrays
+from physics.hardware.drivers import LEAST_POWER_SHARE
 from policies.headroom.columns import FIELDS, Floats, Table
 from policies.headroom.evaluate import Headroom
 from policies.playbooks import parse
 from policies.playbooks.document import Branch, PlannedStep, Program, Related, Restrict, WaitUntil
-from policies.restrictions.kinds import LEAST_POWER_SHARE, gpus_in
+from policies.restrictions.kinds import gpus_in
 from policies.rules import cel, words
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
 

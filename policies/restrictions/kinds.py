@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet.tables import FleetArrays
+from physics.hardware.drivers import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
 
 __all__ = [
     "HELD_BEFORE",
     "KINDS",
-    "LEAST_CLOCK_SHARE",
-    "LEAST_POWER_SHARE",
     "LIMITS",
     "LONGEST",
     "BadRestriction",
@@ -36,12 +35,6 @@ __all__ = [
 HELD_BEFORE = timedelta(seconds=30)
 #: No lease is longer.
 LONGEST = timedelta(days=30)
-#: No cap is below this share of what a GPU is rated for, nor below what it draws when idle: no
-#: driver sets it (those of the H100 and the H200 take 200 of 700 W and more), and by the power
-#: curves it is about what a GPU at work draws at its lowest clock, so that lower ones do not hold.
-LEAST_POWER_SHARE = 200.0 / 700.0
-#: The same of its highest clock.
-LEAST_CLOCK_SHARE = 0.1
 
 
 class RestrictionKind(enum.StrEnum):

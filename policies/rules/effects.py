@@ -11,13 +11,12 @@ import numpy as np
 import structlog
 
 from fleet.tables import FleetArrays
+from physics.hardware.drivers import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
 from policies.firings import Firing
 from policies.leases.book import SYSTEM
 from policies.restrictions.book import RestrictionBook
 from policies.restrictions.kinds import (
     KINDS,
-    LEAST_CLOCK_SHARE,
-    LEAST_POWER_SHARE,
     LIMITS,
     RestrictionKind,
     Wanted,

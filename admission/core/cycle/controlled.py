@@ -19,7 +19,7 @@ from admission.core.placement.elastic import in_steps
 from admission.core.placement.topology import Bools
 from admission.core.request import Request
 from admission.core.snapshot import Snapshot
-from policies.restrictions.kinds import LEAST_POWER_SHARE
+from physics.hardware.drivers import LEAST_POWER_SHARE
 
 __all__ = ["at_caps", "capped", "lowered", "starting_low", "tighter"]
 

@@ -16,7 +16,7 @@ from admission.core.placement.candidates import CandidatePool, Selection
 from admission.core.request import Locality, Request
 from fleet.power_curves import PowerCurves
 from fleet.tables import FleetArrays
-from policies.restrictions.kinds import LEAST_POWER_SHARE
+from physics.hardware.drivers import LEAST_POWER_SHARE
 
 __all__ = ["Choice", "Draw", "draw_of", "in_steps", "lesser"]
 

@@ -28,3 +28,9 @@ def test_what_was_read_of_other_budgets_or_after_now_does_not_count() -> None:
     excess = Excess().noted(np.array([1.0, 2.0]), 0.0)
     assert Excess((5.0,), (np.array([0.0]),)).noted(np.array([3.0]), 4.0).times == (4.0,)
     assert [len(each) for each in excess.noted(np.array([3.0]), 1.0).watts] == [1]
+
+
+def test_once_hosts_are_known_better_what_was_beside_gpus_before_does_not_count() -> None:
+    excess = Excess().noted(np.array([9_000.0]), 0.0, host_share=0.57)
+    assert excess.noted(np.array([9_010.0]), 2.0, host_share=0.575).times == (0.0, 2.0)
+    assert excess.noted(np.array([7_000.0]), 2.0, host_share=0.23).usual_w.tolist() == [7_000.0]

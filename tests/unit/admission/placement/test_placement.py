@@ -59,6 +59,23 @@ def with_models(fleet: FleetArrays, other_nodes: list[int]) -> FleetArrays:
 # --- Close together, and in what is left over ----------------------------------------------------
 
 
+def test_where_room_counts_the_rack_with_most_watts_left_is_taken_of_nodes_as_full() -> None:
+    cluster = make_cluster(FLEET)
+    room_w = cluster.admit_w.copy()
+    room_w[5] += 1_000.0
+    constants = replace(cluster.constants, roomiest_first=True)
+    cluster = replace(cluster, constants=constants, admit_w=room_w)
+    assert FLEET.nodes.rack[list(find(cluster, gpus=4).nodes)].tolist() == [5]
+    assert set(FLEET.nodes.rack[list(find(cluster, gpus=16).nodes)].tolist()) == {5}
+    # What is left over of a node is taken before.
+    free = cluster.node_free.copy()
+    free[:, 3] = 4
+    gpu_free = cluster.gpu_free.copy()
+    gpu_free[24:28] = False
+    cluster = replace(cluster, node_free=free, gpu_free=gpu_free, scratch={}, refused={})
+    assert find(cluster, gpus=4).nodes == (3,)
+
+
 @pytest.mark.parametrize(
     ("gpus", "locality", "nodes"),
     [

@@ -15,9 +15,9 @@ from lab.twin.state import (
     MEMORY_SETTLES_S,
     THERMAL_MARGIN_C,
 )
+from physics.hardware.drivers import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
 from physics.power import gpu_power_w, node_power_w, throughput_under_cap
 from physics.thermal import power_at_temperature_w, rc_step_c
-from policies.restrictions.kinds import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
 
 Array = NDArray[np.float64]
 

@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.controller.control import Kind, Memory
+from policies.controller.control import Budgets, Kind, Memory, control
 from tests.unit.policies.controller.plants import (
     DYNAMIC_W,
     STATIC_W,
+    STEP_S,
     Shop,
     make_fleet,
     make_units,
@@ -216,3 +217,58 @@ def test_the_same_is_decided_again_from_the_same() -> None:
 
     assert (first.cap_w == second.cap_w).all()
     assert first.memory.full_w == second.memory.full_w
+
+
+def test_what_was_said_of_a_job_stands_until_it_is_seen_at_work() -> None:
+    shop = _shop(20_000.0)
+    # It stages data for ten minutes, and draws no more than what a clock takes.
+    shop.runs[:] = True
+    units = make_units(_RACKS, told_w=np.full(3, 600.0))
+    for _ in range(300):
+        found = shop.step(units)
+    assert found.full_w.tolist() == [600.0] * 3
+    assert not found.is_learned.any()
+
+    shop.work[:] = 0.4
+    for _ in range(300):
+        found = shop.step(units)
+    assert (found.full_w < 450.0).all()
+    assert found.is_learned.all()
+
+
+def test_what_is_to_start_slows_nobody_who_agreed_to_nothing() -> None:
+    shop = _shop(4_000.0 + 16 * 500.0)
+    shop.runs[:8], shop.work[:8] = True, 1.0
+    running = make_units([_ALL[:8]])
+    for _ in range(60):
+        before = shop.step(running)
+
+    both = make_units([_ALL[:8], _ALL[8:16]], is_starting=[False, True])
+    for _ in range(10):
+        found = shop.step(both)
+
+    assert not found.may_start[1]
+    assert found.cap_w[0] >= before.full_w[0]
+    assert (shop.clock[:8] == 1.0).all()
+
+
+def test_what_budgets_carry_besides_is_remembered_longer_while_their_load_rests() -> None:
+    def left_w(work: float) -> float:
+        """Return what is remembered of 2 kW besides, two minutes after they were there."""
+        shop = _shop(20_000.0)
+        _run_all(shop)
+        units = make_units(_RACKS)
+        for _ in range(30):
+            shop.step(units)
+        budgets = Budgets(shop.reach, shop.budget_w, shop.load_w + 2_000.0)
+        found = control(shop.plant(), units, budgets, shop.memory, now=shop.at)
+        shop.memory, shop.work[:] = found.memory, work
+        for _ in range(60):
+            shop.at += STEP_S
+            now = Budgets(shop.reach, shop.budget_w, shop.load_w)
+            found = control(shop.plant(), units, now, shop.memory, now=shop.at)
+            shop.memory = found.memory
+        return float(found.other_w[0] - 4_000.0)
+
+    assert 1_300.0 < left_w(1.0) < 1_700.0
+    assert left_w(0.0) > 1_850.0

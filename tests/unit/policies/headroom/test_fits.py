@@ -9,7 +9,7 @@ import pytest
 
 from physics.thermal import rc_step_c
 from policies.headroom.fits import FEWEST_READINGS, MOST_READINGS, fits_of, series_of
-from policies.headroom.hosts import host_pairs
+from policies.headroom.hosts import Rating, host_curve, host_pairs, ratings_of
 from policies.headroom.live import _rows_of
 from tests.builders.arrays import make_arrays, make_frame
 from tests.unit.policies.headroom.scenes import NOW, headroom_of
@@ -87,6 +87,28 @@ def test_hosts_are_seen_where_all_gpus_and_the_node_read() -> None:
     pairs = host_pairs(headroom_of(fleet, frame))
     assert list(pairs) == [2]  # the id of the node model
     assert pairs[2].tolist() == [[600.0, 1500.0]]
+
+
+def test_hosts_at_rest_say_nothing_of_hosts_at_work() -> None:
+    rating = Rating(gpus_w=5_600.0, host_range_w=3_200.0)
+    gpus_w = np.linspace(500.0, 600.0, 100)
+    at_rest = np.stack([gpus_w, 1_400.0 + 1.009 * gpus_w], axis=1)
+    curve = host_curve(at_rest, rating)
+    assert curve is not None
+    assert curve.share == pytest.approx(0.5 * 3_200.0 / 5_600.0)
+    assert curve.idle_w + curve.share * 550.0 == pytest.approx(1_400.0 + 0.009 * 550.0)
+
+    gpus_w = np.linspace(2_900.0, 5_000.0, 100)
+    at_work = np.stack([gpus_w, 1_350.0 + 1.23 * gpus_w], axis=1)
+    curve = host_curve(np.concatenate([at_rest, at_work]), rating)
+    assert curve is not None
+    assert 0.2 < curve.share < 0.3
+
+
+def test_a_node_is_rated_for_what_is_written_on_its_parts() -> None:
+    fleet = make_arrays(racks=1, nodes=2, gpus=8)
+    range_w = float(fleet.nodes.host_rated_w[0] - fleet.nodes.host_idle_w[0])
+    assert ratings_of(fleet) == {2: Rating(8 * 700.0, range_w)}
 
 
 def test_rows_are_found_by_ids_in_any_order() -> None:

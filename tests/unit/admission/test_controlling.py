@@ -1,0 +1,48 @@
+"""What budgets carry beside what is held, as jobs begin and end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from admission.core.controlling import without_ended, without_new
+from policies.controller.control import Budgets
+from tests.unit.policies.controller.plants import HOST_W, Shop, make_fleet, make_units
+
+_FLEET = make_fleet()
+_FIRST_RACK = list(range(16))
+
+
+def _shop() -> Shop:
+    shop = Shop(_FLEET, np.zeros(0))
+    shop.budget_w = np.full(shop.reach.count, 20_000.0)
+    return shop
+
+
+def test_a_job_that_has_just_ended_is_no_other_load() -> None:
+    shop = _shop()
+    shop.runs[:16], shop.work[:16] = True, 1.0
+    before = shop.look(make_units([_FIRST_RACK]))
+    budgets = Budgets(shop.reach, shop.budget_w, shop.load_w)
+    nobody = np.zeros(len(_FLEET.gpus), dtype=bool)
+
+    found = without_ended(budgets, shop.plant(), before.memory, make_units([]), nobody)
+
+    assert found.load_w[0] == 2 * HOST_W
+    held = nobody.copy()
+    held[:16] = True
+    for units, by_attempts in ((make_units([]), held), (make_units([_FIRST_RACK]), nobody)):
+        again = without_ended(budgets, shop.plant(), before.memory, units, by_attempts)
+        assert again.load_w[0] == budgets.load_w[0], "an attempt's, or load of no known owner"
+
+
+def test_gpus_that_rested_count_once_when_a_job_takes_them() -> None:
+    shop = _shop()
+    before = shop.look(make_units([[16]]))
+    units = make_units([[16], _FIRST_RACK], is_starting=[False, True])
+
+    memory = without_new(before.memory, shop.plant(), units, shop.reach)
+
+    assert before.memory.other_w[0] - memory.other_w[0] == 16 * 70.0
+    found = shop.look(units)
+    again = without_new(found.memory, shop.plant(), units, shop.reach)
+    assert again.other_w.tolist() == found.memory.other_w.tolist(), "it is a unit already"
