@@ -20,7 +20,7 @@ from physics.hardware.drivers import LEAST_POWER_SHARE
 from policies.controller.control import Budgets, Controlled, Kind, Memory, Plant, Units
 from policies.headroom.columns import Floats
 from policies.headroom.evaluate import Headroom
-from policies.headroom.reach import Reach, Room
+from policies.headroom.reach import Reach, Room, reach_of
 
 __all__ = [
     "Excess",
@@ -75,7 +75,7 @@ def plant_of(headroom: Headroom, heat_w: Floats) -> Plant:
 def budgets_of(headroom: Headroom) -> Budgets:
     """Return all budgets of power and cooling, by what is drawn."""
     room = Room.of(headroom)
-    return Budgets(Reach.of(headroom.fleet), room.budget_w, room.budget_w - room.left_w)
+    return Budgets(reach_of(headroom.fleet), room.budget_w, room.budget_w - room.left_w)
 
 
 @dataclass(frozen=True, eq=False)

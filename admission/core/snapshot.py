@@ -134,5 +134,12 @@ class Snapshot:
     #: which project may use which class: what is offered to a job goes by it
     grants: Grants = field(default_factory=Grants)
     tuning: Tuning = field(default_factory=Tuning)
+    #: by project: the share of its walltime that half of its jobs run for
+    run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later
     starts_low: bool = False
+
+    def expected_s(self, request: Request, slowdown: float) -> float:
+        """Return how long a job is expected to run, s: no longer than its walltime."""
+        share = self.run_shares.get(request.project, 1.0)
+        return request.walltime_s * min(share / (1.0 - slowdown), 1.0)

@@ -7,7 +7,7 @@ both have counted as free can be given once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -23,7 +23,7 @@ from admission.cycle import holding, live, metrics
 from admission.cycle.live import CycleInput, Row
 from admission.jobs import history, progress
 from admission.jobs.models import Attempt, JobEvent, Phase
-from admission.learned import forecasts, profiles
+from admission.learned import forecasts
 from admission.learned.models import Cycle
 from policies.headroom.binding import quantity
 
@@ -80,7 +80,7 @@ def _write(
     )
     attempts = [_attempt(inputs, each, row, last.get(row.id, 0) + 1, at) for each, row in chosen]
     bulk.insert(attempts)
-    _start(chosen, profiles.run_shares(), at)
+    _start(inputs, chosen, at)
     progress.phases_began(Phase(pk=row.id, job_id=row.job_id) for _, row in chosen)
     forecasts.began(ids, at)
     events = [_event(each, row, attempt) for (each, row), attempt in
@@ -107,18 +107,14 @@ def _attempt(
     )
 
 
-def _start(
-    chosen: Sequence[tuple[Admission, Row]], run_shares: Mapping[str, float], at: datetime
-) -> None:
-    ends = [at + timedelta(seconds=_expected_s(each, run_shares)) for each, _ in chosen]
+def _start(inputs: CycleInput, chosen: Sequence[tuple[Admission, Row]], at: datetime) -> None:
+    expected_s = inputs.snapshot.expected_s
+    ends = [
+        at + timedelta(seconds=expected_s(each.request, each.placement.slowdown))
+        for each, _ in chosen
+    ]
     with connection.cursor() as cursor:
         cursor.execute(_START, [at, [row.id for _, row in chosen], ends])
-
-
-def _expected_s(admitted: Admission, run_shares: Mapping[str, float]) -> float:
-    """Return its expected run time, s: the same share of its walltime as others of its project."""
-    share = run_shares.get(admitted.request.project, 1.0)
-    return admitted.request.walltime_s * min(share / (1.0 - admitted.placement.slowdown), 1.0)
 
 
 def _event(admitted: Admission, row: Row, attempt: Attempt) -> JobEvent:

@@ -44,7 +44,7 @@ from admission.jobs import catalog
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Phase, Project
-from admission.learned import shares
+from admission.learned import profiles, shares
 from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
@@ -282,7 +282,7 @@ def input_of(
     memory: Remembered | None = None,
     number: int = 0,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Three queries.
+    """Return the input of a cycle at ``now`` (Unix s). Four queries.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs. ``memory``: what the last round of the controller left.
@@ -310,6 +310,7 @@ def input_of(
         caps=_caps(in_force),
         grants=policy.grants,
         tuning=policy.tuning,
+        run_shares=profiles.run_shares(),
     )
     headroom = replace(measured, reservations=reserved.fleet)
     return CycleInput(_as_started(taken, held_back), number, moment, reserved, headroom, held_back)

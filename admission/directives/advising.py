@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from admission.core.directives.responding import reach_of
 from admission.core.response.advice import Advice, Growing, advise
 from admission.cycle import live
 from admission.directives.models import Control
@@ -16,7 +15,7 @@ from admission.jobs.resolution import terms_of_phase
 from admission.policy.catalog import policy_in_force
 from headroom.jobs.spec import Response
 from policies import current
-from policies.headroom.reach import Room
+from policies.headroom.reach import Room, reach_of
 
 __all__ = ["MOST", "advice_for_class", "advice_for_job"]
 

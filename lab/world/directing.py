@@ -25,7 +25,7 @@ from admission.core.directives.book import (
 )
 from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
 from admission.core.directives.placed import Active, Placed, save_s, stop_wanted
-from admission.core.directives.responding import LEASE, reach_of
+from admission.core.directives.responding import LEASE
 from admission.core.directives.step import Step
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
@@ -34,7 +34,7 @@ from admission.core.response.sites import Sites
 from lab.world.gangs import Gang, Gangs, Job
 from lab.world.policy import Policy
 from policies.headroom.evaluate import Headroom
-from policies.headroom.reach import Reach, Room
+from policies.headroom.reach import Reach, Room, reach_of
 from policies.leases.book import SYSTEM
 from policies.restrictions.book import RestrictionBook
 from policies.restrictions.kinds import RestrictionKind

@@ -105,6 +105,8 @@ class Seeing:
             model: deque([pairs], maxlen=HOST_ROUNDS) for model, pairs in hosts.items()
         }
         self._limits: tuple[object, FleetArrays, Limits] | None = None
+        self._measured: Headroom | None = None
+        self._measured_under: Limits | None = None
 
     def look(self, now: float, in_force: InForce) -> tuple[Headroom, Allocations, Reserved]:
         """Return headroom at ``now`` (Unix s), the allocations of gangs, and their reservations."""
@@ -121,15 +123,21 @@ class Seeing:
         return headroom, held, reserved
 
     def measured(self, now: float, in_force: InForce) -> Headroom:
-        """Return the headroom with nothing reserved."""
-        return evaluate(
-            self.arrays,
-            self._sensors.read(now),
-            now=now,
-            restrictions=self._limits_of(in_force),
-            past=self._past,
-            stale_after_s=self._policy.stale_after_s,
-        )
+        """Return the headroom with nothing reserved; the same object for the same moment."""
+        limits = self._limits_of(in_force)
+        last = self._measured
+        same = last is not None and last.at == now and last.fleet is self.arrays
+        if last is None or not same or self._measured_under is not limits:
+            self._measured_under = limits
+            self._measured = last = evaluate(
+                self.arrays,
+                self._sensors.read(now),
+                now=now,
+                restrictions=limits,
+                past=self._past,
+                stale_after_s=self._policy.stale_after_s,
+            )
+        return last
 
     def _limits_of(self, in_force: InForce) -> Limits:
         """Return the limits that restrictions set; the same object while nothing changes."""

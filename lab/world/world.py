@@ -476,6 +476,7 @@ class World:
             classes=self._classes,
             caps=_concurrency(in_force),
             tuning=self.policy.tuning,
+            run_shares={name: median(found) for name, found in self._ratios.items() if found},
         )
         if self._holding.starts_low:
             snapshot, _ = starting_low(snapshot)
@@ -534,11 +535,11 @@ class World:
 
     def _admit(self, decisions: Decisions) -> None:
         for each in decisions.admitted:
-            self._place(each)
+            slowdown = each.placement.slowdown
+            self._place(each, decisions.snapshot.expected_s(each.request, slowdown))
 
-    def _place(self, admission: Admission) -> None:
+    def _place(self, admission: Admission, expected_s: float) -> None:
         job, placement = self.open[admission.request.key], admission.placement
-        expected_s = job.request.walltime_s * median(self._ratios[job.request.project] or (1.0,))
         request = replace(admission.request, submitted_at=job.request.submitted_at)
         starts_low = self._holding.starts_low
         if starts_low:

@@ -22,7 +22,7 @@ from policies.headroom.power import failover
 from policies.scopes import Scope, ScopeKind
 from telemetry.summary import carried_w
 
-__all__ = ["ROUNDING_W", "Need", "Reach", "Room", "margins_by_rack", "needs_of"]
+__all__ = ["ROUNDING_W", "Need", "Reach", "Room", "margins_by_rack", "needs_of", "reach_of"]
 
 #: Whose budgets stand in a row, in this order; the third are those of domains alone.
 _KINDS = [
@@ -144,6 +144,22 @@ class Reach:
         """Return the load of budgets from a load of so many W on each node: places and W."""
         places, weights = self.weights(nodes)
         return places, np.asarray(watts, dtype=np.float64) @ weights
+
+
+class _Reaches:
+    """The reach of the last inventory: it takes some ms to make."""
+
+    def __init__(self) -> None:
+        self._last: Reach | None = None
+
+    def of(self, fleet: FleetArrays) -> Reach:
+        """Return the reach of an inventory, made once for the last one."""
+        if self._last is None or self._last.fleet is not fleet:
+            self._last = Reach.of(fleet)
+        return self._last
+
+
+reach_of = _Reaches().of
 
 
 def _firsts(fleet: FleetArrays) -> list[int]:

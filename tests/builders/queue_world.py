@@ -136,6 +136,9 @@ class World:
             caps=self.caps,
             grants=self.grants,
             tuning=self.tuning,
+            run_shares={
+                name: statistics.median(each) for name, each in self._ratios.items() if each
+            },
         )
 
     def snapshot_at(self, at: float, endings: Mapping[str, Ending]) -> Snapshot:
@@ -166,7 +169,7 @@ class World:
             # The real run takes every budget anew: what does not fit raises here.
             assert self.cluster.admits(each.placement, request), each
             self.cluster.allocate(each.placement, request)
-            expected_s = request.walltime_s * self._ratio(request.project)
+            expected_s = decisions.snapshot.expected_s(request, each.placement.slowdown)
             self.running[request.key] = Running(
                 request, each.placement, self.now, self.now + expected_s
             )
@@ -192,10 +195,6 @@ class World:
         ran_s = self.now - ended.started_at
         self._ratios[ended.request.project].append(min(ran_s / ended.request.walltime_s, 1.0))
         self.cluster.free(ended.placement, ended.request)
-
-    def _ratio(self, project: str) -> float:
-        """Return what jobs of a project run of what they ask for, by the last that ended."""
-        return statistics.median(self._ratios[project] or (1.0,))
 
     @property
     def next_end(self) -> float:

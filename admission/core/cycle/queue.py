@@ -149,7 +149,7 @@ class Queue:
 
     def start(self, request: Request, placement: Placement) -> None:
         """Start a job at ``placement``."""
-        end_at = self.now + request.walltime_s
+        end_at = self._end_at(request, placement)
         self._hold(request, placement, end_at)
         self.endings[request.key] = Ending(end_at, request, placement)
         self.ramp.add(placement)
@@ -157,10 +157,14 @@ class Queue:
 
     def stagger(self, request: Request, rank: int, placement: Placement) -> None:
         """Reserve its place for a job that starts as soon as its zone can take more heat."""
-        self._hold(request, placement, self.now + request.walltime_s)
+        self._hold(request, placement, self._end_at(request, placement))
         self.staggered[request.key] = rank, request, placement
         self.ramp.add(placement)
         self._close_full_places()
+
+    def _end_at(self, request: Request, placement: Placement) -> float:
+        """Return when a job that starts now is expected to end, as later cycles will, Unix s."""
+        return self.now + self.snapshot.expected_s(request, placement.slowdown)
 
     def _hold(self, request: Request, placement: Placement, end_at: float) -> None:
         self.cluster.allocate(placement, request)
@@ -326,7 +330,10 @@ class Queue:
     def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
         """Open the quotas, and the places that restrictions close, that jobs behind have taken."""
         self.quotas = self.quotas.without(
-            [(request, placement, self.now + request.walltime_s) for request, placement in behind]
+            [
+                (request, placement, self._end_at(request, placement))
+                for request, placement in behind
+            ]
         )
         for each in self._closing:
             self.cluster.free(each, _NOBODY)

@@ -28,14 +28,13 @@ from admission.core.response.shedding import Candidate, Choice, least_loss
 from fleet.tables import FleetArrays
 from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
-from policies.headroom.reach import Need, Reach, Room, margins_by_rack, needs_of
+from policies.headroom.reach import Need, Reach, Room, margins_by_rack, needs_of, reach_of
 
 __all__ = [
     "LEASE",
     "RESPONSE",
     "SHEDDING",
     "SHED_AFTER_S",
-    "reach_of",
     "respond_now",
     "settled",
     "shed",
@@ -51,21 +50,6 @@ _STILL = "its margin is still too small for it to go back"
 LEASE = timedelta(seconds=120)
 #: What caps and pauses have not brought down by then is brought down by ending jobs.
 SHED_AFTER_S = 30.0
-
-
-class _Reaches:
-    """The reach of the last inventory: it takes some ms to make."""
-
-    def __init__(self) -> None:
-        self._last: Reach | None = None
-
-    def of(self, fleet: FleetArrays) -> Reach:
-        if self._last is None or self._last.fleet is not fleet:
-            self._last = Reach.of(fleet)
-        return self._last
-
-
-reach_of = _Reaches().of
 
 
 # --- Graduated response ---------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from admission.core.directives import responding
 from admission.directives.models import Control, Directive
 from admission.directives.placed import placed_on
 from admission.directives.step import step
@@ -13,7 +12,7 @@ from admission.jobs.models import JobEvent
 from fleet import snapshot
 from fleet.models import Rack
 from policies import current
-from policies.headroom.reach import Room, margins_by_rack
+from policies.headroom.reach import Room, margins_by_rack, reach_of
 from policies.restrictions.models import Restriction
 from policies.restrictions.strictest import InForce
 from policies.scopes import Scope, ScopeKind
@@ -219,7 +218,7 @@ def test_rows_are_read_of_those_jobs_alone_that_something_is_wanted_of(
     clock.read()
     headroom = current.headroom(clock.now)
     placed = placed_on(headroom.fleet)
-    margins = margins_by_rack(Room.of(headroom), responding.reach_of(headroom.fleet))
+    margins = margins_by_rack(Room.of(headroom), reach_of(headroom.fleet))
     below = dict(zip(placed.ids.tolist(), placed.below().tolist(), strict=True))
     assert (below[low.pk], below[calm.pk]) == (0.10, 0.10)
     asked = placed.ids[placed.least(margins) < placed.below()].tolist()
@@ -235,7 +234,7 @@ def test_rows_are_read_of_those_jobs_alone_that_something_is_wanted_of(
 def test_margins_are_those_of_the_tightest_budget(fleet: SmallFleet, clock: Clock) -> None:
     clock.read()
     headroom = current.headroom(clock.now)
-    reach = responding.reach_of(headroom.fleet)
+    reach = reach_of(headroom.fleet)
     margins = margins_by_rack(Room.of(headroom), reach)
     by_rack = dict(zip(headroom.fleet.racks.paths.tolist(), margins.tolist(), strict=True))
     assert by_rack[RACK] < 0.05 < by_rack["oslo/A02"]

@@ -18,9 +18,10 @@ from admission.core.snapshot import ClassRules
 from tests.builders.queue_world import World, philly, philly_fleet
 from tests.data_sets import data_set
 
+#: Both do the same kind of work, so that a job is offered the other one where that helps.
 CLASSES = {
-    "training": ClassRules("training", priority=10),
-    "experiment": ClassRules("experiment"),
+    "training": ClassRules("training", priority=10, kind_of_work="training"),
+    "experiment": ClassRules("experiment", kind_of_work="training"),
 }
 POWER = {
     ReasonToken.RACK_POWER,

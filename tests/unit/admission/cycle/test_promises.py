@@ -276,6 +276,60 @@ def test_a_change_stands_where_the_next_cycle_will_place_the_job() -> None:
     queue.cycle()
 
 
+def test_a_change_stands_where_what_started_with_it_is_expected_to_end_early() -> None:
+    """Jobs of a project end long before their walltime, and what is kept for others is, too."""
+    queue = QueueMachine()
+    queue.begin(
+        sites=1, racks=2, budget_w=44_000.0, zone_w=176_000.0, capped=False, reservations=1,
+        stagger_above=2.0, grants=Grants(),
+    )  # fmt: skip
+    asked = {
+        "project": "speech", "job_class": "training", "walltime_s": 7200.0, "gpu_peak_w": 350.0,
+        "required": Locality.FLEET, "sites": (), "preemptible": False, "is_elastic": False,
+        "is_capped": False, "checkpoint_interval_s": None,
+    }  # fmt: skip
+    queue.submit([{**asked, "gpus": 8}])
+    queue.cycle()
+    queue.wait(600.0)
+    queue.fail(0)
+    queue.submit([{**asked, "gpus": 8}])
+    queue.submit([{**asked, "gpus": 16}, {**asked, "gpus": 8, "walltime_s": 1e5}])
+    queue.cycle()
+    assert set(queue.world.running) == {"j2/train"}
+
+
+def test_fewer_gpus_stand_where_others_of_the_project_were_lost_early() -> None:
+    """What the search found with seed 145468452817918036758519144904271406439."""
+    queue = QueueMachine()
+    queue.begin(
+        sites=1, racks=2, budget_w=9000.0, zone_w=30_000.0, capped=False, reservations=1,
+        stagger_above=0.8, grants=Grants(),
+    )  # fmt: skip
+    asked = {
+        "project": "speech", "job_class": "serving", "walltime_s": 300.0, "gpu_peak_w": 350.0,
+        "required": Locality.NODE, "sites": (), "preemptible": False, "is_elastic": False,
+        "is_capped": False, "checkpoint_interval_s": None,
+    }  # fmt: skip
+    queue.submit([{**asked, "gpus": 1}])
+    queue.cycle()
+    queue.wait(2.0)
+    queue.fail(0)
+    queue.submit(
+        [
+            {**asked, "gpus": 8},
+            {**asked, "gpus": 1, "job_class": "urgent"},
+            {**asked, "gpus": 1, "job_class": "training"},
+        ]
+    )
+    queue.submit(
+        [
+            {**asked, "gpus": 8, "gpu_peak_w": 700.0, "required": Locality.FLEET},
+            {**asked, "gpus": 12},
+        ]
+    )
+    queue.cycle()
+
+
 @pytest.mark.slow
 def test_promises_hold_for_longer() -> None:
     run_state_machine_as_test(

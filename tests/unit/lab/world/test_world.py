@@ -378,4 +378,5 @@ def test_an_announced_budget_is_seen_beforehand_and_counts_from_when_it_has_to_b
     assert all(gang.is_paused for gang in world.gangs) or world.twin.clock.min() < 0.999
     world.run(760.0)
     assert world._budgets["site"][0] == whole_w
+    world.run(800.0)
     assert (world.twin.clock[world.twin.busy] > 0.99).all()
