@@ -63,7 +63,7 @@ class Tuning:
     learns_in_s: float = 8.0
     #: the same of what budgets carry besides; and while what they hold rests, which says little of
     #: what its hosts draw at work
-    other_forgets_in_s: float = 300.0
+    other_forgets_in_s: float = 120.0
     other_rests_forgets_in_s: float = 1800.0
     #: a cap is raised if it rises by so much, W, and set in whole steps of so many
     least_rise_w: float = 4.0

@@ -270,5 +270,5 @@ def test_what_budgets_carry_besides_is_remembered_longer_while_their_load_rests(
             shop.memory = found.memory
         return float(found.other_w[0] - 4_000.0)
 
-    assert 1_300.0 < left_w(1.0) < 1_700.0
+    assert 900.0 < left_w(1.0) < 1_100.0
     assert left_w(0.0) > 1_850.0
