@@ -36,7 +36,7 @@ class Reader:
     def end(self) -> Answer:
         """Return the last that it has said, once its machine has answered, or after 15 s."""
         found, waited_s = self._ask({}), 0.0
-        while found["pending"] and waited_s < _PATIENCE_S:
+        while _is_asked(found) and waited_s < _PATIENCE_S:
             self.sleep(_AGAIN_S)
             waited_s += _AGAIN_S
             found = self._ask({})
@@ -61,7 +61,7 @@ class Reader:
                 continue
             is_away = False
             yield found
-            is_all = not found["text"] and not found["pending"]
+            is_all = not found["text"] and not _is_asked(found)
             if found["over"] or (is_all and not follow):
                 return
             offset, silent_s = found["next_offset"], 0.0 if found["text"] else silent_s + _AGAIN_S
@@ -73,3 +73,8 @@ class Reader:
         if found["rank"] is not None:
             self._part = {name: str(found[name]) for name in ("phase", "attempt", "rank")}
         return found
+
+
+def _is_asked(found: Answer) -> bool:
+    """Say whether a machine was asked for more. One that has not begun is asked for nothing."""
+    return bool(found["pending"]) and found["rank"] is not None

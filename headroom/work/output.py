@@ -48,7 +48,10 @@ def read(folder: Path, start: int | None, most: int) -> Output | None:
     for _ in range(_TRIES):
         note = _note(folder)
         with _opened(folder) as files:
-            if files is not None and (first := _first(files, note)) is not None:
+            # A file that was moved on meanwhile may have the inode of the one that the note means.
+            if files is None or _note(folder) != note:
+                continue
+            if (first := _first(files, note)) is not None:
                 return _cut(files, first, start, most) if files else None
     # The note is about files that are gone, since the disk was full: count from what is there.
     with _opened(folder) as files:

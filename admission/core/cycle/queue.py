@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,13 +38,11 @@ class Verdict:
     """The last check that a job reached, and why it passed no further.
 
     ``placement`` is where it would stand as far as the fleet goes; None where it would not.
-    ``kept_before`` is for whom what was kept before it, where that was in its way.
     """
 
     stage: Stage
     reasons: tuple[Reason, ...] = ()
     placement: Placement | None = None
-    kept_before: tuple[Hashable, ...] = ()
 
     @property
     def is_cured_by_ends(self) -> bool:
@@ -251,16 +249,7 @@ class Queue:
             fitted = self.quotas.fitted(request, self.now + request.walltime_s, rank)
             if isinstance(fitted, tuple):
                 return Verdict(Stage.QUOTAS, fitted)
-        if before.stage is Stage.RESERVATIONS and before.kept_before == self._kept_before(rank):
-            return before
         return self.verdict(pending, rank) if before.may_change else before
-
-    def _kept_before(self, rank: int) -> tuple[Hashable, ...]:
-        return tuple(
-            (each.request.key, each.at, each.placement)
-            for each in self.reservations.kept
-            if each.rank < rank
-        )
 
     def _refused(self, request: Request, refusal: Refusal) -> Verdict:
         """Say whether it would fit but for the places where restrictions let no further job run."""
@@ -283,7 +272,7 @@ class Queue:
             other = self._elsewhere(fitted, end_at, rank)
             if other is None:
                 why = kept.reason(fitted, end_at)
-                return Verdict(Stage.RESERVATIONS, (why,), found, self._kept_before(rank))
+                return Verdict(Stage.RESERVATIONS, (why,), found)
             found = other
         if fitted is not request:
             speed = (1.0 - found.slowdown) * fitted.gpus / request.gpus

@@ -47,6 +47,9 @@ phases:
 ARGUMENTS = {
     "queue": [],
     "explain": ["mine"],
+    "list": [],
+    "logs": ["mine"],
+    "priority": ["mine", "0"],
     "submit": ["{file}", "--dry-run"],
     "hold": ["mine"],
     "release": ["mine"],

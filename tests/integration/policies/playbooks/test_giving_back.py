@@ -35,7 +35,7 @@ def test_it_is_said_beforehand_what_an_end_would_break(
     stage.play()
     live.invalidate()
     told = api_client(Role.VIEWER).get(f"/api/v1/playbook-runs/{stage.run.pk}").json()["gives_back"]
-    assert told.startswith("Gives back power_cap_w 400 on rack oslo/A01.")
+    assert told.startswith("Gives back power_cap_w 400 W on rack oslo/A01.")
     assert said in told
     page = client_of(Role.RESPONDER).get(f"/runs/{stage.run.pk}/").content.decode()
     assert said in " ".join(page.split())
