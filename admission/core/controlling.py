@@ -18,7 +18,7 @@ from admission.core.request import Request
 from fleet.groups import sum_by
 from physics.hardware.drivers import LEAST_POWER_SHARE
 from policies.controller.control import Budgets, Controlled, Kind, Memory, Plant, Units
-from policies.headroom.columns import Floats
+from policies.headroom.columns import Floats, Ints
 from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Reach, Room, reach_of
 
@@ -120,18 +120,27 @@ def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tupl
     return replace(budgets, load_w=by_gpus_w + noted.usual_w), noted
 
 
-def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach) -> Memory:
+def without_new(
+    memory: Memory, plant: Plant, units: Units, reach: Reach, heard: Ints | None = None
+) -> Memory:
     """Return a memory in which budgets did not carry besides what now is a unit's.
 
     A job that starts takes GPUs that rested, and an agent that begins to act makes a unit of what
     was load beside them. Remembered as that, it would count twice until it is forgotten.
+
+    ``heard`` are GPUs that were silent until now. What was assumed of them is no longer what their
+    budgets carry, and these begin anew.
     """
     if len(memory.other_w) != reach.count or len(memory.of_units) != len(plant.rack):
         return memory
     gpus = units.gpu[~memory.of_units[units.gpu]]
     drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
     new_w = reach.of_gpus(drawn_w, plant.rack[gpus])
-    return replace(memory, other_w=memory.other_w - new_w)
+    other_w = memory.other_w - new_w
+    if heard is not None and len(heard):
+        touched = reach.of_gpus(np.ones(len(heard)), plant.rack[heard]) > 0.0
+        other_w = np.where(touched, 0.0, other_w)
+    return replace(memory, other_w=other_w)
 
 
 def without_ended(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import (
@@ -35,11 +37,15 @@ ROOM_WITHIN_S = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """What the last look left: of units, of what budgets carry beside GPUs, and of GPUs' heat."""
+    """What the last look left: of units, of what budgets carry beside GPUs, and of GPUs' heat.
+
+    ``fresh`` says of each GPU whether it was heard.
+    """
 
     units: Memory = field(default_factory=Memory)
     excess: Excess = field(default_factory=Excess)
     warmth: Warmth = field(default_factory=Warmth)
+    fresh: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +71,8 @@ class Holding:
     @property
     def remembered(self) -> Remembered:
         """What this look leaves to the next one."""
-        return Remembered(self.found.memory, self.excess, self.warmth)
+        fresh = self.headroom.summary.gpus.fresh
+        return Remembered(self.found.memory, self.excess, self.warmth, fresh)
 
     def brought_down(self) -> tuple[Headroom, AllocationArrays]:
         """Return the fleet once all has given way as far as it agreed, and what is reserved."""
@@ -95,7 +102,10 @@ def look(
     plant = plant_of(headroom, heat_w)
     budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
     budgets = without_ended(budgets, plant, memory.units, units, held.gpus)
-    before = without_new(memory.units, plant, units, budgets.reach)
+    fresh = headroom.summary.gpus.fresh
+    known = memory.fresh if len(memory.fresh) == len(fresh) else fresh
+    heard = np.flatnonzero(fresh & ~known)
+    before = without_new(memory.units, plant, units, budgets.reach, heard)
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
     return Holding(
         headroom=headroom,

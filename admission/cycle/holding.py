@@ -130,6 +130,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     host_share: float
     warm_w: bytes = b""
     ambient_c: bytes = b""
+    fresh: bytes = b""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -159,6 +160,7 @@ def _remember(holding: Holding) -> None:
         host_share=excess.host_share,
         warm_w=warmth.drawn_w.astype("<f4").tobytes(),
         ambient_c=warmth.ambient_c.astype("<f4").tobytes(),
+        fresh=np.packbits(left.fresh).tobytes(),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
@@ -191,7 +193,8 @@ def remembered(fleet: FleetArrays) -> Remembered:
         for data in (kept.warm_w, kept.ambient_c)
     )
     excess = Excess(kept.excess_at, tuple(map(_floats, kept.excess_w)), kept.host_share)
-    return Remembered(units, excess, Warmth(kept.at, warm_w, ambient_c))
+    fresh = _flags(kept.fresh, len(fleet.gpus) if kept.fresh else 0)
+    return Remembered(units, excess, Warmth(kept.at, warm_w, ambient_c), fresh)
 
 
 def _flags(data: bytes, count: int) -> Bools:

@@ -46,3 +46,14 @@ def test_gpus_that_rested_count_once_when_a_job_takes_them() -> None:
     found = shop.look(units)
     again = without_new(found.memory, shop.plant(), units, shop.reach)
     assert again.other_w.tolist() == found.memory.other_w.tolist(), "it is a unit already"
+
+
+def test_what_was_assumed_of_silent_gpus_is_forgotten_once_they_are_heard() -> None:
+    shop = _shop()
+    before = shop.look(make_units([[0]]))
+    heard = np.array([16, 17])
+
+    memory = without_new(before.memory, shop.plant(), make_units([[0]]), shop.reach, heard)
+
+    assert memory.other_w[1] == 0.0
+    assert memory.other_w[0] == before.memory.other_w[0], "of another rack"
