@@ -14,7 +14,7 @@ from fleet.snapshot import FleetArrays
 from policies import current
 from policies.caps import status
 from policies.caps.status import Heated, Held, Status
-from policies.headroom.reach import Reach
+from policies.headroom.reach import reach_of
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Line", "above_rack", "of_fleet", "of_scopes"]
@@ -102,7 +102,7 @@ def of_budget(scope: Scope) -> list[Line]:
 
 def above_rack(fleet: FleetArrays, row: int) -> set[str]:
     """Return the scopes whose budgets a rack counts against."""
-    reach = Reach.of(fleet)
+    reach = reach_of(fleet)
     return {str(reach.scope_at(place)[0]) for place in np.unique(reach.place[row]) if place >= 0}
 
 

@@ -113,16 +113,12 @@ def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tupl
     it first, and what meters still have looks like a load that no cap can reach; when load goes up
     the other way round.
     """
-    reach = budgets.reach
-    drawn_w = (1.0 + plant.host_share) * plant.drawn_w
-    by_gpus_w = reach.of_gpus(drawn_w, plant.rack)
+    by_gpus_w = _drawn_by(plant, budgets.reach)
     noted = excess.noted(budgets.load_w - by_gpus_w, now, float(plant.host_share.mean()))
     return replace(budgets, load_w=by_gpus_w + noted.usual_w), noted
 
 
-def without_new(
-    memory: Memory, plant: Plant, units: Units, reach: Reach, heard: Ints | None = None
-) -> Memory:
+def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach, heard: Ints) -> Memory:
     """Return a memory in which budgets did not carry besides what now is a unit's.
 
     A job that starts takes GPUs that rested, and an agent that begins to act makes a unit of what
@@ -133,13 +129,9 @@ def without_new(
     """
     if len(memory.other_w) != reach.count or len(memory.of_units) != len(plant.rack):
         return memory
-    gpus = units.gpu[~memory.of_units[units.gpu]]
-    drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
-    new_w = reach.of_gpus(drawn_w, plant.rack[gpus])
-    other_w = memory.other_w - new_w
-    if heard is not None and len(heard):
-        touched = reach.of_gpus(np.ones(len(heard)), plant.rack[heard]) > 0.0
-        other_w = np.where(touched, 0.0, other_w)
+    new = units.gpu[~memory.of_units[units.gpu]]
+    touched = reach.of_gpus(np.ones(len(heard)), plant.rack[heard]) > 0.0
+    other_w = np.where(touched, 0.0, memory.other_w - _drawn_by(plant, reach, new))
     return replace(memory, other_w=other_w)
 
 
@@ -154,10 +146,14 @@ def without_ended(
         return budgets
     is_ended = memory.of_units & ~held
     is_ended[units.gpu] = False
-    ended = np.flatnonzero(is_ended)
-    drawn_w = (1.0 + plant.host_share[ended]) * plant.drawn_w[ended]
-    ended_w = budgets.reach.of_gpus(drawn_w, plant.rack[ended])
+    ended_w = _drawn_by(plant, budgets.reach, np.flatnonzero(is_ended))
     return replace(budgets, load_w=budgets.load_w - ended_w)
+
+
+def _drawn_by(plant: Plant, reach: Reach, gpus: Ints | slice = slice(None)) -> Floats:
+    """Return what GPUs draw with their share of hosts, W by budget."""
+    drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
+    return reach.of_gpus(drawn_w, plant.rack[gpus])
 
 
 def units_of(

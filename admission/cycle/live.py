@@ -370,7 +370,7 @@ def _as_started(taken: Snapshot, held_back: Holding | None) -> Snapshot:
     """Return a snapshot in which jobs ask for what they start with."""
     if held_back is None or not held_back.starts_low:
         return taken
-    return starting_low(taken)[0]
+    return starting_low(taken)
 
 
 def snapshot(now: float) -> Snapshot:

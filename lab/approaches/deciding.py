@@ -6,12 +6,12 @@ sets them apart is what they look at, and not how well they pack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from admission.core.cycle.controlled import at_caps, capped, tighter
+from admission.core.cycle.controlled import at_cap
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import Draw, draw_of
@@ -27,6 +27,8 @@ __all__ = ["by_free_gpus", "by_margin", "by_site", "under_caps", "with_everythin
 LEAST_CAP_SHARE = 0.5
 #: Heat never makes a job wait that knows none.
 _NO_STAGGER = 1e9
+#: Racks are as good as the roomiest within this share of what sets it apart from the tightest.
+_ROOMY_SHARE = 0.5
 
 
 def by_free_gpus(snapshot: Snapshot) -> Decisions:
@@ -39,7 +41,7 @@ def by_margin(snapshot: Snapshot) -> Decisions:
 
     It chooses, and holds nobody back: where all racks are full of watts it takes any.
     """
-    return decide(_blind(snapshot, tighter(snapshot.cluster), nearby=True))
+    return decide(_blind(snapshot, _tighter(snapshot.cluster), nearby=True))
 
 
 def by_site(snapshot: Snapshot) -> Decisions:
@@ -57,7 +59,7 @@ def under_caps(snapshot: Snapshot) -> Decisions:
         for each in snapshot.pending
         if (cap_w := _cap_w(snapshot.cluster, each.request)) is not None
     }
-    return capped(decide(at_caps(snapshot, caps_w)), caps_w)
+    return _capped(decide(_at_caps(snapshot, caps_w)), caps_w)
 
 
 def with_everything(snapshot: Snapshot) -> Decisions:
@@ -83,6 +85,37 @@ def _cap_w(cluster: Cluster, request: Request) -> float | None:
     rated_w = float(cluster.fleet.models.rated_w[cluster.topology.gpu_models[draw.kind]])
     cap_w = max(draw.lowest_w, LEAST_CAP_SHARE * rated_w)
     return cap_w if cap_w < draw.peak_w else None
+
+
+def _at_caps(snapshot: Snapshot, caps_w: Mapping[str, float]) -> Snapshot:
+    """Return a snapshot in which jobs draw no more than their caps, and take no others."""
+    pending = tuple(
+        replace(each, request=at_cap(each.request, caps_w.get(each.request.key)))
+        for each in snapshot.pending
+    )
+    return replace(snapshot, pending=pending)
+
+
+def _capped(decisions: Decisions, caps_w: Mapping[str, float]) -> Decisions:
+    """Set the power cap on the placements of jobs that start capped."""
+    admitted = tuple(
+        replace(each, placement=replace(each.placement, power_cap_w=caps_w[each.request.key]))
+        if each.request.key in caps_w
+        else each
+        for each in decisions.admitted
+    )
+    return replace(decisions, admitted=admitted)
+
+
+def _tighter(cluster: Cluster) -> Bools:
+    """Return the nodes of racks of those with free GPUs that have clearly less room than others."""
+    fleet, room_w = cluster.fleet, cluster.admit_w
+    free = np.bincount(fleet.nodes.rack, cluster.node_free.sum(axis=0), len(fleet.racks)) > 0
+    free &= np.isfinite(room_w)
+    if not free.any():
+        return np.zeros(len(fleet.nodes), dtype=bool)
+    least_w, most_w = room_w[free].min(), room_w[free].max()
+    return np.asarray((room_w < most_w - _ROOMY_SHARE * (most_w - least_w))[fleet.nodes.rack])
 
 
 def _blind(snapshot: Snapshot, away: Bools, *, nearby: bool = False) -> Snapshot:

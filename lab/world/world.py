@@ -479,7 +479,7 @@ class World:
             run_shares={name: median(found) for name, found in self._ratios.items() if found},
         )
         if self._holding.starts_low:
-            snapshot, _ = starting_low(snapshot)
+            snapshot = starting_low(snapshot)
         decisions = self.policy.approach.decide(snapshot)
         # Who waits for others' heat starts though nothing comes or ends.
         self._is_news = bool(decisions.admitted or decisions.preempt or decisions.after.staggered)

@@ -222,6 +222,7 @@ class _Round:
         self.told_w = np.fmin(units.told_w, self.most_w)
         #: by how much a GPU of each could draw more than at rest, by what was said of it
         self.range_w = np.maximum(self.told_w - self.static_w, 0.0)
+        self.is_at_limit = sum_by(self._at_limit(), units.unit, count) > 0
         self.since = self._at_work_since()
 
     def done(self) -> Controlled:
@@ -289,18 +290,16 @@ class _Round:
         """
         units, plant, gpus = self.units, self.plant, self.units.gpu
         drawn_w = most_by(plant.drawn_w[gpus], units.unit, len(units))
-        held = most_by(self._at_limit().astype(np.float64), units.unit, len(units)) > 0
-        works = (drawn_w >= self.static_w + self.tuning.resting_share * self.range_w) | held
-        works |= units.kind == Kind.UNMANAGED
+        works = drawn_w >= self.static_w + self.tuning.resting_share * self.range_w
+        works |= self.is_at_limit | (units.kind == Kind.UNMANAGED)
         known = _known(self.memory.since, units.id, np.nan)
         return np.where(np.isnan(known) & works & ~units.is_starting, self.now, known)
 
     def _at_limit(self) -> Bools:
-        """Say which GPUs of units their limits hold back."""
+        """Say which GPUs of units their limits hold back, and which are not about to be let go."""
         plant, gpus = self.plant, self.units.gpu
-        drawn_w, limit_w = plant.drawn_w[gpus], plant.limit_w[gpus]
-        is_held = plant.is_held[gpus] | (drawn_w >= _AT_LIMIT * limit_w)
-        return np.asarray(is_held & (drawn_w >= _NEAR_LIMIT * limit_w))
+        near = plant.drawn_w[gpus] >= _NEAR_LIMIT * plant.limit_w[gpus]
+        return np.asarray(self._is_held() & near)
 
     def _held_share(self) -> float:
         """Return the most that GPUs draw of a limit that holds them back, as seen of late."""
@@ -316,8 +315,7 @@ class _Round:
     def _full_w(self) -> Floats:
         """Return what one GPU of each unit draws at full speed: the highest of late, W."""
         units, tuning, firm = self.units, self.tuning, self.units.kind == Kind.FIRM
-        at_full_w, stays = self._at_full_w()
-        now_w = most_by(at_full_w, units.unit, len(units))
+        now_w = most_by(self._at_full_w(), units.unit, len(units))
         now_w = now_w * (1.0 + np.where(firm, tuning.firm_spare, tuning.spare))
         # What rests will work again.
         least_w = self.static_w + tuning.resting_share * self.range_w
@@ -328,15 +326,16 @@ class _Round:
         halves_s = np.minimum(halves_s, learns_s)
         known_w = _known(self.memory.full_w, units.id, np.nan)
         kept_w = now_w + (known_w - now_w) * 0.5 ** (self.elapsed_s / halves_s)
-        kept_w = np.where(stays, known_w, kept_w)
+        # A gang that waits for its slowest does less, and draws less, so what was seen before stays
+        # while any of it is at its limit.
+        kept_w = np.where(self.is_at_limit, known_w, kept_w)
         # What nobody said anything of runs already.
         first_w = np.where(units.kind == Kind.UNMANAGED, now_w, self.told_w)
         found_w = np.where(np.isnan(known_w), first_w, np.maximum(now_w, kept_w))
         return np.where(np.isnan(self.since), np.maximum(now_w, self.told_w), found_w)
 
-    def _at_full_w(self) -> tuple[Floats, Bools]:
-        """Return what each GPU of units would draw at full speed now, W; and of which units any is
-        at its limit."""
+    def _at_full_w(self) -> Floats:
+        """Return what each GPU of units would draw at full speed now, W."""
         units, plant = self.units, self.plant
         drawn_w, static_w = plant.drawn_w[units.gpu], plant.static_w[units.gpu]
         # Of what is held back, what it would draw at its full clock. Far below that, or where that
@@ -351,11 +350,12 @@ class _Round:
         )
         at_full_w = drawn_w + np.maximum(drawn_w - static_w, 0.0) * (1.0 / slowed - 1.0)
         at_full_w = np.where(clock >= _LEAST_CLOCK, at_full_w, np.inf)
-        is_held = plant.is_held[units.gpu] | (drawn_w >= _AT_LIMIT * plant.limit_w[units.gpu])
-        # A gang that waits for its slowest does less, and draws less, so what was seen before stays
-        # while any of it is at its limit.
-        stays = sum_by(self._at_limit(), units.unit, len(units)) > 0
-        return np.where(is_held, at_full_w, drawn_w), stays
+        return np.where(self._is_held(), at_full_w, drawn_w)
+
+    def _is_held(self) -> Bools:
+        """Say which GPUs of units say that their limits hold them back, or draw as if so."""
+        plant, gpus = self.plant, self.units.gpu
+        return plant.is_held[gpus] | (plant.drawn_w[gpus] >= _AT_LIMIT * plant.limit_w[gpus])
 
     def _is_learned(self) -> Bools:
         """Say which units have been at work for some time: neither new nor still preparing."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.chromium import DESKTOP, FLAGS, PHONE, executable
+from tests.browser.signing_in import sign_in
 
 #: Time for charts to be drawn and panels to be fetched, ms.
 _SETTLE_MS = 2500
@@ -71,10 +72,7 @@ def shoot(page: Page, url: str, password_file: Path, out: Path, suffix: str) -> 
     """Log in and take a picture of every page."""
     page.goto(f"{url}/login/")
     page.screenshot(path=out / f"login-{suffix}.png")
-    page.fill("input[name=username]", "admin")
-    page.fill("input[name=password]", password_file.read_text().strip())
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"{url}/")
+    sign_in(page, url, password_file)
     addresses = {name: url + path for name, path in _PAGES.items()}
     for name, (start, link) in _BEHIND.items():
         page.goto(addresses.get(start, url + start))

@@ -7,45 +7,32 @@ that, and no more. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-import numpy as np
-
-from admission.core.cycle.decide import Decisions
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import in_steps
-from admission.core.placement.topology import Bools
 from admission.core.request import Request
 from admission.core.snapshot import Snapshot
 from physics.hardware.drivers import LEAST_POWER_SHARE
 
-__all__ = ["at_caps", "capped", "lowered", "starting_low", "tighter"]
-
-#: Racks are as good as the roomiest within this share of what sets it apart from the tightest.
-_ROOMY_SHARE = 0.5
+__all__ = ["at_cap", "lowered", "starting_low"]
 
 
-def starting_low(snapshot: Snapshot) -> tuple[Snapshot, dict[str, float]]:
-    """Return the snapshot in which jobs ask for their lowest caps, where most power is left.
-
-    And those caps, W, by the key of each job that has one.
-    """
+def starting_low(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot in which jobs ask for their lowest caps, where most power is left."""
     cluster = snapshot.cluster
-    caps_w = {
-        each.request.key: cap_w
-        for each in snapshot.pending
-        if (cap_w := _start_w(cluster, each.request)) is not None
-    }
+    pending = tuple(
+        replace(each, request=lowered(cluster, each.request)) for each in snapshot.pending
+    )
     constants = replace(cluster.constants, roomiest_first=True, _heat={}, memo={})
     cluster = replace(cluster, constants=constants, refused={}, hopeless={}, scratch={})
-    return at_caps(replace(snapshot, cluster=cluster, starts_low=True), caps_w), caps_w
+    return replace(snapshot, cluster=cluster, pending=pending, starts_low=True)
 
 
 def lowered(cluster: Cluster, request: Request) -> Request:
     """Return a request for the lowest cap that it accepts."""
-    return _at_cap(request, _start_w(cluster, request))
+    return at_cap(request, _start_w(cluster, request))
 
 
 def _start_w(cluster: Cluster, request: Request) -> float | None:
@@ -72,38 +59,8 @@ def _lowest_w(
     return cap_w if cap_w < peak_w else None
 
 
-def at_caps(snapshot: Snapshot, caps_w: Mapping[str, float]) -> Snapshot:
-    """Return a snapshot in which jobs draw no more than their caps, and take no others."""
-    pending = tuple(
-        replace(each, request=_at_cap(each.request, caps_w.get(each.request.key)))
-        for each in snapshot.pending
-    )
-    return replace(snapshot, pending=pending)
-
-
-def _at_cap(request: Request, cap_w: float | None) -> Request:
+def at_cap(request: Request, cap_w: float | None) -> Request:
+    """Return a request that draws no more than a cap, W, and takes no other; None: none."""
     if cap_w is None:
         return request
     return replace(request, gpu_peak_w=cap_w, lowest_cap_w=None, max_slowdown=0.0)
-
-
-def capped(decisions: Decisions, caps_w: Mapping[str, float]) -> Decisions:
-    """Set the power cap on the placements of jobs that start capped."""
-    admitted = tuple(
-        replace(each, placement=replace(each.placement, power_cap_w=caps_w[each.request.key]))
-        if each.request.key in caps_w
-        else each
-        for each in decisions.admitted
-    )
-    return replace(decisions, admitted=admitted)
-
-
-def tighter(cluster: Cluster) -> Bools:
-    """Return the nodes of racks of those with free GPUs that have clearly less room than others."""
-    fleet, room_w = cluster.fleet, cluster.admit_w
-    free = np.bincount(fleet.nodes.rack, cluster.node_free.sum(axis=0), len(fleet.racks)) > 0
-    free &= np.isfinite(room_w)
-    if not free.any():
-        return np.zeros(len(fleet.nodes), dtype=bool)
-    least_w, most_w = room_w[free].min(), room_w[free].max()
-    return np.asarray((room_w < most_w - _ROOMY_SHARE * (most_w - least_w))[fleet.nodes.rack])

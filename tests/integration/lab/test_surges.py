@@ -25,6 +25,7 @@ from headroom.client import Client
 from lab.demo import Demo, Settings
 from lab.surges import Surge, add, nodes_in
 from tests.browser.chromium import FLAGS, executable
+from tests.browser.signing_in import sign_in
 from tests.builders.demo import heard_demo, until
 
 pytestmark = pytest.mark.slow
@@ -413,15 +414,11 @@ class Reader:
 @contextmanager
 def reading(stack: Stack, operator: Client) -> Iterator[Reader]:
     """Sign the first admin in, in a real browser."""
-    password = (stack.state_dir / "admin-password").read_text().strip()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         page = browser.new_page()
         page.goto(f"{stack.url}/login/")
-        page.fill("input[name=username]", "admin")
-        page.fill("input[name=password]", password)
-        page.click("button[type=submit]")
-        page.wait_for_url(f"{stack.url}/")
+        sign_in(page, stack.url, stack.state_dir / "admin-password")
         yield Reader(stack, operator, page)
         browser.close()
 

@@ -23,6 +23,7 @@ from headroom.replay.formats import load
 from lab.demo import Demo, Settings
 from lab.recorded import recorded_stage
 from tests.browser.chromium import FLAGS, executable
+from tests.browser.signing_in import sign_in
 from tests.builders.demo import heard_demo
 from tests.data_sets import data_set
 
@@ -151,15 +152,12 @@ def in_order(found: list[str], wanted: list[str]) -> bool:
 
 def text_of_page(stack: Stack, path: str) -> str:
     """Return what a person reads on a page, in a real browser, signed in as the first admin."""
-    password = (stack.state_dir / "admin-password").read_text().strip()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         page = browser.new_page()
-        page.goto(f"{stack.url}/login/?next={path}")
-        page.fill("input[name=username]", "admin")
-        page.fill("input[name=password]", password)
-        page.click("button[type=submit]")
-        page.wait_for_url(f"**{path}")
+        page.goto(f"{stack.url}/login/")
+        sign_in(page, stack.url, stack.state_dir / "admin-password")
+        page.goto(f"{stack.url}{path}")
         page.wait_for_selector("main")
         text = page.inner_text("main")
         browser.close()

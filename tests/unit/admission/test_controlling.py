@@ -10,6 +10,7 @@ from tests.unit.policies.controller.plants import HOST_W, Shop, make_fleet, make
 
 _FLEET = make_fleet()
 _FIRST_RACK = list(range(16))
+_NOBODY = np.zeros(0, dtype=np.int64)
 
 
 def _shop() -> Shop:
@@ -40,11 +41,11 @@ def test_gpus_that_rested_count_once_when_a_job_takes_them() -> None:
     before = shop.look(make_units([[16]]))
     units = make_units([[16], _FIRST_RACK], is_starting=[False, True])
 
-    memory = without_new(before.memory, shop.plant(), units, shop.reach)
+    memory = without_new(before.memory, shop.plant(), units, shop.reach, _NOBODY)
 
     assert before.memory.other_w[0] - memory.other_w[0] == 16 * 70.0
     found = shop.look(units)
-    again = without_new(found.memory, shop.plant(), units, shop.reach)
+    again = without_new(found.memory, shop.plant(), units, shop.reach, _NOBODY)
     assert again.other_w.tolist() == found.memory.other_w.tolist(), "it is a unit already"
 
 
