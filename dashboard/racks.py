@@ -124,6 +124,8 @@ class RackNow:
     age_s: float
     seen: bool
     throttling: int
+    #: GPUs that throttle though nobody asked for it
+    unexpected: int
     gpus: int
     stale_nodes: int
     nodes: list[NodeLine]
@@ -162,6 +164,7 @@ def rack_now(view: View, row: int, metric: str, stale_after_s: float) -> RackNow
         **_floats(now, row),
         seen=bool(now.seen[row]),
         throttling=int(now.throttling[row]),
+        unexpected=int(now.unexpected[row]),
         gpus=int(now.gpus[row]),
         stale_nodes=sum(node.stale for node in nodes),
         nodes=nodes,

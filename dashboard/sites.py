@@ -49,6 +49,8 @@ class SiteTile:
     racks: int
     throttling_gpus: int
     throttling_racks: int
+    #: racks with GPUs that throttle though nobody asked for it
+    unexpected_racks: int
     stale_nodes: int
     stale_agents: int
 
@@ -89,6 +91,7 @@ def tiles(view: View, stale_agents: Mapping[int, int]) -> list[SiteTile]:
                 racks=int(sites.racks[row]),
                 throttling_gpus=int(sites.throttling[row]),
                 throttling_racks=int(sites.throttling_racks[row]),
+                unexpected_racks=int(sites.unexpected_racks[row]),
                 stale_nodes=int(sites.stale_nodes[row]),
                 stale_agents=stale_agents.get(key, 0),
             )
@@ -184,6 +187,7 @@ class Total:
     #: the site with the least share left
     fullest: SiteTile | None
     throttling_racks: int
+    unexpected_racks: int
     stale_agents: int
 
     @property
@@ -201,6 +205,7 @@ def total(shown: list[SiteTile]) -> Total:
         budget_w=sum(tile.budget_w for tile in budgeted),
         fullest=max(budgeted, key=lambda tile: tile.share, default=None),
         throttling_racks=sum(tile.throttling_racks for tile in shown),
+        unexpected_racks=sum(tile.unexpected_racks for tile in shown),
         stale_agents=sum(tile.stale_agents for tile in shown),
     )
 

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from fleet.groups import count_by, most_by, ratio, row_of_most_by, sum_by, sum_of_known_by
 from fleet.power_curves import UNRATED_GPU_W
 from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
+from headroom.contracts import ThrottleCause
 from telemetry.live_frame import Array, Frame, Readings
-from telemetry.throttle import THROTTLE_BITS
+from telemetry.throttle import THROTTLE_BITS, rules
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -95,6 +96,17 @@ class GpuSummary:
         return throttling
 
     @cached_property
+    def unexpected(self) -> Bools:
+        """Which throttle though nobody asked for it: for more than a power limit that was lowered.
+
+        It judges the last reading as the tracker judges an event: see ``throttle.rules``.
+        """
+        only_capped = (self._field("throttle") & THROTTLE_BITS) == int(ThrottleCause.SW_POWER_CAP)
+        lowered = self.limit_w < rules.LOWERED_LIMIT * self.rated_w
+        unexpected: Bools = self.throttling & ~(only_capped & lowered)
+        return unexpected
+
+    @cached_property
     def limit_w(self) -> Floats:
         """The limit that each is under, its rating where it does not say."""
         limit_w = self._field("power_limit_w")
@@ -145,6 +157,10 @@ class NodeSummary:
     @cached_property
     def throttling(self) -> Ints:
         return self._counted(self.each.throttling)
+
+    @cached_property
+    def unexpected(self) -> Ints:
+        return self._counted(self.each.unexpected)
 
     @cached_property
     def enforced_w(self) -> Floats:
@@ -208,6 +224,11 @@ class RackSummary:
     @cached_property
     def throttling(self) -> Ints:
         return self._sum(self.each.throttling).astype(np.int64)
+
+    @cached_property
+    def unexpected(self) -> Ints:
+        """The number of GPUs that throttle though nobody asked for it."""
+        return self._sum(self.each.unexpected).astype(np.int64)
 
     @cached_property
     def hottest_c(self) -> Floats:
@@ -294,6 +315,10 @@ class SiteSummary:
     @property
     def throttling_racks(self) -> Ints:
         return self._sum(self.each.throttling > 0).astype(np.int64)
+
+    @property
+    def unexpected_racks(self) -> Ints:
+        return self._sum(self.each.unexpected > 0).astype(np.int64)
 
     @property
     def stale_nodes(self) -> Ints:

@@ -145,7 +145,14 @@ def test_throttling_and_stale_agents_are_counted_by_site(viewer: Client, small: 
     Agent.objects.filter(pk=revoked.pk).update(last_seen_at=heard, revoked_at=heard)
     answer = answer_of(page(viewer))
     assert re.search(r"bergen .* nothing throttling · 1 agent stale", answer)
-    assert re.search(r"oslo .* 1 rack throttling · no agent stale", answer)
+    assert re.search(r"oslo .* 1 rack throttling, 1 unexpectedly · no agent stale", answer)
+
+
+def test_what_a_lowered_limit_slows_is_told_as_expected(viewer: Client, small: SmallFleet) -> None:
+    small.report(throttle=lambda node, gpu: 0x4 * (gpu < 2), power_limit_w=400.0)
+    html = page(viewer)
+    assert "6 racks throttling, none unexpectedly" in answer_of(html)
+    assert "all expected" in html
 
 
 def test_a_cell_has_the_level_of_its_rack_and_says_it(viewer: Client, small: SmallFleet) -> None:

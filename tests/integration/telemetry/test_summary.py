@@ -194,6 +194,23 @@ def test_throttling_gpus_are_counted_and_idle_ones_are_not(fleet: FleetArrays) -
     assert summary.sites.throttling.tolist() == [3]
 
 
+def test_only_a_power_limit_that_somebody_lowered_is_an_expected_throttling(
+    fleet: FleetArrays,
+) -> None:
+    gpus = all_gpus(throttle=0)
+    capped, capped_and_hot, at_rating, hot = list(gpus)[:4]
+    gpus[capped] = {"throttle": 0x4, "power_limit_w": 400.0}
+    gpus[capped_and_hot] = {"throttle": 0x24, "power_limit_w": 400.0}
+    gpus[at_rating] = {"throttle": 0x4, "power_limit_w": 700.0}
+    gpus[hot] = {"throttle": 0x20}
+    summary = run(fleet, make_frame(gpu=gpus))
+    unexpected = fleet.gpus.ids[summary.gpus.unexpected].tolist()
+    assert unexpected == sorted([capped_and_hot, at_rating, hot])
+    assert summary.racks.throttling.sum() == 4
+    assert summary.racks.unexpected.sum() == 3
+    assert summary.sites.unexpected_racks.tolist() == [(summary.racks.unexpected > 0).sum()]
+
+
 def test_each_feed_of_a_pair_carries_half_and_the_utility_all(fleet: FleetArrays) -> None:
     summary = run(fleet, make_frame(gpu=all_gpus(power_w=350.0)))
     load = dict(zip(fleet.domains.names.tolist(), summary.domains.load_w.tolist(), strict=True))

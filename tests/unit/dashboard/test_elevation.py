@@ -56,6 +56,7 @@ def make_rack(*nodes: NodeLine, height_u: int = 42) -> RackNow:
         zone="",
         seen=True,
         throttling=0,
+        unexpected=0,
         gpus=8,
         stale_nodes=0,
         nodes=list(nodes),
