@@ -22,7 +22,7 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.request import Locality, Request
 from admission.directives.models import Directive
 from admission.directives.visible import directives
-from admission.jobs import visible
+from admission.jobs import elements, visible
 from admission.jobs.models import Attempt, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from admission.queue import queue_status
@@ -74,6 +74,41 @@ def chosen(phases: Sequence[Phase], name: str) -> Phase | None:
         return next((phase for phase in phases if phase.name == name), None)
     ranked = [phase for state in _FIRST for phase in phases if phase.state == state]
     return next(iter(ranked), phases[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayShown:
+    """An array: its elements in numbers, and the phases of those that are of interest.
+
+    ``counts`` are words and how many elements are so.
+    """
+
+    indices: str
+    limit: int | None
+    elements: int
+    counts: list[tuple[str, int]]
+    phases: list[Phase]
+
+    @property
+    def others(self) -> int:
+        """How many elements are in numbers alone."""
+        return self.elements - len({phase.element for phase in self.phases})
+
+
+def array_shown(job: Job) -> ArrayShown | None:
+    """Return the array that ``job`` is; None: it is none. Three queries."""
+    if job.elements is None:
+        return None
+    found, counts = elements.array_of(job), elements.counts_of([job])[job.pk]
+    left = "never began" if job.state not in Job.OPEN else "behind them"
+    words = {**{name: name for name in counts}, "left": left, "waiting": "in the queue"}
+    shown = [(words[name], count) for name, count in counts.items() if count and name != "left"]
+    shown += [(left, counts["left"])] if counts["left"] else []
+    phases = sorted(elements.phases_shown(job), key=lambda each: (each.element or 0, each.index))
+    for each in phases:
+        each.job = job
+    indices = job.spec["array"].partition("%")[0]
+    return ArrayShown(indices, found.limit, job.elements, shown, phases)
 
 
 def drawing(phases: Sequence[Phase], shown: Phase, now: datetime) -> SafeString:

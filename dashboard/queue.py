@@ -259,10 +259,14 @@ def listed(filters: Filters, user: User) -> list[int]:
     if filters.reason:
         found = found.filter(reason="" if filters.reason == NO_REASON else filters.reason)
     places = queue_status.positions()
-    rows = list(found.values_list("pk", "job__name", "name"))
+    rows = list(found.values_list("pk", "job__name", "name", "index", "element"))
     after = len(places) + 1
     rows.sort(key=lambda row: (places.get(f"{row[1]}/{row[2]}", after), row[0]))
-    return [row[0] for row in rows]
+    # The elements of an array share a line: it is that of the first of them.
+    lines: dict[object, int] = {}
+    for pk, job, _, index, element in rows:
+        lines.setdefault(pk if element is None else (job, index), pk)
+    return list(lines.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +287,8 @@ class QueueRow:
     p90_s: float | None
     #: what would start it now; None: nobody has looked
     fix: Found | None
+    #: of an array: how many of its elements wait in this line
+    elements: int = 1
 
     @property
     def fix_is_due(self) -> bool:
@@ -357,6 +363,7 @@ def _queue_row(
         p10_s=pending_status.p10_s if pending_status else None,
         p90_s=pending_status.p90_s if pending_status else None,
         fix=found.get(phase.key) if is_seen else None,
+        elements=pending_status.elements if pending_status else 1,
     )
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from admission.executors.protocol import NodeShare, Work, WorkPlacement
 from admission.executors.registry import UnknownExecutor, executor_of
-from admission.jobs.models import Attempt
+from admission.jobs.models import Attempt, Phase
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 
@@ -19,8 +19,9 @@ log = structlog.get_logger(__name__)
 
 #: What is dispatched. To read whole rows costs more than to write what follows from them.
 _FIELDS = (
-    "key", "executor", "number", "placement", "phase__name", "phase__index", "phase__job__name",
-    "phase__job__priority", "phase__job__spec", "phase__job__project__name",
+    "key", "executor", "number", "placement", "phase__name", "phase__index", "phase__element",
+    "phase__job__name", "phase__job__elements", "phase__job__priority", "phase__job__spec",
+    "phase__job__project__name",
 )  # fmt: skip
 
 
@@ -64,12 +65,22 @@ def work_of(attempt: Attempt) -> Work:
         phase=phase.name,
         number=attempt.number,
         command=tuple(spec.get("command", ())),
-        env=spec.get("env", {}),
+        env={**spec.get("env", {}), **_of_array(phase)},
         walltime_s=spec.get("walltime_s"),
         priority=phase.job.priority,
         comment=f"headroom {attempt.key}",
         project=phase.job.project.name,
     )
+
+
+def _of_array(phase: Phase) -> dict[str, str]:
+    """Return what tells a command which element of its array it is."""
+    if phase.element is None:
+        return {}
+    return {
+        "HEADROOM_ARRAY_INDEX": str(phase.element),
+        "HEADROOM_ARRAY_COUNT": str(phase.job.elements),
+    }
 
 
 def placement_of(attempt: Attempt, fleet: FleetArrays) -> WorkPlacement:

@@ -88,6 +88,15 @@ class Row:
     is_queued: bool
     reason: str
     reason_since: datetime | None
+    #: of its specification
+    index: int = 0
+    #: its index in an array; None: its job is none
+    element: int | None = None
+
+    @property
+    def told_as(self) -> tuple[int, int, int]:
+        """The same for all elements of an array: what holds for one of them holds for all."""
+        return (self.job_id, self.index, 0 if self.element is None else -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ class CycleInput:
 
 _FIELDS = (
     "pk", "job_id", "version", "state", "reason", "reason_since", "held_by", "not_before", "needs",
-    "job__name", "name", "job__submitted_by",
+    "job__name", "name", "job__submitted_by", "index", "element",
 )  # fmt: skip
 
 
@@ -183,14 +192,16 @@ def _waiting(fleet: FleetArrays) -> Waiting:
     version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
     asked = _requests.of({row[0]: row[2] for row in rows})
-    done = _succeeded([row[1] for row in rows if row[8]])
+    done = _succeeded([(row[1], name) for row in rows for name in row[8]])
     away, sites = fallback.away(), tuple(fleet.sites.names.tolist())
     pending, found = [], {}
     for row in rows:
-        pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name, user = row
+        pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name, user = row[
+            :12
+        ]
         if pk not in asked:  # it is gone since
             continue
-        found[f"{job_name}/{name}"] = Row(pk, job, at, state == "queued", reason, since)
+        found[f"{job_name}/{name}"] = Row(pk, job, at, state == "queued", reason, since, *row[12:])
         pending.append(
             Pending(
                 request=_as_fallen_back(asked[pk], away, sites),
@@ -203,10 +214,13 @@ def _waiting(fleet: FleetArrays) -> Waiting:
     return Waiting(tuple(pending), found)
 
 
-def _succeeded(jobs: Sequence[int]) -> set[tuple[int, str]]:
-    if not jobs:
+def _succeeded(needed: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return those of ``needed`` phases, by job and name, that have succeeded."""
+    if not needed:
         return set()
-    over = Phase.objects.filter(job_id__in=set(jobs), state=Phase.State.SUCCEEDED)
+    jobs, names = ({each[place] for each in needed} for place in (0, 1))
+    # By name, too: an array may have had ten thousand elements.
+    over = Phase.objects.filter(job_id__in=jobs, name__in=names, state=Phase.State.SUCCEEDED)
     return set(over.order_by().values_list("job_id", "name"))
 
 

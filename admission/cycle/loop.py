@@ -23,6 +23,7 @@ from admission.cycle import admit, dispatch, holding, live, metrics, reconciliat
 from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
+from admission.jobs import elements
 from admission.learned import forecasts, shares
 from admission.policy import shadowing
 from admission.queue import queue_status, reasons
@@ -71,6 +72,7 @@ class _Work:
     def run(self) -> Cycle:
         started = time.perf_counter()
         self._part("reconcile", lambda: reconciliation.reconcile(self.now))
+        self._part("elements", lambda: elements.release(self.at))
         self._part("decide", self._decide)
         self._part("directives", lambda: step.step(self.now, self.holding))
         took_s = time.perf_counter() - started
@@ -140,7 +142,10 @@ class _Work:
             key for key in known if inputs.rows[key].reason != decisions.waiting[key].dominant.token
         ]
         forecasts.note({inputs.rows[key].id: known[key] for key in changed}, self.at)
-        lines = pending_statuses(decisions, known)
+        of_arrays = {
+            key: row.told_as for key, row in inputs.rows.items() if row.element is not None
+        }
+        lines, order = queue_status.in_lines(pending_statuses(decisions, known), of_arrays)
         counts = queue_status.counts(decisions.waiting.values(), self.now)
         metrics.show_queue(counts, inputs.snapshot.classes, self.cycle.running)
         queue_status.publish(
@@ -155,6 +160,7 @@ class _Work:
                 counts=counts,
             ),
             lines,
+            order,
         )
 
 

@@ -16,16 +16,16 @@ from django.db import transaction
 from accounts import audit
 from accounts.models import User
 from accounts.roles import Capability
-from admission.jobs import catalog, checks, history, progress
+from admission.jobs import catalog, checks, elements, history, progress
 from admission.jobs.amending import amended
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, Job, JobRevision, Phase
-from admission.jobs.resolution import Resolved, requests_of, stored
+from admission.jobs.resolution import Resolved, of_element, requests_of, stored
 from admission.jobs.submission import Conflict, state_of
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from headroom.contracts import FieldError
-from headroom.jobs import reading
+from headroom.jobs import array, reading
 from headroom.jobs.reading import SpecError
 
 __all__ = [
@@ -39,25 +39,64 @@ __all__ = [
 
 
 @transaction.atomic
-def cancel(job: Job, user: User, *, why: str, now: datetime) -> Job:
-    """End a job: phases that wait end at once, others are told to. Raises :class:`Conflict`."""
+def cancel(job: Job, user: User, *, why: str, now: datetime, only: str = "") -> Job:
+    """End a job: phases that wait end at once, others are told to. Raises :class:`Conflict`.
+
+    ``only``: indices of elements of an array, such as ``3,7-9``; the others go on.
+    """
     job = _open(job)
-    text = f"Cancelled by {user.get_username()}" + (f": {why}" if why else "")
+    chosen = _chosen(job, only) if only else None
+    what = "Cancelled" if chosen is None else f"Elements {only[:200]} cancelled"
+    text = f"{what} by {user.get_username()}" + (f": {why}" if why else "")
     history.event(job.pk, history.CANCELLED, text, now).save()
     before = _phases(job)
+    phases = job.phases.all()
+    if chosen is not None:
+        left_out = elements.leave_out(job, chosen, now)
+        phases = phases.filter(element__in=chosen)
+        if not left_out and not phases.open().exists():
+            raise Conflict("ended", f"elements {only[:200]} are over")
+    elif job.elements is not None:
+        job.elements_reached = job.elements
+        job.save(update_fields=["elements_reached"])
     over = {"state": Phase.State.CANCELLED, "ended_at": now, "reason": "", "reason_since": None}
-    job.phases.filter(state__in=Phase.PENDING).update(**over)
+    phases.filter(state__in=Phase.PENDING).update(**over)
     # The next cycle tells their executors.
-    stopped = Attempt.objects.open().filter(phase__job=job)
+    stopped = Attempt.objects.open().filter(phase__in=phases.filter(state__in=Phase.ACTIVE))
     stopped.update(outcome=Attempt.Outcome.CANCELLED, why=text[:500])
-    job.phases.filter(state__in=Phase.ACTIVE).update(state=Phase.State.STOPPING)
+    phases.filter(state__in=Phase.ACTIVE).update(state=Phase.State.STOPPING)
     progress.settle(job, now)
-    audit.record(user, "job.cancel", job.name, why=why, **audit.changes(before, _phases(job)))
+    told = {"elements": only} if only else {}
+    changed = audit.changes(before, _phases(job))
+    audit.record(user, "job.cancel", job.name, why=why, **told, **changed)
     return job
 
 
+def _chosen(job: Job, only: str) -> frozenset[int]:
+    """Return the elements that ``only`` names. Raises :class:`Conflict`."""
+    if job.elements is None:
+        raise Conflict("no_array", "it is no array", "cancel the whole job")
+    try:
+        chosen = frozenset(array.indices_of(only))
+    except array.ArrayError as error:
+        raise Conflict("no_such_element", str(error), error.hint) from error
+    unknown = sorted(chosen - set(elements.array_of(job).indices))
+    if unknown:
+        some = ", ".join(map(str, unknown[:5]))
+        raise Conflict(
+            "no_such_element", f"it has no element {some}", f"its elements: {job.spec['array']}"
+        )
+    return chosen
+
+
 def _phases(job: Job) -> audit.State:
-    """Return the fields of a job's phases that people change: states and holds. One query."""
+    """Return what people change of a job's phases: states and holds. One query.
+
+    Of an array it is how many of its elements are in each state.
+    """
+    if job.elements is not None:
+        held = {"held_by": job.held_by, "hold_reason": job.hold_reason}
+        return {"elements": {**elements.counts_of([job])[job.pk], **held}}
     return {
         f"phase {each.name}": {
             "state": each.state, "held_by": each.held_by, "hold_reason": each.hold_reason
@@ -72,8 +111,13 @@ def hold(job: Job, user: User, *, why: str, now: datetime) -> Job:
     job = _open(job)
     by = user.get_username()
     before = _phases(job)
+    hold = {"held_by": by, "hold_reason": why[:500]}
     waiting = job.phases.filter(state__in=Phase.PENDING)
-    if not waiting.update(held_by=by, hold_reason=why[:500]):
+    has_left = job.elements is not None and job.elements_reached < job.elements
+    if has_left:
+        # Its elements to come are born held.
+        _set(job, hold)
+    if not waiting.update(**hold) and not has_left:
         raise Conflict("nothing_waits", "none of its phases waits to begin", "cancel it instead")
     text = f"Held by {by}" + (f": {why}" if why else "")
     history.event(job.pk, history.HELD, text, now).save()
@@ -87,12 +131,20 @@ def release(job: Job, user: User, *, now: datetime) -> Job:
     job = _open(job)
     before = _phases(job)
     held = job.phases.exclude(held_by="")
-    if not held.update(held_by="", hold_reason=""):
+    nobody, was_held = {"held_by": "", "hold_reason": ""}, bool(job.held_by)
+    _set(job, nobody)
+    if not held.update(**nobody) and not was_held:
         raise Conflict("not_held", "none of its phases is held")
     text = f"Released by {user.get_username()}"
     history.event(job.pk, history.RELEASED_HOLD, text, now).save()
     audit.record(user, "job.release", job.name, **audit.changes(before, _phases(job)))
     return job
+
+
+def _set(job: Job, values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        setattr(job, name, value)
+    job.save(update_fields=list(values))
 
 
 def set_priority(job: Job, user: User, priority: int, *, now: datetime) -> Job:
@@ -123,7 +175,7 @@ def _changed(
     job: Job, user: User, change: Mapping[str, Any], *, phase: str = "", now: datetime
 ) -> Job:
     job = _open(job)
-    if phase and not job.phases.filter(name=phase, state__in=Phase.PENDING).exists():
+    if phase and not _waiting(job, phase):
         raise Conflict("not_waiting", f"phase {phase!r} does not wait to begin")
     new = _amended(job, phase, change, is_operator=user.can(Capability.EDIT_POLICIES))
     by = user.get_username()
@@ -148,6 +200,24 @@ def _changed(
     return job
 
 
+def _waiting(job: Job, phase: str) -> bool:
+    """Say whether a phase waits; of an array, whether it does of any element."""
+    if job.elements is None:
+        return job.phases.filter(name=phase, state__in=Phase.PENDING).exists()
+    names = [each["name"] for each in job.spec["phases"]]
+    name = _in_spec(job.spec, phase)
+    if name not in names:
+        return False
+    waiting = job.phases.filter(index=names.index(name), state__in=Phase.PENDING)
+    return job.elements_reached < job.elements or waiting.exists()
+
+
+def _in_spec(spec: Mapping[str, Any], phase: str) -> str:
+    """Return the name that the specification has for a phase of an element: all have the same."""
+    base, _, index = phase.rpartition(".")
+    return base if base and index.isdecimal() and spec.get("array") else phase
+
+
 @dataclass(frozen=True)
 class _Amended:
     resolved: Resolved
@@ -160,7 +230,7 @@ def _amended(job: Job, phase: str, change: Mapping[str, Any], *, is_operator: bo
     if change.get("job_class"):
         # What the old class gave its phases stays with them: the new one changes nothing else.
         values = _written_out(values, classes.get(job.job_class))
-    values, told = amended(values, phase, change)
+    values, told = amended(values, _in_spec(values, phase), change)
     spec = reading.convert(values)
     job_class = classes.get(spec.job_class)
     if job_class is None:
@@ -188,7 +258,8 @@ def _rewrite(job: Job, resolved: Resolved) -> None:
     requests = requests_of(resolved, name=job.name, submitted_at=job.submitted_at)
     rows = list(job.phases.filter(state__in=Phase.PENDING))
     for row in rows:
-        request = requests[row.index]
+        queued_at = row.request["submitted_at"]
+        request = of_element(requests[row.index], row.element, queued_at)
         row.request, row.gpus = stored(request), request.gpus
     Phase.objects.bulk_update(rows, ["request", "gpus"])
 

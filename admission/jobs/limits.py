@@ -99,18 +99,22 @@ def limits_of(row: SubmissionLimits | None, kind: str) -> Limits:
     return Limits(**found)
 
 
-def check_size(holders: tuple[Holder, ...], phases: int) -> None:
-    """Raise :class:`OverLimit` where one job has more phases than any of the holders may wait."""
+def check_size(holders: tuple[Holder, ...], phases: int, waiting: int) -> None:
+    """Raise :class:`OverLimit` where one job has more phases than any of the holders may have.
+
+    ``waiting``: how many of them are in the queue at once, with all elements of an array.
+    """
+    split = "split the job" if waiting == phases else "give the array a lower limit, as 0-99%5"
     for holder in holders:
-        for what, limit in (
-            ("max_phases_per_job", holder.limits.max_phases_per_job),
-            ("max_pending_phases", holder.limits.max_pending_phases),
+        for what, limit, asked in (
+            ("max_phases_per_job", holder.limits.max_phases_per_job, phases),
+            ("max_pending_phases", holder.limits.max_pending_phases, waiting),
         ):
-            if phases > limit:
+            if asked > limit:
                 raise OverLimit(
                     "too_many_phases", holder, what.removeprefix("max_"), limit=limit, used=0,
-                    asked=phases, retry_after_s=None,
-                    hint=f"split the job, or have an operator raise {what}",
+                    asked=asked, retry_after_s=None,
+                    hint=f"{split}, or have an operator raise {what}",
                 )  # fmt: skip
 
 

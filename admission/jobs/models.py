@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from accounts import visibility
 from accounts.models import User
@@ -226,6 +226,16 @@ class Job(models.Model):
     )
     labels = models.JSONField(default=dict)
     idempotency_key = models.CharField(max_length=200, blank=True)
+    elements = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Of an array; null: it is none"
+    )
+    elements_reached = models.PositiveIntegerField(
+        default=0, help_text="Those before this place in the array have phases"
+    )
+    held_by = models.CharField(
+        max_length=200, blank=True, help_text="Of elements that have no phases yet"
+    )
+    hold_reason = models.CharField(max_length=500, blank=True)
 
     objects = JobQuerySet.as_manager()
 
@@ -252,6 +262,12 @@ class Job(models.Model):
                 fields=["project"],
                 condition=Q(state__in=["queued", "running"]),
                 name="job_open_of_project",
+            ),
+            # Each cycle asks for arrays that have elements left.
+            models.Index(
+                fields=["id"],
+                condition=Q(elements_reached__lt=F("elements"), state__in=["queued", "running"]),
+                name="job_array_open",
             ),
         ]
 
@@ -297,6 +313,9 @@ class Phase(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="phases")
     name = models.CharField(max_length=60)
     index = models.PositiveIntegerField(help_text="Its place in the specification")
+    element = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Its index in an array; null: its job is none"
+    )
     needs = models.JSONField(default=list, help_text="Names of the phases before it")
     state = models.CharField(max_length=10, choices=State.choices)
     request = models.JSONField(help_text="What the solver is asked, its class's defaults applied")
@@ -317,10 +336,12 @@ class Phase(models.Model):
     objects = PhaseQuerySet.as_manager()
 
     class Meta:
-        ordering = ["job_id", "index"]
+        ordering = ["job_id", "element", "index"]
         constraints = [
             models.UniqueConstraint(fields=["job", "name"], name="phase_of_job"),
-            models.UniqueConstraint(fields=["job", "index"], name="phase_index"),
+            models.UniqueConstraint(
+                fields=["job", "index", "element"], name="phase_index", nulls_distinct=False
+            ),
         ]
         indexes = [
             # Most phases are over; the cycle and the pages ask for the others.
@@ -328,6 +349,12 @@ class Phase(models.Model):
                 fields=["state", "reason"],
                 condition=~Q(state__in=["succeeded", "failed", "cancelled"]),
                 name="phase_open",
+            ),
+            # Of an array most are over, too.
+            models.Index(
+                fields=["job"],
+                condition=~Q(state__in=["succeeded", "failed", "cancelled"]),
+                name="phase_open_of_job",
             ),
         ]
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from admission.jobs.history import HELD, RELEASED_HOLD
 from admission.jobs.models import Attempt, JobEvent, Phase
 
-__all__ = ["Spans", "ended_before", "held_spans", "waiting_spans"]
+__all__ = ["Spans", "came_in_reach_at", "ended_before", "held_spans", "waiting_spans"]
 
 #: Spans of time, Unix s; what goes on ends at infinity.
 Spans: TypeAlias = tuple[tuple[float, float], ...]
@@ -36,6 +36,16 @@ def ended_before(rows: Iterable[Phase]) -> dict[int, float]:
     }
 
 
+def came_in_reach_at(row: Phase) -> float:
+    """Return when a phase was first in the queue, but for its needs, Unix s; its job is read.
+
+    An element of an array waits for the fleet once it is in reach; before that, for its array.
+    """
+    if row.element is None:
+        return row.job.submitted_at.timestamp()
+    return float(row.request["submitted_at"])
+
+
 def waiting_spans(rows: Sequence[Phase]) -> dict[int, Spans]:
     """Return the spans in which each phase was queued, by id. Two queries.
 
@@ -48,7 +58,7 @@ def waiting_spans(rows: Sequence[Phase]) -> dict[int, Spans]:
         attempts[phase].append((begun.timestamp(), ended.timestamp() if ended else math.inf))
     return {
         row.pk: _gaps(
-            max(row.job.submitted_at.timestamp(), before.get(row.pk, 0.0)),
+            max(came_in_reach_at(row), before.get(row.pk, 0.0)),
             attempts[row.pk],
             row.ended_at.timestamp() if row.ended_at else math.inf,
         )

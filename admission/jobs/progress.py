@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from django.db.models import Q
+
 from admission.jobs import history
 from admission.jobs.graph import Step, following, job_state
 from admission.jobs.models import Job, JobEvent, Phase
@@ -42,19 +44,37 @@ def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") 
     text = f"{phase.name} {state.label.lower()}" + (f": {why}" if why else "")
     told = history.event(job.pk, history.ENDED, text, now, phase=phase.name, state=state.value)
     told.save()
-    settle(job, now)
+    settle(job, now, element=phase.element)
 
 
-def settle(job: Job, now: datetime) -> None:
-    """Bring a locked job, and its waiting phases, to the states that follow from the others."""
-    rows = {row.name: row for row in job.phases.all()}
+def settle(job: Job, now: datetime, *, element: int | None = None) -> None:
+    """Bring a locked job, and its waiting phases, to the states that follow from the others.
+
+    Of an array: the phases of ``element``, if it is given. Phases need none of other elements.
+    """
+    rows = {row.name: row for row in job.phases.filter(element=element)}
     events = [
         _moved(job, rows[name], state, now) for name, state in following(_steps(rows)).items()
     ]
-    state = job_state(_steps(rows))
+    state = job_state(_steps(rows)) if job.elements is None else _array_state(job, job.elements)
     if state != job.state:
         events += _job_moved(job, state, now)
     JobEvent.objects.bulk_create(events)
+
+
+def _array_state(job: Job, elements: int) -> str:
+    """Return the state of an array. Two queries, a third where all is over."""
+    if job.elements_reached < elements or job.phases.open().exists():
+        if job.state == Job.State.RUNNING:
+            return job.state
+        has_begun = Q(started_at__isnull=False) | Q(state__in=Phase.ACTIVE)
+        is_running = job.phases.filter(has_begun).exists()
+        return Job.State.RUNNING if is_running else Job.State.QUEUED
+    states = set(job.phases.order_by().values_list("state", flat=True).distinct())
+    if job.phases.filter(index=0).count() < elements:
+        # Some were given up before they had phases.
+        states.add(Phase.State.CANCELLED)
+    return job_state(Step("", (), state) for state in states)
 
 
 def _steps(rows: dict[str, Phase]) -> list[Step]:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from admission.core.request import Locality, Request
 from admission.jobs.classes import Defaults, SchedulingClass
 from admission.jobs.models import Job, Phase
+from headroom.jobs import array
 from headroom.jobs.rules import LEVELS
 from headroom.jobs.spec import (
     Checkpoint,
@@ -45,6 +46,7 @@ __all__ = [
     "made_for",
     "may_move",
     "may_restart",
+    "of_element",
     "request_of",
     "requests_of",
     "stored",
@@ -219,10 +221,22 @@ def requests_of(resolved: Resolved, *, name: str, submitted_at: datetime) -> lis
     ]
 
 
+def of_element(request: Request, element: int | None, since: float) -> Request:
+    """Return the request of one element of an array, in the queue ``since`` then, Unix s.
+
+    None: as it is, of a job that is no array.
+    """
+    if element is None:
+        return request
+    name = array.name_of(request.phase, element)
+    key = f"{request.job}/{name}"
+    return dataclasses.replace(request, key=key, phase=name, submitted_at=since)
+
+
 def made_for(phase: Phase, classes: Mapping[str, SchedulingClass]) -> Request:
     """Return the request of a row as its job and its class are now, its job and project read."""
     job = phase.job
-    return _request(
+    request = _request(
         terms_of_phase(phase, classes),
         classes.get(job.job_class) or SchedulingClass(name=job.job_class),
         job=job.name,
@@ -231,6 +245,7 @@ def made_for(phase: Phase, classes: Mapping[str, SchedulingClass]) -> Request:
         submitted_at=job.submitted_at.timestamp(),
         deadline_at=_deadline(job),
     )
+    return of_element(request, phase.element, phase.request["submitted_at"])
 
 
 def _deadline(job: Job) -> float | None:

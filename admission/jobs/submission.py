@@ -16,14 +16,15 @@ from accounts import audit
 from accounts.models import AuditEntry, User
 from accounts.roles import Capability
 from admission.core.request import Request
-from admission.jobs import catalog, checks, history, limits
+from admission.jobs import catalog, checks, elements, history, limits
 from admission.jobs.limits import Holder, OverLimit
 from admission.jobs.models import Job, JobEvent, Phase, Project
-from admission.jobs.resolution import Resolved, requests_of, stored
+from admission.jobs.resolution import Resolved, requests_of
 from fleet import snapshot
-from headroom.jobs import reading
+from headroom.jobs import array, reading
+from headroom.jobs.array import Array
 from headroom.jobs.reading import SpecError
-from headroom.jobs.spec import JobSpec, PhaseSpec
+from headroom.jobs.spec import JobSpec
 
 __all__ = [
     "Conflict",
@@ -60,6 +61,19 @@ class Prepared:
     requests: list[Request]
     holders: tuple[Holder, ...]
 
+    @property
+    def array(self) -> Array | None:
+        """The array that the job is, if it is one."""
+        text = self.resolved.spec.array
+        return None if text is None else array.read(text)
+
+    @property
+    def waiting(self) -> int:
+        """How many phases it has in the queue at once at most."""
+        phases = len(self.resolved.spec.phases)
+        found = self.array
+        return phases if found is None else phases * elements.most_waiting(found, phases)
+
 
 @dataclass(frozen=True)
 class Submitted:
@@ -95,10 +109,11 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
         )
     if project is None or resolved is None or problems:
         raise SpecError(problems)
-    limits.check_size(admitted.holders, len(spec.phases))
     name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
     requests = requests_of(resolved, name=name, submitted_at=now)
-    return Prepared(resolved, name, project, requests, admitted.holders)
+    prepared = Prepared(resolved, name, project, requests, admitted.holders)
+    limits.check_size(admitted.holders, len(spec.phases), prepared.waiting)
+    return prepared
 
 
 def try_out(spec: JobSpec, user: User, now: datetime) -> Prepared:
@@ -124,8 +139,9 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     is_again = is_late and idempotency_key != "" and _has_earlier(user, idempotency_key)
     prepared = prepare(spec, user, now, is_new=not is_again)
     job = _new_job(prepared, user, now, idempotency_key)
-    pairs = zip(spec.phases, prepared.requests, strict=True)
-    phases = [_phase(job, index, *pair, now) for index, pair in enumerate(pairs)]
+    # The first element of an array: the next cycle makes those that it has room for beside it.
+    element = None if prepared.array is None else prepared.array.indices[0]
+    phases = elements.phase_rows(job, spec, prepared.requests, now, element=element)
     told = history.event(0, history.SUBMITTED, f"Submitted by {job.submitted_by}", now)
     of_job = {"project": spec.project, "job_class": spec.job_class}
     changed = audit.changes(None, state_of(job))
@@ -141,14 +157,15 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     if is_new:
         return Submitted(job, phases, created=True)
     job = _earlier(prepared, user, idempotency_key)
-    return Submitted(job, list(job.phases.all()), created=False)
+    first = Phase.objects.filter(job=job).order_by("element", "index")
+    return Submitted(job, list(first[: len(prepared.requests)]), created=False)
 
 
 def _insert_within_limits(
     prepared: Prepared, job: Job, phases: list[Phase], told: JobEvent, entry: AuditEntry
 ) -> bool:
     limits.charge(prepared.holders)
-    limits.check(prepared.holders, job.submitted_by, prepared.project.pk, len(phases))
+    limits.check(prepared.holders, job.submitted_by, prepared.project.pk, prepared.waiting)
     return _save(job, phases, told, entry)
 
 
@@ -171,19 +188,8 @@ def _new_job(prepared: Prepared, user: User, now: datetime, idempotency_key: str
         submitted_at=now,
         labels=spec.labels,
         idempotency_key=idempotency_key,
-    )
-
-
-def _phase(job: Job, index: int, phase: PhaseSpec, request: Request, now: datetime) -> Phase:
-    return Phase(
-        job=job,
-        name=phase.name,
-        index=index,
-        needs=phase.needs,
-        state=Phase.State.WAITING if phase.needs else Phase.State.QUEUED,
-        request=stored(request),
-        gpus=phase.gang.gpus,
-        queued_at=None if phase.needs else now,
+        elements=None if prepared.array is None else len(prepared.array),
+        elements_reached=0 if prepared.array is None else 1,
     )
 
 

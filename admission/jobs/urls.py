@@ -23,6 +23,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         nothing={"name": ""},
         says_serializer=ClassCheckedSerializer,
     ),
+    path("jobs/<str:name>/phases", views.JobPhasesView.as_view(), name="job-phases"),
     path("jobs/<str:name>/events", views.JobEventsView.as_view(), name="job-events"),
     path("users/<str:username>/limits", views.UserLimitsView.as_view(), name="user-limits"),
     path("queue", views.QueueView.as_view(), name="queue-list"),

@@ -5,7 +5,8 @@ It may be lost at any time: the next cycle writes it anew. What has to last is i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -23,6 +24,7 @@ __all__ = [
     "TraceLine",
     "counts",
     "forget",
+    "in_lines",
     "order",
     "pending_statuses",
     "positions",
@@ -79,6 +81,8 @@ class PendingStatus(msgspec.Struct, array_like=True, frozen=True):
     p90_s: float | None = None
     basis: str = ""
     trace: tuple[TraceLine, ...] = ()
+    #: elements of an array that wait, where it stands for them; they share its position
+    elements: int = 1
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):
@@ -116,8 +120,37 @@ _pending_status = msgspec.msgpack.Decoder(PendingStatus)
 # --- Writing -------------------------------------------------------------------------------------
 
 
-def publish(status: QueueStatus, lines: Mapping[str, PendingStatus]) -> None:
+def in_lines(
+    found: Mapping[str, PendingStatus], of_arrays: Mapping[str, Hashable]
+) -> tuple[dict[str, PendingStatus], list[str]]:
+    """Give the elements of an array that wait one line, and one position; return lines and order.
+
+    ``of_arrays``: the same for elements that share a line, by key; others have lines of their own.
+    The order has the first of each line.
+    """
+    count = Counter(of_arrays.get(key, key) for key in found)
+    place: dict[Hashable, int] = {}
+    lines: dict[str, PendingStatus] = {}
+    order: list[str] = []
+    for key, status in found.items():
+        line = of_arrays.get(key, key)
+        is_first = line not in place
+        if is_first:
+            place[line] = len(order) + 1
+            order.append(key)
+        elements = count[line] if is_first else 1
+        if (status.position, status.elements) != (place[line], elements):
+            status = msgspec.structs.replace(status, position=place[line], elements=elements)
+        lines[key] = status
+    return lines, order
+
+
+def publish(
+    status: QueueStatus, lines: Mapping[str, PendingStatus], order: Sequence[str] | None = None
+) -> None:
     """Publish ``status`` with the line of each key; ``lines`` are in order of position.
+
+    ``order``: the keys that the queue is listed with, in order; None: all of them.
 
     Readers see the old status or the new one: each part is written aside and put in its place.
     """
@@ -125,10 +158,12 @@ def publish(status: QueueStatus, lines: Mapping[str, PendingStatus]) -> None:
     order_key, lines_key = f"{_ORDER}:{status.cycle}", f"{_LINES}:{status.cycle}"
     client.delete(order_key, lines_key)
     keys = list(lines)
+    listed = keys if order is None else order
     for first in range(0, len(keys), _AT_ONCE):
-        part = keys[first : first + _AT_ONCE]
+        part, of_order = keys[first : first + _AT_ONCE], listed[first : first + _AT_ONCE]
         pipe = client.pipeline(transaction=False)
-        pipe.rpush(order_key, *part)
+        if of_order:
+            pipe.rpush(order_key, *of_order)
         pipe.hset(lines_key, mapping={key: _pack(lines[key]) for key in part})
         pipe.execute()
     pipe = client.pipeline(transaction=True)

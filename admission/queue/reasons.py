@@ -44,8 +44,13 @@ def write(inputs: CycleInput, decisions: Decisions, at: datetime) -> int:
         mine = live.lock_unchanged([row for row, _ in changed])
         chosen = [(row, waiting) for row, waiting in changed if row.id in mine]
         _save(chosen, at)
-        news = [_event(row, waiting, at) for row, waiting in chosen if _is_news(row, at)]
-        bulk.insert(news)
+        # What keeps one element of an array keeps all: it is told once.
+        news = {
+            row.id if row.element is None else row.told_as: _event(row, waiting, at)
+            for row, waiting in reversed(chosen)
+            if _is_news(row, at)
+        }
+        bulk.insert(list(news.values()))
     return len(chosen)
 
 

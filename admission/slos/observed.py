@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Q
 
 from admission.jobs.models import Attempt, Phase
-from admission.jobs.past import Spans, ended_before, held_spans
+from admission.jobs.past import Spans, came_in_reach_at, ended_before, held_spans
 from admission.slos.document import Measure
 from admission.slos.judging import Event
 
@@ -48,7 +48,7 @@ def _starts(since: datetime, oldest: datetime) -> list[Event]:
     return [
         Event(
             key=row.key,
-            begun_at=max(row.job.submitted_at.timestamp(), before.get(row.pk, 0.0)),
+            begun_at=max(came_in_reach_at(row), before.get(row.pk, 0.0)),
             over_at=_seconds(row.started_at),
             dropped_at=_seconds(row.ended_at) if row.started_at is None else None,
             sites=tuple(row.request.get("sites", ())),

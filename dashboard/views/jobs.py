@@ -71,7 +71,10 @@ class Shown:
     user: User
     visibility: Visibility
     job: Job
+    #: of the job, or of the element of an array that is shown
     phases: list[Phase]
+    #: None: it is no array
+    array: jobs.ArrayShown | None
     phase: Phase
     attempts: list[Attempt]
     attempt: Attempt | None
@@ -88,6 +91,14 @@ class Shown:
         return self.phase.state in Phase.PENDING
 
     @property
+    def any_waits(self) -> bool:
+        """Whether a phase waits; of an array, whether it does of any element."""
+        if self.array and self.job.elements is not None:
+            is_behind = self.job.elements_reached < self.job.elements
+            return is_behind or self.job.phases.pending().exists()
+        return any(each.state in Phase.PENDING for each in self.phases)
+
+    @property
     def is_queued(self) -> bool:
         return self.phase.state == Phase.State.QUEUED
 
@@ -98,12 +109,17 @@ def _shown(request: HttpRequest, name: str) -> Shown:
     found = Job.objects.visible_to(user).select_related("project").filter(name=name).first()
     if found is None:
         raise Http404(f"There is no job {name[:200]!r}, or it is of a project that is not yours.")
-    phases = list(found.phases.all())
-    for each in phases:
-        each.job = found
-    phase = jobs.chosen(phases, request.GET.get("phase", ""))
+    array, wanted = jobs.array_shown(found), request.GET.get("phase", "")
+    phases = array.phases if array else list(found.phases.all())
+    if array and wanted:
+        phases = list(found.phases.filter(name=wanted))
+    phase = jobs.chosen(phases, wanted)
     if phase is None:
-        raise Http404(f"{name[:200]} has no phase {request.GET['phase'][:60]!r}.")
+        raise Http404(f"{name[:200]} has no phase {wanted[:60]!r}.")
+    if array:
+        phases = list(found.phases.filter(element=phase.element))
+    for each in (*phases, phase):
+        each.job = found
     visibility = Visibility(user)
     attempts = visibility.veiled(phase.attempts.order_by("-number"), "why")
     given = request.GET.get("attempt", "")
@@ -114,6 +130,7 @@ def _shown(request: HttpRequest, name: str) -> Shown:
         visibility=visibility,
         job=found,
         phases=phases,
+        array=array,
         phase=phase,
         attempts=attempts,
         attempt=attempt or next(iter(attempts), None),
@@ -150,7 +167,9 @@ def _page(
     log_html = ""
     if shown.attempt and shown.may_change:
         log_html, _ = panels.draw(request, *_log(shown, shown.attempt))
-    held = next((each for each in shown.phases if each.held_by), None)
+    held: Phase | Job | None = next((each for each in shown.phases if each.held_by), None)
+    if shown.array and shown.job.held_by:
+        held = shown.job
     context = {
         **drawn[-1],
         "panel": html,
@@ -163,7 +182,7 @@ def _page(
         "may_change": shown.may_change,
         "may_raise": shown.user.can(Capability.EDIT_POLICIES),
         "job_is_over": shown.job.state not in Job.OPEN,
-        "any_waits": any(each.state in Phase.PENDING for each in shown.phases),
+        "any_waits": shown.any_waits,
         "held": held,
     }
     return render(request, "dashboard/job.html", context, status=status)
@@ -234,6 +253,7 @@ def _main(shown: Shown) -> _Drawn:
         "job": job,
         "phase": phase,
         "phases": shown.phases,
+        "array": shown.array,
         "graph": jobs.drawing(shown.phases, phase, now) if len(shown.phases) > 1 else "",
         "attempt": shown.attempt,
         "attempts": shown.attempts,
@@ -397,8 +417,12 @@ def _release(ask: Asked) -> str:
 
 def _cancel(ask: Asked) -> str:
     reason = ask.given.get("reason", "").strip()[:_MOST_REASON]
-    actions.cancel(ask.shown.job, ask.shown.user, why=reason, now=ask.now)
-    return f"{ask.shown.job.name} is cancelled: what runs of it is told to end."
+    only = ask.given.get("elements", "").strip()
+    actions.cancel(ask.shown.job, ask.shown.user, why=reason, only=only, now=ask.now)
+    what = f"elements {only[:200]} of {ask.shown.job.name} are" if only else (
+        f"{ask.shown.job.name} is"
+    )  # fmt: skip
+    return f"{what} cancelled: what runs of it is told to end."
 
 
 def _priority(ask: Asked) -> str:

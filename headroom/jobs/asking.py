@@ -60,9 +60,9 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "explain"))
         return found
 
-    def act(self, name: str, verb: str, why: str = "") -> Answer:
+    def act(self, name: str, verb: str, given: Mapping[str, str]) -> Answer:
         """Cancel, hold or release a job; return it."""
-        found: Answer = self._client.post(_path(name, verb), {"why": why} if why else {})
+        found: Answer = self._client.post(_path(name, verb), dict(given))
         return found
 
     def newest(self, count: int, chosen: Mapping[str, str]) -> list[Answer]:

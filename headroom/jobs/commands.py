@@ -120,16 +120,22 @@ def _verb(name: str, done: str, text: str, *, says_why: bool) -> click.Command:
         as_json: bool,
         server: str,
         token_file: Path | None,
-        why: str = "",
+        **given: str,
     ) -> None:
         asking = _jobs(server, token_file)
+        what = f", elements {given['elements']}," if given.get("elements") else ""
         for job in jobs:
-            answer = asking.act(job, name, why)
-            _print(answer, [f"{answer['name']} {done}."], as_json=as_json)
+            answer = asking.act(job, name, {key: value for key, value in given.items() if value})
+            _print(answer, [f"{answer['name']}{what} {done}."], as_json=as_json)
 
     command = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)(_json(_asks(act)))
     if says_why:
         command = click.option("--why", default="", help="Kept in its history.")(command)
+    if name == "cancel":
+        command = click.option(
+            "--elements", default="", metavar="INDICES",
+            help="Of an array, these alone: 3,7-9. The others go on.",
+        )(command)  # fmt: skip
     return click.command(name, help=text)(command)
 
 

@@ -46,6 +46,7 @@ IN_WORDS = {
     spec.REVISION: "the whole id of a commit: 40 or 64 hex digits",
     spec.CHECKSUM: "sha256: and 64 hex digits",
     spec.VARIABLE: "letters, digits and '_', no digit first",
+    spec.ARRAY: "indices such as 0-99:2%10",
     spec.NO_NUL: "no NUL character",
     PLAIN: PLAIN_IN_WORDS,
 }

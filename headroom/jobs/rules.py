@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import graphlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headroom.contracts import FieldError
+from headroom.jobs import array
 from headroom.jobs.spec import JobSpec, Level, PhaseSpec
 
 __all__ = ["LEVELS", "problems_of", "problems_of_phase"]
@@ -15,11 +17,14 @@ __all__ = ["LEVELS", "problems_of", "problems_of_phase"]
 LEVELS: list[Level] = list(Level)
 #: Set by the executor: a job that set them could reach for GPUs of others.
 _RESERVED = ("HEADROOM_", "CUDA_VISIBLE_DEVICES")
+#: Phases of an array have the index of their element behind their name: "train.7".
+_LONGEST_OF_ARRAY = 50
+_ENDS_IN_INDEX = re.compile(r"\.[0-9]+\Z")
 
 
 def problems_of(spec: JobSpec) -> list[FieldError]:
     """Return all errors of ``spec``, each with its path."""
-    found = [*_names(spec), *_needs(spec)]
+    found = [*_names(spec), *_needs(spec), *_array(spec)]
     if not found:
         found += _cycles(spec)
     for index, phase in enumerate(spec.phases):
@@ -70,6 +75,23 @@ def _cycles(spec: JobSpec) -> Iterator[FieldError]:
             field=f"phases[{index}].needs",
             hint="take one of them out of `needs`",
         )
+
+
+def _array(spec: JobSpec) -> Iterator[FieldError]:
+    if spec.array is None:
+        return
+    try:
+        array.read(spec.array)
+    except array.ArrayError as error:
+        yield FieldError(code="invalid_array", message=str(error), field="array", hint=error.hint)
+    for index, phase in enumerate(spec.phases):
+        if len(phase.name) > _LONGEST_OF_ARRAY or _ENDS_IN_INDEX.search(phase.name):
+            yield FieldError(
+                code="invalid_array",
+                message=f"{phase.name!r} leaves no room for the index of an element",
+                field=f"phases[{index}].name",
+                hint=f"take at most {_LONGEST_OF_ARRAY} characters, and no number behind a dot",
+            )
 
 
 # --- Within a phase -------------------------------------------------------------------------------

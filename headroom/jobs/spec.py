@@ -53,6 +53,7 @@ PATH = r"^([^/\x00]+/[^\x00]+)?$"
 IMAGE = r"^([^\s@\x00]+@)?sha256:[0-9a-f]{64}$(?!\n)"
 REVISION = r"^([0-9a-f]{40}|[0-9a-f]{64})$(?!\n)"
 CHECKSUM = r"^sha256:[0-9a-f]{64}$(?!\n)"
+ARRAY = r"^[0-9,:%-]+$(?!\n)"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
 
 JobName: TypeAlias = Annotated[str, Meta(max_length=200, pattern=SLUG)]
@@ -69,6 +70,7 @@ _Variable: TypeAlias = Annotated[str, Meta(max_length=200, pattern=VARIABLE)]
 _Image: TypeAlias = Annotated[str, Meta(max_length=500, pattern=IMAGE)]
 _Revision: TypeAlias = Annotated[str, Meta(pattern=REVISION)]
 _Checksum: TypeAlias = Annotated[str, Meta(pattern=CHECKSUM)]
+_ArrayText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1000, pattern=ARRAY)]
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_GPUS)]
 _PerNode: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
@@ -287,6 +289,10 @@ class JobSpec(_Section, frozen=True, rename={"job_class": "class"}):
     priority: Annotated[_Urgency, _says("Larger is more urgent; its class adds its own")] = 0
     begin_by: Annotated[
         Annotated[datetime, Meta(tz=True)] | None, _says("When it should have begun")
+    ] = None
+    array: Annotated[
+        _ArrayText | None,
+        _says("Indices of its elements, as 0-99:2%10: each runs all phases; 10 of them at once"),
     ] = None
     labels: Annotated[dict[_Word, _Word], Meta(max_length=50)] = {}
     description: _Text = ""

@@ -76,7 +76,7 @@ def queue(answer: Answer, now: float) -> Iterator[str]:
     header = ("", "phase", "class", "GPUs", "waits", "starts in", "why")
     yield ""
     yield from table([header, *rows], right={0, 3, 4})
-    left = answer["waiting"] - len(rows)
+    left = answer["waiting"] - sum(row.get("elements", 1) for row in answer["queue"])
     if left > 0:
         yield f"… and {left:,} more: --count {min(answer['waiting'], 1000)}"
 
@@ -100,13 +100,18 @@ def _queue_head(answer: Answer, now: float) -> str:
 def _queued(row: Answer, now: float) -> tuple[str, ...]:
     return (
         str(row["position"]),
-        row["what"],
+        _with_elements(row["what"], row.get("elements", 1)),
         row["job_class"],
         f"{row['gpus']:,}",
         lasting(since(row["queued_at"], now)) if row["queued_at"] else "",
         estimated(row["estimate"]),
         _clipped(f"{row['reason']}: {row['sentence']}" if row["sentence"] else row["reason"]),
     )
+
+
+def _with_elements(what: str, elements: int) -> str:
+    """Return a line's name; of an array that many of its elements share."""
+    return what if elements == 1 else f"{what} and {elements - 1:,} like it"
 
 
 def _clipped(text: str) -> str:
@@ -136,14 +141,32 @@ def listed(jobs: Sequence[Answer], now: float) -> Iterator[str]:
     yield from table([header, *(_listed(job, now) for job in jobs)], right={4, 5})
 
 
+def _gpus(job: Answer) -> int:
+    """Return how many GPUs the largest phase of a job asks for; of an array, one element."""
+    if job.get("array") is not None:
+        return int(job["array"]["gpus"])
+    return max((phase["gpus"] for phase in job["phases"]), default=0)
+
+
+_ELEMENTS = ("running", "waiting", "succeeded", "failed", "cancelled")
+
+
+def array(found: Answer) -> str:
+    """Return the elements of an array in numbers: ``3 running, 95 behind them of 98``."""
+    parts = [f"{found[state]:,} {state}" for state in _ELEMENTS if found[state]]
+    if found["left"]:
+        parts.append(f"{found['left']:,} behind them" if parts else f"{found['left']:,} left")
+    return f"{', '.join(parts)} of {found['elements']:,}"
+
+
 def _listed(job: Answer, now: float) -> tuple[str, ...]:
     return (
         job["name"],
         job["project"],
         job["job_class"],
-        job["state"],
+        job["state"] if job.get("array") is None else f"{job['state']}: {array(job['array'])}",
         str(job["priority"]),
-        f"{max(phase['gpus'] for phase in job['phases']):,}",
+        f"{_gpus(job):,}",
         f"{lasting(since(job['submitted_at'], now))} ago",
         job["submitted_by"],
     )
@@ -191,12 +214,15 @@ def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
         yield f"{answer['job']} is over: {answer['state']}."
         return
     waiting = {phase["phase"] for phase in answer["phases"]}
+    if job.get("array") is not None:
+        yield f"{answer['job']}, an array: {array(job['array'])}."
     for phase in job["phases"]:
-        if phase["name"] not in waiting:
+        if phase["name"] not in waiting and job.get("array") is None:
             yield f"{answer['job']}/{phase['name']} {_standing(phase, now)}"
     for phase in answer["phases"]:
-        row = next(each for each in job["phases"] if each["name"] == phase["phase"])
-        yield from _phase_explained(answer["job"], phase, since(row["queued_at"], now))
+        rows = (each for each in job["phases"] if each["name"] == phase["phase"])
+        queued_at = next((each["queued_at"] for each in rows), None)
+        yield from _phase_explained(answer["job"], phase, since(queued_at, now))
 
 
 def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
@@ -214,6 +240,8 @@ def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
     if when:
         yield f"  {'otherwise' if fixes else 'likely to begin'} in {when}"
     yield f"  position {phase['position']:,} in the queue"
+    if phase.get("elements", 1) > 1:
+        yield f"  the same keeps {counted(phase['elements'] - 1, 'other element')} of the array"
 
 
 def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:
@@ -248,10 +276,12 @@ def _standing(phase: Answer, now: float) -> str:
 
 def submitted(job: Answer) -> str:
     """Return a sentence on a job that was submitted."""
-    gpus = max((phase["gpus"] for phase in job["phases"]), default=0)
+    size = counted(len(job["phases"]), "phase")
+    if job.get("array") is not None:
+        size = f"{counted(job['array']['elements'], 'element')} of {size}"
     return (
-        f"{job['name']} is queued: {counted(len(job['phases']), 'phase')}, "
-        f"{counted(gpus, 'GPU')} at most. Follow it: headroom watch {job['name']}"
+        f"{job['name']} is queued: {size}, "
+        f"{counted(_gpus(job), 'GPU')} at most. Follow it: headroom watch {job['name']}"
     )
 
 
@@ -299,9 +329,14 @@ def event(told: Answer) -> str:
 
 def state(job: Answer, now: float) -> str:
     """Return the state of a job, in a line."""
-    phases = ", ".join(
-        f"{phase['name']} {phase['state']}" + (f" ({phase['reason']})" if phase["reason"] else "")
-        for phase in job["phases"]
+    phases = (
+        array(job["array"])
+        if job.get("array") is not None
+        else ", ".join(
+            f"{phase['name']} {phase['state']}"
+            + (f" ({phase['reason']})" if phase["reason"] else "")
+            for phase in job["phases"]
+        )
     )
     took = ""
     if job["ended_at"] is not None:

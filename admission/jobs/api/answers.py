@@ -15,8 +15,8 @@ from admission.core.cycle.decide import Admission, Step, Waiting
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
-from admission.jobs import visible
-from admission.jobs.api.serializers import JobSerializer, PhaseSerializer
+from admission.jobs import elements, visible
+from admission.jobs.api.serializers import JobSerializer, PhaseSerializer, array_of
 from admission.jobs.applying import applicable_to
 from admission.jobs.models import Job, Phase
 from admission.queue import queue_status
@@ -35,18 +35,23 @@ def job(row: Job, phases: Iterable[Phase]) -> dict[str, Any]:
     return {
         **{name: getattr(row, name) for name in _JOB},
         "project": row.project.name,
+        "array": array_of(row, elements.counts_of([row])),
         "phases": of_phases,
     }
 
 
-_JOB = [name for name in JobSerializer.Meta.fields if name not in ("project", "phases")]
+_MADE = ("project", "phases", "array")
+_JOB = [name for name in JobSerializer.Meta.fields if name not in _MADE]
 _PHASE = PhaseSerializer.Meta.fields
 
 
-def explained(phase: Phase, explanation: Explanation, visibility: Visibility) -> dict[str, Any]:
+def explained(
+    phase: Phase, explanation: Explanation, visibility: Visibility, *, elements: int
+) -> dict[str, Any]:
     """Return why a phase waits. ``trace`` and ``estimate`` come from :func:`told`."""
     return {
         "phase": phase.name,
+        "elements": elements,
         "reasons": _reasons(explanation.reasons, visibility),
         "position": explanation.position,
         "trace": [],
@@ -109,6 +114,7 @@ def queued(
         "what": phase.key if is_named else ANOTHER,
         "job_class": job.job_class,
         "gpus": phase.gpus,
+        "elements": pending_status.elements if pending_status else 1,
         "queued_at": phase.queued_at,
         "reason": phase.reason,
         "sentence": visibility.text(sentence) if is_named else "",

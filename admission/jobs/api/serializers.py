@@ -10,13 +10,16 @@ from rest_framework import serializers
 
 from accounts.models import User
 from accounts.visibility import Visibility
+from admission.jobs import elements
 from admission.jobs.limits import Limits, limits_of, waiting_of
 from admission.jobs.models import Attempt, ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
 from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 
 __all__ = [
+    "ArraySerializer",
     "AttemptSerializer",
+    "CancelElementsSerializer",
     "CancelJobSerializer",
     "ClassCheckedSerializer",
     "ClassVersionSerializer",
@@ -33,6 +36,7 @@ __all__ = [
     "QueueSerializer",
     "SchedulingClassSerializer",
     "UserLimitsSerializer",
+    "array_of",
 ]
 
 
@@ -94,9 +98,40 @@ class _PhaseDetailSerializer(PhaseSerializer):
         read_only_fields = fields
 
 
+class ArraySerializer(serializers.Serializer[Any]):
+    """The elements of an array. Those with a phase that runs, or is to go on, are running."""
+
+    indices = serializers.CharField(help_text="As they were submitted, such as 0-99:2")
+    limit = serializers.IntegerField(allow_null=True, help_text="That run at once; null: all")
+    gpus = serializers.IntegerField(help_text="Of one element at most")
+    elements = serializers.IntegerField(help_text="In all")
+    left = serializers.IntegerField(help_text="That are not in the queue yet, or never came to be")
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField()
+    succeeded = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    cancelled = serializers.IntegerField()
+
+
+def array_of(job: Job, counts: dict[int, dict[str, int]]) -> dict[str, Any] | None:
+    """Return the array that a job is, with its elements ``counts`` by job; None: it is none."""
+    if job.elements is None:
+        return None
+    return {
+        "indices": job.spec["array"].partition("%")[0],
+        "limit": elements.array_of(job).limit,
+        "gpus": max(phase["gang"]["gpus"] for phase in job.spec["phases"]),
+        "elements": job.elements,
+        **counts[job.pk],
+    }
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     project = serializers.CharField(source="project.name", read_only=True)
-    phases = PhaseSerializer(many=True, read_only=True)
+    phases = PhaseSerializer(
+        many=True, read_only=True, help_text="Of an array: the first that are of interest"
+    )
+    array = serializers.SerializerMethodField(help_text="null: it is none")
 
     class Meta:
         model = Job
@@ -112,9 +147,14 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "submitted_at",
             "ended_at",
             "labels",
+            "array",
             "phases",
         )
         read_only_fields = fields
+
+    @extend_schema_field(ArraySerializer(allow_null=True))
+    def get_array(self, job: Job) -> dict[str, Any] | None:
+        return array_of(job, self.context["counts"])
 
 
 class JobDetailSerializer(JobSerializer):
@@ -299,6 +339,13 @@ class CancelJobSerializer(serializers.Serializer[Any]):
     why = serializers.CharField(max_length=500, default="", allow_blank=True)
 
 
+class CancelElementsSerializer(CancelJobSerializer):
+    elements = serializers.RegexField(
+        r"\A[0-9,:-]*\Z", max_length=1000, default="", allow_blank=True,
+        help_text="Of an array: these alone, such as 3,7-9; empty: all",
+    )  # fmt: skip
+
+
 class HoldJobSerializer(CancelJobSerializer):
     pass
 
@@ -417,6 +464,9 @@ class WaitsSerializer(serializers.Serializer[Any]):
 
 class ExplainedPhaseSerializer(WaitsSerializer):
     phase = serializers.CharField()
+    elements = serializers.IntegerField(
+        help_text="Of an array: how many wait for the same, in the queue or behind it; else 1"
+    )
     estimate = EstimateSerializer(allow_null=True)
 
 
@@ -459,7 +509,8 @@ class QueuedSerializer(serializers.Serializer[Any]):
     project = serializers.CharField(allow_null=True)
     what = serializers.CharField()
     job_class = serializers.CharField()
-    gpus = serializers.IntegerField()
+    gpus = serializers.IntegerField(help_text="Of one element, where it is an array")
+    elements = serializers.IntegerField(help_text="Of an array: how many are in this line; else 1")
     queued_at = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField()
     sentence = serializers.CharField()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, cast
 
 import django_filters
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
@@ -31,11 +32,11 @@ from accounts.permissions import (
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.cycle import live
-from admission.jobs import actions, catalog, classes, projects, submission
+from admission.jobs import actions, catalog, classes, elements, projects, submission
 from admission.jobs.api import answers
 from admission.jobs.api.errors import refusal
 from admission.jobs.api.serializers import (
-    CancelJobSerializer,
+    CancelElementsSerializer,
     ClassVersionSerializer,
     DryRunAnswerSerializer,
     ExplanationSerializer,
@@ -45,6 +46,7 @@ from admission.jobs.api.serializers import (
     JobEventSerializer,
     JobPrioritySerializer,
     JobSerializer,
+    PhaseSerializer,
     ProjectSerializer,
     QueueSerializer,
     SchedulingClassSerializer,
@@ -155,8 +157,21 @@ class JobViewSet(
         """The jobs that the user may see."""
         if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
             return Job.objects.none()
-        rows = Job.objects.visible_to(actor_of(self.request))
-        return rows.select_related("project").prefetch_related("phases")
+        rows = Job.objects.visible_to(actor_of(self.request)).select_related("project")
+        if self.action != "list":
+            return rows
+        # An array may have ten thousand elements: in lists it is told in numbers alone.
+        return rows.prefetch_related(Prefetch("phases", Phase.objects.filter(element=None)))
+
+    def paginate_queryset(self, queryset: Any) -> list[Any] | None:
+        """Return a page of jobs, and count the elements of those that are arrays."""
+        page: list[Any] | None = super().paginate_queryset(queryset)
+        self._counts = elements.counts_of(page or ())
+        return page
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """With the elements of arrays in numbers."""
+        return {**super().get_serializer_context(), "counts": getattr(self, "_counts", {})}
 
     def get_throttles(self) -> list[Any]:
         """Return the throttles: submissions have limits of their own."""
@@ -204,18 +219,23 @@ class JobViewSet(
         return self._shown(job)
 
     def _shown(self, job: Job) -> Response:
-        rows = Job.objects.select_related("project").prefetch_related("phases__attempts")
+        phases = Prefetch("phases", elements.phases_shown(job).prefetch_related("attempts"))
+        rows = Job.objects.select_related("project").prefetch_related(phases)
         is_whole = Job.objects.whole_for(actor_of(self.request)).filter(pk=job.pk).exists()
         found = rows.get(pk=job.pk)
-        context = {"is_whole": is_whole, "visibility": self.visibility}
+        context = {
+            "is_whole": is_whole,
+            "visibility": self.visibility,
+            "counts": elements.counts_of([found]),
+        }
         return Response(JobDetailSerializer(found, context=context).data)
 
-    @extend_schema(request=CancelJobSerializer, responses=JobDetailSerializer)
+    @extend_schema(request=CancelElementsSerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, name: str) -> Response:
-        """End a job. Running phases are told to stop."""
-        why = _checked(CancelJobSerializer, request)["why"]
-        return self._done(actions.cancel, name, why=why)
+        """End a job, or elements of an array. Running phases are told to stop."""
+        given = _checked(CancelElementsSerializer, request)
+        return self._done(actions.cancel, name, why=given["why"], only=given["elements"])
 
     @extend_schema(request=HoldJobSerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -262,9 +282,9 @@ class JobViewSet(
     def explain(self, request: Request, name: str) -> Response:
         """Say why it does not run, and under which changes it would start now."""
         job = self.get_object()
-        waiting = [phase for phase in job.phases.all() if phase.state in Phase.PENDING]
-        keys = {f"{job.name}/{phase.name}": phase for phase in waiting}
+        keys = {f"{job.name}/{phase.name}": phase for phase in _waiting(job)}
         pending_statuses = queue_status.pending_statuses(list(keys))
+        like_it = _elements_like_it(job, keys)
         found = [
             {
                 **explained,
@@ -275,10 +295,38 @@ class JobViewSet(
                 ),
             }
             for key, phase in keys.items()
-            if (explained := _explained(key, phase, self.visibility)) is not None
+            if (explained := _explained(key, phase, self.visibility, like_it[key])) is not None
         ]
         answer = {"job": job.name, "state": job.state, "at": timezone.now(), "phases": found}
         return Response(ExplanationSerializer(answer).data)
+
+
+class PhaseFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """``element``: of one element of an array, by its index."""
+
+    state = django_filters.ChoiceFilter(choices=Phase.State.choices)
+    element = django_filters.NumberFilter("element")
+
+    class Meta:
+        model = Phase
+        fields: list[str] = []
+
+
+class JobPhasesView(SeeingView, generics.ListAPIView[Phase]):
+    """All phases of a job: of an array, element by element."""
+
+    queryset = Phase.objects.all()
+    serializer_class = PhaseSerializer
+    permission_classes = (ViewsFleet,)
+    filterset_class = PhaseFilter
+    cursor_ordering = ("element", "index")
+
+    def get_queryset(self) -> QuerySet[Phase]:
+        """The phases of a job that the user may see."""
+        if getattr(self, "swagger_fake_view", False):  # nobody asks while the schema is made
+            return Phase.objects.none()
+        visible = Job.objects.visible_to(actor_of(self.request))
+        return get_object_or_404(visible, name=self.kwargs["name"]).phases.all()
 
 
 class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
@@ -317,9 +365,34 @@ def _dry_run(prepared: submission.Prepared, visibility: Visibility) -> dict[str,
     return dict(DryRunAnswerSerializer(answer).data)
 
 
-def _explained(key: str, phase: Phase, visibility: Visibility) -> dict[str, Any] | None:
+def _waiting(job: Job) -> list[Phase]:
+    """Return the phases that wait; of an array the first of each that its elements have."""
+    waiting = job.phases.pending()
+    if job.elements is None:
+        return list(waiting.order_by("index"))
+    keys = {row.key: row for row in waiting.select_related("job").order_by("index", "element")}
+    found: dict[int, Phase] = {}
+    for key, told in queue_status.pending_statuses(list(keys)).items():
+        # What the queue is listed with comes before those that it stands for.
+        if told.elements > 1 or keys[key].index not in found:
+            found[keys[key].index] = keys[key]
+    return list(found.values())
+
+
+def _elements_like_it(job: Job, keys: Mapping[str, Phase]) -> dict[str, int]:
+    """Return how many elements wait for the same as each phase."""
+    if job.elements is None:
+        return dict.fromkeys(keys, 1)
+    left = elements.counts_of([job])[job.pk]["left"]
+    waiting = Counter(job.phases.pending().values_list("index", flat=True))
+    return {key: waiting[row.index] + left for key, row in keys.items()}
+
+
+def _explained(
+    key: str, phase: Phase, visibility: Visibility, like_it: int
+) -> dict[str, Any] | None:
     try:
-        return answers.explained(phase, live.explain(key), visibility)
+        return answers.explained(phase, live.explain(key), visibility, elements=like_it)
     except KeyError:  # it has begun, or came after the last look at the queue
         return None
 

@@ -168,3 +168,34 @@ def test_what_runs_again_has_begun_when_its_last_attempt_did() -> None:
     assert words._standing(again, NOW) == "is running, attempt 2, begun 3 min ago."
     tried[1]["started_at"] = None
     assert words._standing(again, NOW) == "is running, attempt 2."
+
+
+ARRAY = {
+    "indices": "0-99", "limit": 10, "gpus": 4, "elements": 100, "left": 80, "waiting": 2,
+    "running": 8, "succeeded": 9, "failed": 1, "cancelled": 0,
+}  # fmt: skip
+
+
+def test_an_array_is_one_line_with_its_elements_in_numbers() -> None:
+    assert words.array(ARRAY) == (
+        "8 running, 2 waiting, 9 succeeded, 1 failed, 80 behind them of 100"
+    )
+    (_, line) = words.listed([make_job(array=ARRAY, phases=[])], NOW)
+    assert "queued: 8 running, 2 waiting" in line
+    assert words.submitted(make_job(array=ARRAY)).startswith(
+        "llama-ft-12 is queued: 100 elements of 1 phase, 4 GPUs at most"
+    )
+
+
+def test_what_keeps_one_element_is_told_once() -> None:
+    answer = make_explanation(make_explained("train.3", elements=82))
+    lines = list(words.explained(answer, make_job(array=ARRAY, phases=[]), NOW))
+    assert lines[0].startswith("llama-ft-12, an array: 8 running")
+    assert lines[-1] == "  the same keeps 81 other elements of the array"
+    assert sum("waits" in line for line in lines) == 1
+
+
+def test_elements_share_a_line_of_the_queue() -> None:
+    lines = list(words.queue(make_queue(make_queued(elements=3)), NOW))
+    assert "llama-ft-12/train and 2 like it" in "\n".join(lines)
+    assert lines[-1].startswith("… and 1 more")
