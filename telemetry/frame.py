@@ -17,7 +17,7 @@ from django.db import connection
 
 from fleet.cache import Cache
 from telemetry import samples, stream
-from telemetry.live_frame import AHEAD_S, DTYPES, KINDS, Array, LiveFrame, never_seen
+from telemetry.live_frame import AHEAD_S, DTYPES, KINDS, Array, LiveFrame, never_seen, unheard_blank
 from telemetry.samples import Rows, Table
 
 __all__ = [
@@ -80,7 +80,8 @@ def _read_array(kind: str) -> Array:
 
 
 def _from_bytes(kind: str, data: bytes) -> Array:
-    return np.frombuffer(data, dtype=DTYPES[kind])
+    # Redis fills what nobody wrote with zero bytes, also between two commands after it was emptied.
+    return unheard_blank(np.frombuffer(data, dtype=DTYPES[kind]))
 
 
 def _newest(arrays: list[Array]) -> Array:

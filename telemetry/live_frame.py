@@ -76,6 +76,22 @@ def _blank(records: Array, where: Any) -> None:
             records[name][where] = np.nan
 
 
+def unheard_blank(records: Array) -> Array:
+    """Return ``records`` with NaN for every value of a thing that was never heard, read-only.
+
+    They are the same array where they have that already.
+    """
+    unheard = np.flatnonzero(records["ts"] == 0.0)
+    names = [name for name in records.dtype.names or () if records.dtype[name].kind == "f"]
+    values = [name for name in names if name not in ("ts", "received_at")]
+    if all(np.isnan(records[name][unheard]).all() for name in values):
+        return records
+    records = records.copy()
+    _blank(records, unheard)
+    records.flags.writeable = False
+    return records
+
+
 class Frame(Protocol):
     """The latest readings at one moment, or at each of many."""
 

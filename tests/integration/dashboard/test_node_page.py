@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 from django.test import Client
@@ -86,6 +87,27 @@ def test_a_node_never_heard_from_says_how_to_mend_it(viewer: Client, node: Node)
     html = opened(viewer, node)
     assert "oslo-a01-n1 was never heard from" in text_of(html)
     assert f"--token-file TOKEN_FILE --node {node.name}" in html
+
+
+def test_gpus_never_heard_show_no_zeros_once_a_later_one_reports(
+    viewer: Client, small: SmallFleet
+) -> None:
+    first, last = small.nodes["bergen-a01-n1"], small.nodes["oslo-b03-n2"]
+    small.report(only=[last.name])
+    small.report(only=[first.name], power_w=_only(3, 400.0), power_limit_w=_only(3, 300.0))
+    html = opened(viewer, first)
+    # Of the GPUs that say no limit the rating counts: 3 x 700 W + 300 W, and the host.
+    assert "of 4.4 enforced" in text_of(html)
+    silent = small.nodes["bergen-a01-n2"]
+    html = opened(viewer, silent)
+    for row in re.findall(r'<th scope="row" class="nowrap">.*?</tr>', html, re.S):
+        assert not re.search(r'class="num">\s*0', row)
+        assert row.count(f'class="num">{units.DASH}') == 8
+        assert "never" in row
+
+
+def _only(index: int, value: float) -> Callable[[str, int], float | None]:
+    return lambda _, gpu: value if gpu == index else None
 
 
 def test_a_node_without_gpus_shows_its_host(viewer: Client, small: SmallFleet, bare: Node) -> None:

@@ -20,7 +20,7 @@ from headroom.contracts import (
     TelemetryBatch,
 )
 from telemetry import frame, stream
-from telemetry.live_frame import RecordedFrame
+from telemetry.live_frame import DTYPES, RecordedFrame
 from telemetry.store.columns import Window
 from telemetry.timeline.frames import Recording
 from telemetry.timeline.tiers import Tier
@@ -132,6 +132,20 @@ def test_what_was_never_heard_reads_nothing_though_later_ids_were_heard(
     assert found["ts"].tolist() == [0.0, 0.0]
     assert np.isnan(found["power_w"]).all()
     assert np.isnan(found["temp_limit_c"]).all()
+
+
+def test_bytes_that_redis_fills_in_are_no_readings(fleet: SmallFleet) -> None:
+    fleet.report()
+    (key,) = stream.connection().keys("frame:*:gpu")
+    assert isinstance(key, bytes)
+    stream.connection().delete(key)
+    stream.connection().setrange(key, 100 * DTYPES["gpu"].itemsize, bytes(DTYPES["gpu"].itemsize))
+    stream.connection().incr(key.decode().replace(":gpu", ":version"))
+    found = frame.read().gpu
+    assert len(found) == 101
+    assert not found["ts"].any()
+    assert np.isnan(found["power_w"]).all()
+    assert np.isnan(found["power_limit_w"]).all()
 
 
 def test_it_has_the_things_that_are_asked_for_and_no_field_that_was_not_read(
