@@ -125,14 +125,16 @@ def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach, heard:
     was load beside them. Remembered as that, it would count twice until it is forgotten.
 
     ``heard`` are GPUs that were silent until now. What was assumed of them is no longer what their
-    budgets carry, and these begin anew.
+    budgets carry, and these begin anew. A limit that they come with is their own.
     """
-    if len(memory.other_w) != reach.count or len(memory.of_units) != len(plant.rack):
+    if len(memory.other_w) != reach.count or len(memory.below_for_s) != len(plant.rack):
         return memory
     new = units.gpu[~memory.of_units[units.gpu]]
     touched = reach.of_gpus(np.ones(len(heard)), plant.rack[heard]) > 0.0
     other_w = np.where(touched, 0.0, memory.other_w - _drawn_by(plant, reach, new))
-    return replace(memory, other_w=other_w)
+    limit_w, below_for_s = memory.limit_w.copy(), memory.below_for_s.copy()
+    limit_w[heard], below_for_s[heard] = plant.limit_w[heard], np.inf
+    return replace(memory, other_w=other_w, limit_w=limit_w, below_for_s=below_for_s)
 
 
 def without_ended(

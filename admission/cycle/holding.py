@@ -131,6 +131,9 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     warm_w: bytes = b""
     ambient_c: bytes = b""
     fresh: bytes = b""
+    limit_w: bytes = b""
+    below_for_s: bytes = b""
+    own_limit_w: bytes = b""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -158,9 +161,12 @@ def _remember(holding: Holding) -> None:
         excess_at=excess.times,
         excess_w=tuple(watts.astype("<f8").tobytes() for watts in excess.watts),
         host_share=excess.host_share,
-        warm_w=warmth.drawn_w.astype("<f4").tobytes(),
-        ambient_c=warmth.ambient_c.astype("<f4").tobytes(),
+        warm_w=_narrow(warmth.drawn_w),
+        ambient_c=_narrow(warmth.ambient_c),
         fresh=np.packbits(left.fresh).tobytes(),
+        limit_w=_narrow(memory.limit_w),
+        below_for_s=_narrow(memory.below_for_s),
+        own_limit_w=_narrow(memory.own_limit_w),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
@@ -185,13 +191,13 @@ def remembered(fleet: FleetArrays) -> Remembered:
         other_w=_floats(kept.other_w) if is_same else np.zeros(0),
         held_share=kept.held_share,
         of_units=_flags(kept.of_units, len(fleet.gpus) if is_same else 0),
+        limit_w=_widened(kept.limit_w) if is_same else np.zeros(0),
+        below_for_s=_widened(kept.below_for_s) if is_same else np.zeros(0),
+        own_limit_w=_widened(kept.own_limit_w) if is_same else np.zeros(0),
     )
     if not is_same:
         return Remembered(units)
-    warm_w, ambient_c = (
-        np.frombuffer(data, dtype="<f4").astype(np.float64)
-        for data in (kept.warm_w, kept.ambient_c)
-    )
+    warm_w, ambient_c = _widened(kept.warm_w), _widened(kept.ambient_c)
     excess = Excess(kept.excess_at, tuple(map(_floats, kept.excess_w)), kept.host_share)
     fresh = _flags(kept.fresh, len(fleet.gpus) if kept.fresh else 0)
     return Remembered(units, excess, Warmth(kept.at, warm_w, ambient_c), fresh)
@@ -203,6 +209,14 @@ def _flags(data: bytes, count: int) -> Bools:
 
 def _floats(data: bytes) -> Floats:
     return np.frombuffer(data, dtype="<f8")
+
+
+def _narrow(values: Floats) -> bytes:
+    return values.astype("<f4").tobytes()
+
+
+def _widened(data: bytes) -> Floats:
+    return np.frombuffer(data, dtype="<f4").astype(np.float64)
 
 
 # --- What is done ---------------------------------------------------------------------------------

@@ -65,6 +65,9 @@ class Tuning:
     #: what its hosts draw at work
     other_forgets_in_s: float = 120.0
     other_rests_forgets_in_s: float = 1800.0
+    #: a limit below a cap that stays as it is for so long is somebody else's, s: one of ours takes
+    #: effect sooner
+    own_limit_after_s: float = 30.0
     #: a cap is raised if it rises by so much, W, and set in whole steps of so many
     least_rise_w: float = 4.0
     step_w: float = 1.0
@@ -135,7 +138,9 @@ class Memory:
     By id of a unit: since when it has been at work, Unix s, NaN: it has not been yet; what one of
     its GPUs draws at full speed, and the cap that was set last, W. By budget: the highest that it
     carried besides of late, W. ``held_share``: of a limit, the most that a GPU draws that it holds
-    back. ``of_units`` says of each GPU whether it was some unit's.
+    back. By GPU: ``of_units`` says whether it was some unit's; ``limit_w`` is the limit that it
+    reported, ``below_for_s`` for how long it has been just that, and below its cap, and
+    ``own_limit_w`` the limit that somebody else has set, inf for none.
     """
 
     at: float = -np.inf
@@ -145,6 +150,9 @@ class Memory:
     other_w: Floats = field(default_factory=lambda: np.zeros(0))
     held_share: float = 1.0
     of_units: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    limit_w: Floats = field(default_factory=lambda: np.zeros(0))
+    below_for_s: Floats = field(default_factory=lambda: np.zeros(0))
+    own_limit_w: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +224,12 @@ class _Round:
         self.static_w = sum_by(plant.static_w[units.gpu], units.unit, count) / gpus
         self.exponent = sum_by(plant.exponent[units.gpu], units.unit, count) / gpus
         self.linear_share = sum_by(plant.linear_share[units.gpu], units.unit, count) / gpus
-        self.most_w = most_by(plant.most_w[units.gpu], units.unit, count)
+        self.below_for_s = self._below_for_s()
+        self.own_limit_w = self._own_limit_w()
+        # A little more: so it shows when somebody lifts it, and what is drawn meets the cap then.
+        most_w = np.minimum(plant.most_w, self.own_limit_w + tuning.least_rise_w)
+        self.most_w = most_by(most_w[units.gpu], units.unit, count)
+        self.rated_w = most_by(plant.most_w[units.gpu], units.unit, count)
         self.least_w = most_by(plant.least_w[units.gpu], units.unit, count)
         self.heat_w = least_by(plant.heat_w[units.gpu], units.unit, count)
         self.told_w = np.fmin(units.told_w, self.most_w)
@@ -281,6 +294,28 @@ class _Round:
         return np.asarray((1.0 - margin) * self.budgets.budget_w)
 
     # --- What is drawn ---------------------------------------------------------------------------
+
+    def _below_for_s(self) -> Floats:
+        """Return for how long each GPU has reported one and the same limit, below its cap, s."""
+        plant, units, memory = self.plant, self.units, self.memory
+        cap_w = plant.most_w.copy()
+        cap_w[units.gpu] = np.minimum(cap_w[units.gpu], self.known_cap_w[units.unit])
+        is_below = plant.limit_w < cap_w - _TOLERANCE_W
+        if len(memory.limit_w) != len(cap_w):
+            return np.where(is_below, np.inf, 0.0)
+        stays = is_below & (np.abs(plant.limit_w - memory.limit_w) <= _TOLERANCE_W)
+        return np.where(stays, memory.below_for_s + self.elapsed_s, 0.0)
+
+    def _own_limit_w(self) -> Floats:
+        """Return the limit of each GPU that is none of ours, W; inf: none is known.
+
+        A cap of ours may be below it. It is gone once a higher one is reported.
+        """
+        limit_w, known_w = self.plant.limit_w, self.memory.own_limit_w
+        if len(known_w) != len(limit_w):
+            known_w = np.full(len(limit_w), np.inf)
+        known_w = np.where(limit_w > known_w + _TOLERANCE_W, np.inf, known_w)
+        return np.where(self.below_for_s >= self.tuning.own_limit_after_s, limit_w, known_w)
 
     def _at_work_since(self) -> Floats:
         """Return since when each unit has been at work, Unix s; NaN: not yet.
@@ -414,7 +449,8 @@ class _Round:
 
     def _in_steps(self, watts: Floats, level: Floats) -> Floats:
         """Return caps in whole steps, no higher than ``watts``; inf for units that are free."""
-        return np.where(level >= FREE, np.inf, np.maximum(self._stepped(watts), self.least_w))
+        is_free = (level >= FREE) & (self.most_w >= self.rated_w)
+        return np.where(is_free, np.inf, np.maximum(self._stepped(watts), self.least_w))
 
     def _stepped(self, watts: Floats) -> Floats:
         step_w = self.tuning.step_w
@@ -487,9 +523,14 @@ class _Round:
             other_w=other_w,
             held_share=self.held_share,
             of_units=self._of_units(),
+            limit_w=self.plant.limit_w,
+            below_for_s=self.below_for_s,
+            own_limit_w=self.own_limit_w,
         )
 
 
+#: Drivers may round a limit to whole units, W.
+_TOLERANCE_W = 1.5
 #: A GPU that draws this share of its limit is taken to be held by it.
 _AT_LIMIT = 0.97
 #: One that its limit holds back draws so much of it at least, or it is about to have what it wants.

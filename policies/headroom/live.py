@@ -44,6 +44,8 @@ XIDS_WITHIN = timedelta(hours=1)
 #: What is read of the database is read again after this long, s; fits are slow to change.
 _KNOWN_FOR_S = 30.0
 _FITS_KNOWN_FOR_S = 300.0
+#: Until hosts are fitted for the first time, much more is assumed of them than they draw.
+_HOSTS_KNOWN_FOR_S = 10.0
 _OUTLOOK_KNOWN_FOR_S = 10.0
 #: An evaluation serves for this long, s: a page asks for several things at once.
 _SERVES_S = 1.0
@@ -141,7 +143,7 @@ _with_reserved: Cache[Headroom] = Cache()
 _trends: Cache[tuple[dict[ScopeKind, Floats], Floats]] = Cache()
 _link_use: Cache[tuple[Floats, Floats]] = Cache()
 _thermal: Cache[ThermalFits] = Cache(_FITS_KNOWN_FOR_S)
-_hosts: Cache[HostCurves | None] = Cache(_FITS_KNOWN_FOR_S)
+_hosts: Cache[HostCurves | None] = Cache(_HOSTS_KNOWN_FOR_S)
 _outlook: Cache[Outlook | None] = Cache(_OUTLOOK_KNOWN_FOR_S)
 _faults: Cache[_Health] = Cache(_KNOWN_FOR_S)
 _mounted: Cache[Mounts] = Cache(_KNOWN_FOR_S)

@@ -58,3 +58,14 @@ def test_what_was_assumed_of_silent_gpus_is_forgotten_once_they_are_heard() -> N
 
     assert memory.other_w[1] == 0.0
     assert memory.other_w[0] == before.memory.other_w[0], "of another rack"
+
+
+def test_a_limit_that_gpus_come_with_is_their_own_at_once() -> None:
+    shop = _shop()
+    units = make_units([[16, 17]])
+    before = shop.look(make_units([[0]]))
+    shop.own_limit_w[16:18] = 500.0
+
+    shop.memory = without_new(before.memory, shop.plant(), units, shop.reach, np.array([16, 17]))
+
+    assert 500.0 < shop.look(units).cap_w[0] < 510.0

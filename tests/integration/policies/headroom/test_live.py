@@ -216,3 +216,25 @@ def test_hosts_are_fitted_to_nodes_that_read_themselves(fleet: SmallFleet) -> No
     assert fit.idle_w == pytest.approx(700, rel=0.01)
     assert fit.share == pytest.approx(0.2, rel=0.01)
     assert fit.readings == 32
+
+
+def test_a_first_fit_of_hosts_counts_within_seconds(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.monotonic()
+    monkeypatch.setattr(live._hosts, "_clock", lambda: clock)
+    fleet.report()
+    before = live.current(time.time()).host_share
+    model = HardwareModel.objects.get(nodes=next(iter(fleet.nodes.values())))
+    HostFit.objects.create(
+        model=model,
+        idle_w=700.0,
+        share=0.2,
+        spread_w=1.0,
+        readings=32,
+        fitted_at=later(time.time()),
+    )
+    clock += 10.0
+    now = time.time() + 2.0
+    assert (before > 0.3).all()
+    assert live.current(now).host_share.tolist() == [0.2] * len(before)

@@ -64,6 +64,8 @@ class Shop:
         self.reach = Reach.of(self.fleet)
         self.rack = self.fleet.nodes.rack[self.fleet.gpus.node]
         self.cap_w = np.full(count, np.inf)
+        #: what somebody else has set
+        self.own_limit_w = np.full(count, RATED_W)
         self.work = np.zeros(count)
         self.runs = np.zeros(count, dtype=bool)
         self.memory = Memory()
@@ -71,8 +73,12 @@ class Shop:
         self._orders: deque[Any] = deque()
 
     @property
+    def limit_w(self) -> Any:
+        return np.minimum(self.cap_w, self.own_limit_w)
+
+    @property
     def clock(self) -> Any:
-        room_w = np.maximum(np.minimum(self.cap_w, RATED_W) - STATIC_W, 1e-9)
+        room_w = np.maximum(self.limit_w - STATIC_W, 1e-9)
         wanted_w = np.maximum(DYNAMIC_W * self.work, 1e-9)
         return np.minimum(room_w / wanted_w, 1.0) ** (1.0 / EXPONENT)
 
@@ -94,11 +100,10 @@ class Shop:
 
     def plant(self) -> Plant:
         count = len(self.fleet.gpus)
-        limit_w = np.minimum(self.cap_w, RATED_W)
         return Plant(
             rack=self.rack,
             drawn_w=self.drawn_w,
-            limit_w=limit_w,
+            limit_w=self.limit_w,
             is_held=self.runs & (self.clock < 1.0),
             clock_share=np.where(self.runs, self.clock, np.nan),
             host_share=np.zeros(count),

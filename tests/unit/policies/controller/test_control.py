@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.controller.control import Budgets, Kind, Memory, control
+from policies.controller.levels import FULL
 from tests.unit.policies.controller.plants import (
     DYNAMIC_W,
+    RATED_W,
     STATIC_W,
     STEP_S,
     Shop,
@@ -199,6 +201,50 @@ def test_a_controller_that_lost_its_memory_exceeds_nothing() -> None:
     for _ in range(20):
         shop.step(units)
         assert shop.over_w <= 1e-6
+
+
+def test_gpus_that_somebody_else_limits_count_with_that_and_slow_nobody() -> None:
+    # All fit below that limit, and not at what they would draw without it.
+    shop = _shop(4_000.0 + 16 * 600.0)
+    _run_all(shop)
+    shop.own_limit_w[:8] = 500.0
+    units = make_units([_ALL[:8], _ALL[8:16]], kind=np.full(2, int(Kind.UNMANAGED)))
+
+    for _ in range(60):
+        found = shop.step(units)
+        assert 500.0 < found.cap_w[0] < 510.0
+
+    assert found.filled.budget_level[0] > FULL
+    assert (shop.clock[8:16] == 1.0).all()
+
+
+def test_a_limit_of_somebody_else_that_is_lifted_meets_a_cap_first() -> None:
+    shop = _shop(4_000.0 + 16 * 560.0)
+    shop.runs[:16], shop.work[:16], shop.own_limit_w[:16] = True, 1.0, 500.0
+    units = make_units([_ALL[:8], _ALL[8:16]], kind=np.full(2, int(Kind.UNMANAGED)))
+    for _ in range(30):
+        shop.step(units)
+
+    shop.own_limit_w[:] = RATED_W
+    for _ in range(60):
+        found = shop.step(units)
+        assert shop.over_w <= 0.0
+
+    assert (found.cap_w > 530.0).all()
+
+
+def test_a_limit_below_a_cap_is_somebody_elses_once_it_has_stayed() -> None:
+    shop = _shop(20_000.0)
+    _run_all(shop)
+    units = make_units(_RACKS)
+    for _ in range(30):
+        shop.step(units)
+    shop.own_limit_w[:16] = 500.0
+
+    capped = [bool(np.isfinite(shop.step(units).cap_w[0])) for _ in range(30)]
+
+    assert not any(capped[: int(30.0 / STEP_S)])
+    assert all(capped[int(30.0 / STEP_S) + 1 :])
 
 
 def test_an_empty_fleet_needs_no_caps() -> None:
