@@ -14,11 +14,13 @@ from accounts.models import User
 from admission.allocation import open_attempts
 from admission.core.grants import Grants
 from admission.core.policy import NAME, AdmissionPolicy
+from admission.core.sharing import Shares
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Limits, limits_of
 from admission.jobs.models import ClassVersion, Phase, Project
 from admission.learned import shares
+from admission.learned.shares import Standing
 from admission.policy.models import AdmissionPolicyVersion
 from admission.policy.reading import compiled
 from dashboard import units
@@ -188,15 +190,16 @@ class PolicyInForce:
     name: str
     number: int
     grants: Grants
+    shares: Shares
 
 
 def policy_in_force() -> PolicyInForce:
     """Return the policy in force. One query."""
     row = AdmissionPolicyVersion.objects.active().only("name", "number", "text").first()
     if row is None:
-        return PolicyInForce(NAME, 0, Grants())
+        return PolicyInForce(NAME, 0, Grants(), Shares())
     policy = compiled(row.text) or AdmissionPolicy()
-    return PolicyInForce(row.name, row.number, policy.grants)
+    return PolicyInForce(row.name, row.number, policy.grants, policy.shares)
 
 
 # --- Projects ------------------------------------------------------------------------------------
@@ -204,12 +207,16 @@ def policy_in_force() -> PolicyInForce:
 
 @dataclass(frozen=True, slots=True)
 class ProjectLine:
-    """One project: its fair share, the share that it has used, and its quota. Shares are of 1."""
+    """One project: its fair share, the share that it has used, and its quota."""
 
     project: Project
     use: Use
-    due: float
-    had: float
+    share: Standing
+
+    @property
+    def had(self) -> float:
+        """The share of all GPU time that it has had, of 1; NaN where nobody has had any."""
+        return math.nan if self.share.had is None else self.share.had
 
     @property
     def gpu_share(self) -> float:
@@ -252,21 +259,14 @@ class Projects:
         return [line for line in self.lines if line.gpu_share >= 1 or line.power_share >= 1]
 
 
-def projects(user: User, fleet: FleetArrays, now: float) -> Projects:
+def projects(user: User, fleet: FleetArrays, now: float, stated: Shares) -> Projects:
     """Return projects by name, as far as ``user`` may see them. Four queries."""
     rows = list(Project.objects.all())
     seen = set(Project.objects.visible_to(user).values_list("pk", flat=True))
     use = in_use("job__project__name", fleet)
-    weight = sum(row.weight for row in rows)
-    used = {row.pk: shares.decayed(row, now) for row in rows}
-    total = sum(used.values())
+    standings = shares.standings(rows, now, stated)
     lines = [
-        ProjectLine(
-            project=row,
-            use=use.get(row.name, Use()),
-            due=row.weight / weight,
-            had=used[row.pk] / total if total else math.nan,
-        )
+        ProjectLine(row, use.get(row.name, Use()), standings[row.name])
         for row in rows
         if row.pk in seen
     ]

@@ -62,6 +62,7 @@ _FIELDS = (
     "pk", "key", "phase_id", "phase__job__project_id", "phase__state", "phase__expected_end_at",
     "dispatched_at", "started_at", "checkpoint_at", "outcome", "draw__p99_w", "draw__read_s",
     "draw__image", "draw__mean_w", "draw__high_w", "draw__deviation_w", "draw__samples",
+    "phase__job__submitted_by",
 )  # fmt: skip
 
 
@@ -212,7 +213,7 @@ def _placement_rows(
 
 def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
     pk, key, phase, project, state, ends, released, started, saved, outcome, *drawn = row
-    p99_w, read_s, image, mean_w, high_w, deviation_w, samples = drawn
+    p99_w, read_s, image, mean_w, high_w, deviation_w, samples, user = drawn
     begun = _seconds(started) or released.timestamp()
     return OpenAttempt(
         id=pk,
@@ -238,6 +239,7 @@ def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
             deviation_w=_drawn(deviation_w, placed, np.nan),
             samples=_drawn(samples, placed, 0.0),
         ),
+        user=user,
     )
 
 

@@ -21,6 +21,7 @@ from admission.core.controlling import Unmanaged
 from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.grants import Grants
 from admission.core.response import fallback, respond
+from admission.core.sharing import HALF_LIFE_S, Shares, Stated
 from headroom import documents
 from headroom.contracts import FieldError
 from headroom.documents import Document, DocumentError, closest
@@ -71,11 +72,25 @@ class _Unmanaged(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _Classes = Annotated[tuple[_Word, ...], Meta(max_length=50)]
+#: 0 would be a share of nothing: whoever is to have nothing is not a member.
+_Weight = Annotated[float, Meta(gt=0, le=1e6)]
+
+
+class _Organization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    weight: _Weight = 1.0
+
+
+class _Shares(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    half_life_s: Annotated[float, Meta(ge=60, le=1e9)] = HALF_LIFE_S
+    organizations: dict[_Word, _Organization] = {}
 
 
 class _Project(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     classes: Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=50)] | None = None
     granted: _Classes = ()
+    organization: _Word | None = None
+    weight: _Weight | None = None
+    users: dict[_Word, _Weight] = {}
 
 
 class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +104,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fallback: fallback.Policy | None = None
     controller: bool = True
     unmanaged: _Unmanaged = _Unmanaged()
+    shares: _Shares = _Shares()
     open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
@@ -129,6 +145,8 @@ class AdmissionPolicy:
     unmanaged: Unmanaged = field(default_factory=Unmanaged)
     #: which project may use which class
     grants: Grants = field(default_factory=Grants)
+    #: what is due to whom of the fleet
+    shares: Shares = field(default_factory=Shares)
     played: Played = field(default_factory=Played)
 
 
@@ -147,6 +165,7 @@ def built_in_text() -> str:
             "capped": policy.unmanaged.is_capped,
             "lowest_speed": policy.unmanaged.lowest_speed,
         },
+        "shares": {"half_life_s": policy.shares.half_life_s, "organizations": {}},
         "open_classes": None,
         "projects": {},
     }
@@ -170,6 +189,8 @@ _ABOVE_0 = frozenset(
         "wait_s_per_point",
     }
 )
+#: Numbers of earlier releases: texts that state them are still taken, and they count nothing.
+_RETIRED = frozenset({"fair_share_points"})
 #: Shares of something that cannot be more than all of it.
 _AT_MOST_1 = frozenset({"band", "quantile"})
 
@@ -196,8 +217,10 @@ def read(text: str) -> AdmissionPolicy:
             is_capped=given.unmanaged.capped, lowest_speed=given.unmanaged.lowest_speed
         ),
         grants=_grants(given),
+        shares=_shares(given),
         played=_played(given),
     )
+    problems += _unknown_organizations(document, given)
     if given.fallback is not None:
         for path, message in fallback.faults(given.fallback):
             problems.append(document.fault(f"fallback.{path}", message))
@@ -215,6 +238,29 @@ def _grants(given: _Document) -> Grants:
             name: frozenset(each.classes) for name, each in projects if each.classes is not None
         },
     )
+
+
+def _shares(given: _Document) -> Shares:
+    return Shares(
+        half_life_s=given.shares.half_life_s,
+        organizations={name: each.weight for name, each in given.shares.organizations.items()},
+        projects={
+            name: Stated(organization=each.organization or "", weight=each.weight, users=each.users)
+            for name, each in given.projects.items()
+            if each.organization or each.weight is not None or each.users
+        },
+    )
+
+
+def _unknown_organizations(document: Document, given: _Document) -> Iterator[FieldError]:
+    """Yield a fault for each project of an organization that nothing is stated of: a slip."""
+    known = given.shares.organizations
+    for name, each in given.projects.items():
+        if each.organization is not None and each.organization not in known:
+            close = closest(each.organization, sorted(known))
+            way_out = f"do you mean {close}?" if close else "name it in shares.organizations"
+            path = f"projects.{name}.organization"
+            yield document.fault(path, f"there is no organization {each.organization}", way_out)
 
 
 def _played(given: _Document) -> Played:
@@ -250,6 +296,8 @@ def _tuned(
     known = {each.name: type(getattr(default, each.name)) for each in fields(default)}
     found = {}
     for name, value in given.items():
+        if name in _RETIRED:
+            continue
         if fault := _fault(name, value, known):
             problems.append(document.fault(f"{path}.{name}", *fault))
         else:

@@ -44,11 +44,17 @@ class Running:
     last_checkpoint_at: float | None = None
     #: it was asked to give way and is about to end
     preempting: bool = False
+    #: who submitted it
+    user: str = ""
 
 
 @dataclass(frozen=True)
 class ProjectShare:
-    """The quotas, weight and past use of a project. None: no limit."""
+    """The quotas, weight and past use of a project. None: no limit.
+
+    Weights are against others of the same level: users in a project, projects in an organization,
+    and organizations, with the projects of none of them.
+    """
 
     name: str
     weight: float = 1.0
@@ -56,6 +62,13 @@ class ProjectShare:
     power_quota_w: float | None = None
     #: GPU seconds that it used, older ones counting less
     used_gpu_s: float = 0.0
+    #: empty: none
+    organization: str = ""
+    organization_weight: float = 1.0
+    #: by user; one that is missing has weight 1
+    user_weights: Mapping[str, float] = field(default_factory=dict)
+    #: by user, GPU seconds, older ones counting less
+    used_by_user: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,11 +99,10 @@ class ConcurrencyCap:
 class Tuning:
     """Weights and bounds of the cycle. Points are those of priority."""
 
-    #: so long a wait is worth as much as one point of priority: what waits is never passed for ever
+    #: so long a wait is worth as much as one point of priority, against those who have had more of
+    #: their share: what waits is never passed for ever
     wait_s_per_point: float = 600.0
-    #: what a project gets that has used nothing, beside one that has used all
-    fair_share_points: float = 20.0
-    #: for so long a running GPU counts against its project's share
+    #: for so long a running GPU counts against the shares of its accounts
     fair_share_horizon_s: float = 3600.0
     #: what a job gets whose deadline is now, beside one whose deadline is ``deadline_within_s`` off
     deadline_points: float = 20.0

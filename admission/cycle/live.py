@@ -43,7 +43,7 @@ from admission.executors.runners import ready_nodes
 from admission.jobs import catalog
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.models import Phase, Project
+from admission.jobs.models import Phase
 from admission.learned import profiles, shares
 from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
@@ -122,6 +122,8 @@ class Moment:
     occupied: GpuUses
     ready: Bools
     memory: Remembered
+    #: as they are themselves, whatever a policy states of them
+    projects: tuple[ProjectShare, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +136,7 @@ class CycleInput:
     snapshot: Snapshot
     number: int
     moment: Moment
+    policy: AdmissionPolicy
     reserved: Reserved
     headroom: Headroom
     holding: Holding | None
@@ -296,7 +299,7 @@ def input_of(
     memory: Remembered | None = None,
     number: int = 0,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Four queries.
+    """Return the input of a cycle at ``now`` (Unix s). Five queries.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs. ``memory``: what the last round of the controller left.
@@ -310,6 +313,7 @@ def input_of(
         occupied=_occupied_in(measured, held, ready),
         ready=ready,
         memory=memory or Remembered(),
+        projects=shares.project_shares(now, policy.shares.half_life_s),
     )
     held_back = _held_back(moment, policy)
     reserved = held.reserved(measured, policy.reserve)
@@ -319,7 +323,7 @@ def input_of(
         cluster=cluster,
         pending=waiting.pending,
         running=running,
-        projects=_projects(now),
+        projects=policy.shares.applied(moment.projects),
         classes=_classes(),
         caps=_caps(in_force),
         grants=policy.grants,
@@ -327,7 +331,8 @@ def input_of(
         run_shares=profiles.run_shares(),
     )
     headroom = replace(measured, reservations=reserved.fleet)
-    return CycleInput(_as_started(taken, held_back), number, moment, reserved, headroom, held_back)
+    started = _as_started(taken, held_back)
+    return CycleInput(started, number, moment, policy, reserved, headroom, held_back)
 
 
 def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Snapshot:
@@ -343,6 +348,7 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
         cluster=cluster,
         pending=moment.waiting.pending,
         running=running,
+        projects=policy.shares.applied(moment.projects),
         grants=policy.grants,
         tuning=policy.tuning,
     )
@@ -402,19 +408,6 @@ def _measured(now: float, in_force: InForce, held: Allocations) -> Headroom:
 
 class InventoryChanged(Exception):
     """The inventory has changed while it was read. The next cycle reads one."""
-
-
-def _projects(now: float) -> dict[str, ProjectShare]:
-    return {
-        each.name: ProjectShare(
-            name=each.name,
-            weight=each.weight,
-            gpu_quota=each.gpu_quota,
-            power_quota_w=each.power_quota_w,
-            used_gpu_s=shares.decayed(each, now),
-        )
-        for each in Project.objects.all()
-    }
 
 
 def _classes() -> dict[str, ClassRules]:

@@ -106,9 +106,13 @@ class _Work:
         self._part("admit", lambda: self._admit(inputs, decisions))
         self._part("preempt", lambda: self._preempt(inputs, decisions))
         self._part("reasons", lambda: reasons.write(inputs, decisions, self.at))
-        self._part("shares", lambda: shares.note(inputs.allocations.by_project(), self.now))
+        self._part("shares", lambda: self._note_use(inputs))
         self._part("board", lambda: self._publish(inputs, decisions, started))
         self._part("shadow", lambda: shadowing.ask(inputs, decisions, self.at))
+
+    def _note_use(self, inputs: CycleInput) -> None:
+        half_life_s = inputs.policy.shares.half_life_s
+        shares.note(inputs.allocations.by_user(), self.now, half_life_s)
 
     def _control(self, inputs: CycleInput) -> None:
         """Hold what runs, before anything is added to it."""

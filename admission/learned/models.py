@@ -9,7 +9,7 @@ from django.db.models import Q
 from accounts.models import User
 from admission.jobs.models import Attempt, Phase, Project
 
-__all__ = ["Cycle", "Draw", "DrawProfile", "StartCalibration", "StartForecast"]
+__all__ = ["Cycle", "Draw", "DrawProfile", "StartCalibration", "StartForecast", "UserUse"]
 
 
 class Cycle(models.Model):
@@ -54,6 +54,27 @@ class Draw(models.Model):
 
     def __str__(self) -> str:
         return str(self.attempt)
+
+
+class UserUse(models.Model):
+    """What one user has used of the fleet for one project: what it was at ``used_at``."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    user = models.CharField(max_length=150, help_text="As jobs name who submitted them")
+    used_gpu_s = models.FloatField(default=0.0, help_text="GPU seconds, older ones counting less")
+    used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user"], name="user_use_of_project"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} for {self.project_id}"
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.project_id, self.user
 
 
 class DrawProfileQuerySet(models.QuerySet["DrawProfile"]):

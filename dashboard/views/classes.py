@@ -43,7 +43,7 @@ def _drawn(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
     context = {
         "cards": cards,
         "capped": [card for card in cards if card.at_cap],
-        "projects": classes.projects(user, fleet, time.time()),
+        "projects": classes.projects(user, fleet, time.time(), policy.shares),
         "policy": policy,
         "may_edit": user.can(Capability.EDIT_POLICIES),
     }

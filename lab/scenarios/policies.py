@@ -70,6 +70,7 @@ def load_policy(folder: Path | None) -> Policy:
         response=given.response,
         fallback=given.fallback,
         unmanaged=given.unmanaged,
+        shares=given.shares,
         approach=FilledTo(
             name=given.name,
             fill_share=played.fill_share,

@@ -15,6 +15,7 @@ from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.directives.step import Manner
 from admission.core.response import fallback
 from admission.core.response.respond import Tuning as ResponseTuning
+from admission.core.sharing import Shares
 from admission.core.snapshot import Snapshot, Tuning
 from policies.controller import control
 from policies.playbooks import builtin as builtin_playbook_texts
@@ -115,6 +116,7 @@ class Policy:
     approach: Approach = field(default_factory=Headroom)
     control: control.Tuning = field(default_factory=control.Tuning)
     unmanaged: Unmanaged = field(default_factory=Unmanaged)
+    shares: Shares = field(default_factory=Shares)
     #: the share of a site that rules and playbooks may restrict without a person
     max_site_share: float = MAX_SITE_SHARE
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s

@@ -30,6 +30,7 @@ from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, restricted
+from admission.core.sharing import PastUse
 from admission.core.snapshot import (
     ClassRules,
     ConcurrencyCap,
@@ -153,7 +154,7 @@ class World:
             true_margins=self._true_margins,
         )
         self._projects, self._classes = dict(projects or {}), classes or {}
-        self._used_gpu_s: dict[str, float] = defaultdict(float)
+        self._used = PastUse(self.policy.shares.half_life_s)
         self._ratios: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
         #: what is to be done, at which second of the twin
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -312,10 +313,9 @@ class World:
 
     def _leave(self, gang: Gang, keeps: Saved) -> None:
         self.gangs.end(gang, keeps=keeps)
+        self._used.change(gang.job.request.project, "", -len(gang.gpus), self.now)
         self._directing.forget(gang, _moment(self.now))
         self._is_news = True
-        project = gang.job.request.project
-        self._used_gpu_s[project] += (self.twin.now_s - gang.started_s) * len(gang.gpus)
 
     def _again(self, gang: Gang, why: str) -> None:
         """Queue the job of an attempt that ended early again, if it may be restarted."""
@@ -527,11 +527,7 @@ class World:
         return np.asarray(self.twin.queued & ~self._agents.deaf)
 
     def _shares(self) -> dict[str, ProjectShare]:
-        found = dict(self._projects)
-        for name, used in self._used_gpu_s.items():
-            known = found.get(name) or ProjectShare(name)
-            found[name] = replace(known, used_gpu_s=used)
-        return found
+        return self._used.of(self.policy.shares.applied(self._projects.values()), self.now)
 
     def _admit(self, decisions: Decisions) -> None:
         for each in decisions.admitted:
@@ -556,6 +552,7 @@ class World:
             job.state = "queued"
             return
         job.state = "running"
+        self._used.change(job.request.project, "", len(gang.gpus), self.now)
         if job.started_s is None:
             job.started_s = self.twin.now_s
             job.first_site = placement.sites[0] if len(placement.sites) == 1 else ""

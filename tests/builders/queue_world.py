@@ -25,6 +25,7 @@ from admission.core.cycle.decide import Decisions, decide
 from admission.core.grants import Grants
 from admission.core.placement.cluster import Cluster
 from admission.core.request import Locality, Request
+from admission.core.sharing import PastUse
 from admission.core.snapshot import (
     ClassRules,
     ConcurrencyCap,
@@ -104,7 +105,9 @@ class World:
         tuning: Tuning | None = None,
         grants: Grants | None = None,
         restrictions: Sequence[ActiveRestriction] = (),
+        past_use: PastUse | None = None,
     ) -> None:
+        """``past_use``: counts what projects use; None: it stays as ``projects`` say."""
         self.now = NOW
         self.cluster = idle_cluster(fleet, restrictions=restrictions)
         self.projects = projects or {}
@@ -112,6 +115,7 @@ class World:
         self.caps = caps
         self.tuning = tuning or Tuning()
         self.grants = grants or Grants()
+        self.past_use = past_use
         self.pending: dict[str, Pending] = {}
         self.running: dict[str, Running] = {}
         self.started: list[Started] = []
@@ -131,7 +135,7 @@ class World:
             cluster=self.cluster.copy(),
             pending=tuple(self.pending.values()),
             running=tuple(self.running.values()),
-            projects=self.projects,
+            projects=self._shares(),
             classes=self.classes,
             caps=self.caps,
             grants=self.grants,
@@ -140,6 +144,14 @@ class World:
                 name: statistics.median(each) for name, each in self._ratios.items() if each
             },
         )
+
+    def _shares(self) -> Mapping[str, ProjectShare]:
+        past_use = self.past_use
+        return self.projects if past_use is None else past_use.of(self.projects, self.now)
+
+    def _use(self, running: Running, gpus: int) -> None:
+        if self.past_use is not None:
+            self.past_use.change(running.request.project, running.user, gpus, self.now)
 
     def snapshot_at(self, at: float, endings: Mapping[str, Ending]) -> Snapshot:
         """Return the snapshot at ``at`` (Unix s) if nothing happens but that jobs end by then."""
@@ -165,14 +177,17 @@ class World:
         """Decide, and do what was decided: start jobs, and tell those that give way."""
         decisions = decide(self.snapshot())
         for each in decisions.admitted:
-            request = self.pending.pop(each.request.key).request
+            pending = self.pending.pop(each.request.key)
+            request = pending.request
             # The real run takes every budget anew: what does not fit raises here.
             assert self.cluster.admits(each.placement, request), each
             self.cluster.allocate(each.placement, request)
             expected_s = decisions.snapshot.expected_s(request, each.placement.slowdown)
-            self.running[request.key] = Running(
-                request, each.placement, self.now, self.now + expected_s
+            running = Running(
+                request, each.placement, self.now, self.now + expected_s, user=pending.user
             )
+            self.running[request.key] = running
+            self._use(running, len(running.placement.gpus))
             self._ends[request.key] = self.now + self._runs_s[request.key]
             self.started.append(Started(request, request.submitted_at, self.now))
         for leaving in decisions.preempt:
@@ -192,6 +207,7 @@ class World:
         """End a running job."""
         del self._ends[key]
         ended = self.running.pop(key)
+        self._use(ended, -len(ended.placement.gpus))
         ran_s = self.now - ended.started_at
         self._ratios[ended.request.project].append(min(ran_s / ended.request.walltime_s, 1.0))
         self.cluster.free(ended.placement, ended.request)

@@ -90,6 +90,8 @@ class OpenAttempt:
     read_s: Floats
     kind: tuple[int, str]
     learned: Learned
+    #: who submitted it
+    user: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +124,12 @@ class Allocations:
             self.arrays, self.fleet, headroom.summary, now=headroom.at, rules=rules
         )
 
-    def by_project(self) -> dict[int, int]:
-        """Return the GPUs that each project holds, by its id."""
-        found: dict[int, int] = {}
+    def by_user(self) -> dict[tuple[int, str], int]:
+        """Return the GPUs that each user holds, by the id of the project and the user."""
+        found: dict[tuple[int, str], int] = {}
         for each in self.attempts:
-            count = len(each.placement.gpus)
-            found[each.project_id] = found.get(each.project_id, 0) + count
+            key, count = (each.project_id, each.user), len(each.placement.gpus)
+            found[key] = found.get(key, 0) + count
         return found
 
 
@@ -255,6 +257,7 @@ def _as_running(each: OpenAttempt, watts: Sequence[float]) -> Running:
         expected_end_at=each.expected_end_at,
         last_checkpoint_at=each.checkpoint_at,
         preempting=each.is_leaving,
+        user=each.user,
     )
 
 

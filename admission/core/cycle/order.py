@@ -1,14 +1,17 @@
-"""In which order jobs are tried: priority, time waited, fair share of their project, deadline.
+"""In which order jobs are tried: priority, then shares level by level, then time waited.
 
-Each comes to points, and the most points go first. Waiting is worth more points without end, the
-others are bounded, so whatever waits comes to the front in the end.
+Of two jobs the one of more priority goes first. Of equal priority it is the one whose organization
+has had less for its weight, then whose project has, then whose user has, then the one that has
+waited for longer. What a job has waited, and a deadline that comes near, make up for priority, but
+only against those who have had more: however long a backlog waits, it is never put ahead of
+somebody who has had less.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +25,36 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+#: Of a project of which nothing is known.
 _NOBODY = ProjectShare("")
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Pending jobs in the order in which they are tried, the first first, with their points."""
+    """Pending jobs in the order in which they are tried, the first first, with what decided it.
+
+    ``urgency`` is the priority with what waiting and a near deadline have made up for.
+    """
 
     pending: tuple[Pending, ...]
     priority: Floats
-    waited: Floats
-    share: Floats
-    deadline: Floats
+    urgency: Floats
+    waited_s: Floats
+    accounts: Accounts
+    #: the leaf of ``accounts`` that each job counts for
+    leaf: Ints
 
     def __len__(self) -> int:
         return len(self.pending)
 
-    @cached_property
-    def points(self) -> Floats:
-        return self.priority + self.waited + self.share + self.deadline
-
     def sentence(self, place: int) -> str:
-        """Return the points of the job at ``place`` (from 0) in words."""
-        parts = [f"{self.priority[place]:g} of priority", f"{self.waited[place]:.1f} for waiting"]
-        parts.append(f"{self.share[place]:.1f} for its project's share")
-        if self.deadline[place]:
-            parts.append(f"{self.deadline[place]:.1f} for its deadline")
-        total = float(self.points[place])
-        return f"{place + 1} of {len(self)} by points: {total:.1f} = {' + '.join(parts)}"
+        """Return what decided the place of the job at ``place`` (from 0) in words."""
+        parts = [f"priority {self.priority[place]:g}"]
+        if raised := float(self.urgency[place] - self.priority[place]):
+            parts[0] += f", {raised:.1f} more for waiting or a deadline"
+        parts += self.accounts.told(int(self.leaf[place]))
+        parts.append(f"waited {self.waited_s[place] / 60.0:.0f} min")
+        return f"{place + 1} of {len(self)}: {'; '.join(parts)}"
 
 
 def order(
@@ -57,33 +62,45 @@ def order(
     running: Sequence[Running],
     projects: Mapping[str, ProjectShare],
     *,
-    gpus: int,
     now: float,
     tuning: Tuning,
 ) -> Order:
-    """Return ``pending`` in the order in which they are tried, on a fleet of so many ``gpus``.
+    """Return ``pending`` in the order in which they are tried.
 
-    A job counts against its project's share from the moment it is queued, for those of the project
-    that come after it. So projects take turns, and what a job asks for moves none that is ahead of
-    it. What is kept back moves nobody: neither it nor a project of which nothing else is there.
+    A job counts against its user, project and organization from the moment it is queued, for those
+    of them that come after it. So accounts take turns, and what a job asks for moves none that is
+    ahead of it. What is kept back moves nobody, and an account of which nothing else is there
+    shares with nobody.
     """
     requests = [each.request for each in pending]
-    priority = np.array([each.priority for each in requests], dtype=np.float64)
-    submitted_at = np.array([each.submitted_at for each in requests], dtype=np.float64)
-    waited = np.maximum(now - submitted_at, 0.0) / tuning.wait_s_per_point
-    urgent = _deadline_points(requests, now, tuning)
-    by_key = _ranks([each.key for each in requests])
-    base = priority + waited + urgent
-    by_need = (by_key, submitted_at, -base)
-    kept_back = np.array([each.is_kept_back(now) for each in pending], dtype=np.bool_)
-    share = _share_points(pending, running, projects, gpus, by_need, kept_back, tuning)
-    places = np.lexsort((by_key, submitted_at, -(base + share)))
+    users = [each.user for each in pending]
+    accounts, leaf = _accounts(requests, users, running, projects, tuning)
+    can_run = np.array([not each.is_kept_back(now) for each in pending], dtype=np.bool_)
+    accounts.note_present(leaf[can_run], running)
+    begins = [each for each in running if each.started_at >= now]
+    waiting = _Urgency.of(requests, now, tuning)
+    urgency = np.where(can_run, 0.0, waiting.priority)
+    # Who has begun in this cycle still counts, so that no start changes the order of the others.
+    beside = _Urgency.of([each.request for each in begins], now, tuning)
+    lifted = _lifted(
+        np.append(waiting.priority[can_run], beside.priority),
+        np.append(waiting.raw[can_run], beside.raw),
+        accounts.standing[np.append(leaf[can_run], accounts.leaves_of(begins))],
+    )
+    urgency[can_run] = lifted[: int(can_run.sum())]
+    asked = np.array([each.gpus for each in requests], dtype=np.float64)
+    cost_s = tuning.fair_share_horizon_s * np.where(can_run, asked, 0.0)
+    first = np.lexsort(
+        (_ranks([each.key for each in requests]), waiting.submitted_at, -waiting.raw, -urgency)
+    )
+    places = accounts.in_turns(first, leaf, cost_s, urgency)
     return Order(
         tuple(pending[place] for place in places.tolist()),
-        priority[places],
-        waited[places],
-        share[places],
-        urgent[places],
+        waiting.priority[places],
+        urgency[places],
+        np.maximum(now - waiting.submitted_at, 0.0)[places],
+        accounts,
+        leaf[places],
     )
 
 
@@ -91,6 +108,26 @@ def _ranks(keys: list[str]) -> Ints:
     ranks = np.empty(len(keys), dtype=np.int64)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     return ranks
+
+
+# --- Priority, and what makes up for it -----------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Urgency:
+    """The priorities of jobs, and what they would be with all that they have waited (``raw``)."""
+
+    priority: Floats
+    raw: Floats
+    submitted_at: Floats
+
+    @classmethod
+    def of(cls, requests: Sequence[Request], now: float, tuning: Tuning) -> _Urgency:
+        priority = np.array([each.priority for each in requests], dtype=np.float64)
+        submitted_at = np.array([each.submitted_at for each in requests], dtype=np.float64)
+        waited = np.maximum(now - submitted_at, 0.0) / tuning.wait_s_per_point
+        raw = priority + waited + _deadline_points(requests, now, tuning)
+        return cls(priority, raw, submitted_at)
 
 
 def _deadline_points(requests: Sequence[Request], now: float, tuning: Tuning) -> Floats:
@@ -101,49 +138,202 @@ def _deadline_points(requests: Sequence[Request], now: float, tuning: Tuning) ->
     return points
 
 
-def _share_points(
-    pending: Sequence[Pending],
+def _lifted(priority: Floats, raw: Floats, standing: Ints) -> Floats:
+    """Return priorities with what waiting makes up for: see the head of this file.
+
+    ``standing``: from 0 on, the less an account has had the lower. A job rises up to the most
+    priority of those that have had as much or more. And whoever has no less priority and has had no
+    more rises with it, so that nobody passes them by waiting.
+    """
+    if not len(priority):
+        return priority
+    kinds, kind = np.unique(priority, return_inverse=True)
+    most = np.full(int(standing.max()) + 1, -np.inf)
+    np.maximum.at(most, standing, priority)
+    most = np.maximum.accumulate(most[::-1])[::-1]
+    highest = np.full((len(kinds), len(most)), -np.inf)
+    np.maximum.at(highest, (kind, standing), np.minimum(raw, most[standing]))
+    highest = np.maximum.accumulate(highest, axis=0)
+    highest = np.maximum.accumulate(highest[:, ::-1], axis=1)[:, ::-1]
+    found: Floats = highest[kind, standing]
+    return found
+
+
+# --- Accounts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Account:
+    """One organization, project or user, and the account above it."""
+
+    name: str
+    parent: str
+    weight: float
+    used_gpu_s: float
+    #: of a user, who is not named to others
+    user: str = ""
+
+
+@dataclass(eq=False)
+class _Level:
+    """The accounts of one level of the tree, and which of them each leaf belongs to.
+
+    ``used_s`` is past use, ``had_s`` the same with what runs, GPU seconds.
+    """
+
+    #: as in "organization research"
+    names: list[str]
+    of_leaf: Ints
+    #: the account above each, of the level above
+    parent: Ints
+    weight: Floats
+    used_s: Floats
+    had_s: Floats
+    #: whether something of it runs or could
+    is_present: Bools
+
+    @classmethod
+    def of(cls, each_leaf: Sequence[_Account]) -> _Level:
+        """Return a level, given the account of each leaf."""
+        number = {each: at for at, each in enumerate(dict.fromkeys(each_leaf))}
+        weight = np.array([max(each.weight, 0.0) for each in number], dtype=np.float64)
+        used_s = np.array([each.used_gpu_s for each in number], dtype=np.float64)
+        parents = {each.parent: None for each in number}
+        above = {name: at for at, name in enumerate(parents)}
+        return cls(
+            names=[each.name for each in number],
+            of_leaf=np.array([number[each] for each in each_leaf], dtype=np.int64),
+            parent=np.array([above[each.parent] for each in number], dtype=np.int64),
+            weight=weight,
+            used_s=used_s,
+            had_s=used_s,
+            is_present=np.zeros(len(number), dtype=np.bool_),
+        )
+
+    def normalized(self, had_s: Floats, account: Ints) -> Floats:
+        """Return what accounts have had for each unit of weight, s; inf for none of it."""
+        weight = self.weight[account]
+        none = np.full(len(had_s), np.inf)
+        found: Floats = np.divide(had_s, weight, out=none, where=weight > 0)
+        return found
+
+
+@dataclass(eq=False)
+class Accounts:
+    """The tree of accounts that jobs count for: organizations, projects, and users as leaves.
+
+    A project of no organization stands beside the organizations, with its own weight.
+    """
+
+    levels: tuple[_Level, ...]
+    #: by leaf: its place by past use from 0 on, who had least first; equals share one
+    standing: Ints
+    _leaf: dict[tuple[str, str], int]
+    _horizon_s: float
+
+    def leaves_of(self, running: Sequence[Running]) -> Ints:
+        leaf = self._leaf
+        return np.array([leaf[each.request.project, each.user] for each in running], dtype=np.int64)
+
+    def note_present(self, waiting: Ints, running: Sequence[Running]) -> None:
+        """Count what runs, and whose accounts are there at all; ``waiting``: leaves."""
+        leaf = self.leaves_of(running)
+        held_s = self._horizon_s * np.array([each.request.gpus for each in running], dtype=float)
+        for level in self.levels:
+            level.had_s = level.used_s + np.bincount(
+                level.of_leaf[leaf], weights=held_s, minlength=len(level.names)
+            )
+            level.is_present[level.of_leaf[np.append(waiting, leaf)]] = True
+
+    def in_turns(self, first: Ints, leaf: Ints, cost_s: Floats, urgency: Floats) -> Ints:
+        """Return the rows of jobs in order, whose users, projects and organizations take turns.
+
+        ``first``: the rows in the order in which each user's go; ``cost_s``: what each job counts
+        for those of its accounts behind it.
+        """
+        places = first
+        for level in reversed(self.levels):
+            account = level.of_leaf[leaf[places]]
+            ahead_s = _before_in_group(cost_s[places], account)
+            had = level.normalized(level.had_s[account] + ahead_s, account)
+            places = places[np.lexsort((had, -urgency[places]))]
+        return places
+
+    def told(self, leaf: int) -> list[str]:
+        """Return in words what the accounts of a leaf have had, and what is due to them."""
+        return [
+            f"its {name} has had {had:.0%} and is due {due:.0%}"
+            for name, had, due in self.shares_of(leaf)
+        ]
+
+    def shares_of(self, leaf: int) -> list[tuple[str, float, float]]:
+        """Return name, share had and share due of each account of a leaf, the top first.
+
+        Shares are of what all have had that are there beside it, under the same parent. Where
+        nobody else is, the level is left out.
+        """
+        found = []
+        for level in self.levels:
+            own = int(level.of_leaf[leaf])
+            beside = level.is_present & (level.parent == level.parent[own])
+            beside[own] = True
+            if beside.sum() < 2:
+                continue
+            had_s, weight = float(level.had_s[beside].sum()), float(level.weight[beside].sum())
+            had = float(level.had_s[own]) / had_s if had_s else 0.0
+            due = float(level.weight[own]) / weight if weight else 0.0
+            found.append((level.names[own], had, due))
+        return found
+
+
+def _accounts(
+    requests: Sequence[Request],
+    users: Sequence[str],
     running: Sequence[Running],
     projects: Mapping[str, ProjectShare],
-    gpus: int,
-    by_need: tuple[Floats | Ints, ...],
-    kept_back: Bools,
     tuning: Tuning,
-) -> Floats:
-    """Halve the points each time that a project has used another whole fair share.
-
-    ``by_need`` puts the jobs of a project in order, the last key first, as ``lexsort`` has it.
-    """
-    requests = [each.request for each in pending] + [each.request for each in running]
-    names = sorted({each.project for each in requests})
-    row = {name: place for place, name in enumerate(names)}
-    shares = [projects.get(name, _NOBODY) for name in names]
-    weight = np.array([max(each.weight, 0.0) for each in shares], dtype=np.float64)
-    used_s = np.array([each.used_gpu_s for each in shares], dtype=np.float64)
-    project = np.array([row[each.request.project] for each in pending], dtype=np.int64)
-    asked = np.array([each.request.gpus for each in pending], dtype=np.float64)
-    cost_s = tuning.fair_share_horizon_s * np.where(kept_back, 0.0, asked)
-    # Who has nothing that could run or does shares with nobody.
-    shares_now = np.zeros(len(names), dtype=np.bool_)
-    shares_now[project[~kept_back]] = True
-    shares_now[[row[each.request.project] for each in running]] = True
-    # Not what all ask for: then one that asks for less would change how others compare.
-    total_s = float(used_s[shares_now].sum()) + tuning.fair_share_horizon_s * gpus
-    for each in running:
-        used_s[row[each.request.project]] += tuning.fair_share_horizon_s * each.request.gpus
-    ahead_s = _before_in_group(cost_s, project, by_need)
-    due_s = weight / max(float(weight[shares_now].sum()), 1e-9) * total_s
-    had_s = used_s[project] + ahead_s
-    times = np.divide(
-        had_s, due_s[project], out=np.full(len(had_s), np.inf), where=due_s[project] > 0
+) -> tuple[Accounts, Ints]:
+    """Return the accounts of all that waits or runs, and the leaf of each job that waits."""
+    number: dict[tuple[str, str], int] = {}
+    leaf = np.array(
+        [
+            number.setdefault((request.project, user), len(number))
+            for request, user in zip(requests, users, strict=True)
+        ],
+        dtype=np.int64,
     )
-    points: Floats = tuning.fair_share_points * np.exp2(-times)
-    return points
+    for each in running:
+        number.setdefault((each.request.project, each.user), len(number))
+    used_by = defaultdict[str, float](float)
+    for share in projects.values():
+        used_by[share.organization] += share.used_gpu_s
+    paths = [_path(projects.get(name, _NOBODY), name, user, used_by) for name, user in number]
+    levels = tuple(_Level.of([path[depth] for path in paths]) for depth in range(3))
+    past = [level.normalized(level.used_s, np.arange(len(level.names))) for level in levels]
+    columns = [had[level.of_leaf] for level, had in zip(levels, past, strict=True)]
+    _, standing = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return Accounts(levels, standing.reshape(-1), number, tuning.fair_share_horizon_s), leaf
 
 
-def _before_in_group(values: Floats, group: Ints, keys: tuple[Floats | Ints, ...]) -> Floats:
-    """Return for each the sum of the values that come before it in its group, by ``keys``."""
-    places = np.lexsort((*keys, group))
+def _path(
+    share: ProjectShare, project: str, user: str, used_by: Mapping[str, float]
+) -> tuple[_Account, _Account, _Account]:
+    """Return the accounts that a user's jobs for a project count for, the top first."""
+    name = f"project {project}"
+    # One of no organization stands beside the organizations itself, and is alone in its place.
+    above = f"organization {share.organization}" if share.organization else name
+    own = _Account(name, above, share.weight, share.used_gpu_s)
+    weight, used_gpu_s = share.user_weights.get(user, 1.0), share.used_by_user.get(user, 0.0)
+    leaf = _Account("user", name, weight, used_gpu_s, user)
+    if not share.organization:
+        return replace(own, parent=""), own, leaf
+    used_gpu_s = used_by[share.organization]
+    return _Account(above, "", share.organization_weight, used_gpu_s), own, leaf
+
+
+def _before_in_group(values: Floats, group: Ints) -> Floats:
+    """Return for each the sum of the values that come before it in its group."""
+    places = np.argsort(group, kind="stable")
     sums = np.cumsum(values[places]) - values[places]
     firsts = np.append(True, np.diff(group[places]) != 0)[: len(places)]
     # What the groups before it came to is carried from the first of each group on.
@@ -171,10 +361,10 @@ def tried(found: Order, depth: int, now: float) -> Bools:
     jobs = [found.pending[place] for place in places.tolist()]
     project = _numbered([each.request.project for each in jobs])
     user = _numbered([(each.request.project, each.user) for each in jobs])
-    rank = np.arange(len(jobs))
-    of_user = _turns(user, (rank,))
-    of_project = _turns(project, (rank, of_user))
-    within[places[np.lexsort((rank, of_project))[:depth]]] = True
+    # The first of each user before the second of any, and then so by project.
+    turns = np.argsort(_turns(user), kind="stable")
+    turns = turns[np.lexsort((turns, _turns(project[turns])))]
+    within[places[turns[:depth]]] = True
     return within
 
 
@@ -183,6 +373,6 @@ def _numbered(values: Sequence[Hashable]) -> Ints:
     return np.array([number.setdefault(each, len(number)) for each in values], dtype=np.int64)
 
 
-def _turns(group: Ints, keys: tuple[Ints, ...]) -> Ints:
-    """Return the place of each in its group, from 0, by ``keys``, the last of them first."""
-    return _before_in_group(np.ones(len(group)), group, keys).astype(np.int64)
+def _turns(group: Ints) -> Ints:
+    """Return the place of each in its group, from 0."""
+    return _before_in_group(np.ones(len(group)), group).astype(np.int64)

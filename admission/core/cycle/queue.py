@@ -92,6 +92,8 @@ class Queue:
         self._has_given_way = False
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
+        #: by key, of those that wait when the cycle begins
+        self.users = {each.request.key: each.user for each in snapshot.pending}
         self.begin_round()
 
     def _quotas(self) -> Quotas:
@@ -335,7 +337,6 @@ class Queue:
             pending,
             self._running,
             snapshot.projects,
-            gpus=len(self.cluster.fleet.gpus),
             now=snapshot.now,
             tuning=snapshot.tuning,
         )
@@ -371,7 +372,13 @@ class Queue:
     def _started(self) -> list[Running]:
         """Return the jobs that have started in this cycle."""
         return [
-            Running(each.request, each.placement, self.now, each.at)
+            Running(
+                each.request,
+                each.placement,
+                self.now,
+                each.at,
+                user=self.users.get(key, ""),
+            )
             for key, each in self.endings.items()
             if key not in self._before
         ]

@@ -401,7 +401,8 @@ def snapshot_then(decisions: Decisions, at: float) -> Snapshot:
         ends_at = endings[each.request.key].at
         if ends_at > at:
             cluster.allocate(each.placement, each.request)
-            running.append(Running(each.request, each.placement, snapshot.now, ends_at))
+            user = decisions.after.users.get(each.request.key, "")
+            running.append(Running(each.request, each.placement, snapshot.now, ends_at, user=user))
     return replace(
         snapshot,
         now=at,

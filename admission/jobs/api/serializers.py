@@ -232,6 +232,16 @@ class UserLimitsSerializer(serializers.ModelSerializer[UserLimits]):
         return waiting_of(row.user.get_username(), 0)["user"].phases
 
 
+class StandingSerializer(serializers.Serializer[Any]):
+    """The share of the fleet that is due to a project, and the share that it has had, of 1."""
+
+    organization = serializers.CharField(help_text="Empty: it stands beside the organizations")
+    weight = serializers.FloatField(help_text="Against the others of its organization")
+    is_stated = serializers.BooleanField(help_text="By the admission policy; else by the project")
+    due = serializers.FloatField(help_text="While all projects want it")
+    had = serializers.FloatField(allow_null=True, help_text="What is long ago counting less")
+
+
 class ProjectSerializer(serializers.ModelSerializer[Project]):
     members = serializers.SlugRelatedField(
         slug_field="username",
@@ -249,6 +259,7 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
         help_text="Jobs submitted in a second; null: as is usual",
     )  # fmt: skip
     limits = serializers.SerializerMethodField(help_text="In force for submissions")
+    share = serializers.SerializerMethodField(help_text="In force, by the admission policy")
     gpus_held = serializers.SerializerMethodField(help_text="By what runs now")
     reserved_w = serializers.SerializerMethodField(help_text="Peak of what runs now, W")
     waiting = serializers.SerializerMethodField(help_text="Phases that wait")
@@ -268,6 +279,7 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
             "submissions_per_s",
             "limits",
             "members",
+            "share",
             "used_gpu_s",
             "gpus_held",
             "reserved_w",
@@ -287,6 +299,10 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
     @extend_schema_field(LimitsSerializer)
     def get_limits(self, row: Project) -> dict[str, Any]:
         return asdict(limits_of(row, "project"))
+
+    @extend_schema_field(StandingSerializer)
+    def get_share(self, row: Project) -> dict[str, Any]:
+        return asdict(self.context["standings"](row.name))
 
     def get_gpus_held(self, row: Project) -> int:
         return self._use(row).gpus_held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, cast
@@ -57,6 +58,9 @@ from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
 from admission.jobs.projects import Use
 from admission.jobs.submission import Conflict, OverLimit
+from admission.learned import shares
+from admission.learned.shares import Standing
+from admission.policy.catalog import policy_in_force
 from admission.queue import queue_status
 from fleet.api.actors import SeeingView, actor_of
 from headroom.jobs import reading
@@ -472,8 +476,9 @@ class ProjectViewSet(
         return visible.prefetch_related("members")
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """With the present use of each project: one query, when it is first asked for."""
-        return {**super().get_serializer_context(), "uses": _Uses()}
+        """With use and share of each project: three queries, when they are first asked for."""
+        found = super().get_serializer_context()
+        return {**found, "uses": _Uses(), "standings": _Standings()}
 
     @extend_schema(responses={201: ProjectSerializer})
     def create(self, request: Request) -> Response:
@@ -537,6 +542,17 @@ class _Uses:
         if self._found is None:
             self._found = projects.uses(Project.objects.values_list("pk", flat=True))
         return self._found.get(project_id, Use())
+
+
+class _Standings:
+    def __init__(self) -> None:
+        self._found: dict[str, Standing] = {}
+
+    def __call__(self, project: str) -> Standing:
+        if project not in self._found:
+            rows, stated = Project.objects.all(), policy_in_force().shares
+            self._found = shares.standings(rows, time.time(), stated)
+        return self._found[project]
 
 
 class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):

@@ -114,19 +114,38 @@ def test_profiles_are_shown_to_those_who_may_see_them(fleet: SmallFleet) -> None
     }  # fmt: skip
 
 
+WEEK_S = 7 * 24 * 3600.0
+
+
 def test_use_is_counted_by_the_second_and_fades() -> None:
     project = Project.objects.create(name="vision")
-    assert shares.note({project.pk: 100}, 0.0) == 1  # from here on it counts
-    assert shares.note({project.pk: 8}, 10.0) == 0
-    assert shares.note({project.pk: 8}, 100.0) == 1
+    ada, bob = (project.pk, "ada"), (project.pk, "bob")
+    assert shares.note({ada: 100}, 0.0, WEEK_S) == 1  # from here on it counts
+    assert shares.note({ada: 8}, 10.0, WEEK_S) == 0
+    assert shares.note({ada: 6, bob: 2}, 100.0, WEEK_S) == 2
     project.refresh_from_db()
     assert project.used_gpu_s == pytest.approx(800.0)
-    assert shares.decayed(project, 100.0 + shares.HALF_LIFE_S) == pytest.approx(400.0)
+    assert shares.decayed(project, 100.0 + WEEK_S, WEEK_S) == pytest.approx(400.0)
     # What it holds next does not count for the time in which it held nothing.
-    assert shares.note({}, 1000.0) == 1
-    assert shares.note({project.pk: 8}, 1010.0) == 0
+    assert shares.note({}, 1000.0, WEEK_S) == 3
+    assert shares.note({ada: 8}, 1010.0, WEEK_S) == 0
     project.refresh_from_db()
     assert project.used_gpu_s == pytest.approx(800.0, rel=0.01)
+    (share,) = shares.project_shares(1000.0, WEEK_S)
+    assert share.used_by_user == {"ada": pytest.approx(600.0, rel=0.01)}
+
+
+def test_a_shorter_half_life_forgets_sooner() -> None:
+    project = Project.objects.create(name="vision")
+    shares.note({(project.pk, "ada"): 8}, 0.0, 3600.0)
+    shares.note({(project.pk, "ada"): 8}, 100.0, 3600.0)
+    shares.note({}, 3700.0, 3600.0)
+    (share,) = shares.project_shares(3700.0, 3600.0)
+    assert share.used_gpu_s == pytest.approx(400.0)
+    # Of a user who has used next to nothing no row is kept.
+    shares.note({}, 3700.0 + 20 * 3600.0, 3600.0)
+    (share,) = shares.project_shares(3700.0 + 20 * 3600.0, 3600.0)
+    assert share.used_by_user == {}
 
 
 def test_the_first_estimate_of_a_wait_is_compared_with_what_came(fleet: SmallFleet) -> None:

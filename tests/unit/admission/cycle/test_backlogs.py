@@ -107,7 +107,7 @@ def _order(*jobs: tuple[str, str, int]) -> Order:
         )
         for n, (project, user, priority) in enumerate(jobs)
     ]
-    return order(pending, (), {}, gpus=64, now=NOW, tuning=Tuning())
+    return order(pending, (), {}, now=NOW, tuning=Tuning())
 
 
 many = st.lists(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ TUNING = Tuning()
 
 
 def _order(*pending: Pending, running: tuple[Running, ...] = (), **values: Any) -> Order:
-    given = {"projects": {}, "gpus": 64, "now": NOW, "tuning": TUNING, **values}
+    given = {"projects": {}, "now": NOW, "tuning": TUNING, **values}
     return order(pending, running, **given)
 
 
@@ -81,7 +82,7 @@ def test_a_project_without_weight_comes_last() -> None:
     shares = {"a": ProjectShare("a", weight=0.0), "b": ProjectShare("b")}
     found = _order(_pending("x", project="a"), _pending("y", project="b"), projects=shares)
     assert _keys(found) == ["y", "x"]
-    assert np.isfinite(found.points).all()
+    assert np.isfinite(found.urgency).all()
 
 
 def test_a_deadline_that_comes_near_counts() -> None:
@@ -93,7 +94,8 @@ def test_a_deadline_that_comes_near_counts() -> None:
 
 def test_a_deadline_that_has_passed_counts_nothing() -> None:
     found = _order(_pending("passed", deadline_at=NOW - 1.0), _pending("none"))
-    assert found.deadline.tolist() == [0.0, 0.0]
+    assert _keys(found) == ["none", "passed"]
+    assert found.urgency.tolist() == [0.0, 0.0]
 
 
 def test_a_project_that_has_only_held_jobs_moves_nobody() -> None:
@@ -101,8 +103,11 @@ def test_a_project_that_has_only_held_jobs_moves_nobody() -> None:
     jobs = [_pending("x", project="a", priority=3), _pending("y", project="b")]
     held = replace(_pending("held", project="h"), held_by="eve")
     alone, beside = _order(*jobs, projects=shares), _order(*jobs, held, projects=shares)
-    of_others = [each.request.project != "h" for each in beside.pending]
-    assert beside.points[of_others].tolist() == alone.points.tolist()
+    assert [key for key in _keys(beside) if key != "held"] == _keys(alone)
+    places = [_keys(beside).index(key) for key in _keys(alone)]
+    assert beside.urgency[places].tolist() == alone.urgency.tolist()
+    told = [beside.accounts.told(int(beside.leaf[place])) for place in places]
+    assert told == [alone.accounts.told(int(leaf)) for leaf in alone.leaf]
 
 
 def test_what_waits_passes_any_priority_in_the_end() -> None:
@@ -111,10 +116,149 @@ def test_what_waits_passes_any_priority_in_the_end() -> None:
     assert _keys(_order(new, old)) == ["old", "new"]
 
 
-def test_points_add_up_to_what_the_sentence_says() -> None:
-    found = _order(_pending("a", priority=7, submitted_at=NOW - 1200.0))
-    text = found.sentence(0)
-    assert text.startswith("1 of 1 by points: 29.0 = 7 of priority + 2.0 for waiting + 20.0")
+def test_the_sentence_says_what_decided_in_numbers() -> None:
+    shares = {
+        "a": ProjectShare("a", weight=1.0, used_gpu_s=75_000.0),
+        "b": ProjectShare("b", weight=3.0, used_gpu_s=25_000.0),
+    }
+    first = _pending("x", project="a", submitted_at=NOW - 1200.0, priority=7)
+    found = _order(first, _pending("y", project="b", priority=9), projects=shares)
+    assert found.sentence(1) == (
+        "2 of 2: priority 7; its project a has had 75% and is due 25%; waited 20 min"
+    )
+    # Against those that have had less, waiting makes up for nothing.
+    shares["b"] = ProjectShare("b", weight=3.0, used_gpu_s=225_000.0)
+    found = _order(first, _pending("y", project="b", priority=9), projects=shares)
+    assert found.sentence(0) == (
+        "1 of 2: priority 7, 2.0 more for waiting or a deadline; its project a has had 25% and is"
+        " due 25%; waited 20 min"
+    )
+
+
+# --- Shares, and what waiting makes up for --------------------------------------------------------
+
+
+def test_a_backlog_however_old_is_not_ahead_of_one_that_has_had_nothing() -> None:
+    shares = {"hog": ProjectShare("hog", used_gpu_s=1e7)}
+    jobs = [
+        _pending(f"h{n}", project="hog", submitted_at=NOW - 36 * 3600.0 + n) for n in range(100)
+    ]
+    assert _keys(_order(*jobs, _pending("new", project="new"), projects=shares))[0] == "new"
+
+
+@pytest.mark.parametrize(("waited_s", "first"), [(5_990.0, "urgent"), (6_010.0, "patient")])
+def test_waiting_makes_up_for_priority_against_one_that_has_had_more(
+    waited_s: float, first: str
+) -> None:
+    shares = {"hog": ProjectShare("hog", used_gpu_s=1e7)}
+    patient = _pending("patient", project="vision", submitted_at=NOW - waited_s)
+    found = _order(_pending("urgent", project="hog", priority=10), patient, projects=shares)
+    assert _keys(found)[0] == first
+
+
+def test_waiting_makes_up_for_no_priority_of_one_that_has_had_less() -> None:
+    shares = {"hog": ProjectShare("hog", used_gpu_s=1e7)}
+    patient = _pending("patient", project="hog", submitted_at=NOW - 1e6)
+    found = _order(_pending("urgent", project="vision", priority=10), patient, projects=shares)
+    assert _keys(found) == ["urgent", "patient"]
+
+
+def test_who_has_had_less_rises_with_those_that_wait_for_longer() -> None:
+    shares = {
+        "hog": ProjectShare("hog", used_gpu_s=1e7),
+        "backlog": ProjectShare("backlog", used_gpu_s=1e5),
+    }
+    old = [_pending(f"old{n}", project="backlog", submitted_at=NOW - 1e5) for n in range(9)]
+    found = _order(
+        *old, _pending("new", project="new"), _pending("urgent", project="hog", priority=40),
+        projects=shares,
+    )  # fmt: skip
+    assert _keys(found)[0] == "new"
+    assert _keys(found)[-1] == "urgent"
+
+
+def test_a_deadline_passes_nobody_who_has_had_less() -> None:
+    shares = {"hog": ProjectShare("hog", used_gpu_s=1e7)}
+    soon = _pending("soon", project="hog", deadline_at=NOW + 60.0)
+    assert _keys(_order(soon, _pending("new", project="new"), projects=shares)) == ["new", "soon"]
+
+
+def test_organizations_are_compared_before_their_projects() -> None:
+    shares = {
+        "big": ProjectShare("big", organization="research", used_gpu_s=1e6),
+        "shop": ProjectShare("shop", organization="products", used_gpu_s=1e3),
+        "new": ProjectShare("new", organization="research"),
+    }
+    found = _order(_pending("n", project="new"), _pending("s", project="shop"), projects=shares)
+    # A new project gets nothing for its organization beyond that one's share.
+    assert _keys(found) == ["s", "n"]
+    heavier = {
+        name: replace(each, organization_weight=1e4 if each.organization == "research" else 1.0)
+        for name, each in shares.items()
+    }
+    found = _order(_pending("n", project="new"), _pending("s", project="shop"), projects=heavier)
+    assert _keys(found) == ["n", "s"]
+
+
+def test_a_project_beside_organizations_has_a_share_like_theirs() -> None:
+    shares = {
+        "lone": ProjectShare("lone", weight=2.0, used_gpu_s=1e5),
+        "big": ProjectShare("big", organization="lone", used_gpu_s=9e4),
+    }
+    found = _order(_pending("l", project="lone"), _pending("b", project="big"), projects=shares)
+    assert _keys(found) == ["l", "b"]
+    assert found.sentence(0) == (
+        "1 of 2: priority 0; its project lone has had 53% and is due 67%; waited 0 min"
+    )
+
+
+def test_in_a_project_users_take_turns_by_what_they_have_had() -> None:
+    ada = [Pending(make_request(f"a{n}", submitted_at=NOW - 9.0), user="ada") for n in range(20)]
+    bob = [Pending(make_request(f"b{n}"), user="bob") for n in range(20)]
+    first = _keys(_order(*ada, *bob))[:10]
+    assert sum(key.startswith("a") for key in first) == 5
+    share = ProjectShare("vision", user_weights={"bob": 4.0})
+    first = _keys(_order(*ada, *bob, projects={"vision": share}))[:10]
+    assert sum(key.startswith("b") for key in first) == 8
+    share = ProjectShare("vision", used_by_user={"ada": 1e9})
+    assert all(
+        key.startswith("b") for key in _keys(_order(*ada, *bob, projects={"vision": share}))[:20]
+    )
+
+
+def test_what_runs_counts_for_the_user_that_it_runs_for() -> None:
+    running = replace(_running("r", gpus=8), user="ada", started_at=NOW - 60.0)
+    found = _order(
+        Pending(make_request("a", submitted_at=NOW - 60.0), user="ada"),
+        Pending(make_request("b"), user="bob"),
+        running=(running,),
+    )
+    assert _keys(found) == ["b", "a"]
+
+
+claims = st.lists(
+    st.tuples(
+        st.integers(-3, 3),
+        st.floats(0, 1e5),
+        st.sampled_from([0.0, 1e3, 1e6]),
+        st.sampled_from([1.0, 3.0]),
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@given(claims)
+def test_nobody_is_passed_by_one_of_no_more_priority_that_has_had_more(some: Any) -> None:
+    shares, jobs = {}, []
+    for n, (priority, age, used, weight) in enumerate(some):
+        shares[f"p{n}"] = ProjectShare(f"p{n}", weight=weight, used_gpu_s=used)
+        jobs.append(_pending(f"j{n}", project=f"p{n}", priority=priority, submitted_at=NOW - age))
+    keys = _keys(_order(*jobs, projects=shares))
+    for one, (priority, _, used, weight) in enumerate(some):
+        for other, (its_priority, _, its_used, its_weight) in enumerate(some):
+            if priority >= its_priority and used / weight < its_used / its_weight:
+                assert keys.index(f"j{one}") < keys.index(f"j{other}")
 
 
 def test_jobs_that_are_held_do_not_count_against_their_project() -> None:
@@ -123,9 +267,7 @@ def test_jobs_that_are_held_do_not_count_against_their_project() -> None:
         for n in range(50)
     ]
     jobs = [*held, _pending("a", project="a"), _pending("b", project="b", submitted_at=NOW + 1)]
-    found = _order(*jobs)
-    at = _keys(found).index("a")
-    assert found.share[at] == TUNING.fair_share_points
+    assert [key for key in _keys(_order(*jobs)) if not key.startswith("h")] == ["a", "b"]
 
 
 jobs = st.lists(
@@ -154,6 +296,6 @@ def test_starting_one_leaves_the_others_in_their_order(some: Any, data: st.DataO
     key = next(k for k in before if project[k] == project[before[first]])
     rest = [each for each in queue if each.request.key != key]
     one = next(each.request for each in queue if each.request.key == key)
-    runs = _running(key, project=one.project, gpus=one.gpus)
+    runs = replace(_running(key), request=one)
     after = _keys(_order(*rest, running=(runs,), projects=shares))
     assert after == [each for each in before if each != key]

@@ -202,9 +202,12 @@ class QueueMachine(RuleBasedStateMachine):
             changed = replace(job, request=replace(job.request, priority=given))
             pending = tuple({**self.world.pending, key: changed}.values())
             found = order(
-                pending, snapshot.running, snapshot.projects, gpus=len(snapshot.cluster.fleet.gpus),
-                now=snapshot.now, tuning=snapshot.tuning,
-            )  # fmt: skip
+                pending,
+                snapshot.running,
+                snapshot.projects,
+                now=snapshot.now,
+                tuning=snapshot.tuning,
+            )
             keys = [each.request.key for each in found.pending]
             ahead.append(set(keys[: keys.index(key)]))
         return ahead[0] - ahead[1]

@@ -310,7 +310,7 @@ def test_a_dry_run_says_what_would_be_in_the_way_and_what_would_help() -> None:
     found = dry_run(decisions, Pending(make_request("new/train", gpus=8, walltime_s=50.0)))
     assert isinstance(found.outcome, Waiting)
     assert found.outcome.position == 1
-    assert found.outcome.trace[0].sentence.startswith("1 of 2 by points")
+    assert found.outcome.trace[0].sentence.startswith("1 of 2: priority 0")
     assert [each.change.gpus for each in found.counterfactuals if each.starts_now] == [4]
 
 

@@ -11,6 +11,7 @@ from admission.core.allocation import reservation
 from admission.core.grants import Grants
 from admission.core.policy import AdmissionPolicy, for_server, read
 from admission.core.response import fallback, respond
+from admission.core.sharing import Shares, Stated
 from headroom.contracts import FieldError
 from headroom.documents import DocumentError
 
@@ -27,9 +28,16 @@ fallback:
   ways:
     - {from: primary-site, to: local-only, for_s: 5, why: told to,
        when: [{fact: local_only, at_least: 1}]}
+shares:
+  half_life_s: 86400
+  organizations: {research: {weight: 3}, products: {}}
 open_classes: [nightly, trials]
 projects:
-  vision: {classes: [low-power-experimentation, nightly]}
+  vision:
+    classes: [low-power-experimentation, nightly]
+    organization: research
+    weight: 2
+    users: {ada: 4}
   search: {granted: [urgent]}
 """
 
@@ -54,6 +62,16 @@ def test_a_policy_is_read() -> None:
         granted={"search": frozenset({"urgent"})},
         confined={"vision": allowed},
     )
+    assert found.shares == Shares(
+        half_life_s=86_400.0,
+        organizations={"research": 3.0, "products": 1.0},
+        projects={"vision": Stated(organization="research", weight=2.0, users={"ada": 4.0})},
+    )
+
+
+def test_a_number_of_an_earlier_release_is_taken_and_counts_nothing() -> None:
+    found = for_server("name: a\nadmission: {tuning: {fair_share_points: 5, depth: 7}}\n")
+    assert found.tuning == snapshot.Tuning(depth=7)
 
 
 def test_what_it_leaves_out_is_as_it_comes_with_us() -> None:
@@ -102,6 +120,11 @@ def test_what_comes_with_us_is_what_the_server_did_before_there_were_policies() 
         ("name: a\nfallback: {ways: [{from: local-only, to: local-only, for_s: 0, why: x, "
          "when: [{fact: wan_up, at_least: 1}]}]}\n", (2, 19), "fallback.ways[0]", "the same"),
         ("name: A b\n", (1, 7), "name", "small letters"),
+        ("name: a\nprojects: {vision: {weight: 0}}\n", (2, 29), "projects.weight", "> 0"),
+        ("name: a\nshares: {half_life_s: 0}\n", (2, 23), "shares.half_life_s", ">= 60"),
+        ("name: a\nshares: {organizations: {research: {}}}\n"
+         "projects: {vision: {organization: reserch}}\n", (3, 36),
+         "projects.vision.organization", "there is no organization reserch"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(
