@@ -22,6 +22,7 @@ NAMES = (
     "telemetry",
     "policies",
     "admission",
+    "backfill",
     "twin",
 )
 

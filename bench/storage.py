@@ -12,7 +12,6 @@ from __future__ import annotations
 # What needs models is imported in functions: Django is set up when there is a server.
 import csv
 import gzip
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,8 @@ import urllib3
 
 from bench import django_in, report
 from bench.readings import STEP_S, Readings, Step
-from bench.stack import REPOSITORY, Stack, running
+from bench.stack import Stack, running
+from tests.data_sets import data_folder
 
 if TYPE_CHECKING:
     from telemetry.samples import Rows, Table
@@ -270,8 +270,7 @@ def _values_per_row() -> int:
 
 def meters() -> dict[str, Any]:
     """Store the published readings of node meters, and move them."""
-    base = os.environ.get("HEADROOM_TEST_DATA") or REPOSITORY.parent / "shared" / "data"
-    folder = Path(base) / "mlperf-train-h100-node-power"
+    folder = data_folder() / "mlperf-train-h100-node-power"
     if not folder.is_dir():
         return {}
     from telemetry.samples import METER, Rows

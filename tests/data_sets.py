@@ -24,7 +24,7 @@ _WHOLE = frozenset({"zeus-power-limits"})
 
 def data_set(name: str) -> Path:
     """Return the folder of a data set, or skip the test."""
-    folder = _base() / name
+    folder = data_folder() / name
     if folder.is_dir():
         return folder
     if name in _WHOLE:
@@ -46,5 +46,6 @@ def missing_lines(reasons: Iterable[str]) -> list[str]:
     ]
 
 
-def _base() -> Path:
+def data_folder() -> Path:
+    """Return the folder of whole data sets, whether it is there or not."""
     return Path(os.environ.get("HEADROOM_TEST_DATA") or REPOSITORY.parent / "shared" / "data")

@@ -40,12 +40,18 @@ class Running:
     placement: Placement
     #: Unix seconds
     started_at: float
+    #: for forecasts alone: decisions go by :attr:`ends_by`
     expected_end_at: float
     last_checkpoint_at: float | None = None
     #: it was asked to give way and is about to end
     preempting: bool = False
     #: who submitted it
     user: str = ""
+
+    @property
+    def ends_by(self) -> float:
+        """Unix seconds at which its walltime is up."""
+        return self.started_at + self.request.walltime_s
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class Tuning:
     depth: int = 10_000
     #: blocked jobs for which what they need is kept
     reservations: int = 4
-    #: how long beyond its expected end a job is taken to run that is past it
+    #: how long beyond its walltime a job is taken to run that is past it
     overrun_s: float = 300.0
 
     #: heat that may be added to a cooling zone within ``stagger_s``, as a share of its capacity, …
@@ -146,7 +152,7 @@ class Snapshot:
     #: which project may use which class: what is offered to a job goes by it
     grants: Grants = field(default_factory=Grants)
     tuning: Tuning = field(default_factory=Tuning)
-    #: by project: the share of its walltime that half of its jobs run for
+    #: by project: the share of its walltime that half of its jobs run for; for forecasts alone
     run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later
     starts_low: bool = False

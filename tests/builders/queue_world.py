@@ -217,15 +217,17 @@ class World:
         """When the next job ends, Unix s; inf where none runs."""
         return min(self._ends.values(), default=float("inf"))
 
-    def play(self, arrivals: Iterable[Arrival], *, cycle_s: float) -> Iterator[Decisions]:
-        """Yield the decisions of each cycle until the last of ``arrivals`` has come.
+    def play(
+        self, arrivals: Iterable[Arrival], *, cycle_s: float, until_all_began: bool = False
+    ) -> Iterator[Decisions]:
+        """Yield the decisions of each cycle until the last of ``arrivals`` has come, or begun.
 
         There is a cycle, at a whole multiple of ``cycle_s``, whenever something came or ended.
         """
         begun = self.now
         to_come = sorted(arrivals, key=lambda each: each.at_s)
         place, again_at = 0, float("inf")
-        while place < len(to_come):
+        while place < len(to_come) or (until_all_began and self.pending):
             comes_at = begun + to_come[place].at_s if place < len(to_come) else float("inf")
             at = min(comes_at, self.next_end, again_at)
             self.now = begun + cycle_s * float(np.ceil(round((at - begun) / cycle_s, 6)))

@@ -42,7 +42,7 @@ _STRIDE = 0.25
 
 @dataclass(frozen=True)
 class Ending:
-    """A job that holds GPUs, and when it is expected to give them back (Unix s)."""
+    """A job that holds GPUs, and when it gives them back at the latest (Unix s)."""
 
     at: float
     request: Request

@@ -185,7 +185,8 @@ def _costs(old: Request, price: Price) -> list[str]:
     if price.slower >= 0.005:
         found.append(f"{100.0 * price.slower:.0f} % slower")
     if price.later_s > 0.0:
-        found.append(f"{lasting(price.later_s)} later, if what runs ends when it is expected to")
+        later = lasting(price.later_s)
+        found.append(f"{later} later, when the walltime of enough of what runs is up")
     if price.less_work > 0.0:
         less = lasting(price.less_work * old.walltime_s)
         left = "left for another run" if price.keeps_work else "less, and what is not done is lost"

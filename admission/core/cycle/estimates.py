@@ -12,10 +12,11 @@ import heapq
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from admission.core.cycle.backfill import Ending
 from admission.core.cycle.decide import Decisions, Waiting
 from admission.core.reasons import ReasonToken
 from admission.core.request import Placement, Request
@@ -317,7 +318,7 @@ class _Pools:
 
     def __init__(self, decisions: Decisions) -> None:
         self._now = decisions.snapshot.now
-        self._endings = list(decisions.after.endings.values())
+        self._endings = list(_expected(decisions))
         sites = Counter(each.request.sites for each in decisions.waiting.values())
         #: those that many jobs may go to; the others are taken to be anywhere
         self._sites = {names for names, _ in sites.most_common(_MOST_SITE_POOLS)}
@@ -339,6 +340,21 @@ class _Pools:
             ]
             self._pools[key] = _Pool(ends, self._now)
         return self._pools[key]
+
+
+def _expected(decisions: Decisions) -> Iterator[Ending]:
+    """Yield the jobs that hold GPUs, with when they are expected to give them back.
+
+    Decisions count on walltimes; most jobs end before.
+    """
+    snapshot = decisions.snapshot
+    now, overrun_s = snapshot.now, snapshot.tuning.overrun_s
+    ran = {each.request.key: each.expected_end_at for each in snapshot.running}
+    for key, ending in decisions.after.endings.items():
+        slowdown = ending.placement.slowdown
+        at = ran.get(key, now + snapshot.expected_s(ending.request, slowdown))
+        at = at if at > now else now + overrun_s
+        yield replace(ending, at=min(at, ending.at))
 
 
 def _is_in(key: tuple[str, ...], request: Request, placement: Placement) -> bool:

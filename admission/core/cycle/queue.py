@@ -88,7 +88,7 @@ class Queue:
         #: those that ran when the cycle began
         self._before = frozenset(self.endings)
         self.quotas = self._quotas()
-        #: some are expected to end sooner than the quotas know
+        #: some end sooner than the quotas know
         self._has_given_way = False
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
@@ -111,9 +111,13 @@ class Queue:
         return self.snapshot.now
 
     def end_of(self, running: Running) -> float:
-        """Return when a running job is expected to end, never before now, Unix s."""
+        """Return when a running job ends at the latest, never before now, Unix s.
+
+        That is by its walltime, as for those that wait: to expect some to end sooner than the
+        others keeps room for the first in order from earlier on, and so keeps it from everybody.
+        """
         tuning = self.snapshot.tuning
-        end_at = running.expected_end_at
+        end_at = running.ends_by
         if end_at <= self.now:
             end_at = self.now + tuning.overrun_s
         if running.preempting:
@@ -149,7 +153,7 @@ class Queue:
 
     def start(self, request: Request, placement: Placement) -> None:
         """Start a job at ``placement``."""
-        end_at = self._end_at(request, placement)
+        end_at = self.now + request.walltime_s
         self._hold(request, placement, end_at)
         self.endings[request.key] = Ending(end_at, request, placement)
         self.ramp.add(placement)
@@ -157,14 +161,10 @@ class Queue:
 
     def stagger(self, request: Request, rank: int, placement: Placement) -> None:
         """Reserve its place for a job that starts as soon as its zone can take more heat."""
-        self._hold(request, placement, self._end_at(request, placement))
+        self._hold(request, placement, self.now + request.walltime_s)
         self.staggered[request.key] = rank, request, placement
         self.ramp.add(placement)
         self._close_full_places()
-
-    def _end_at(self, request: Request, placement: Placement) -> float:
-        """Return when a job that starts now is expected to end, as later cycles will, Unix s."""
-        return self.now + self.snapshot.expected_s(request, placement.slowdown)
 
     def _hold(self, request: Request, placement: Placement, end_at: float) -> None:
         self.cluster.allocate(placement, request)
@@ -321,10 +321,7 @@ class Queue:
     def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
         """Open the quotas, and the places that restrictions close, that jobs behind have taken."""
         self.quotas = self.quotas.without(
-            [
-                (request, placement, self._end_at(request, placement))
-                for request, placement in behind
-            ]
+            [(request, placement, self.now + request.walltime_s) for request, placement in behind]
         )
         for each in self._closing:
             self.cluster.free(each, _NOBODY)

@@ -1,0 +1,114 @@
+"""Windows of published traces on which waits are held against FCFS with EASY backfill.
+
+The rule was written down and committed before the first run, and no parameter was chosen on them:
+
+- A window is as long as it takes for some hundreds of jobs to come: a day of Philly, two days of a
+  virtual cluster of Helios, 14 days of openb. It begins at a whole multiple of that. Jobs that run
+  then come with it, at its beginning, with what is left of them.
+- Left out is what was looked at before: all that overlaps a window of :mod:`lab.approaches.windows`
+  or what its rules were made on, the six days of Philly that ranges of starts were made on, and
+  Helios' virtual cluster vc6YE. So is the last part of a trace, which is not whole.
+- What is left is ranked by its demand: the GPUs that its jobs would hold on average if none waited.
+  Of Philly the 25th, 50th, 75th, 90th and 100th percentiles are taken, of openb the 50th, 75th and
+  100th, and the 75th of each of the six virtual clusters of Helios with most GPU hours.
+- The fleet has as many GPUs as that demand, in whole nodes of eight, and no fewer than the largest
+  job needs. GPUs are all that is short. So it is full on average, and queues come and go.
+- Walltimes are those of :class:`lab.traces.arrivals.Manner`: of the usual steps the next that is at
+  least twice what the job runs. "Blind" all jobs state the longest of them, which tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.approaches.comparison import LOADERS, Setup
+from lab.approaches.windows import WINDOWS, setup_of
+from lab.traces import JobTrace
+from lab.traces.arrivals import Manner
+
+__all__ = ["NODE_GPUS", "Window", "walltimes_s", "windows"]
+
+NODE_GPUS = 8
+_DAY_S = 86_400.0
+_DAYS = {"philly": 1.0, "helios": 2.0, "openb": 14.0}
+_PERCENTILES = {"philly": (25, 50, 75, 90, 100), "helios": (75,), "openb": (50, 75, 100)}
+_FILES = {"philly": "philly-jobs/jobs.csv.gz", "openb": "alibaba-openb-jobs/pods_default.csv.gz"}
+_HELIOS, _HELIOS_SEEN, _HELIOS_CLUSTERS = "helios-earth-vc-queue", "vc6YE", 6
+#: Days of Philly that ranges of starts were made on: from the first, and how many.
+_ESTIMATES = (44.0, 6.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Window:
+    """A part of a trace: ``jobs`` come to so many ``gpus``."""
+
+    name: str
+    jobs: JobTrace
+    #: of each job, whether it came in this window; the others ran already when it begins
+    came: NDArray[np.bool_]
+    gpus: int
+
+
+def windows(data: Path) -> Iterator[Window]:
+    """Yield the windows; ``data`` is the folder of the traces. Raises ``TraceError``."""
+    for form in ("philly", "openb"):
+        path = data / _FILES[form]
+        yield from _of_trace(form, form, LOADERS[form](path), _seen(form, data))
+    traces = {
+        path.name.partition(".")[0]: LOADERS["helios"](path)
+        for path in sorted((data / _HELIOS).glob("vc*.csv.gz"))
+        if not path.name.startswith(_HELIOS_SEEN)
+    }
+    for name in sorted(traces, key=lambda each: -traces[each].gpu_s.sum())[:_HELIOS_CLUSTERS]:
+        yield from _of_trace("helios", f"helios-{name}", traces[name], [])
+
+
+def _seen(form: str, data: Path) -> list[tuple[float, float]]:
+    """Return the parts of a trace that were looked at before, s: from when to when."""
+    setups = [setup_of(each, data) for each in WINDOWS if each.form == form]
+    if form == "philly":
+        setups.append(Setup(trace=data / _FILES[form]))
+    spans = [(each.from_h, each.from_h + each.hours * each.faster) for each in setups]
+    found = [(3600.0 * from_h, 3600.0 * to_h) for from_h, to_h in spans]
+    if form == "philly":
+        first, days = _ESTIMATES
+        found.append((_DAY_S * first, _DAY_S * (first + days)))
+    return found
+
+
+def _of_trace(
+    form: str, name: str, trace: JobTrace, seen: list[tuple[float, float]]
+) -> Iterator[Window]:
+    lasts_s = _DAYS[form] * _DAY_S
+    starts = [
+        at
+        for at in np.arange(0.0, float(trace.submit_s[-1]) - lasts_s, lasts_s).tolist()
+        if not any(from_s < at + lasts_s and at < to_s for from_s, to_s in seen)
+    ]
+    demand = [trace.demand_gpus(at, at + lasts_s) for at in starts]
+    ranked = np.argsort(demand, kind="stable")
+    for percentile in _PERCENTILES[form]:
+        place = int(ranked[round(percentile / 100.0 * (len(ranked) - 1))])
+        from_s = starts[place]
+        jobs = trace.over(from_s, from_s + lasts_s)
+        came = trace.between(from_s, from_s + lasts_s).line
+        need = max(demand[place], float(jobs.gpus.max()))
+        yield Window(
+            name=f"{name}-{percentile}",
+            jobs=jobs,
+            came=np.isin(jobs.line, came),
+            gpus=NODE_GPUS * int(np.ceil(need / NODE_GPUS)),
+        )
+
+
+def walltimes_s(window: Window, *, blind: bool = False) -> list[float]:
+    """Return what each job of a window says that it may run for, s."""
+    manner = Manner()
+    wanted = (manner.walltime_times * window.jobs.runs_s).tolist()
+    stated = [next((step for step in manner.walltimes_s if step >= each), each) for each in wanted]
+    return [max(stated)] * len(stated) if blind else stated
