@@ -10,22 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from admission.core.request import Request
-from bench import report
-from bench.backfill_windows import NODE_GPUS, Window, walltimes_s, windows
-from bench.easy import PoolJob, easy_starts
-from tests.builders.arrays import make_arrays
-from tests.builders.queue_world import NOW, Arrival, World, make_request
+from bench import django_in, report
+from bench.backfill_windows import windows
 from tests.data_sets import data_folder
-
-#: Both look at whole multiples of it, s.
-TICK_S = 10.0
-_LEAST_RUN_S = 10.0
-#: No budget is near it.
-_PLENTY_W = 1e9
 
 NOTES = {
     "windows": "windows of Philly, openb and Helios, chosen by a rule",
@@ -37,6 +24,10 @@ NOTES = {
 
 
 def run() -> None:
+    django_in.set_up_alone()
+    # Imports Django's models, which cannot be before it is set up.
+    from bench.backfill_waits import compare
+
     rows = [
         {"walltimes": "blind" if blind else "stated", **compare(window, blind=blind)}
         for window in windows(data_folder())
@@ -46,52 +37,6 @@ def run() -> None:
     figures = {**_summary(rows), "by_window": rows}
     report.show("backfill", _summary(rows), NOTES)
     print(f"kept in {report.keep('backfill', figures)}")
-
-
-def compare(window: Window, *, blind: bool = False) -> dict[str, Any]:
-    """Return mean waits (s) and bounded slowdowns of a window, ours and those of FCFS+EASY."""
-    trace, allowed_s = window.jobs, walltimes_s(window, blind=blind)
-    jobs = [
-        PoolJob(at_s, gpus, max(runs_s, 1.0), walltime_s)
-        for at_s, gpus, runs_s, walltime_s in zip(
-            trace.submit_s.tolist(), trace.gpus.tolist(), trace.runs_s.tolist(), allowed_s,
-            strict=True,
-        )
-    ]  # fmt: skip
-    found = {
-        "window": window.name,
-        "gpus": window.gpus,
-        "jobs": int(window.came.sum()),
-    }
-    starts = {
-        "": our_starts(jobs, trace.project, window.gpus),
-        "easy_": easy_starts(jobs, window.gpus, tick_s=TICK_S),
-    }
-    for name, starts_s in starts.items():
-        wait_s, slowdown = _means(jobs, starts_s, window.came)
-        found |= {f"{name}wait_s": wait_s, f"{name}slowdown": slowdown}
-    return found
-
-
-def our_starts(jobs: Sequence[PoolJob], projects: Sequence[str], gpus: int) -> list[float]:
-    """Return when the cycle starts each of ``jobs`` on so many GPUs, s."""
-    fleet = make_arrays(
-        racks=gpus // NODE_GPUS, nodes=1, gpus=NODE_GPUS,
-        budget_w=_PLENTY_W, zone_w=_PLENTY_W, pdu_w=_PLENTY_W,
-    )  # fmt: skip
-    world = World(fleet)
-    arrivals = [
-        Arrival(each.at_s, _request(f"j{place}/train", each, project), each.runs_s)
-        for place, (each, project) in enumerate(zip(jobs, projects, strict=True))
-    ]
-    for _ in world.play(arrivals, cycle_s=TICK_S, until_all_began=True):
-        pass
-    starts_s = {each.request.key: each.started_at - NOW for each in world.started}
-    return [starts_s[f"j{place}/train"] for place in range(len(jobs))]
-
-
-def _request(key: str, job: PoolJob, project: str) -> Request:
-    return make_request(key, project=project, gpus=job.gpus, walltime_s=job.walltime_s)
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -130,12 +75,3 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
 
 
 _WIDTHS = (18, 11, 7, 7, 12, 12, 11, 11)
-
-
-def _means(
-    jobs: Sequence[PoolJob], starts_s: Sequence[float], came: NDArray[np.bool_]
-) -> tuple[float, float]:
-    wait_s = np.array(starts_s) - np.array([each.at_s for each in jobs])
-    runs_s = np.array([each.runs_s for each in jobs])
-    slowdown = np.maximum((wait_s + runs_s) / np.maximum(runs_s, _LEAST_RUN_S), 1.0)
-    return float(wait_s[came].mean()), float(slowdown[came].mean())

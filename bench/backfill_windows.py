@@ -3,8 +3,9 @@
 The rule was written down and committed before the first run, and no parameter was chosen on them:
 
 - A window is as long as it takes for some hundreds of jobs to come: a day of Philly, 14 days of a
-  virtual cluster of Helios and of openb. It begins at a whole multiple of that. Jobs that run
-  then come with it, at its beginning, with what is left of them.
+  virtual cluster of Helios, three days of openb. It begins at a whole multiple of that. Jobs that
+  run then come with it, at its beginning, with what is left of them. Windows in which fewer than a
+  hundred jobs come are left out.
 - Left out is what was looked at before: all that overlaps a window of :mod:`lab.approaches.windows`
   or what its rules were made on, the six days of Philly that ranges of starts were made on, and
   Helios' virtual cluster vc6YE. So is the last part of a trace, which is not whole.
@@ -35,9 +36,10 @@ __all__ = ["NODE_GPUS", "Window", "walltimes_s", "windows"]
 
 NODE_GPUS = 8
 _DAY_S = 86_400.0
-_DAYS = {"philly": 1.0, "helios": 14.0, "openb": 14.0}
+_DAYS = {"philly": 1.0, "helios": 14.0, "openb": 3.0}
 _PERCENTILES = {"philly": (25, 50, 75, 90, 100), "helios": (100,), "openb": (50, 75, 100)}
 _FILES = {"philly": "philly-jobs/jobs.csv.gz", "openb": "alibaba-openb-jobs/pods_default.csv.gz"}
+_LEAST_JOBS = 100
 _HELIOS, _HELIOS_SEEN, _HELIOS_CLUSTERS = "helios-earth-vc-queue", "vc6YE", 6
 #: Days of Philly that ranges of starts were made on: from the first, and how many.
 _ESTIMATES = (44.0, 6.0)
@@ -89,6 +91,7 @@ def _of_trace(
         at
         for at in np.arange(0.0, float(trace.submit_s[-1]) - lasts_s, lasts_s).tolist()
         if not any(from_s < at + lasts_s and at < to_s for from_s, to_s in seen)
+        and len(trace.between(at, at + lasts_s)) >= _LEAST_JOBS
     ]
     demand = [trace.demand_gpus(at, at + lasts_s) for at in starts]
     ranked = np.argsort(demand, kind="stable")

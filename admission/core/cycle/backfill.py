@@ -6,7 +6,7 @@ fit beside them on the fleet as it will be then.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -36,7 +36,8 @@ CURED_BY_ENDS = frozenset(
     }
 )
 
-#: The solver is asked again each time that so many more of the jobs have ended, as a share.
+#: The solver is asked again each time that so many more of the jobs have ended, as a share; then
+#: between the last time that it was not enough and the first that it was.
 _STRIDE = 0.25
 
 
@@ -54,6 +55,7 @@ class Reservation:
     """The reservation of a blocked job: where it will start, and from when on (Unix s).
 
     ``then`` is the fleet at that time with the job on it; ``rank`` its place in the order.
+    ``beside`` are the jobs with reservations made before it that are to run then.
     """
 
     request: Request
@@ -61,9 +63,10 @@ class Reservation:
     at: float
     placement: Placement
     then: Cluster
+    beside: frozenset[str] = frozenset()
 
-    def is_put_off_by(self, request: Request, placement: Placement, end_at: float) -> bool:
-        """Say whether a ``placement`` until ``end_at`` would delay the reserved job."""
+    def is_in_the_place_of(self, request: Request, placement: Placement, end_at: float) -> bool:
+        """Say whether a ``placement`` until ``end_at`` would take its place from the job."""
         return end_at > self.at and not self.then.admits(placement, request)
 
     def reason(self, request: Request, end_at: float) -> Reason:
@@ -96,34 +99,86 @@ class Reservations:
         #: the fleet once all have ended, as it was found not to be enough for somebody
         self._all_over: Cluster | None = None
         self.kept: list[Reservation] = []
+        #: of those, the ones that are to run on the fleet ahead
+        self._kept_ahead: set[str] = set()
+        #: whether reserved jobs may get other places: none for whom others give way
+        self._may_move = True
 
     @property
     def is_full(self) -> bool:
         return len(self.kept) >= self._most
 
+    def may_reserve(self, request: Request) -> bool:
+        """Say whether a blocked job may have room kept: the first of those that want alike.
+
+        One of the same models and sites has it already where it is not. Its turn comes: to keep
+        room for several makes all others wait longer, and few of them begin sooner by it.
+        """
+        pool = _pool(request)
+        return not self.is_full and all(_pool(each.request) != pool for each in self.kept)
+
     def reserve(self, request: Request, rank: int) -> bool:
         """Reserve room for a blocked job from when there will be enough; False if never."""
         if self._all_over is not None and _placed(self._all_over, request) is None:
             return False
-        ahead, ended = self._ahead.copy(), self._ended
         # Of the fleet as it is now, with nothing kept, it is known that it is not enough.
-        found = _placed(ahead, request) if self.kept else None
-        stride = 1
-        while found is None and ended < len(self._endings):
-            upto = min(ended + stride, len(self._endings))
-            ahead.free_all(held_by(self._endings[ended:upto]))
-            ended, stride = upto, max(1, int(_STRIDE * (upto - self._ended)))
-            found = _placed(ahead, request)
-        if found is None:
-            self._all_over = ahead
+        now = _placed(self._ahead, request) if self.kept else None
+        first = self._search(request) if now is None else (self._ahead.copy(), self._ended, now)
+        if first is None:
             return False
+        ahead, ended, found = first
         ahead.allocate(found, request)
         if ended > self._ended:
             self._latest = max(self._endings[ended - 1].at, self._latest)
-        self._ahead, self._ended = ahead, ended
+        over = {each.request.key for each in self._endings[self._ended : ended]}
+        beside = frozenset(self._kept_ahead - over)
+        self._ahead, self._ended, self._kept_ahead = ahead, ended, {*beside, request.key}
         self._expect(Ending(self._latest + request.walltime_s, request, found))
-        self._keep(Reservation(request, rank, self._latest, found, ahead.copy()))
+        self._keep(Reservation(request, rank, self._latest, found, ahead.copy(), beside))
         return True
+
+    def _search(self, request: Request) -> tuple[Cluster, int, Placement] | None:
+        """Return the fleet once just so many of the endings are over that a job has its place.
+
+        With how many these are, and the place. None where all are not enough.
+        """
+        ahead, before, stride = self._ahead, self._ended, 1
+        while before < len(self._endings):
+            upto = min(before + stride, len(self._endings))
+            later = self._once_over(ahead, before, upto)
+            found = _placed(later, request)
+            if found is not None:
+                return self._first_enough(request, (ahead, before), (later, upto, found))
+            ahead, before, stride = later, upto, max(1, int(_STRIDE * (upto - self._ended)))
+        self._all_over = ahead
+        return None
+
+    def _first_enough(
+        self,
+        request: Request,
+        short: tuple[Cluster, int],
+        enough: tuple[Cluster, int, Placement],
+    ) -> tuple[Cluster, int, Placement]:
+        """Return the first fleet that is enough between one that is not and one that is."""
+        while enough[1] - short[1] > 1:
+            cluster, ended = short
+            middle = (ended + enough[1]) // 2
+            then = self._once_over(cluster, ended, middle)
+            found = _placed(then, request)
+            if found is None:
+                short = then, middle
+            else:
+                enough = then, middle, found
+        cluster, ended, place = enough
+        # With all that end at that very moment: what is left over of them others may have.
+        upto = bisect_right(self._endings, self._endings[ended - 1].at, lo=ended, key=_end_of)
+        return self._once_over(cluster, ended, upto), upto, place
+
+    def _once_over(self, cluster: Cluster, ended: int, upto: int) -> Cluster:
+        """Return the fleet once the endings from ``ended`` up to ``upto`` are over, too."""
+        then = cluster.copy()
+        then.free_all(held_by(self._endings[ended:upto]))
+        return then
 
     def reserve_after(
         self, leaving: Sequence[Ending], request: Request, rank: int, placement: Placement
@@ -133,6 +188,7 @@ class Reservations:
         It must be in the way of none that something is kept for.
         """
         at = max(each.at for each in leaving)
+        self._may_move = False
         then = self._cluster.copy()
         gone = {each.request.key for each in leaving}
         to_come, self._ended = self._endings[self._ended :], 0
@@ -155,11 +211,18 @@ class Reservations:
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
         """Note that a job holds ``placement`` until ``end_at``. It must delay no reserved job."""
-        for each in self.kept:
+        arranged = self._arranged_beside(request, placement, end_at, self.kept)
+        if arranged is not None:
+            self._move(arranged)
+        unmoved = len(self.kept) - len(arranged or ())
+        for each in self.kept[:unmoved]:
             if end_at > each.at:
                 each.then.allocate(placement, request)
-        if end_at > self._latest:
+        if arranged is not None:
+            self._ahead = self.kept[-1].then.copy()
+        elif end_at > self._latest:
             self._ahead.allocate(placement, request)
+        if end_at > self._latest:
             self._expect(Ending(end_at, request, placement))
         if self._beside is not None:
             _hold_free_part(self._beside, placement, request)
@@ -167,11 +230,75 @@ class Reservations:
     def in_the_way_of(
         self, request: Request, placement: Placement, end_at: float, rank: int
     ) -> Reservation | None:
-        """Return the reservation before ``rank`` that a placement until ``end_at`` puts off."""
-        for each in self.kept:
-            if each.rank < rank and each.is_put_off_by(request, placement, end_at):
+        """Return the reservation before ``rank`` that a placement until ``end_at`` puts off.
+
+        A job is put off where it has its place at that time neither there nor elsewhere.
+        """
+        before = [each for each in self.kept if each.rank < rank]
+        for each in before:
+            if each.is_in_the_place_of(request, placement, end_at):
+                if self._arranged_beside(request, placement, end_at, before) is not None:
+                    return None
                 return each
         return None
+
+    def put_off_by(
+        self, request: Request, placement: Placement, end_at: float
+    ) -> list[Reservation]:
+        """Return the reservations that a placement until ``end_at`` puts off."""
+        if self._arranged_beside(request, placement, end_at, self.kept) is not None:
+            return []
+        return [each for each in self.kept if each.is_in_the_place_of(request, placement, end_at)]
+
+    def _arranged_beside(
+        self,
+        request: Request,
+        placement: Placement,
+        end_at: float,
+        kept: Sequence[Reservation],
+    ) -> list[Reservation] | None:
+        """Return the last of ``kept``, arranged so that a placement until ``end_at`` fits beside.
+
+        From the first on whose place it would take: each starts at its time, here or elsewhere.
+        None where none has to move, or not all can.
+        """
+        taken = (each.is_in_the_place_of(request, placement, end_at) for each in kept)
+        first = next((place for place, is_taken in enumerate(taken) if is_taken), None)
+        if first is None or not self._may_move:
+            return None
+        found: list[Reservation] = []
+        #: those that get another place, before and after
+        moved: dict[str, tuple[Reservation, Reservation]] = {}
+        for each in kept[first:]:
+            then = each.then.copy()
+            then.free(each.placement, each.request)
+            others = [moved[key] for key in sorted(each.beside & moved.keys())]
+            for old, _ in others:
+                then.free(old.placement, old.request)
+            holds = [(new.placement, new.request) for _, new in others]
+            if end_at > each.at:
+                holds.append((placement, request))
+            if not _all_fit(then, holds):
+                return None
+            stays = then.admits(each.placement, each.request)
+            stands = each.placement if stays else _placed(then, each.request)
+            if stands is None:
+                return None
+            then.allocate(stands, each.request)
+            found.append(replace(each, placement=stands, then=then))
+            if not stays:
+                moved[each.request.key] = each, found[-1]
+        return found
+
+    def _move(self, arranged: Sequence[Reservation]) -> None:
+        """Give the last of the reserved jobs the places that they were found to have."""
+        self.kept[-len(arranged) :] = arranged
+        places = {each.request.key: each.placement for each in arranged}
+        self._endings = [
+            replace(each, placement=places.get(each.request.key, each.placement))
+            for each in self._endings
+        ]
+        self._beside = self._all_over = None
 
     def beside(self, request: Request) -> Placement | None:
         """Return a placement on resources that are free now and reserved for nobody."""
@@ -185,12 +312,17 @@ class Reservations:
         """Return the reservations of those before ``rank``, on ``cluster``: to be read only."""
         found = Reservations(cluster, (), most=0)
         found.kept = [each for each in self.kept if each.rank < rank]
+        found._may_move = self._may_move
         return found
 
 
 def held_by(endings: Iterable[Ending]) -> list[tuple[Placement, Request]]:
     """Return the placements with the requests that hold them, for a :class:`Cluster`."""
     return [(each.placement, each.request) for each in endings]
+
+
+def _end_of(ending: Ending) -> float:
+    return ending.at
 
 
 def _when(ending: Ending) -> tuple[float, str]:
@@ -200,6 +332,20 @@ def _when(ending: Ending) -> tuple[float, str]:
 def _placed(cluster: Cluster, request: Request) -> Placement | None:
     found = place(cluster, request)
     return None if isinstance(found, Refusal) else found
+
+
+def _pool(request: Request) -> tuple[tuple[str, ...], ...]:
+    """Return what says on which GPUs of a fleet a request may stand."""
+    return request.models, request.sites, request.cooling
+
+
+def _all_fit(cluster: Cluster, holds: Iterable[tuple[Placement, Request]]) -> bool:
+    """Allocate placements one after the other; say whether all fit."""
+    for placement, request in holds:
+        if not cluster.admits(placement, request):
+            return False
+        cluster.allocate(placement, request)
+    return True
 
 
 def _hold_free_part(cluster: Cluster, placement: Placement, request: Request) -> None:

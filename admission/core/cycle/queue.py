@@ -191,7 +191,7 @@ class Queue:
 
     def keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
         """Reserve for a refused job, so that those behind it do not take its resources."""
-        by_ends = verdict.is_cured_by_ends and not self.reservations.is_full
+        by_ends = verdict.is_cured_by_ends and self.reservations.may_reserve(request)
         by_quota = verdict.stage is Stage.QUOTAS and self.quotas.may_keep(request)
         if not (by_ends or by_quota):
             return

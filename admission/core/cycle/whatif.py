@@ -354,8 +354,8 @@ class _Search:
         keys = {each.key for each in passed}
         put_off_s = [
             end_at - each.at
-            for each in self._after.reservations.kept
-            if each.request.key in keys and each.is_put_off_by(request, placement, end_at)
+            for each in self._after.reservations.put_off_by(request, placement, end_at)
+            if each.request.key in keys
         ]
         return Burden(
             passed=tuple(each.key for each in passed),

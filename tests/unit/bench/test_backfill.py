@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench import backfill
+from bench.backfill_waits import compare
 from bench.backfill_windows import NODE_GPUS, Window, walltimes_s, windows
 from bench.easy import PoolJob, easy_starts
 from lab.traces import JobTrace
@@ -55,7 +55,7 @@ def _window(count: int = 60, gpus: int = 16) -> Window:
 
 def test_with_one_project_the_cycle_waits_no_longer_than_the_plain_scheduler() -> None:
     for blind in (False, True):
-        found = backfill.compare(_window(), blind=blind)
+        found = compare(_window(), blind=blind)
         assert found["easy_wait_s"] > 60.0
         assert found["wait_s"] <= found["easy_wait_s"]
 
@@ -66,6 +66,7 @@ def test_blind_walltimes_tell_nothing() -> None:
     assert (stated >= 2.0 * _window().jobs.runs_s).all()
 
 
+@pytest.mark.slow
 def test_windows_are_as_the_rule_says() -> None:
     for name in ("philly-jobs", "alibaba-openb-jobs", "helios-earth-vc-queue"):
         data_set(name)

@@ -195,7 +195,7 @@ def test_a_job_is_told_when_it_starts_as_it_is() -> None:
     assert change.change.as_json() == {}
     assert change.change.begin_at == 60.0 * math.ceil((world.now + 1800.0) / 60.0)
     assert change.price.later_s == change.change.begin_at - world.now
-    assert change.sentence.startswith("starts at 14:17 UTC as it is (30 min later, if what runs")
+    assert change.sentence.startswith("starts at 14:17 UTC as it is (30 min later, when the")
 
 
 def test_no_start_is_told_where_somebody_ahead_would_have_the_place() -> None:
