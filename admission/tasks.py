@@ -7,7 +7,7 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from admission.cycle import loop
+from admission.cycle import asking, loop
 from admission.executors import output
 from admission.learned import draws, forecasts
 from admission.policy import shadowing
@@ -15,9 +15,16 @@ from admission.policy import shadowing
 
 @shared_task
 def cycle() -> bool:
-    """Do one cycle; False where another process is at it, or a part failed."""
+    """Do one cycle; False where another process is at it, or a part failed.
+
+    From then on this process answers what is asked about the queue.
+    """
     done = loop.cycle_once(time.time())
-    return done is not None and not done.failed
+    if done is None:
+        return False
+    if done.decisions is not None:
+        asking.hold(done.decisions)
+    return not done.failed
 
 
 @shared_task

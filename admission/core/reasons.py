@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,6 @@ class Reason:
         return max(self.need - self.have, 0.0)
 
 
-def dominant(reasons: list[Reason]) -> Reason:
+def dominant(reasons: Iterable[Reason]) -> Reason:
     """Return the first reason in order of precedence. Raises ValueError where there is none."""
     return min(reasons, key=lambda reason: PRECEDENCE[reason.token])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -18,9 +18,8 @@ from django.db.models.expressions import RawSQL
 from admission.allocation import open_attempts
 from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
-from admission.core.cycle import whatif
 from admission.core.cycle.change import Counterfactual
-from admission.core.cycle.controlled import lowered, starting_low
+from admission.core.cycle.controlled import starting_low
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.holding import Holding, Remembered
@@ -37,7 +36,7 @@ from admission.core.snapshot import (
     Running,
     Snapshot,
 )
-from admission.cycle import holding
+from admission.cycle import asking, holding
 from admission.directives import fallback
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog
@@ -435,53 +434,59 @@ def _caps(in_force: InForce) -> tuple[ConcurrencyCap, ...]:
 # --- To be looked at -----------------------------------------------------------------------------
 
 
-#: What a cycle would decide now: made when somebody asks, and shared by those who do.
+#: What a cycle would decide now, where no worker answers: shared by those who ask.
 _decisions: Cache[Decisions] = Cache(_SERVES_S)
 invalidate = _decisions.invalidate
 
 
-def decisions(now: float | None = None) -> Decisions:
+def decisions() -> Decisions:
     """Return the decisions that a cycle would make now, at most five seconds old.
 
-    ``now``: Unix s; left out: by the clock. With a large fleet and queue this takes a second.
+    With a large fleet and queue this takes seconds: the worker is asked before (``asking``).
     """
-    at = time.time() if now is None else now
-    decide_now = partial(_decide, at)
     try:
-        return _decisions.get(decide_now, now=at)
+        return _decisions.get(_decide)
     except InventoryChanged:  # the second look sees one inventory
-        return _decisions.get(decide_now, now=at)
+        return _decisions.get(_decide)
 
 
-def _decide(now: float) -> Decisions:
-    return decide(snapshot(now))
+def _decide() -> Decisions:
+    return decide(snapshot(time.time()))
 
 
-def explain(key: str, now: float | None = None) -> Explanation:
+def _answer(question: asking.Question) -> asking.Answer:
+    """Return what the worker that decided last says. Before the first cycle nobody has decided."""
+    return asking.ask(question) or asking.answered(decisions(), question)
+
+
+def explain(key: str) -> Explanation:
     """Say why the phase ``key`` waits, and how it would start. Raises KeyError if it does not wait.
 
     Changes that the job could not be amended by are left out: who is shown one can have it.
     """
-    found = whatif.explain(decisions(now), key)
+    found = _answer(asking.Question(key=key)).explanation
+    if found is None:
+        raise KeyError(key)
     return replace(found, counterfactuals=applicable(key, found.counterfactuals))
 
 
 def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactual]:
     """Return the first fix of each of ``keys`` that has one, as far as one gets within the time."""
     found, end = {}, time.monotonic() + budget_s
-    waiting = decisions().waiting
     for key in keys:
-        if key in waiting and time.monotonic() < end:
-            found_now = (each for each in explain(key).counterfactuals if each.starts_now)
-            first = next(found_now, None)
+        if time.monotonic() >= end:
+            break
+        with suppress(KeyError):
+            changes = explain(key).counterfactuals
+            first = next((each for each in changes if each.starts_now), None)
             if first is not None:
                 found[key] = first
     return found
 
 
-def dry_run(request: Request, now: float | None = None) -> DryRun:
+def dry_run(request: Request) -> DryRun:
     """Return the outcome of the next cycle for ``request``, were it submitted now."""
-    found = decisions(now)
-    if found.snapshot.starts_low:
-        request = lowered(found.snapshot.cluster, request)
-    return whatif.dry_run(found, Pending(request))
+    found = _answer(asking.Question(request=request)).dry_run
+    if found is None:
+        raise RuntimeError("a question about a request was answered as one about a key")
+    return found

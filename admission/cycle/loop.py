@@ -52,6 +52,8 @@ class Cycle:
     admitted: int = 0
     #: the parts that failed; the log says how, and the next cycle tries again
     failed: list[str] = field(default_factory=list)
+    #: None where it has not come to that, or another process was faster
+    decisions: Decisions | None = None
 
 
 def cycle_once(now: float) -> Cycle | None:
@@ -104,6 +106,8 @@ class _Work:
         self.cycle.waiting = len(decisions.waiting)
         self.cycle.running = len(inputs.snapshot.running)
         self._part("admit", lambda: self._admit(inputs, decisions))
+        if "admit" not in self.cycle.failed:
+            self.cycle.decisions = decisions
         self._part("preempt", lambda: self._preempt(inputs, decisions))
         self._part("reasons", lambda: reasons.write(inputs, decisions, self.at))
         self._part("shares", lambda: self._note_use(inputs))

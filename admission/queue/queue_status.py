@@ -27,6 +27,7 @@ __all__ = [
     "in_lines",
     "order",
     "pending_statuses",
+    "plain",
     "positions",
     "publish",
     "read",
@@ -107,12 +108,12 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     counts: tuple[Count, ...] = ()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a number of NumPy as one of Python, and any other evidence as text."""
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
-_pack = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+_pack = msgspec.msgpack.Encoder(enc_hook=plain).encode
 _status = msgspec.msgpack.Decoder(QueueStatus)
 _pending_status = msgspec.msgpack.Decoder(PendingStatus)
 

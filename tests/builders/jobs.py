@@ -178,7 +178,7 @@ def make_explanation(key: str, *changes: tuple[Change, str]) -> Explanation:
     found = tuple(
         Counterfactual(change, words, placement, Price(slower=0.04)) for change, words in changes
     )
-    return Explanation(key, reason, (reason,), 1, found)
+    return Explanation(key, time.time(), reason, (reason,), 1, found)
 
 
 CAPPED = Change(lowest_cap_w=550.0, max_slowdown=0.05), "starts now at 550 W per GPU (4 % slower)"

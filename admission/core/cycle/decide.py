@@ -52,13 +52,23 @@ class Admission:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A job that does not start now; ``position`` is its place among those that wait, from 1."""
+    """A job that does not start now; ``position`` is its place among those that wait, from 1.
+
+    ``rank`` is its place in ``order``, from 0, and ``stage`` the check that it did not pass.
+    """
 
     request: Request
     reasons: tuple[Reason, ...]
     dominant: Reason
     position: int
-    trace: tuple[Step, ...]
+    order: Order
+    rank: int
+    stage: Stage
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        """The checks one by one, made when they are asked for: few of a long queue ever are."""
+        return trace_of(self.order, self.rank, self.stage, self.dominant)
 
 
 @dataclass(frozen=True)
@@ -172,7 +182,7 @@ class _Cycle:
     def _start(self, pending: Pending, rank: int, placement: Placement) -> None:
         self._queue.start(pending.request, placement)
         verdict = self._verdicts.pop(pending.request.key)
-        trace = trace_of(self._queue.order, rank, verdict)
+        trace = trace_of(self._queue.order, rank, verdict.stage, None)
         self._admitted.append(Admission(pending.request, placement, trace))
 
     def _keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
@@ -192,17 +202,14 @@ class _Cycle:
 
     def _waiting(self) -> dict[str, Waiting]:
         found: dict[str, Waiting] = {}
-        for rank, pending in enumerate(self._queue.order.pending):
+        order = self._queue.order
+        for rank, pending in enumerate(order.pending):
             request = pending.request
             verdict = self._verdicts.get(request.key)
             if verdict is not None:
                 reasons = verdict.reasons or (_next_cycle(),)
                 found[request.key] = Waiting(
-                    request,
-                    reasons,
-                    dominant(list(reasons)),
-                    len(found) + 1,
-                    trace_of(self._queue.order, rank, verdict),
+                    request, reasons, dominant(reasons), len(found) + 1, order, rank, verdict.stage
                 )
         return found
 
@@ -248,12 +255,12 @@ _PASSED = {
 }
 
 
-def trace_of(order: Order, rank: int, verdict: Verdict) -> tuple[Step, ...]:
-    """Return the checks of a job one by one, up to the one that it did not pass."""
+def trace_of(order: Order, rank: int, stage: Stage, why: Reason | None) -> tuple[Step, ...]:
+    """Return the checks of a job one by one, up to ``stage``, which it did not pass: ``why``."""
     steps = [Step("order", True, order.sentence(rank))]
-    for stage, (check, passed) in _PASSED.items():
-        if stage == verdict.stage:
-            steps.append(Step(check, False, dominant(list(verdict.reasons)).sentence))
+    for each, (check, passed) in _PASSED.items():
+        if each == stage and why is not None:
+            steps.append(Step(check, False, why.sentence))
             break
         steps.append(Step(check, True, passed))
     return tuple(steps)

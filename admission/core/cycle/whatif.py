@@ -12,7 +12,7 @@ from functools import cached_property
 
 from admission.core.cycle.backfill import held_by
 from admission.core.cycle.change import Burden, Change, Counterfactual, Price, sentence
-from admission.core.cycle.decide import Admission, Decisions, Waiting, placed_in_order, trace_of
+from admission.core.cycle.decide import Decisions, Step, placed_in_order, trace_of
 from admission.core.cycle.order import Order
 from admission.core.cycle.queue import Stage, Verdict
 from admission.core.placement.place import place
@@ -40,9 +40,13 @@ _MOST_AHEAD = 32
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a job waits: its dominant reason and all reasons, its position, counterfactuals."""
+    """Why a job waits: its dominant reason and all reasons, its position, counterfactuals.
+
+    As the queue was after the cycle of ``at``, Unix s.
+    """
 
     key: str
+    at: float
     dominant: Reason
     reasons: tuple[Reason, ...]
     position: int
@@ -51,9 +55,17 @@ class Explanation:
 
 @dataclass(frozen=True)
 class DryRun:
-    """The outcome of the next cycle for a job that were submitted now."""
+    """The outcome of the next cycle for a job that were submitted now.
 
-    outcome: Admission | Waiting
+    ``placement`` is where it would start. None: it would wait at ``position``, for ``reasons``. As
+    the queue was after the cycle of ``at``, Unix s.
+    """
+
+    at: float
+    placement: Placement | None
+    reasons: tuple[Reason, ...]
+    position: int
+    trace: tuple[Step, ...]
     counterfactuals: tuple[Counterfactual, ...] = ()
 
 
@@ -64,7 +76,8 @@ def explain(decisions: Decisions, key: str) -> Explanation:
     reasons = _all_reasons(decisions, search, waiting.reasons)
     return Explanation(
         key,
-        dominant(list(reasons)),
+        decisions.snapshot.now,
+        dominant(reasons),
         reasons,
         waiting.position,
         search.counterfactuals() if _is_up_to_its_request(reasons) else (),
@@ -75,18 +88,21 @@ def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
     """Return the outcome of the next cycle for ``pending``, which may but need not be queued."""
     search = _Search.of_new(decisions, pending)
     verdict = search.verdict(pending.request)
-    trace = trace_of(search.order, search.place_in_order, verdict)
-    if verdict.stage is Stage.ADMITTED and verdict.placement is not None:
-        return DryRun(Admission(pending.request, verdict.placement, trace))
-    reasons, position = verdict.reasons, search.place_in_order + 1
-    outcome = Waiting(pending.request, reasons, dominant(list(reasons)), position, trace)
-    is_up_to_it = _is_up_to_its_request(reasons)
-    return DryRun(outcome, search.counterfactuals() if is_up_to_it else ())
+    starts, why = verdict.stage is Stage.ADMITTED, verdict.reasons
+    rank, first = search.place_in_order, dominant(why) if why else None
+    return DryRun(
+        decisions.snapshot.now,
+        verdict.placement if starts else None,
+        why,
+        rank + 1,
+        trace_of(search.order, rank, verdict.stage, first),
+        () if starts or not _is_up_to_its_request(why) else search.counterfactuals(),
+    )
 
 
 def _is_up_to_its_request(reasons: tuple[Reason, ...]) -> bool:
     """Say whether another request may help: it does not where gates hold the job back."""
-    return dominant(list(reasons)).token not in (
+    return dominant(reasons).token not in (
         ReasonToken.SPEC_INVALID,
         ReasonToken.ON_HOLD,
         ReasonToken.DEPENDENCY_PENDING,

@@ -169,7 +169,7 @@ class _Adviser:
             most = _gpus(self.growing.max_gpus)
             return self._impossible(Direction.OUT, f"Out: it takes no more than {most}.")
         gpus, refusal = refused
-        said = dominant(list(refusal.reasons)).sentence
+        said = dominant(refusal.reasons).sentence
         sentence = f"Out to {_gpus(gpus)}: {said}."
         return replace(self._impossible(Direction.OUT, sentence), reasons=refusal.reasons)
 

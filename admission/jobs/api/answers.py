@@ -11,7 +11,7 @@ import msgspec
 
 from accounts.visibility import ANOTHER, Visibility
 from admission.core.cycle.change import Burden, Counterfactual
-from admission.core.cycle.decide import Admission, Step, Waiting
+from admission.core.cycle.decide import Step
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
@@ -52,6 +52,7 @@ def explained(
     return {
         "phase": phase.name,
         "elements": elements,
+        "decided_at": at(explanation.at),
         "reasons": _reasons(explanation.reasons, visibility),
         "position": explanation.position,
         "trace": [],
@@ -78,15 +79,16 @@ def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:
 
 def dry_run(job: Job, phase: PhaseSpec, found: DryRun, visibility: Visibility) -> dict[str, Any]:
     """Return the dry run of one phase of a job that is not saved."""
-    outcome = found.outcome
+    placement = found.placement
     return {
         "phase": phase.name,
         "after": phase.needs,
-        "starts": isinstance(outcome, Admission),
-        "placement": _where(outcome.placement) if isinstance(outcome, Admission) else None,
-        "reasons": _reasons(outcome.reasons, visibility) if isinstance(outcome, Waiting) else [],
-        "position": outcome.position if isinstance(outcome, Waiting) else None,
-        "trace": _trace(outcome.trace, visibility),
+        "decided_at": at(found.at),
+        "starts": placement is not None,
+        "placement": None if placement is None else _where(placement),
+        "reasons": _reasons(found.reasons, visibility),
+        "position": found.position if placement is None else None,
+        "trace": _trace(found.trace, visibility),
         "counterfactuals": [
             _counterfactual(each, visibility)
             for each in applicable_to(job, phase.name, found.counterfactuals)

@@ -483,6 +483,7 @@ class ExplainedPhaseSerializer(WaitsSerializer):
     elements = serializers.IntegerField(
         help_text="Of an array: how many wait for the same, in the queue or behind it; else 1"
     )
+    decided_at = serializers.DateTimeField(help_text="Of the cycle whose decision this explains")
     estimate = EstimateSerializer(allow_null=True)
 
 
@@ -499,6 +500,7 @@ class DryRunPhaseSerializer(serializers.Serializer[Any]):
     phase = serializers.CharField()
     starts = serializers.BooleanField(help_text="With the next cycle")
     after = serializers.ListField(child=serializers.CharField(), help_text="Phases before it")
+    decided_at = serializers.DateTimeField(help_text="Of the cycle whose queue it was tried on")
     placement = WhereSerializer(allow_null=True)
     reasons = ReasonSerializer(many=True)
     position = serializers.IntegerField(allow_null=True)

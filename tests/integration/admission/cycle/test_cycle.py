@@ -240,7 +240,7 @@ def test_why_and_what_if_are_answered_by_the_same_code(fleet: SmallFleet) -> Non
         live.explain("nobody/train")
     request = live.decisions().waiting["large/train"].request
     small = live.dry_run(type(request)(**{**vars(request), "key": "s/t", "gpus": 2, "min_gpus": 2}))
-    assert type(small.outcome).__name__ == "Admission"
+    assert small.placement is not None
 
 
 def test_a_start_ends_its_estimate(fleet: SmallFleet) -> None:

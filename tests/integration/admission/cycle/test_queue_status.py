@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from admission.core.cycle.decide import Waiting
+from admission.core.cycle.order import order
+from admission.core.cycle.queue import Stage
 from admission.core.reasons import Reason, ReasonToken
+from admission.core.snapshot import Tuning
 from admission.queue import queue_status
 from admission.queue.queue_status import PendingStatus, QueueStatus, TraceLine
 from policies.scopes import Scope, ScopeKind
 from tests.builders.jobs import make_request
 
+NO_ORDER = order((), (), {}, gpus=1, now=0.0, tuning=Tuning())
 FEED = Scope(ScopeKind.POWER_DOMAIN, "oslo/feed-b2")
 
 
@@ -85,7 +89,7 @@ def test_what_waits_is_counted_by_class_and_reason() -> None:
     waiting = [
         Waiting(
             make_request(f"job-{place}", job_class=job_class, submitted_at=100.0 - place),
-            (reason(token),), reason(token), place, (),
+            (reason(token),), reason(token), place, NO_ORDER, 0, Stage.FLEET,
         )
         for place, (job_class, token) in enumerate(
             [("a", ReasonToken.THERMAL), ("a", ReasonToken.THERMAL), ("b", ReasonToken.ON_HOLD)]

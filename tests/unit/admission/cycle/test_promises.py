@@ -152,7 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
             gpus = len(each.placement.gpus)
             assert each.request.min_gpus <= gpus <= each.request.gpus
         for waiting in decisions.waiting.values():
-            assert waiting.dominant == dominant(list(waiting.reasons))
+            assert waiting.dominant == dominant(waiting.reasons)
             assert waiting.dominant.sentence
             assert not waiting.trace[-1].passed or _is_next(waiting.dominant.token)
         if not any(_is_next(each.dominant.token) for each in decisions.waiting.values()):

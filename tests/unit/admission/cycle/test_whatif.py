@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from admission.core.cycle.change import Burden, Change, Price
-from admission.core.cycle.decide import Admission, Waiting
 from admission.core.cycle.whatif import Explanation, dry_run, explain
 from admission.core.grants import Grants
-from admission.core.reasons import ReasonToken
+from admission.core.reasons import ReasonToken, dominant
 from admission.core.request import Locality
 from admission.core.snapshot import ClassRules, Pending, ProjectShare, Tuning
 from tests.builders.arrays import make_arrays
@@ -296,8 +295,7 @@ def test_a_class_that_is_not_there_is_refused() -> None:
 def test_a_dry_run_says_where_a_job_would_stand() -> None:
     world = _world()
     pending = Pending(make_request("new/train", gpus=8))
-    found = dry_run(world.cycle(), pending).outcome
-    assert isinstance(found, Admission)
+    found = dry_run(world.cycle(), pending)
     world.submit(pending.request)
     assert world.cycle().admitted[0].placement == found.placement
 
@@ -308,14 +306,14 @@ def test_a_dry_run_says_what_would_be_in_the_way_and_what_would_help() -> None:
     world.submit(make_request("first/train", gpus=8, walltime_s=60.0, priority=-1))
     decisions = world.cycle()
     found = dry_run(decisions, Pending(make_request("new/train", gpus=8, walltime_s=50.0)))
-    assert isinstance(found.outcome, Waiting)
-    assert found.outcome.position == 1
-    assert found.outcome.trace[0].sentence.startswith("1 of 2: priority 0")
+    assert found.placement is None
+    assert found.position == 1
+    assert found.trace[0].sentence.startswith("1 of 2: priority 0")
     assert [each.change.gpus for each in found.counterfactuals if each.starts_now] == [4]
 
 
 def test_a_dry_run_tells_a_specification_that_is_wrong_by_now() -> None:
     world = _world()
-    found = dry_run(world.cycle(), Pending(make_request(), spec_error="its class is gone")).outcome
-    assert isinstance(found, Waiting)
-    assert found.dominant.token is ReasonToken.SPEC_INVALID
+    found = dry_run(world.cycle(), Pending(make_request(), spec_error="its class is gone"))
+    assert found.placement is None
+    assert dominant(found.reasons).token is ReasonToken.SPEC_INVALID

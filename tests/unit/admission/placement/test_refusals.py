@@ -297,7 +297,7 @@ def test_all_that_is_short_is_said_the_first_in_order_first() -> None:
     assert tokens == [
         ReasonToken.RACK_POWER, ReasonToken.FEED_REDUNDANCY, ReasonToken.COOLING_CAPACITY,
     ]  # fmt: skip
-    assert dominant(list(found.reasons)).token is ReasonToken.RACK_POWER
+    assert dominant(found.reasons).token is ReasonToken.RACK_POWER
 
 
 def test_what_it_would_need_at_the_least_is_what_is_said() -> None:
