@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -68,6 +69,7 @@ __all__ = [
     "input_of",
     "invalidate",
     "lock_unchanged",
+    "looked_at",
     "read_input",
     "snapshot",
     "under",
@@ -434,24 +436,33 @@ def _caps(in_force: InForce) -> tuple[ConcurrencyCap, ...]:
 # --- To be looked at -----------------------------------------------------------------------------
 
 
-#: What a cycle would decide now, where no worker answers: shared by those who ask.
+#: Queue and fleet, and what a cycle would decide of them: shared by those who ask.
+_snapshots: Cache[Snapshot] = Cache(_SERVES_S)
 _decisions: Cache[Decisions] = Cache(_SERVES_S)
-invalidate = _decisions.invalidate
+
+
+def invalidate() -> None:
+    """Have the next look at queue and fleet be a new one."""
+    _snapshots.invalidate()
+    _decisions.invalidate()
+
+
+def looked_at(now: float | None = None) -> Snapshot:
+    """Return queue and fleet as they were at most five seconds before ``now`` (Unix s)."""
+    at = time.time() if now is None else now
+    look = partial(snapshot, at)
+    try:
+        return _snapshots.get(look, now=at)
+    except InventoryChanged:  # the second look sees one inventory
+        return _snapshots.get(look, now=at)
 
 
 def decisions() -> Decisions:
-    """Return the decisions that a cycle would make now, at most five seconds old.
+    """Return the decisions that a cycle would make now, at most some seconds old.
 
     With a large fleet and queue this takes seconds: the worker is asked before (``asking``).
     """
-    try:
-        return _decisions.get(_decide)
-    except InventoryChanged:  # the second look sees one inventory
-        return _decisions.get(_decide)
-
-
-def _decide() -> Decisions:
-    return decide(snapshot(time.time()))
+    return _decisions.get(lambda: decide(looked_at()))
 
 
 def _answer(question: asking.Question) -> asking.Answer:

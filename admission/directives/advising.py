@@ -42,7 +42,7 @@ def _advice(rows: Iterable[Phase], now: float | None) -> list[Advice]:
     if not phases:
         return []
     at = time.time() if now is None else now
-    snapshot = live.decisions(at).snapshot
+    snapshot = live.looked_at(at)
     headroom = current.headroom(at)
     reach, room = reach_of(headroom.fleet), Room.of(headroom)
     if reach.fleet is not snapshot.cluster.fleet:

@@ -15,7 +15,7 @@ from admission.queue.queue_status import PendingStatus, QueueStatus, TraceLine
 from policies.scopes import Scope, ScopeKind
 from tests.builders.jobs import make_request
 
-NO_ORDER = order((), (), {}, gpus=1, now=0.0, tuning=Tuning())
+NO_ORDER = order((), (), {}, now=0.0, tuning=Tuning())
 FEED = Scope(ScopeKind.POWER_DOMAIN, "oslo/feed-b2")
 
 
