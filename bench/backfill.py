@@ -28,12 +28,13 @@ def run() -> None:
     # Imports Django's models, which cannot be before it is set up.
     from bench.backfill_waits import compare
 
-    rows = [
-        {"walltimes": "blind" if blind else "stated", **compare(window, blind=blind)}
-        for window in windows(data_folder())
-        for blind in (False, True)
-    ]
-    _print(rows)
+    print(_line(_HEADS))
+    rows = []
+    for window in windows(data_folder()):
+        for blind in (False, True):
+            row = {"walltimes": "blind" if blind else "stated", **compare(window, blind=blind)}
+            print(_line(_cells(row)), flush=True)
+            rows.append(row)
     figures = {**_summary(rows), "by_window": rows}
     report.show("backfill", _summary(rows), NOTES)
     print(f"kept in {report.keep('backfill', figures)}")
@@ -62,16 +63,17 @@ def _ratio(row: dict[str, Any], what: str) -> float:
 _KEYS = {"wait": "wait_s", "slowdown": "slowdown"}
 
 
-def _print(rows: Sequence[dict[str, Any]]) -> None:
-    heads = ("window", "walltimes", "GPUs", "jobs", "wait", "EASY", "slowdown", "EASY")
-    print("".join(f"{each:>{_WIDTHS[at]}}" for at, each in enumerate(heads)))
-    for row in rows:
-        cells = (
-            row["window"], row["walltimes"], f"{row['gpus']:,}", f"{row['jobs']:,}",
-            f"{row['wait_s']:,.0f} s", f"{row['easy_wait_s']:,.0f} s",
-            f"{row['slowdown']:,.2f}", f"{row['easy_slowdown']:,.2f}",
-        )  # fmt: skip
-        print("".join(f"{each:>{_WIDTHS[at]}}" for at, each in enumerate(cells)))
-
-
+_HEADS = ("window", "walltimes", "GPUs", "jobs", "wait", "EASY", "slowdown", "EASY")
 _WIDTHS = (18, 11, 7, 7, 12, 12, 11, 11)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["window"], row["walltimes"], f"{row['gpus']:,}", f"{row['jobs']:,}",
+        f"{row['wait_s']:,.0f} s", f"{row['easy_wait_s']:,.0f} s",
+        f"{row['slowdown']:,.2f}", f"{row['easy_slowdown']:,.2f}",
+    )  # fmt: skip
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))

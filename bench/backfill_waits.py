@@ -17,7 +17,7 @@ from tests.builders.queue_world import NOW, Arrival, World, make_request
 __all__ = ["compare"]
 
 #: Both look at whole multiples of it, s.
-TICK_S = 10.0
+TICK_S = 60.0
 _LEAST_RUN_S = 10.0
 #: No budget is near it.
 _PLENTY_W = 1e9

@@ -10,8 +10,8 @@ The rule was written down and committed before the first run, and no parameter w
   or what its rules were made on, the six days of Philly that ranges of starts were made on, and
   Helios' virtual cluster vc6YE. So is the last part of a trace, which is not whole.
 - What is left is ranked by its demand: the GPUs that its jobs would hold on average if none waited.
-  Of Philly the 25th, 50th, 75th, 90th and 100th percentiles are taken, of openb the 50th, 75th and
-  100th, and the 100th of each of the six virtual clusters of Helios with most GPU hours.
+  Of Philly and openb the 50th, 75th and 100th percentiles are taken, and the 100th of each of the
+  six virtual clusters of Helios with most GPU hours.
 - The fleet has as many GPUs as that demand, in whole nodes of eight, and no fewer than the largest
   job needs. GPUs are all that is short. So it is full on average, and queues come and go.
 - Walltimes are those of :class:`lab.traces.arrivals.Manner`: of the usual steps the next that is at
@@ -37,7 +37,7 @@ __all__ = ["NODE_GPUS", "Window", "walltimes_s", "windows"]
 NODE_GPUS = 8
 _DAY_S = 86_400.0
 _DAYS = {"philly": 1.0, "helios": 14.0, "openb": 3.0}
-_PERCENTILES = {"philly": (25, 50, 75, 90, 100), "helios": (100,), "openb": (50, 75, 100)}
+_PERCENTILES = {"philly": (50, 75, 100), "helios": (100,), "openb": (50, 75, 100)}
 _FILES = {"philly": "philly-jobs/jobs.csv.gz", "openb": "alibaba-openb-jobs/pods_default.csv.gz"}
 _LEAST_JOBS = 100
 _HELIOS, _HELIOS_SEEN, _HELIOS_CLUSTERS = "helios-earth-vc-queue", "vc6YE", 6

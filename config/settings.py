@@ -350,9 +350,6 @@ JOB_LOG_STORE_MB = env.integer("JOB_LOG_STORE_MB", 1024, at_least=1)
 
 # --- Admission -----------------------------------------------------------------------------------
 
-#: Which executor starts jobs: machines with an agent (local), or those of the simulation (twin).
-JOB_EXECUTOR = env.choice("JOB_EXECUTOR", "local", ["local", "twin"])
-
 #: What one user, and one project, may have waiting and submit, unless it has limits of its own.
 SUBMISSION_LIMITS = {
     "user": {

@@ -93,10 +93,8 @@ def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
     supervisor = Supervisor(
         services(options, state, url),
         output,
-        # The machines of the demo are simulated.
-        env={"JOB_EXECUTOR": "twin" if options.demo else "local"}
         # The owner's URL is read by `manage.py prepare` from its file, and by no service.
-        | {name: value for name, value in os.environ.items() if name not in _NOT_FOR_SERVICES}
+        env={name: value for name, value in os.environ.items() if name not in _NOT_FOR_SERVICES}
         | settings
         | {
             "HEADROOM_STATE_DIR": str(state),

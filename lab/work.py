@@ -223,6 +223,7 @@ class Machines:
             reports=held[:MAX_ORDERS],
             logs=logs,
             version=__version__,
+            simulated=True,
         )
 
     # --- What they do ----------------------------------------------------------------------------

@@ -170,6 +170,7 @@ class Runner(models.Model):
     agent = models.CharField(max_length=200)
     store = models.CharField(max_length=64)
     version = models.CharField(max_length=50, blank=True)
+    is_simulated = models.BooleanField(default=False, help_text="A machine of the twin")
     seen_at = models.DateTimeField()
     #: how long we had listened in all by then, s: see Hearing
     heard_s = models.FloatField(default=0)

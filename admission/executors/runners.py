@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ __all__ = [
     "ready_nodes",
     "seen",
     "silent",
+    "simulated_nodes",
     "uptime",
 ]
 
@@ -114,6 +115,7 @@ def seen(
     agent: str,
     store: str,
     version: str,
+    is_simulated: bool = False,
     at: datetime,
 ) -> None:
     """Write down that the machine with ``store`` was heard. One query, and two where it is due."""
@@ -122,6 +124,7 @@ def seen(
     lately = Runner.objects.filter(
         node_id__in=ids,
         store=store,
+        is_simulated=is_simulated,
         heard_s__gte=Subquery(Hearing.objects.values("listened_s")[:1]) - seldom_s,
         # Of a clock that was set back nothing can be said.
         seen_at__gt=at - timedelta(seconds=seldom_s),
@@ -139,6 +142,7 @@ def seen(
             agent=agent,
             store=store,
             version=version,
+            is_simulated=is_simulated,
             seen_at=at,
             heard_s=heard_s,
         )
@@ -148,7 +152,7 @@ def seen(
         rows,
         update_conflicts=True,
         unique_fields=["node_id", "store"],
-        update_fields=["node", "agent", "version", "seen_at", "heard_s"],
+        update_fields=["node", "agent", "version", "is_simulated", "seen_at", "heard_s"],
     )
 
 
@@ -158,6 +162,13 @@ def ready_nodes(now: float) -> frozenset[int]:
     return frozenset(
         Runner.objects.filter(seen_at__gt=after).values_list("node_id", flat=True).distinct()
     )
+
+
+def simulated_nodes(names: Collection[str]) -> frozenset[str]:
+    """Return those of some nodes whose machine, as it was last heard, is of the twin. One query."""
+    rows = Runner.objects.filter(node__in=names).order_by("seen_at")
+    last = dict(rows.values_list("node", "is_simulated"))
+    return frozenset(name for name, is_simulated in last.items() if is_simulated)
 
 
 def _lately_s() -> float:

@@ -60,7 +60,12 @@ def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
     nodes = nodes_of(scope, message.nodes)
     reports = _reports(message)
     runners.seen(
-        nodes, agent=scope.name, store=message.store, version=message.version, at=moment(now)
+        nodes,
+        agent=scope.name,
+        store=message.store,
+        version=message.version,
+        is_simulated=message.simulated,
+        at=moment(now),
     )
     if message.logs:
         output.take([node.node_id for _, node in nodes], message.store, message.logs, moment(now))

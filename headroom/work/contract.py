@@ -219,7 +219,8 @@ class WorkReports(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
     """All that a machine holds: the body of ``POST /api/v1/work``.
 
     ``store`` names the store in which it writes its claims down: with another one it is another
-    machine, although it has the same name. ``nodes`` are those that it runs jobs for.
+    machine, although it has the same name. ``nodes`` are those that it runs jobs for; those of a
+    simulation say that they are ``simulated``.
     """
 
     store: Annotated[str, Meta(min_length=1, max_length=64, pattern=_NO_NUL)]
@@ -227,3 +228,4 @@ class WorkReports(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
     reports: Annotated[list[WorkReport], Meta(max_length=MAX_ORDERS)] = []
     logs: Annotated[list[LogPart], Meta(max_length=MAX_LOG_PARTS)] = []
     version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""
+    simulated: bool = False

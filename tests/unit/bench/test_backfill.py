@@ -71,7 +71,7 @@ def test_windows_are_as_the_rule_says() -> None:
     for name in ("philly-jobs", "alibaba-openb-jobs", "helios-earth-vc-queue"):
         data_set(name)
     found = list(windows(data_folder()))
-    assert len(found) == 5 + 3 + 6
+    assert len(found) == 3 + 3 + 6
     assert len({each.name for each in found}) == len(found)
     for each in found:
         assert each.gpus % NODE_GPUS == 0

@@ -49,6 +49,22 @@ def test_what_fits_is_let_go_and_handed_over(fleet: SmallFleet) -> None:
     assert [passed for _, passed, _ in event.data["trace"]] == [True] * 6
 
 
+def test_an_attempt_is_of_the_twin_where_all_of_its_machines_are(fleet: SmallFleet) -> None:
+    first, *others = sorted(fleet.nodes)
+    Runner.objects.exclude(node=first).update(is_simulated=True)
+    # What a node had before says nothing: another store is another machine.
+    before = timezone.now() - timedelta(hours=1)
+    Runner.objects.create(
+        node_id=fleet.nodes[first].pk, node=first, agent="a", store="old", seen_at=before,
+        is_simulated=True,
+    )  # fmt: skip
+    for name in fleet.nodes:
+        queued(f"on-{name}")
+    cycle()
+    of = {next(iter(row.placement["nodes"])): row.executor for row in Attempt.objects.all()}
+    assert of == {first: "local"} | dict.fromkeys(others, "twin")
+
+
 def test_what_was_let_go_once_is_not_let_go_again(fleet: SmallFleet) -> None:
     queued("first")
     assert [cycle().admitted for _ in range(3)] == [1, 0, 0]

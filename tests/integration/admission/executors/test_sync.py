@@ -7,7 +7,7 @@ import time
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from admission.executors import fast_path
+from admission.executors import fast_path, runners
 from admission.executors.models import Runner
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
@@ -55,6 +55,12 @@ def test_what_one_store_has_claimed_no_other_is_told_to_run(scene: Scene) -> Non
     assert reinstalled.orders() == {}
     reinstalled.hold(KEY, "claimed")
     assert reinstalled.wanted() == {KEY: "stop"}
+
+
+def test_machines_say_whether_they_are_simulated(scene: Scene) -> None:
+    for said in (False, True, False):
+        assert scene.machines[0].post(simulated=said).status_code == 200
+        assert runners.simulated_nodes(NODES) == frozenset(NODES[:1] if said else ())
 
 
 def test_an_answer_that_was_lost_is_given_again(scene: Scene) -> None:
