@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import numpy as np
 import yaml
 from django.db.models import Count, F, Q
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from accounts.visibility import Visibility
@@ -22,8 +23,8 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.request import Locality, Request
 from admission.directives.models import Directive
 from admission.directives.visible import directives
-from admission.jobs import elements, visible
-from admission.jobs.models import Attempt, Job, JobEvent, Phase
+from admission.jobs import elements, needs, visible
+from admission.jobs.models import Attempt, Dependency, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from admission.queue import queue_status
 from dashboard import reasons, units
@@ -198,6 +199,37 @@ def why(
         basis=pending_status.basis if pending_status else "",
         ahead=_ahead(pending_status.position, visibility) if pending_status else [],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NeedShown:
+    """What a phase waits for of another job. ``href`` is empty where the reader may not see it."""
+
+    text: str
+    state: str
+    why: str
+    href: str
+
+
+def dependencies(phase: Phase, visibility: Visibility) -> list[NeedShown]:
+    """Return the needs of a phase that are more than phases before it. Two queries at most."""
+    in_spec = phase.job.spec["phases"][phase.index]["name"] if phase.job.spec else phase.name
+    rows = list(phase.job.dependencies.filter(phase__in=("", in_spec)))
+    seen = visibility.seen([row.on for row in rows])
+    return [
+        NeedShown(
+            text=visibility.text(needs.text_of(row)),
+            state=row.get_state_display().lower(),
+            why=row.why,
+            href=reverse("job-page", args=[row.on]) if is_seen and row.on_job_id and row.on else "",
+        )
+        for row, is_seen in zip(rows, seen, strict=True)
+    ]
+
+
+def waits_for_jobs(job: Job) -> bool:
+    """Say whether a job waits for others, and could be let begin without. One query."""
+    return job.dependencies.filter(state__in=Dependency.KEEPS).exclude(on="").exists()
 
 
 def _ahead(position: int, visibility: Visibility) -> list[Ahead]:

@@ -228,7 +228,8 @@ def brief(now: float) -> Brief | None:
     cycle = queue_status.read()
     if cycle is None:
         return None
-    waits = [each for each in cycle.counts if each.reason != ReasonToken.DEPENDENCY_PENDING]
+    needs = (ReasonToken.DEPENDENCY_PENDING, ReasonToken.DEPENDENCY_NEVER_MET)
+    waits = [each for each in cycle.counts if each.reason not in needs]
     free = [each for each in waits if each.reason != ReasonToken.ON_HOLD]
     oldest = max(free, key=lambda each: each.oldest_s, default=None)
     return Brief(

@@ -18,7 +18,8 @@ from policies.scopes import Scope, ScopeKind
 MEANINGS: dict[str, str] = {
     ReasonToken.SPEC_INVALID: "What it asks for is wrong, or what it names is gone",
     ReasonToken.ON_HOLD: "Somebody holds it, or a policy wants it looked at",
-    ReasonToken.DEPENDENCY_PENDING: "A phase before it has not succeeded yet",
+    ReasonToken.DEPENDENCY_NEVER_MET: "What it waits for can never come about any more",
+    ReasonToken.DEPENDENCY_PENDING: "A phase or job before it is not as far as it has to be",
     ReasonToken.QUOTA_EXCEEDED: "Its project holds as much as it may",
     ReasonToken.RESTRICTED: "A restriction in force keeps it out of every place it could go to",
     ReasonToken.TELEMETRY_STALE: "What would have to be known is not known freshly enough",
@@ -44,7 +45,12 @@ MEANINGS: dict[str, str] = {
 _PHYSICAL = frozenset(("W", "°C", "bit/s", "byte/s", "J"))
 #: Of these the numbers say nothing that the sentence does not.
 _WITHOUT_NUMBERS = frozenset(
-    (ReasonToken.ON_HOLD, ReasonToken.SPEC_INVALID, ReasonToken.DEPENDENCY_PENDING)
+    (
+        ReasonToken.ON_HOLD,
+        ReasonToken.SPEC_INVALID,
+        ReasonToken.DEPENDENCY_NEVER_MET,
+        ReasonToken.DEPENDENCY_PENDING,
+    )
 )
 
 

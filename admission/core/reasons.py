@@ -17,7 +17,9 @@ class ReasonToken(enum.StrEnum):
     SPEC_INVALID = "SpecInvalid"
     #: somebody holds it, or a policy wants it looked at
     ON_HOLD = "OnHold"
-    #: a phase before it has not succeeded yet
+    #: what it waits for can never come about any more
+    DEPENDENCY_NEVER_MET = "DependencyNeverMet"
+    #: a phase or job before it has not come as far as it is to yet
     DEPENDENCY_PENDING = "DependencyPending"
     #: its project has used up what it may have
     QUOTA_EXCEEDED = "QuotaExceeded"

@@ -12,6 +12,15 @@ from policies.scopes import Scope
 
 
 @dataclass(frozen=True)
+class Unmet:
+    """What a phase waits for beside phases of its job: ``text`` as in "job prepare to succeed"."""
+
+    text: str
+    #: why it never comes about; empty: it may
+    never: str = ""
+
+
+@dataclass(frozen=True)
 class Pending:
     """A phase that waits, with the gates that keep it from being placed at all."""
 
@@ -22,6 +31,8 @@ class Pending:
     held_by: str = ""
     #: names of phases that have to succeed before it
     waits_for: tuple[str, ...] = ()
+    #: what else has to come about before it
+    needs: tuple[Unmet, ...] = ()
     #: Unix seconds before which it must not begin, such as a pause after a failure
     not_before: float = 0.0
     #: what is wrong with its specification by now; empty: nothing
@@ -29,7 +40,9 @@ class Pending:
 
     def is_kept_back(self, now: float) -> bool:
         """Say whether it is not tried at all, whatever is free: see ``gates``."""
-        return bool(self.held_by or self.spec_error or self.waits_for or self.not_before > now)
+        return bool(
+            self.held_by or self.spec_error or self.waits_for or self.needs or self.not_before > now
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,11 +37,12 @@ from admission.core.snapshot import (
     ProjectShare,
     Running,
     Snapshot,
+    Unmet,
 )
 from admission.cycle import asking, holding
 from admission.directives import fallback
 from admission.executors.runners import ready_nodes
-from admission.jobs import catalog
+from admission.jobs import catalog, needs
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Phase
@@ -197,25 +199,38 @@ def _waiting(fleet: FleetArrays) -> Waiting:
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
     asked = _requests.of({row[0]: row[2] for row in rows})
     done = _succeeded([(row[1], name) for row in rows for name in row[8]])
+    unmet = needs.unmet({row[1] for row in rows if row[3] == Phase.State.WAITING})
     away, sites = fallback.away(), tuple(fleet.sites.names.tolist())
     pending, found = [], {}
     for row in rows:
-        pk, job, at, state, reason, since, held_by, not_before, needs, job_name, name, user = row[
-            :12
-        ]
+        pk, job, at, state, reason, since, held_by, not_before, before = row[:9]
+        job_name, name, user, index, element = row[9:]
         if pk not in asked:  # it is gone since
             continue
-        found[f"{job_name}/{name}"] = Row(pk, job, at, state == "queued", reason, since, *row[12:])
+        found[f"{job_name}/{name}"] = Row(
+            pk, job, at, state == "queued", reason, since, index, element
+        )
         pending.append(
             Pending(
                 request=_as_fallen_back(asked[pk], away, sites),
                 user=user,
                 held_by=held_by,
-                waits_for=tuple(each for each in needs if (job, each) not in done),
+                waits_for=tuple(each for each in before if (job, each) not in done),
+                needs=_unmet_of(row, unmet),
                 not_before=not_before.timestamp() if not_before else 0.0,
             )
         )
     return Waiting(tuple(pending), found)
+
+
+def _unmet_of(
+    row: tuple[Any, ...], unmet: Mapping[tuple[int, str], Sequence[Unmet]]
+) -> tuple[Unmet, ...]:
+    if not unmet or row[3] != Phase.State.WAITING:
+        return ()
+    job, name, element = row[1], row[10], row[13]
+    in_spec = name if element is None else name.rpartition(".")[0]
+    return (*unmet.get((job, ""), ()), *unmet.get((job, in_spec), ()))
 
 
 def _succeeded(needed: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:

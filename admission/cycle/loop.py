@@ -23,7 +23,7 @@ from admission.cycle import admit, dispatch, holding, live, metrics, reconciliat
 from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
-from admission.jobs import elements
+from admission.jobs import elements, unlocking
 from admission.learned import forecasts, shares
 from admission.policy import shadowing
 from admission.queue import queue_status, reasons
@@ -74,6 +74,7 @@ class _Work:
     def run(self) -> Cycle:
         started = time.perf_counter()
         self._part("reconcile", lambda: reconciliation.reconcile(self.now))
+        self._part("needs", lambda: unlocking.follow(self.at))
         self._part("elements", lambda: elements.release(self.at))
         self._part("decide", self._decide)
         self._part("directives", lambda: step.step(self.now, self.holding))

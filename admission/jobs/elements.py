@@ -15,7 +15,7 @@ from django.db.models import Case, QuerySet, When
 
 from admission import bulk
 from admission.core.request import Request
-from admission.jobs import catalog, progress
+from admission.jobs import catalog, needs, progress
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Job, Phase, PhaseQuerySet
 from admission.jobs.resolution import Resolved, of_element, requests_of, stored
@@ -48,28 +48,33 @@ def phase_rows(
     now: datetime,
     *,
     element: int | None = None,
+    kept: Collection[int] = (),
 ) -> list[Phase]:
-    """Return the phases of a job, or of one element of an array, as rows that are not saved."""
+    """Return the phases of a job, or of one element of an array, as rows that are not saved.
+
+    ``kept``: the places of those that wait for more than phases of their job.
+    """
     rows = []
     pairs = zip(spec.phases, requests, strict=True)
     for index, (phase, request) in enumerate(pairs):
         asked = of_element(request, element, now.timestamp())
-        needs = phase.needs
+        before = needs.plain(phase.needs)
         if element is not None:
-            needs = [array.name_of(name, element) for name in needs]
+            before = [array.name_of(name, element) for name in before]
+        waits = bool(before) or index in kept
         rows.append(
             Phase(
                 job=job,
                 name=asked.phase,
                 index=index,
                 element=element,
-                needs=needs,
-                state=Phase.State.WAITING if needs else Phase.State.QUEUED,
+                needs=before,
+                state=Phase.State.WAITING if waits else Phase.State.QUEUED,
                 request=stored(asked),
                 gpus=phase.gang.gpus,
                 held_by=job.held_by,
                 hold_reason=job.hold_reason,
-                queued_at=None if needs else now,
+                queued_at=None if waits else now,
             )
         )
     return rows
@@ -88,6 +93,10 @@ LEFT JOIN LATERAL (
     GROUP BY element
 ) AS open ON true
 WHERE job.elements_reached < job.elements AND job.state IN ('queued', 'running')
+  AND NOT EXISTS (
+    SELECT FROM admission_jobs_dependency AS need
+    WHERE need.job_id = job.id AND need.phase = '' AND need.state IN ('open', 'never')
+)
 GROUP BY job.id
 ORDER BY job.id
 """
@@ -143,8 +152,11 @@ def make(job: Job, elements: Collection[int], now: datetime, **state: object) ->
     spec = reading.convert(job.spec)
     job_class = catalog.current().get(job.job_class) or SchedulingClass(name=job.job_class)
     requests = requests_of(Resolved(spec, job_class), name=job.name, submitted_at=job.submitted_at)
+    kept = needs.kept(job)
     rows = [
-        row for element in elements for row in phase_rows(job, spec, requests, now, element=element)
+        row
+        for element in elements
+        for row in phase_rows(job, spec, requests, now, element=element, kept=kept)
     ]
     for row in rows:
         for name, value in state.items():

@@ -21,6 +21,10 @@ class Step:
     state: str
     #: an attempt of it has run
     has_begun: bool = False
+    #: it waits for something that is no phase of its job
+    is_kept: bool = False
+    #: it was cancelled since the job went another way
+    is_left_out: bool = False
 
 
 def following(steps: Sequence[Step]) -> dict[str, str]:
@@ -44,7 +48,7 @@ def _next(step: Step, states: dict[str, str]) -> str:
     needed = [states[name] for name in step.needs]
     if any(state in (_State.FAILED, _State.CANCELLED) for state in needed):
         return _State.CANCELLED
-    if all(state == _State.SUCCEEDED for state in needed):
+    if not step.is_kept and all(state == _State.SUCCEEDED for state in needed):
         return _State.QUEUED
     return _State.WAITING
 
@@ -56,6 +60,7 @@ def job_state(steps: Iterable[Step]) -> str:
     if states - set(Phase.OVER):
         has_begun = any(step.has_begun or step.state in Phase.ACTIVE for step in steps)
         return Job.State.RUNNING if has_begun else Job.State.QUEUED
+    states = {step.state for step in steps if not step.is_left_out}
     for state in (Job.State.FAILED, Job.State.CANCELLED):
         if state in states:
             return state

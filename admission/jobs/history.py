@@ -8,7 +8,7 @@ from typing import Any
 from admission.jobs.models import JobEvent
 
 __all__ = ["AMENDED", "CANCELLED", "ENDED", "HELD", "PRIORITY", "RELEASED_HOLD", "SUBMITTED"]
-__all__ += ["UNLOCKED", "event"]
+__all__ += ["NEVER", "UNLOCKED", "WAIVED", "event"]
 
 #: Kinds of events. Other parts of admission add their own.
 SUBMITTED = "submitted"
@@ -19,6 +19,10 @@ PRIORITY = "priority"
 CANCELLED = "cancelled"
 #: a phase may begin, since what it needs has succeeded
 UNLOCKED = "unlocked"
+#: what it waits for can never come about
+NEVER = "never"
+#: somebody let it begin without what it waits for
+WAIVED = "waived"
 #: a phase, or the whole job, is over
 ENDED = "ended"
 

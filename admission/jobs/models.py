@@ -13,6 +13,7 @@ from policies.documents.models import Version
 __all__ = [
     "Attempt",
     "ClassVersion",
+    "Dependency",
     "Job",
     "JobEvent",
     "JobRevision",
@@ -328,6 +329,9 @@ class Phase(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     expected_end_at = models.DateTimeField(null=True, blank=True)
     restarts = models.PositiveIntegerField(default=0)
+    left_out = models.BooleanField(
+        default=False, help_text="Cancelled since the job went another way: nothing failed"
+    )
     reason = models.CharField(
         max_length=30, blank=True, help_text="Token of the dominant one, of the last cycle"
     )
@@ -365,6 +369,44 @@ class Phase(models.Model):
     def key(self) -> str:
         """Its key in the solver."""
         return f"{self.job.name}/{self.name}"
+
+
+class Dependency(models.Model):
+    """A need of a job that is more than phases of its own to succeed. It is decided once."""
+
+    class State(models.TextChoices):
+        OPEN = "open", "Open"
+        MET = "met", "Met"
+        #: what it waits for cannot come about any more
+        NEVER = "never", "Never met"
+        #: somebody let the job begin without
+        WAIVED = "waived", "Waived"
+
+    #: in these its phases wait
+    KEEPS = (State.OPEN, State.NEVER)
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies")
+    phase = models.CharField(max_length=60, blank=True, help_text="That waits; empty: all of it")
+    on_job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="dependents")
+    on = models.CharField(max_length=200, blank=True, help_text="Its name; empty: its own job")
+    on_phase = models.CharField(max_length=60, blank=True)
+    on_element = models.PositiveIntegerField(null=True, blank=True)
+    when = models.CharField(max_length=10, help_text="succeeded, failed, ended or started")
+    after_s = models.FloatField(default=0.0, help_text="And so long ago, s")
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
+    why = models.CharField(max_length=200, blank=True, help_text="Why it is never met")
+    decided_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["job_id", "id"]
+        verbose_name_plural = "dependencies"
+        indexes = [
+            # Each cycle asks for those that are to be decided.
+            models.Index(fields=["job"], condition=Q(state="open"), name="dependency_open"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job} needs {self.on or self.on_phase}"
 
 
 class AttemptQuerySet(models.QuerySet["Attempt"]):

@@ -37,13 +37,12 @@ def ended_before(rows: Iterable[Phase]) -> dict[int, float]:
 
 
 def came_in_reach_at(row: Phase) -> float:
-    """Return when a phase was first in the queue, but for its needs, Unix s; its job is read.
+    """Return when a phase was first in the queue, but for phases before it, Unix s.
 
-    An element of an array waits for the fleet once it is in reach; before that, for its array.
+    An element of an array waits for the fleet once it is in reach; before that, for its array. And
+    what waited for other jobs does once it no longer does. Its job is read.
     """
-    if row.element is None:
-        return row.job.submitted_at.timestamp()
-    return float(row.request["submitted_at"])
+    return float(row.request.get("submitted_at", row.job.submitted_at.timestamp()))
 
 
 def waiting_spans(rows: Sequence[Phase]) -> dict[int, Spans]:

@@ -6,12 +6,12 @@ those of their phases: who does so too never waits in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from django.db.models import Q
 
-from admission.jobs import history
+from admission.jobs import history, needs
 from admission.jobs.graph import Step, following, job_state
 from admission.jobs.models import Job, JobEvent, Phase
 
@@ -53,8 +53,10 @@ def settle(job: Job, now: datetime, *, element: int | None = None) -> None:
     Of an array: the phases of ``element``, if it is given. Phases need none of other elements.
     """
     rows = {row.name: row for row in job.phases.filter(element=element)}
+    kept = needs.kept(job)
     events = [
-        _moved(job, rows[name], state, now) for name, state in following(_steps(rows)).items()
+        _moved(job, rows[name], state, now, rows)
+        for name, state in following(_steps(rows, kept)).items()
     ]
     state = job_state(_steps(rows)) if job.elements is None else _array_state(job, job.elements)
     if state != job.state:
@@ -77,23 +79,38 @@ def _array_state(job: Job, elements: int) -> str:
     return job_state(Step("", (), state) for state in states)
 
 
-def _steps(rows: dict[str, Phase]) -> list[Step]:
+def _steps(rows: dict[str, Phase], kept: Collection[int] = ()) -> list[Step]:
     return [
-        Step(row.name, tuple(row.needs), row.state, has_begun=row.started_at is not None)
+        Step(
+            row.name,
+            tuple(row.needs),
+            row.state,
+            has_begun=row.started_at is not None,
+            is_kept=row.index in kept,
+            is_left_out=row.left_out,
+        )
         for row in rows.values()
     ]
 
 
-def _moved(job: Job, row: Phase, state: str, now: datetime) -> JobEvent:
+_MOVED = ("state", "queued_at", "ended_at", "left_out", "request", "reason", "reason_since")
+
+
+def _moved(job: Job, row: Phase, state: str, now: datetime, rows: Mapping[str, Phase]) -> JobEvent:
     row.state = state
+    needed = [rows[name] for name in row.needs if rows[name].state != Phase.State.SUCCEEDED]
     if state == Phase.State.QUEUED:
         row.queued_at = now
         kind, text = history.UNLOCKED, f"{row.name} may begin: all that it needs has succeeded"
+        if needs.has_any(job.spec):
+            text = f"{row.name} may begin: all that it needs has come about"
+            # It waits for the fleet from here on, not for others.
+            row.request = {**row.request, "submitted_at": now.timestamp()}
     else:
-        row.ended_at = now
+        row.ended_at, row.left_out = now, all(each.left_out for each in needed)
         kind, text = history.ENDED, f"{row.name} cancelled: what it needs did not succeed"
     row.reason, row.reason_since = "", None
-    row.save(update_fields=["state", "queued_at", "ended_at", "reason", "reason_since"])
+    row.save(update_fields=_MOVED)
     return history.event(job.pk, kind, text, now, phase=row.name, state=state)
 
 

@@ -222,12 +222,12 @@ def requests_of(resolved: Resolved, *, name: str, submitted_at: datetime) -> lis
 
 
 def of_element(request: Request, element: int | None, since: float) -> Request:
-    """Return the request of one element of an array, in the queue ``since`` then, Unix s.
+    """Return a request that waits for the fleet ``since`` then, Unix s.
 
-    None: as it is, of a job that is no array.
+    ``element``: of an array; None: of a job that is none.
     """
     if element is None:
-        return request
+        return dataclasses.replace(request, submitted_at=since)
     name = array.name_of(request.phase, element)
     key = f"{request.job}/{name}"
     return dataclasses.replace(request, key=key, phase=name, submitted_at=since)

@@ -16,9 +16,9 @@ from accounts import audit
 from accounts.models import AuditEntry, User
 from accounts.roles import Capability
 from admission.core.request import Request
-from admission.jobs import catalog, checks, elements, history, limits
+from admission.jobs import catalog, checks, elements, history, limits, needs
 from admission.jobs.limits import Holder, OverLimit
-from admission.jobs.models import Job, JobEvent, Phase, Project
+from admission.jobs.models import Dependency, Job, JobEvent, Phase, Project
 from admission.jobs.resolution import Resolved, requests_of
 from fleet import snapshot
 from headroom.jobs import array, reading
@@ -60,6 +60,15 @@ class Prepared:
     project: Project
     requests: list[Request]
     holders: tuple[Holder, ...]
+    #: on other jobs, and all that is not a phase of its own to succeed; without a job
+    dependencies: list[Dependency]
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The places of phases that wait for one of these."""
+        waiting = {each.phase for each in self.dependencies}
+        phases = self.resolved.spec.phases
+        return frozenset(index for index, phase in enumerate(phases) if waiting & {"", phase.name})
 
     @property
     def array(self) -> Array | None:
@@ -107,11 +116,13 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
         problems += checks.problems_of(
             resolved, snapshot.current(), is_operator=user.can(Capability.EDIT_POLICIES)
         )
+    dependencies, wrong = needs.checked(spec, user, now)
+    problems += wrong if is_new else []
     if project is None or resolved is None or problems:
         raise SpecError(problems)
     name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
     requests = requests_of(resolved, name=name, submitted_at=now)
-    prepared = Prepared(resolved, name, project, requests, admitted.holders)
+    prepared = Prepared(resolved, name, project, requests, admitted.holders, dependencies)
     limits.check_size(admitted.holders, len(spec.phases), prepared.waiting)
     return prepared
 
@@ -135,13 +146,16 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
 
     With an ``idempotency_key`` the same user can send the same submission again and again.
     """
-    is_late = spec.begin_by is not None and spec.begin_by <= now
-    is_again = is_late and idempotency_key != "" and _has_earlier(user, idempotency_key)
+    # What was in the future, or could be met, when it first came may not be so any more.
+    may_be_late = needs.has_any_of(spec) or (spec.begin_by is not None and spec.begin_by <= now)
+    is_again = may_be_late and idempotency_key != "" and _has_earlier(user, idempotency_key)
     prepared = prepare(spec, user, now, is_new=not is_again)
     job = _new_job(prepared, user, now, idempotency_key)
     # The first element of an array: the next cycle makes those that it has room for beside it.
     element = None if prepared.array is None else prepared.array.indices[0]
-    phases = elements.phase_rows(job, spec, prepared.requests, now, element=element)
+    phases = elements.phase_rows(
+        job, spec, prepared.requests, now, element=element, kept=prepared.kept
+    )
     told = history.event(0, history.SUBMITTED, f"Submitted by {job.submitted_by}", now)
     of_job = {"project": spec.project, "job_class": spec.job_class}
     changed = audit.changes(None, state_of(job))
@@ -166,7 +180,14 @@ def _insert_within_limits(
 ) -> bool:
     limits.charge(prepared.holders)
     limits.check(prepared.holders, job.submitted_by, prepared.project.pk, prepared.waiting)
-    return _save(job, phases, told, entry)
+    is_new = _save(job, phases, told, entry)
+    if is_new and prepared.dependencies:
+        for each in prepared.dependencies:
+            each.job = job
+            # A need without the name of a job is on a phase of its own.
+            each.on_job = each.on_job if each.on else job
+        Dependency.objects.bulk_create(prepared.dependencies)
+    return is_new
 
 
 def _has_earlier(user: User, idempotency_key: str) -> bool:

@@ -24,7 +24,7 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.cycle import live
-from admission.jobs import actions, resolution
+from admission.jobs import actions, resolution, unlocking
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
 from admission.logs.reading import NotThere
@@ -183,6 +183,7 @@ def _page(
         "may_raise": shown.user.can(Capability.EDIT_POLICIES),
         "job_is_over": shown.job.state not in Job.OPEN,
         "any_waits": shown.any_waits,
+        "waits_for_jobs": jobs.waits_for_jobs(shown.job),
         "held": held,
     }
     return render(request, "dashboard/job.html", context, status=status)
@@ -248,7 +249,7 @@ def log_panel(request: HttpRequest, name: str) -> HttpResponse:
 def _main(shown: Shown) -> _Drawn:
     now, job, phase = timezone.now(), shown.job, shown.phase
     events = job.events.order_by("-at", "-id")[: jobs.EVENTS_SHOWN]
-    dominant = _dominant(shown) if phase.state == Phase.State.QUEUED else None
+    dominant = _dominant(shown) if shown.waits else None
     context = {
         "job": job,
         "phase": phase,
@@ -290,6 +291,7 @@ def _why(shown: Shown) -> _Drawn:
     context = {
         "job": shown.job,
         "phase": shown.phase,
+        "dependencies": jobs.dependencies(shown.phase, shown.visibility),
         "why": jobs.why(shown.phase, shown.visibility, fleet, cycle),
         "calibration": shared.get("calibration", lambda: jobs.calibration(timezone.now())),
         "spans": jobs.reason_spans(shown.phase, shown.visibility),
@@ -404,6 +406,12 @@ def _change(text: str) -> dict[str, Any]:
     return change
 
 
+def _waive(ask: Asked) -> str:
+    reason = ask.given.get("reason", "").strip()[:_MOST_REASON]
+    unlocking.waive(ask.shown.job, ask.shown.user, why=reason, now=ask.now)
+    return f"{ask.shown.job.name} no longer waits for other jobs."
+
+
 def _hold(ask: Asked) -> str:
     reason = ask.given.get("reason", "").strip()[:_MOST_REASON]
     actions.hold(ask.shown.job, ask.shown.user, why=reason, now=ask.now)
@@ -438,6 +446,7 @@ _VERBS: dict[str, Callable[[Asked], str]] = {
     "apply": _apply,
     "hold": _hold,
     "release": _release,
+    "waive": _waive,
     "cancel": _cancel,
     "priority": _priority,
 }

@@ -41,6 +41,14 @@ def _asks(command: Command) -> Command:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @click.option("--dry-run", is_flag=True, help="Say what would become of it; submit nothing.")
+@click.option("--array", metavar="INDICES", help="Many runs of it: 0-99%10 is 100, ten at once.")
+@click.option(
+    "--needs",
+    "wanted",
+    multiple=True,
+    metavar="JOB[:WHEN[+S]]",
+    help="Begin after JOB has succeeded, or has failed, ended or started, S seconds later.",
+)
 @click.option("--watch", "and_watch", is_flag=True, help="Follow it until it is over.")
 @click.option(
     "--key",
@@ -53,6 +61,8 @@ def _asks(command: Command) -> Command:
 def submit(
     file: Path,
     dry_run: bool,
+    array: str | None,
+    wanted: tuple[str, ...],
     and_watch: bool,
     key: str,
     as_json: bool,
@@ -67,7 +77,7 @@ def submit(
         raise click.UsageError("--watch goes neither with --dry-run nor with --json")
     from headroom.jobs import words
 
-    body, is_yaml = _read(file)
+    body, is_yaml = _read(file, array, wanted)
     jobs = _jobs(server, token_file)
     if dry_run:
         answer = jobs.dry_run(body, is_yaml=is_yaml)
@@ -152,6 +162,12 @@ hold = _verb(
     says_why=True,
 )
 release = _verb("release", "may begin", "Let held jobs begin.", says_why=False)
+waive = _verb(
+    "waive",
+    "no longer waits for other jobs",
+    "Let jobs begin without what they need of other jobs.",
+    says_why=True,
+)
 
 
 @click.command("list")
@@ -304,7 +320,7 @@ def watch(job: str, server: str, token_file: Path | None) -> None:
     sys.exit(_follow(_jobs(server, token_file), job))
 
 
-COMMANDS = (submit, list_jobs, queue, explain, logs, cancel, hold, release, priority, watch)
+COMMANDS = (submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch)
 
 
 # --- Shared --------------------------------------------------------------------------------------
@@ -318,10 +334,11 @@ def _jobs(server: str, token_file: Path | None) -> Jobs:
     return Jobs(Client(server, find_token(token_file, demo_server=server)))
 
 
-def _read(file: Path) -> tuple[bytes, bool]:
+def _read(file: Path, array: str | None, wanted: Sequence[str]) -> tuple[bytes, bool]:
     """Return a specification and whether it is YAML, checked as far as that goes without a server.
 
-    Whatever is not called .json is YAML, of which JSON is a part.
+    Whatever is not called .json is YAML, of which JSON is a part. With ``array``, and with what is
+    ``wanted`` before it, it is another one.
     """
     from headroom.documents import told
     from headroom.jobs import reading
@@ -332,12 +349,30 @@ def _read(file: Path) -> tuple[bytes, bool]:
     except OSError as exc:
         raise click.ClickException(f"{file} cannot be read: {exc.strerror}") from exc
     try:
-        reading.read(body, reading.YAML if is_yaml else reading.JSON)
+        spec = reading.read(body, reading.YAML if is_yaml else reading.JSON)
+        if array is not None or wanted:
+            values = reading.as_json(spec)
+            if array is not None:
+                values["array"] = array
+            values["needs"] = [*values.get("needs", []), *map(_need, wanted)]
+            reading.convert(values)
+            return json.dumps(values).encode(), False
     except reading.SpecError as exc:
         for problem in exc.problems:
             click.echo(f"{file}: {told(problem)}", err=True)
         raise click.ClickException(f"{file} is no job; nothing was submitted") from exc
     return body, is_yaml
+
+
+def _need(text: str) -> dict[str, Any]:
+    """Return the need that ``JOB[:WHEN[+S]]`` is."""
+    job, _, rest = text.partition(":")
+    when, plus, seconds = rest.partition("+")
+    try:
+        after_s = float(seconds) if plus else 0.0
+    except ValueError:
+        raise click.UsageError(f"--needs {text}: {seconds!r} is no number of seconds") from None
+    return {"job": job, "when": when or "succeeded", "after_s": after_s}
 
 
 def _print(answer: Any, lines: Sequence[str] | Any, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headroom.contracts import FieldError
 from headroom.jobs import array
-from headroom.jobs.spec import JobSpec, Level, PhaseSpec
+from headroom.jobs.spec import JobSpec, Level, Need, PhaseSpec
 
 __all__ = ["LEVELS", "problems_of", "problems_of_phase"]
 
@@ -53,17 +53,65 @@ def _needs(spec: JobSpec) -> Iterator[FieldError]:
     names = {phase.name for phase in spec.phases}
     for index, phase in enumerate(spec.phases):
         for place, need in enumerate(phase.needs):
-            if need not in names:
+            path, name = f"phases[{index}].needs[{place}]", _own(need)
+            if isinstance(need, Need):
+                yield from _need(need, path, spec)
+            if name is not None and name not in names:
                 yield FieldError(
                     code="unknown_phase",
-                    message=f"there is no phase {need!r}",
-                    field=f"phases[{index}].needs[{place}]",
+                    message=f"there is no phase {name!r}",
+                    field=path,
                     hint=f"name one of {', '.join(sorted(names - {phase.name})) or 'none'}",
                 )
+    for place, need in enumerate(spec.needs):
+        yield from _need(need, f"needs[{place}]", spec, is_of_job=True)
+
+
+def _own(need: str | Need) -> str | None:
+    """Return the phase of the same job that is needed; None: another job is."""
+    if isinstance(need, str):
+        return need
+    return need.phase if need.job is None else None
+
+
+def _need(need: Need, path: str, spec: JobSpec, *, is_of_job: bool = False) -> Iterator[FieldError]:
+    """Yield what is wrong with a need whatever other jobs there are."""
+    if need.job is None:
+        if is_of_job or need.phase is None:
+            yield FieldError(
+                code="required",
+                message="it names neither a job nor a phase"
+                if not is_of_job
+                else "it names no job",
+                field=f"{path}.job",
+                hint="name the job that is to come before",
+            )
+        elif spec.array is not None:
+            yield FieldError(
+                code="invalid_array",
+                message="phases of an element wait for others of it to succeed, by their names",
+                field=path,
+                hint=f"write {need.phase}, or take the phase out of the array",
+            )
+        elif need.element is not None:
+            yield FieldError(
+                code="no_such_element", message="this job is no array", field=f"{path}.element",
+                hint="leave it out",
+            )  # fmt: skip
+    elif need.job == spec.name:
+        yield FieldError(
+            code="cycle",
+            message=f"job {spec.name} waits for itself: {spec.name} → {spec.name}",
+            field=f"{path}.job",
+            hint="name a job that was submitted before",
+        )
 
 
 def _cycles(spec: JobSpec) -> Iterator[FieldError]:
-    graph = {phase.name: phase.needs for phase in spec.phases}
+    graph = {
+        phase.name: [name for name in map(_own, phase.needs) if name is not None]
+        for phase in spec.phases
+    }
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:

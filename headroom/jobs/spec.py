@@ -16,6 +16,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from headroom.contracts import PLAIN
+from headroom.jobs.array import LARGEST_INDEX
 
 __all__ = [
     "MOST_GPUS",
@@ -28,6 +29,7 @@ __all__ = [
     "JobSpec",
     "Level",
     "LocalitySpec",
+    "Need",
     "Network",
     "PhaseSpec",
     "Power",
@@ -37,6 +39,7 @@ __all__ = [
     "Thermal",
     "Throttling",
     "Tolerance",
+    "When",
 ]
 
 #: Of the format. A field that comes to mean something else makes a new one.
@@ -81,6 +84,8 @@ _Rate: TypeAlias = Annotated[float, Meta(ge=0, le=1e15)]
 _Bytes: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]
 _Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=3.2e7)]
 _Wait: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
+_Seconds0: TypeAlias = Annotated[float, Meta(ge=0, le=3.2e7)]
+_Element: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST_INDEX)]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 _PositiveShare: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
@@ -250,6 +255,26 @@ class Artifacts(_Section, frozen=True):
     ] = None
 
 
+class When(enum.StrEnum):
+    """What a need waits for."""
+
+    SUCCEEDED = "succeeded"
+    #: it failed, or was cancelled
+    FAILED = "failed"
+    ENDED = "ended"
+    STARTED = "started"
+
+
+class Need(_Section, frozen=True):
+    """What a job or phase waits for: another job, or a phase."""
+
+    job: Annotated[JobName | None, _says("Another job, submitted before; null: this one")] = None
+    phase: Annotated[PhaseName | None, _says("Of that job; null: all of it")] = None
+    element: Annotated[_Element | None, _says("Of an array, this one alone; null: all")] = None
+    when: Annotated[When, _says("It has succeeded, failed, ended or started")] = When.SUCCEEDED
+    after_s: Annotated[_Seconds0, _says("And so long ago, s")] = 0.0
+
+
 class PhaseSpec(_Section, frozen=True):
     """One step of a job, which is placed by itself."""
 
@@ -257,8 +282,8 @@ class PhaseSpec(_Section, frozen=True):
     gang: Gang
     walltime_s: Annotated[_Seconds, _says("After that long it is stopped, s")]
     needs: Annotated[
-        list[PhaseName],
-        Meta(max_length=MOST_PHASES, description="Phases that succeed before it begins"),
+        list[PhaseName | Need],
+        Meta(max_length=MOST_PHASES, description="What comes before it: phases that succeed, …"),
     ] = []
     power: Power = Power()
     thermal: Thermal = Thermal()
@@ -290,6 +315,9 @@ class JobSpec(_Section, frozen=True, rename={"job_class": "class"}):
     begin_by: Annotated[
         Annotated[datetime, Meta(tz=True)] | None, _says("When it should have begun")
     ] = None
+    needs: Annotated[
+        list[Need], Meta(max_length=MOST_PHASES, description="Before any of its phases begins")
+    ] = []
     array: Annotated[
         _ArrayText | None,
         _says("Indices of its elements, as 0-99:2%10: each runs all phases; 10 of them at once"),

@@ -294,6 +294,7 @@ def dry_run(answer: Answer) -> Iterator[str]:
 
 def _phase_tried(phase: Answer) -> Iterator[str]:
     after = f" once {' and '.join(phase['after'])} has succeeded" if phase["after"] else ""
+    after += "".join(f", after it has waited for {text}" for text in phase.get("needs", ()))
     if phase["starts"]:
         yield f"{phase['phase']} would begin at once{after}: {_where(phase['placement'])}"
         for warning in phase["placement"]["warnings"]:

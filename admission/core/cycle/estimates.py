@@ -49,6 +49,7 @@ _MOST_SITE_POOLS = 24
 _OPEN_ENDED = frozenset(
     {
         ReasonToken.SPEC_INVALID,
+        ReasonToken.DEPENDENCY_NEVER_MET,
         ReasonToken.DEPENDENCY_PENDING,
         ReasonToken.HARDWARE_MISMATCH,
         ReasonToken.COOLING_MISMATCH,

@@ -16,16 +16,7 @@ def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
         found.append(_reason(pending, ReasonToken.SPEC_INVALID, pending.spec_error))
     if pending.held_by:
         found.append(_reason(pending, ReasonToken.ON_HOLD, f"is held by {pending.held_by}"))
-    if pending.waits_for:
-        first, *others = pending.waits_for
-        more = f" and {len(others)} more" if others else ""
-        found.append(
-            Reason(
-                ReasonToken.DEPENDENCY_PENDING, float(len(pending.waits_for)), 0.0, "phases",
-                _scope(pending), f"waits for phase {first}{more} to succeed",
-                {"phases": list(pending.waits_for)},
-            )
-        )  # fmt: skip
+    found += _needs(pending)
     if pending.not_before > now and not found:
         wait_s = pending.not_before - now
         found.append(
@@ -36,6 +27,40 @@ def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _needs(pending: Pending) -> list[Reason]:
+    """Return why phases and jobs before it keep it: what never comes about first."""
+    found, scope, texts = [], _scope(pending), [each.text for each in pending.needs]
+    never = [each for each in pending.needs if each.never]
+    if never:
+        text = (
+            f"can never begin: waits for {never[0].text}, and {never[0].never}; cancel it, or let"
+            f" it begin without: headroom waive {pending.request.job}"
+        )
+        found.append(
+            Reason(
+                ReasonToken.DEPENDENCY_NEVER_MET, float(len(never)), 0.0, "needs", scope, text,
+                {"needs": [each.text for each in never]},
+            )
+        )  # fmt: skip
+    phases = [f"phase {name}" for name in pending.waits_for]
+    if phases and not texts:
+        more = f" and {len(phases) - 1} more" if len(phases) > 1 else ""
+        text = f"waits for {phases[0]}{more} to succeed"
+    else:
+        first, *others = [*(f"{name} to succeed" for name in phases), *texts, ""]
+        text = f"waits for {first}" + (f", and {len(others) - 1} more" if len(others) > 1 else "")
+    open_ = len(phases) + len(texts) - len(never)
+    if open_:
+        evidence = {"phases": list(pending.waits_for), **({"needs": texts} if texts else {})}
+        found.append(
+            Reason(
+                ReasonToken.DEPENDENCY_PENDING, float(open_), 0.0, "needs" if texts else "phases",
+                scope, text, evidence,
+            )
+        )  # fmt: skip
+    return found
 
 
 def _reason(pending: Pending, token: ReasonToken, sentence: str) -> Reason:

@@ -105,6 +105,7 @@ def _is_up_to_its_request(reasons: tuple[Reason, ...]) -> bool:
     return dominant(reasons).token not in (
         ReasonToken.SPEC_INVALID,
         ReasonToken.ON_HOLD,
+        ReasonToken.DEPENDENCY_NEVER_MET,
         ReasonToken.DEPENDENCY_PENDING,
     )
 

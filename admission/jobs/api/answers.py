@@ -15,10 +15,10 @@ from admission.core.cycle.decide import Step
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
-from admission.jobs import elements, visible
+from admission.jobs import elements, needs, visible
 from admission.jobs.api.serializers import JobSerializer, PhaseSerializer, array_of
 from admission.jobs.applying import applicable_to
-from admission.jobs.models import Job, Phase
+from admission.jobs.models import Dependency, Job, Phase
 from admission.queue import queue_status
 from headroom.jobs.spec import PhaseSpec
 
@@ -77,12 +77,19 @@ def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:
     return {name: getattr(pending_status, name) for name in names}
 
 
-def dry_run(job: Job, phase: PhaseSpec, found: DryRun, visibility: Visibility) -> dict[str, Any]:
+def dry_run(
+    job: Job,
+    phase: PhaseSpec,
+    found: DryRun,
+    visibility: Visibility,
+    dependencies: Iterable[Dependency],
+) -> dict[str, Any]:
     """Return the dry run of one phase of a job that is not saved."""
     placement = found.placement
     return {
         "phase": phase.name,
-        "after": phase.needs,
+        "after": needs.plain(phase.needs),
+        "needs": [needs.text_of(each) for each in dependencies if each.phase in ("", phase.name)],
         "decided_at": at(found.at),
         "starts": placement is not None,
         "placement": None if placement is None else _where(placement),

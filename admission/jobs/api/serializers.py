@@ -12,7 +12,17 @@ from accounts.models import User
 from accounts.visibility import Visibility
 from admission.jobs import elements
 from admission.jobs.limits import Limits, limits_of, waiting_of
-from admission.jobs.models import Attempt, ClassVersion, Job, JobEvent, Phase, Project, UserLimits
+from admission.jobs.models import (
+    Attempt,
+    ClassVersion,
+    Dependency,
+    Job,
+    JobEvent,
+    Phase,
+    Project,
+    UserLimits,
+)
+from admission.jobs.needs import text_of
 from admission.jobs.projects import Use
 from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 
@@ -157,19 +167,50 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         return array_of(job, self.context["counts"])
 
 
+class DependencySerializer(serializers.ModelSerializer[Dependency]):
+    """A need on another job, or on a phase of its own in another way than to succeed."""
+
+    job = serializers.SerializerMethodField(
+        help_text="Empty: its own; null: of a project that is not yours"
+    )
+    text = serializers.SerializerMethodField(help_text="In words, as job prepare to succeed")
+    on_phase = serializers.CharField(help_text="Empty: all of it")
+    on_element = serializers.IntegerField(allow_null=True, help_text="Of an array; null: all")
+    why = serializers.CharField(help_text="Why it is never met")
+
+    class Meta:
+        model = Dependency
+        fields = (
+            "phase", "job", "on_phase", "on_element", "when", "after_s", "state", "why", "text",
+            "decided_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_job(self, row: Dependency) -> str | None:
+        visibility: Visibility = self.context["visibility"]
+        return row.on if not row.on or visibility.sees(row.on) else None
+
+    def get_text(self, row: Dependency) -> str:
+        visibility: Visibility = self.context["visibility"]
+        return visibility.text(text_of(row))
+
+
 class JobDetailSerializer(JobSerializer):
     """A job with all attempts. Command and environment are shown to its project alone."""
 
     phases = _PhaseDetailSerializer(many=True, read_only=True)
+    dependencies = DependencySerializer(many=True, read_only=True)
     spec = serializers.SerializerMethodField(help_text="As it is in force")
 
     class Meta(JobSerializer.Meta):
-        fields = (*JobSerializer.Meta.fields, "spec")
+        fields = (*JobSerializer.Meta.fields, "dependencies", "spec")
         read_only_fields = fields
 
     @extend_schema_field(serializers.DictField())
     def get_spec(self, job: Job) -> dict[str, Any]:
-        return job.spec if self.context["is_whole"] else without_secrets(job.spec)
+        spec = job.spec if self.context["is_whole"] else without_secrets(job.spec)
+        return _with_known_jobs(spec, self.context["visibility"])
 
 
 def without_secrets(spec: dict[str, Any]) -> dict[str, Any]:
@@ -179,6 +220,21 @@ def without_secrets(spec: dict[str, Any]) -> dict[str, Any]:
         for phase in spec.get("phases", [])
     ]
     return {**spec, "phases": phases}
+
+
+def _with_known_jobs(spec: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
+    """Return a specification without the names of jobs that the reader may not see."""
+
+    def known(need: Any) -> Any:
+        if not isinstance(need, dict) or "job" not in need:
+            return need
+        return {**need, "job": visibility.shown([need["job"]])[0]}
+
+    def with_known(part: dict[str, Any]) -> dict[str, Any]:
+        needs = {"needs": [known(need) for need in part["needs"]]} if "needs" in part else {}
+        return {**part, **needs}
+
+    return {**with_known(spec), "phases": [with_known(each) for each in spec.get("phases", [])]}
 
 
 class JobEventSerializer(serializers.ModelSerializer[JobEvent]):
@@ -500,6 +556,9 @@ class DryRunPhaseSerializer(serializers.Serializer[Any]):
     phase = serializers.CharField()
     starts = serializers.BooleanField(help_text="With the next cycle")
     after = serializers.ListField(child=serializers.CharField(), help_text="Phases before it")
+    needs = serializers.ListField(
+        child=serializers.CharField(), help_text="What else comes before it, in words"
+    )
     decided_at = serializers.DateTimeField(help_text="Of the cycle whose queue it was tried on")
     placement = WhereSerializer(allow_null=True)
     reasons = ReasonSerializer(many=True)

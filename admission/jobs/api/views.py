@@ -33,7 +33,7 @@ from accounts.permissions import (
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.cycle import live
-from admission.jobs import actions, catalog, classes, elements, projects, submission
+from admission.jobs import actions, catalog, classes, elements, projects, submission, unlocking
 from admission.jobs.api import answers
 from admission.jobs.api.errors import refusal
 from admission.jobs.api.serializers import (
@@ -224,7 +224,7 @@ class JobViewSet(
 
     def _shown(self, job: Job) -> Response:
         phases = Prefetch("phases", elements.phases_shown(job).prefetch_related("attempts"))
-        rows = Job.objects.select_related("project").prefetch_related(phases)
+        rows = Job.objects.select_related("project").prefetch_related(phases, "dependencies")
         is_whole = Job.objects.whole_for(actor_of(self.request)).filter(pk=job.pk).exists()
         found = rows.get(pk=job.pk)
         context = {
@@ -252,6 +252,13 @@ class JobViewSet(
     def release(self, request: Request, name: str) -> Response:
         """Let its phases begin again."""
         return self._done(actions.release, name)
+
+    @extend_schema(request=HoldJobSerializer, responses=JobDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def waive(self, request: Request, name: str) -> Response:
+        """Let it begin without what it waits for of other jobs."""
+        why = _checked(HoldJobSerializer, request)["why"]
+        return self._done(unlocking.waive, name, why=why)
 
     @extend_schema(request=JobPrioritySerializer, responses=JobDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -362,7 +369,7 @@ def _dry_run(prepared: submission.Prepared, visibility: Visibility) -> dict[str,
         "job_class": spec.job_class,
         "at": timezone.now(),
         "phases": [
-            answers.dry_run(job, phase, live.dry_run(request), visibility)
+            answers.dry_run(job, phase, live.dry_run(request), visibility, prepared.dependencies)
             for phase, request in pairs
         ],
     }

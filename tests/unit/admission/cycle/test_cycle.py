@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.gates import gates
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
-from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare, Tuning
+from admission.core.snapshot import (
+    ClassRules,
+    ConcurrencyCap,
+    Pending,
+    ProjectShare,
+    Tuning,
+    Unmet,
+)
 from policies.scopes import Scope, ScopeKind
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import NOW, World, make_request
@@ -79,6 +87,11 @@ def test_the_first_in_order_gets_what_only_one_can_have() -> None:
         ({"spec_error": "class vanished is gone"}, ReasonToken.SPEC_INVALID),
         ({"held_by": "operator ann"}, ReasonToken.ON_HOLD),
         ({"waits_for": ("prep", "clean")}, ReasonToken.DEPENDENCY_PENDING),
+        ({"needs": (Unmet("job prep to end"),)}, ReasonToken.DEPENDENCY_PENDING),
+        (
+            {"needs": (Unmet("job a to end"), Unmet("job b to succeed", "that has failed"))},
+            ReasonToken.DEPENDENCY_NEVER_MET,
+        ),
         ({"not_before": NOW + 60.0}, ReasonToken.ON_HOLD),
     ],
 )
@@ -88,6 +101,34 @@ def test_what_is_kept_back_is_not_tried(values: dict[str, Any], token: ReasonTok
     decisions = world.cycle()
     assert decisions.admitted == ()
     assert _why(decisions, "a") is token
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "needs", "sentences"),
+    [
+        (("prep",), (), ["waits for phase prep to succeed"]),
+        (("prep", "b"), (), ["waits for phase prep and 1 more to succeed"]),
+        ((), (Unmet("job b to end"),), ["waits for job b to end"]),
+        (
+            ("prep",),
+            (Unmet("job b to end"),),
+            ["waits for phase prep to succeed, and 1 more"],
+        ),
+        (
+            (),
+            (Unmet("job b to fail", "that has succeeded"),),
+            [
+                "can never begin: waits for job b to fail, and that has succeeded; cancel it, or"
+                " let it begin without: headroom waive a"
+            ],
+        ),
+    ],
+)
+def test_what_it_waits_for_is_named_with_the_way_out(
+    waits_for: tuple[str, ...], needs: tuple[Unmet, ...], sentences: list[str]
+) -> None:
+    pending = Pending(make_request("a/train"), waits_for=waits_for, needs=needs)
+    assert [each.sentence for each in gates(pending, NOW)] == sentences
 
 
 def test_what_rests_until_a_time_starts_at_that_time() -> None:

@@ -95,6 +95,50 @@ def test_json_and_standard_input_are_taken(
     ]  # fmt: skip
 
 
+def test_array_and_needs_may_be_given_beside_the_file(
+    server: FakeServer, run: Run, spec: str
+) -> None:
+    server.answers["POST", "/api/v1/jobs"] = make_job()
+    given = ("--array", "0-9%2", "--needs", "prepare", "--needs", "other:started+600")
+    assert run("submit", spec, *given).exit_code == 0
+    request = asked(server, "/api/v1/jobs")
+    assert request.headers["Content-Type"] == "application/json"
+    sent = json.loads(request.body)
+    assert (sent["name"], sent["array"]) == ("llama-ft-12", "0-9%2")
+    assert sent["needs"] == [
+        {"job": "prepare", "when": "succeeded", "after_s": 0.0},
+        {"job": "other", "when": "started", "after_s": 600.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "says"),
+    [
+        (("--array", "9-0"), 1, "ends before it begins"),
+        (("--needs", "prepare:done"), 1, "done"),
+        (("--needs", "prepare:ended+soon"), 2, "no number of seconds"),
+    ],
+)
+def test_what_is_wrong_with_them_is_told_and_nothing_sent(
+    server: FakeServer, run: Run, spec: str, given: tuple[str, str], status: int, says: str
+) -> None:
+    result = run("submit", spec, *given)
+    assert (result.exit_code, server.requests) == (status, [])
+    assert says in result.output
+
+
+def test_elements_are_cancelled_alone(server: FakeServer, run: Run) -> None:
+    server.answers["POST", f"{JOB}/cancel"] = make_job()
+    result = run("cancel", "llama-ft-12", "--elements", "3,7-9", "--why", "wrong")
+    assert result.output.startswith("llama-ft-12, elements 3,7-9, is cancelled")
+    assert json.loads(asked(server, f"{JOB}/cancel").body) == {"why": "wrong", "elements": "3,7-9"}
+
+
+def test_a_job_is_let_begin_without_what_it_waits_for(server: FakeServer, run: Run) -> None:
+    server.answers["POST", f"{JOB}/waive"] = make_job()
+    assert run("waive", "llama-ft-12").output == ("llama-ft-12 no longer waits for other jobs.\n")
+
+
 def test_a_bad_specification_is_not_sent(server: FakeServer, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(

@@ -21,6 +21,7 @@ PAGE = (FOLDER / "job-spec.md").read_text()
 SECTIONS = {
     "## The job": JobSpec,
     "## A phase": PhaseSpec,
+    "### `needs`": spec.Need,
     "### `gang`": spec.Gang,
     "### `power`": spec.Power,
     "### `thermal`": spec.Thermal,
@@ -61,6 +62,7 @@ def test_every_refusal_is_described() -> None:
     table = PAGE.split("\n## Refusals\n")[1]
     described = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.M))))
     given = codes("headroom/jobs/rules.py", "headroom/jobs/reading.py", "admission/jobs/checks.py")
+    given |= codes("admission/jobs/needs.py")
     assert given <= described
     kinds = ("project", "class", "hardware_model", "kind_of_cooling", "site", "storage_endpoint")
     assert described - given == {f"unknown_{kind}" for kind in kinds}
