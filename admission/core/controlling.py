@@ -25,10 +25,13 @@ from policies.headroom.reach import Reach, Room, reach_of
 __all__ = [
     "Excess",
     "Unmanaged",
+    "asked_sites",
+    "at_rest",
     "brought_down",
     "budgets_of",
     "plant_of",
     "steadied",
+    "still_w",
     "units_of",
     "without_ended",
     "without_new",
@@ -39,6 +42,10 @@ __all__ = [
 _READ_WITHIN_S = 12.0
 #: Once hosts are known better, what was beside GPUs by what was known before says nothing.
 _SAME_SHARE = 0.02
+#: A GPU rests that draws no more than so much of the way from its draw at rest to its rating.
+_AT_REST = 0.1
+#: … or no more than this share of what it draws at any speed while it works.
+_STANDING = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +83,16 @@ def budgets_of(headroom: Headroom) -> Budgets:
     """Return all budgets of power and cooling, by what is drawn."""
     room = Room.of(headroom)
     return Budgets(reach_of(headroom.fleet), room.budget_w, room.budget_w - room.left_w)
+
+
+def asked_sites(headroom: Headroom, budgets: Budgets) -> Bools:
+    """Say of each budget whether it is that of a site of which somebody asks to draw less."""
+    sites_w = headroom.fleet.sites.budget_w
+    asked = np.zeros(len(budgets.budget_w), dtype=bool)
+    now_w = budgets.budget_w[len(asked) - len(sites_w) :]
+    # NaN: there is none.
+    asked[len(asked) - len(sites_w) :] = ~np.isnan(now_w) & ~(now_w >= sites_w)
+    return asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +173,40 @@ def _drawn_by(plant: Plant, reach: Reach, gpus: Ints | slice = slice(None)) -> F
     """Return what GPUs draw with their share of hosts, W by budget."""
     drawn_w = (1.0 + plant.host_share[gpus]) * plant.drawn_w[gpus]
     return reach.of_gpus(drawn_w, plant.rack[gpus])
+
+
+def at_rest(headroom: Headroom, held: Allocations, told: Collection[int]) -> set[int]:
+    """Return the attempts that have come to rest, of those that were told to (``told``: ids).
+
+    What still draws more is at work: counted as what budgets carry besides, that would be
+    remembered of them long after.
+    """
+    gpus, idle_w = headroom.summary.gpus, np.nan_to_num(headroom.fleet.gpus.idle_w)
+    static_w = headroom.fleet.models.power_curves.static_w[headroom.fleet.gpus.model]
+    most_w = np.fmax(idle_w + _AT_REST * (gpus.rated_w - idle_w), _STANDING * static_w)
+    rests = gpus.load_w <= most_w
+    return {
+        attempt.id
+        for attempt, rows in held.each()
+        if attempt.id in told and rests[held.gpu_rows(rows)].all()
+    }
+
+
+def still_w(headroom: Headroom, held: Allocations, resting: Collection[int]) -> Floats:
+    """Return what each GPU draws while its job stands still, W: as those do that are at it.
+
+    ``resting``: the ids of attempts that stand still. Where none does, it is what still counts as
+    rest.
+    """
+    gpus, idle_w = headroom.summary.gpus, np.nan_to_num(headroom.fleet.gpus.idle_w)
+    range_w = np.maximum(gpus.rated_w - idle_w, 1.0)
+    share = _AT_REST
+    rows = [held.gpu_rows(rows) for attempt, rows in held.each() if attempt.id in resting]
+    if rows:
+        still = np.concatenate(rows)
+        over_w = np.maximum(gpus.load_w[still] - idle_w[still], 0.0)
+        share = min(float((over_w / range_w[still]).mean()), _AT_REST)
+    return np.asarray(idle_w + share * range_w)
 
 
 def units_of(

@@ -16,17 +16,22 @@ from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import (
     Excess,
     Unmanaged,
+    asked_sites,
     brought_down,
     budgets_of,
     plant_of,
     steadied,
+    still_w,
     units_of,
     without_ended,
     without_new,
 )
-from policies.controller.control import Budgets, Controlled, Memory, Plant, Tuning, Units, control
+from admission.core.directives.standing import Standing
+from policies.controller.control import Budgets, Controlled, Memory, Plant, Tuning, Units
 from policies.controller.heat import Warmth, limited_by_heat
-from policies.headroom.columns import Bools
+from policies.controller.pausing import Paused, held_with_pauses
+from policies.controller.together import Together, with_peaks_apart
+from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
 
 __all__ = ["ROOM_WITHIN_S", "Holding", "Remembered", "look"]
@@ -37,7 +42,7 @@ ROOM_WITHIN_S = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """What the last look left: of units, of what budgets carry beside GPUs, and of GPUs' heat.
+    """What the last look left: units, what budgets carry besides, heat, and who stands still.
 
     ``fresh`` says of each GPU whether it was heard.
     """
@@ -46,6 +51,8 @@ class Remembered:
     excess: Excess = field(default_factory=Excess)
     warmth: Warmth = field(default_factory=Warmth)
     fresh: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    paused: Paused = field(default_factory=Paused)
+    together: Together = field(default_factory=Together)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +60,9 @@ class Holding:
     """What the controller makes of a moment.
 
     ``may_cap`` says of each GPU whether caps on it can be counted on; ``starts_low``: all machines
-    that take jobs can be, so that jobs start under the lowest caps that they accept.
+    that take jobs can be, so that jobs start under the lowest caps that they accept. ``paused`` is
+    what is to stand still, and ``before`` what was; ``asked`` says of each budget whether somebody
+    asks for it.
     """
 
     headroom: Headroom
@@ -67,12 +76,48 @@ class Holding:
     excess: Excess
     warmth: Warmth
     found: Controlled
+    asked: Bools
+    standing: Standing
+    before: Paused
+    paused: Paused
+    together: Together
 
     @property
     def remembered(self) -> Remembered:
         """What this look leaves to the next one."""
-        fresh = self.headroom.summary.gpus.fresh
-        return Remembered(self.found.memory, self.excess, self.warmth, fresh)
+        return Remembered(
+            units=self.found.memory,
+            excess=self.excess,
+            warmth=self.warmth,
+            fresh=self.headroom.summary.gpus.fresh,
+            paused=self.paused,
+            together=self.together,
+        )
+
+    @property
+    def kept(self) -> Bools:
+        """Say of each budget whether caps and pauses keep it, so that nobody else gives way."""
+        settles = any(each in self.paused for each in self.units.id.tolist())
+        return np.asarray(self.found.holds | (self.asked & settles))
+
+    def caps(self) -> tuple[Ints, Ints, Floats]:
+        """Return rows of GPUs, the id of whom each is capped for, and the cap, W.
+
+        What stands still is capped, too: it goes on under that.
+        """
+        units, paused = self.units, self.paused
+        cap_w = self.found.cap_w[units.unit]
+        is_capped = np.isfinite(cap_w)
+        parts = [(units.gpu[is_capped], units.id[units.unit[is_capped]], cap_w[is_capped])]
+        known = set(units.id.tolist())
+        for attempt, rows in self.held.each():
+            if attempt.id in paused.cap_w and attempt.id not in known:
+                gpu = self.held.gpu_rows(rows)
+                gpu = gpu[self.may_cap[gpu]]
+                lowest_w = np.full(len(gpu), paused.cap_w[attempt.id])
+                parts.append((gpu, np.full(len(gpu), attempt.id), lowest_w))
+        gpus, holders, caps_w = zip(*parts, strict=True)
+        return np.concatenate(gpus), np.concatenate(holders), np.concatenate(caps_w)
 
     def brought_down(self) -> tuple[Headroom, AllocationArrays]:
         """Return the fleet once all has given way as far as it agreed, and what is reserved."""
@@ -88,12 +133,14 @@ def look(
     unmanaged: Unmanaged,
     resting: Collection[int],
     memory: Remembered,
+    standing: Standing,
     tuning: Tuning,
 ) -> Holding | None:
     """Return what the controller makes of a moment; None: there is no GPU that it may cap.
 
     ``may_cap`` says of each GPU whether caps on it can be counted on, ``ready`` of each node
-    whether its machine takes jobs; ``resting`` are the ids of attempts that stand still.
+    whether its machine takes jobs; ``resting`` are the ids of attempts that stand still, and
+    ``standing`` says who agreed to.
     """
     if not may_cap.any():
         return None
@@ -106,6 +153,12 @@ def look(
     known = memory.fresh if len(memory.fresh) == len(fresh) else fresh
     heard = np.flatnonzero(fresh & ~known)
     before = without_new(memory.units, plant, units, budgets.reach, heard)
+    asked = asked_sites(headroom, budgets)
+    found, paused = held_with_pauses(
+        plant, units, with_peaks_apart(budgets, memory.together, asked), before, memory.paused,
+        now=headroom.at, tuning=tuning, may_pause=standing.speeds,
+        rest_w=still_w(headroom, held, resting), is_in_time=standing.is_in_time,
+    )  # fmt: skip
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
     return Holding(
         headroom=headroom,
@@ -118,5 +171,10 @@ def look(
         budgets=budgets,
         excess=excess,
         warmth=warmth,
-        found=control(plant, units, budgets, before, now=headroom.at, tuning=tuning),
+        found=found,
+        asked=asked,
+        standing=standing,
+        before=memory.paused,
+        paused=paused,
+        together=memory.together.after(plant, units, budgets, found),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,11 +15,13 @@ from admission.core.allocation.watts import Watts
 from admission.core.curtailment import Ask, BadAsk, Baseline, baseline_of
 from admission.core.curtailment.cost import Estimate, candidates_of, estimate
 from admission.core.directives.responding import settled
+from admission.core.response.respond import Throttling
 from admission.curtailments import metered
 from admission.curtailments.models import Curtailment
 from admission.directives.placed import placed_on
 from fleet import snapshot
 from policies import current
+from policies.caps import status
 from policies.restrictions import actions as restriction_actions
 from policies.restrictions import store
 from policies.restrictions.book import Conflict
@@ -212,6 +214,9 @@ def _estimate(request: Request, target_w: float, spread_w: float, now: datetime)
         if len(each.nodes) and each.has_begun and not each.is_ending
     ]
     agreed = placed.agreed(running)
+    held = status.read()
+    if held is not None and held.acting:
+        agreed = {pk: _as_held(each) for pk, each in agreed.items()}
     terms = [(each, settled(each, agreed[each.id], headroom.fleet)) for each in running]
     row = headroom.fleet.sites.index_by_name[request.site]
     return estimate(
@@ -221,3 +226,8 @@ def _estimate(request: Request, target_w: float, spread_w: float, now: datetime)
         spread_w=spread_w,
         lasts_s=(request.ends_at - request.starts_at).total_seconds(),
     )
+
+
+def _as_held(agreed: Throttling) -> Throttling:
+    """Return what an attempt agreed to as the controller takes it: caps, and pauses, no batches."""
+    return replace(agreed, batch_scale=1.0, shrink_below=agreed.shrink_below or 0.0)

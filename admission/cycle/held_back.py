@@ -56,6 +56,7 @@ def status_of(holding: Holding, *, waiting: int) -> Status:
         taken_w=float(rack_taken_w.sum()),
         units=len(units),
         waiting=waiting,
+        paused=len(holding.paused.saves_w),
         starts_low=holding.starts_low,
         unmanaged_capped=holding.unmanaged.is_capped,
         budgets=tuple(

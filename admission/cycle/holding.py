@@ -15,11 +15,13 @@ from django.db.models import Q
 
 from admission.core import holding as core
 from admission.core.allocation.allocations import Allocations
-from admission.core.controlling import Excess
+from admission.core.controlling import Excess, at_rest
+from admission.core.directives.standing import Standing, keep_still
 from admission.core.holding import ROOM_WITHIN_S, Holding, Remembered
 from admission.core.policy import AdmissionPolicy
 from admission.cycle import reconciliation
 from admission.cycle.dispatch import dispatch
+from admission.directives import store
 from admission.jobs.models import Attempt
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
@@ -27,12 +29,15 @@ from headroom.contracts import LimitState
 from policies.caps import askers, orders
 from policies.controller.control import Memory, Tuning
 from policies.controller.heat import Warmth
+from policies.controller.pausing import Paused
+from policies.controller.together import Together
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
 from telemetry import stream
 from telemetry.limits.models import LimitReport
 
 __all__ = [
+    "COMES_TO_REST_S",
     "ROOM_WITHIN",
     "TUNING",
     "act",
@@ -43,6 +48,8 @@ __all__ = [
 ]
 
 TUNING = Tuning()
+#: What is told to stand still is heard of, and has come to rest, within so many s.
+COMES_TO_REST_S = 15.0
 #: What was admitted waits so long for its room, and else goes back to the queue.
 ROOM_WITHIN = timedelta(seconds=ROOM_WITHIN_S)
 NO_ROOM = "no room could be made for it: what runs here did not give way in time"
@@ -65,10 +72,12 @@ def look(
     policy: AdmissionPolicy,
     ready: Bools,
     memory: Remembered,
+    standing: Standing,
 ) -> Holding | None:
     """Return what the controller makes of a moment; None: it is off, or no agent acts on caps.
 
-    ``ready`` says of each node whether its machine takes jobs. One query each five seconds.
+    ``ready`` says of each node whether its machine takes jobs; ``standing``, who agreed to stand
+    still. One query each five seconds.
     """
     if not policy.controls:
         return None
@@ -78,14 +87,16 @@ def look(
     if not may_cap.any():
         return None
     may_cap &= ~_refusing(fleet, headroom.at)
+    told = {each.id for each in held.attempts if each.started_at and not each.is_running}
     return core.look(
         headroom,
         held,
         may_cap=may_cap,
         ready=ready,
         unmanaged=policy.unmanaged,
-        resting={each.id for each in held.attempts if each.started_at and not each.is_running},
+        resting=at_rest(headroom, held, told),
         memory=memory,
+        standing=standing,
         tuning=TUNING,
     )
 
@@ -134,6 +145,10 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     limit_w: bytes = b""
     below_for_s: bytes = b""
     own_limit_w: bytes = b""
+    #: what stands still, or is to go on: attempt, which of both, its cap, what it saves by budget
+    paused: tuple[tuple[int, bool, float, bytes], ...] = ()
+    #: what units drew together: until when, the most, and what they would draw one by one
+    together: tuple[float, bytes, bytes] | None = None
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -143,6 +158,7 @@ _kept = msgspec.msgpack.Decoder(_Kept)
 def _remember(holding: Holding) -> None:
     fleet, left = holding.headroom.fleet, holding.remembered
     memory, excess, warmth = left.units, left.excess, left.warmth
+    paused, together = left.paused, left.together
     ids = list(memory.since)
 
     def column(values: dict[int, float]) -> bytes:
@@ -155,11 +171,11 @@ def _remember(holding: Holding) -> None:
         since=column(dict(memory.since)),
         full_w=column(dict(memory.full_w)),
         cap_w=column(dict(memory.cap_w)),
-        other_w=memory.other_w.astype("<f8").tobytes(),
+        other_w=_bytes(memory.other_w),
         held_share=memory.held_share,
         of_units=np.packbits(memory.of_units).tobytes(),
         excess_at=excess.times,
-        excess_w=tuple(watts.astype("<f8").tobytes() for watts in excess.watts),
+        excess_w=tuple(_bytes(watts) for watts in excess.watts),
         host_share=excess.host_share,
         warm_w=_narrow(warmth.drawn_w),
         ambient_c=_narrow(warmth.ambient_c),
@@ -167,6 +183,11 @@ def _remember(holding: Holding) -> None:
         limit_w=_narrow(memory.limit_w),
         below_for_s=_narrow(memory.below_for_s),
         own_limit_w=_narrow(memory.own_limit_w),
+        paused=tuple(
+            (each, each in paused, paused.cap_w[each], _bytes(watts))
+            for each, watts in {**paused.saves_w, **paused.goes_w}.items()
+        ),
+        together=(together.at, _bytes(together.most_w), _bytes(together.apart_w)),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
@@ -197,14 +218,33 @@ def remembered(fleet: FleetArrays) -> Remembered:
     )
     if not is_same:
         return Remembered(units)
-    warm_w, ambient_c = _widened(kept.warm_w), _widened(kept.ambient_c)
-    excess = Excess(kept.excess_at, tuple(map(_floats, kept.excess_w)), kept.host_share)
-    fresh = _flags(kept.fresh, len(fleet.gpus) if kept.fresh else 0)
-    return Remembered(units, excess, Warmth(kept.at, warm_w, ambient_c), fresh)
+    return Remembered(
+        units,
+        Excess(kept.excess_at, tuple(map(_floats, kept.excess_w)), kept.host_share),
+        Warmth(kept.at, _widened(kept.warm_w), _widened(kept.ambient_c)),
+        _flags(kept.fresh, len(fleet.gpus) if kept.fresh else 0),
+        Paused(
+            {each: _floats(saves_w) for each, is_still, _, saves_w in kept.paused if is_still},
+            {each: _floats(saves_w) for each, is_still, _, saves_w in kept.paused if not is_still},
+            {each: cap_w for each, _, cap_w, _ in kept.paused},
+        ),
+        _together(kept),
+    )
 
 
 def _flags(data: bytes, count: int) -> Bools:
     return np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count).astype(bool)
+
+
+def _together(kept: _Kept) -> Together:
+    if kept.together is None:
+        return Together()
+    at, most_w, apart_w = kept.together
+    return Together(at, _floats(most_w), _floats(apart_w))
+
+
+def _bytes(values: Floats) -> bytes:
+    return values.astype("<f8").tobytes()
 
 
 def _floats(data: bytes) -> Floats:
@@ -223,19 +263,19 @@ def _widened(data: bytes) -> Floats:
 
 
 def act(holding: Holding) -> int:
-    """Have agents set the caps, hand over what has got its room, and remember.
+    """Have agents set the caps, pause what is to stand still, hand over what has got its room.
 
-    Return how many attempts still wait for room. Only the cycle does so, under its lock.
+    And remember. Return how many attempts still wait for room. Only the cycle does so, under its
+    lock.
     """
-    units, found, fleet = holding.units, holding.found, holding.headroom.fleet
-    cap_w = found.cap_w[units.unit]
-    is_capped = np.isfinite(cap_w)
-    orders.keep(
-        fleet.gpus.ids[units.gpu[is_capped]],
-        units.id[units.unit[is_capped]],
-        cap_w[is_capped],
-        holding.headroom.at,
-    )
+    fleet, now = holding.headroom.fleet, holding.headroom.at
+    gpu, holder, cap_w = holding.caps()
+    orders.keep(fleet.gpus.ids[gpu], holder, cap_w, now)
+    if holding.paused.saves_w or holding.before.saves_w:
+        keep_still(
+            store.book(), tuple(holding.paused.saves_w), now=datetime.fromtimestamp(now, UTC),
+            reasons=holding.standing.reasons,
+        )  # fmt: skip
     _remember(holding)
     return _hand_over(holding)
 

@@ -24,6 +24,7 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.controlled import starting_low
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import DryRun, Explanation
+from admission.core.directives.standing import Standing, standing_of
 from admission.core.holding import Holding, Remembered
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
@@ -41,6 +42,7 @@ from admission.core.snapshot import (
 )
 from admission.cycle import asking, holding
 from admission.directives import fallback
+from admission.directives.placed import placed_on
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog, needs
 from admission.jobs.applying import applicable
@@ -115,7 +117,8 @@ class Moment:
     """Queue and fleet at one moment, as they were read, whatever policy decides on them.
 
     ``measured`` is the headroom with nothing reserved, ``ready`` says of each node whether its
-    machine takes jobs, and ``occupied`` by what each GPU is taken.
+    machine takes jobs, ``occupied`` by what each GPU is taken, and ``standing`` who may have to
+    stand still.
     """
 
     waiting: Waiting
@@ -125,6 +128,7 @@ class Moment:
     occupied: GpuUses
     ready: Bools
     memory: Remembered
+    standing: Standing
     #: as they are themselves, whatever a policy states of them
     projects: tuple[ProjectShare, ...]
 
@@ -300,7 +304,16 @@ def read_input(now: float) -> CycleInput:
     return input_of(
         now, waiting, held, measured, in_force, ready_nodes(now),
         policy=policy, memory=holding.remembered(fleet), number=number,
+        standing=_standing(fleet, in_force, now),
     )  # fmt: skip
+
+
+def _standing(fleet: FleetArrays, in_force: InForce, now: float) -> Standing:
+    """Return who may have to stand still. No query but for attempts that are new."""
+    if not in_force.of(RestrictionKind.POWER_BUDGET_W):
+        return Standing()
+    placed, at = placed_on(fleet), datetime.fromtimestamp(now, UTC)
+    return standing_of(placed, placed.pauses(), in_force, at, within_s=holding.COMES_TO_REST_S)
 
 
 def input_of(
@@ -314,11 +327,13 @@ def input_of(
     policy: AdmissionPolicy,
     memory: Remembered | None = None,
     number: int = 0,
+    standing: Standing | None = None,
 ) -> CycleInput:
     """Return the input of a cycle at ``now`` (Unix s). Five queries.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
-    ids of nodes that run jobs. ``memory``: what the last round of the controller left.
+    ids of nodes that run jobs. ``memory``: what the last round of the controller left;
+    ``standing``: who may have to stand still.
     """
     ready = np.isin(measured.fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
     moment = Moment(
@@ -329,6 +344,7 @@ def input_of(
         occupied=_occupied_in(measured, held, ready),
         ready=ready,
         memory=memory or Remembered(),
+        standing=standing or Standing(),
         projects=shares.project_shares(now, policy.shares.half_life_s),
     )
     held_back = _held_back(moment, policy)
@@ -372,7 +388,9 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
 
 
 def _held_back(moment: Moment, policy: AdmissionPolicy) -> Holding | None:
-    return holding.look(moment.measured, moment.held, policy, moment.ready, moment.memory)
+    return holding.look(
+        moment.measured, moment.held, policy, moment.ready, moment.memory, moment.standing
+    )
 
 
 def _room(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,7 +15,6 @@ import numpy.typing as npt
 from django.db import connection
 
 from admission.allocation import open_attempts
-from admission.core.allocation.allocations import Allocations
 from admission.core.directives.placed import Placed
 from admission.core.response.respond import ResponseStatus, Throttling
 from admission.directives import actions
@@ -31,6 +31,7 @@ from policies.scopes import Scope
 
 __all__ = ["PlacedRows", "invalidate", "placed_on"]
 
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _THROTTLING = """
@@ -45,15 +46,17 @@ WHERE attempt.id = ANY(%s)
 class PlacedRows(Placed):
     """All open attempts, with the rows that the database keeps of them."""
 
-    def __init__(self, held: Allocations) -> None:
-        super().__init__(held)
-        self._below: Floats | None = None
-
     def below(self) -> Floats:
         """See above. No query but for attempts that are new."""
-        if self._below is None:
-            self._below = _margins.of(self.ids.tolist())
-        return self._below
+        return np.array([each.below for each in self._agreed], dtype=np.float64)
+
+    def pauses(self) -> Bools:
+        """Say of each attempt whether it agreed to pauses. Queries as of :meth:`below`."""
+        return np.array([each.pauses for each in self._agreed], dtype=bool)
+
+    @cached_property
+    def _agreed(self) -> list[_Agreed]:
+        return _terms.of(self.ids.tolist())
 
     def load(self, ids: Iterable[int]) -> list[Active]:
         """See above. One query."""
@@ -122,43 +125,51 @@ def _agreed(terms: PhaseSpec) -> Throttling:
     )
 
 
-class _Margins:
-    """The margin at which each attempt responds, remembered: it stays as it is while they run."""
+@dataclass(frozen=True)
+class _Agreed:
+    """The margin below which an attempt responds, and whether it agreed to pauses."""
+
+    below: float = -np.inf
+    pauses: bool = False
+
+
+class _Terms:
+    """What each attempt agreed to, remembered: it stays as it is while they run."""
 
     def __init__(self) -> None:
-        self._known: dict[int, float] = {}
+        self._known: dict[int, _Agreed] = {}
         #: by the identity of a class, which is kept along, and what a phase says itself
-        self._by_terms: dict[tuple[int, str], tuple[SchedulingClass, float]] = {}
+        self._by_terms: dict[tuple[int, str], tuple[SchedulingClass, _Agreed]] = {}
 
-    def of(self, ids: Sequence[int]) -> Floats:
-        """Return the margin of each attempt. Two queries where some are new."""
+    def of(self, ids: Sequence[int]) -> list[_Agreed]:
+        """Return what each attempt agreed to. Two queries where some are new."""
         new = [pk for pk in ids if pk not in self._known]
         found = {pk: self._known[pk] for pk in ids if pk in self._known}
         if new:
             found |= self._read(new)
         self._known = found
-        return np.array([found.get(pk, -np.inf) for pk in ids], dtype=np.float64)
+        return [found.get(pk, _Agreed()) for pk in ids]
 
-    def _read(self, ids: Sequence[int]) -> dict[int, float]:
+    def _read(self, ids: Sequence[int]) -> dict[int, _Agreed]:
         classes = catalog.current()
         with connection.cursor() as cursor:
             cursor.execute(_THROTTLING, [list(ids)])
             rows = cursor.fetchall()
-        return {pk: self._below(classes, name, said) for pk, name, said in rows}
+        return {pk: self._one(classes, name, said) for pk, name, said in rows}
 
-    def _below(self, classes: Mapping[str, SchedulingClass], name: str, said: Any) -> float:
+    def _one(self, classes: Mapping[str, SchedulingClass], name: str, said: Any) -> _Agreed:
         job_class = classes.get(name) or SchedulingClass(name=name)
         text = said if isinstance(said, str) else json.dumps(said)
         key = (id(job_class), text)
         if key not in self._by_terms:
-            self._by_terms[key] = job_class, _most(job_class, json.loads(text) or {})
+            self._by_terms[key] = job_class, _agreed_by(job_class, json.loads(text) or {})
         return self._by_terms[key][1]
 
     def invalidate(self) -> None:
         self._known, self._by_terms = {}, {}
 
 
-def _most(job_class: SchedulingClass, said: Any) -> float:
+def _agreed_by(job_class: SchedulingClass, said: Any) -> _Agreed:
     asked = msgspec.convert(said, Terms)
     spec = PhaseSpec(name="any", gang=Gang(gpus=1), walltime_s=1.0, throttling=asked)
     terms = terms_of(spec, job_class).throttling
@@ -168,10 +179,10 @@ def _most(job_class: SchedulingClass, said: Any) -> float:
         margins.append(terms.shrink_below or 0.0)
     if Response.PAUSE in does:
         margins.append(terms.pause_below or 0.0)
-    return float(max(margins))
+    return _Agreed(float(max(margins)), Response.PAUSE in does)
 
 
-_margins = _Margins()
+_terms = _Terms()
 _last: list[PlacedRows] = []
 
 
@@ -186,4 +197,4 @@ def placed_on(fleet: FleetArrays) -> PlacedRows:
 def invalidate() -> None:
     """Forget all, as a process that has just begun."""
     _last.clear()
-    _margins.invalidate()
+    _terms.invalidate()

@@ -77,7 +77,7 @@ class _Work(Step):
         holding = self._holding
         if holding is None or holding.headroom.fleet is not self.headroom.fleet:
             return None
-        return holding.found.holds
+        return holding.kept
 
     @cached_property
     def in_force(self) -> InForce:

@@ -26,8 +26,6 @@ __all__ = ["RUN", "Run", "Setup", "compare", "run"]
 LOADERS = {"philly": philly.load, "openb": openb.load, "helios": helios.load}
 #: A fleet that jobs are carried into has run before, and knows its hosts from so long, s.
 _BEFORE_S = 600.0
-#: Multiples of it fall evenly between 0 and 1, beside whatever pattern lines have.
-_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +72,7 @@ class Setup:
         to_s = from_s + self.hours * self.faster * 3600.0
         trace = LOADERS[self.form](self.trace)
         found = trace.over(from_s, to_s) if self.carried else trace.between(from_s, to_s)
-        if self.kept < 1.0:
-            found = found.take(np.flatnonzero(found.line * _GOLDEN % 1.0 < self.kept))
+        found = found.thinned(self.kept)
         return found.faster(self.faster) if self.faster != 1.0 else found
 
     def fleet(self) -> Fleet:

@@ -81,13 +81,14 @@ def _table(found: list[Curtailed | LongRun]) -> str:
     for each in found:
         if isinstance(each, Curtailed):
             heading = [
-                "approach", "seed", "events", "met in time", "held", "seconds held", "worst event",
-                "highest class touched", "s over a budget",
+                "approach", "seed", "events", "within what was agreed", "met in time", "held",
+                "seconds held", "worst event", "highest class touched", "s over a budget",
             ]  # fmt: skip
             rows.append(
                 [
-                    each.approach, str(each.seed), str(len(each.met)), str(each.in_time),
-                    str(each.held), f"{each.held_share:.2%}", f"{each.worst_held_share:.1%}",
+                    each.approach, str(each.seed), str(len(each.met)), str(each.agreed),
+                    str(each.in_time), str(each.held), f"{each.held_share:.2%}",
+                    f"{each.worst_held_share:.1%}",
                     f"{len(each.touched)} of {each.highest}",
                     f"{each.record.over_budget_s['any']:.0f}",
                 ]
@@ -95,7 +96,8 @@ def _table(found: list[Curtailed | LongRun]) -> str:
         else:
             heading = [
                 "approach", "seed", "verdict", "seconds held", "met after, s", "work, GPU h",
-                "without, GPU h", "work left", "highest class touched",
+                "without, GPU h", "work left", "most that could be", "if all gave way", "busy",
+                "highest class touched",
             ]  # fmt: skip
             kept, after_s = each.met.kept, each.met.kept.met_after_s
             rows.append(
@@ -103,7 +105,8 @@ def _table(found: list[Curtailed | LongRun]) -> str:
                     each.approach, str(each.seed), kept.verdict, f"{kept.held_share:.2%}",
                     "never" if after_s is None else f"{after_s:.0f}", f"{each.work_gpu_h:.1f}",
                     f"{each.work_without_gpu_h:.1f}", f"{each.work_left:.1%}",
-                    f"{len(each.touched)} of {each.highest}",
+                    f"{each.most_left:.1%}", f"{each.most_left_at_will:.1%}",
+                    f"{each.busy_share:.0%}", f"{len(each.touched)} of {each.highest}",
                 ]
             )  # fmt: skip
     lines = [heading, ["---"] * len(heading), *rows]

@@ -14,13 +14,23 @@ is called the highest class here.
 **The fleet** has one site, racks and feeds that carry all of their parts, and cooling for them:
 nothing is short but what the grid takes.
 
+**The long one** has hours of its own, in which the fleet is busy: what is taken from a site that
+draws little more than it does at rest is nearly all that its jobs draw, and says nothing of a fleet
+at work. Windows begin at each quarter of a day, jobs that run then come with it, and windows are
+ranked by their demand, the GPUs that jobs would hold on average if none waited. The one at the 90th
+percentile is taken, and a share of its lines is kept, spread evenly, so that the demand is nine
+tenths of the fleet. (It was played in the window of the others before, in which three tenths of the
+fleet were busy. This rule was written down before the first run by it.)
+
 **Events**: after the first hour, 200 of them begin in ten hours, one in each three minutes, on 96
 GPUs. Each is announced at the beginning of its three minutes, 30 to 60 s before it has to be met,
 asks for 10 to 40 % less than the baseline, and lasts for 60 to 110 s; all three evenly drawn. The
 **long one** takes a quarter of the baseline for three hours, announced five minutes before, on 256
 GPUs, after the first hour as well; it is compared with the same run without it.
 
-Seeds are 1, 2 and 3. The load counts at each step of the twin, by true watts: an event is met in
+Seeds are 1, 2 and 3. The load counts at each step of the twin, by true watts at the utility, as
+its meter reads them (it was the sum of racks before, while the policy held the utility with all
+that is lost on the way): an event is met in
 time if the first step after its start is within the target, and held for the steps that are. A job
 of the highest class is touched that is paused, shrunk or ended while something is asked, or does
 less than 0.98 of its full speed over all of that time. (The speed was put in the place of "any GPU
@@ -46,6 +56,7 @@ __all__ = [
     "LONG",
     "WARM_S",
     "Event",
+    "busy_jobs_of",
     "jobs_of",
     "long_event",
     "random_events",
@@ -63,6 +74,9 @@ _H = 3600.0
 _SETTLES_S = 30.0
 #: Windows of the trace begin so often, h.
 _EVERY_H = 12.0
+#: Those of the long event begin so often, h; the rank of the one that is taken; and the share of
+#: the fleet's GPUs that its jobs would hold.
+_BUSY_EVERY_H, _BUSY_RANK, _BUSY = 6.0, 0.9, 0.9
 
 
 @dataclass(frozen=True)
@@ -101,16 +115,42 @@ def jobs_of(trace: Path, *, hours: float, gpus: int) -> tuple[float, JobTrace]:
 
     Raises :class:`~lab.traces.TraceError`.
     """
-    jobs = philly.load(trace)
-    jobs = jobs.take(np.flatnonzero(jobs.gpus <= gpus // 4))
-    starts_h = np.arange(0.0, float(jobs.submit_s.max(initial=0.0)) / _H - hours, _EVERY_H)
-    taken = (Setup.from_h, Setup.from_h + Setup.hours)
-    free = [at for at in starts_h.tolist() if at + hours <= taken[0] or at >= taken[1]]
+    jobs = _small_jobs(trace, gpus)
+    free = _starts_h(jobs, hours, _EVERY_H)
     wanted = [_fewest_gpus(jobs, at, hours) for at in free]
     if not any(wanted):
         raise TraceError(f"{trace}: no window of {hours:g} h has jobs for {gpus} GPUs")
     chosen = free[int(np.argmax(wanted))]
     return chosen, jobs.between(chosen * _H, (chosen + hours) * _H)
+
+
+def busy_jobs_of(trace: Path, *, hours: float, gpus: int) -> tuple[float, JobTrace]:
+    """Return where the window of the long event begins, h, and its jobs, which keep a fleet busy.
+
+    Raises :class:`~lab.traces.TraceError`.
+    """
+    jobs = _small_jobs(trace, gpus)
+    starts_h = _starts_h(jobs, hours, _BUSY_EVERY_H)
+    demand = np.array([jobs.demand_gpus(at * _H, (at + hours) * _H) for at in starts_h])
+    if not demand.any():
+        raise TraceError(f"{trace}: no window of {hours:g} h has jobs for {gpus} GPUs")
+    place = int(np.argsort(demand, kind="stable")[round(_BUSY_RANK * (len(demand) - 1))])
+    chosen = starts_h[place]
+    kept = min(_BUSY * gpus / demand[place], 1.0)
+    return chosen, jobs.over(chosen * _H, (chosen + hours) * _H).thinned(kept)
+
+
+def _small_jobs(trace: Path, gpus: int) -> JobTrace:
+    """Return the jobs that want no more than a quarter of the fleet."""
+    jobs = philly.load(trace)
+    return jobs.take(np.flatnonzero(jobs.gpus <= gpus // 4))
+
+
+def _starts_h(jobs: JobTrace, hours: float, every_h: float) -> list[float]:
+    """Return where windows begin, h: without those with hours that something was made on."""
+    starts_h = np.arange(0.0, float(jobs.submit_s.max(initial=0.0)) / _H - hours, every_h)
+    taken = (Setup.from_h, Setup.from_h + Setup.hours)
+    return [at for at in starts_h.tolist() if at + hours <= taken[0] or at >= taken[1]]
 
 
 def _fewest_gpus(jobs: JobTrace, from_h: float, hours: float) -> float:

@@ -16,21 +16,26 @@ from numpy.typing import NDArray
 from admission.core.curtailment import Ask, Kept, baseline_of, kept
 from lab.approaches.approaches import approach
 from lab.approaches.comparison import policy_of
+from lab.curtailing.ceiling import Moment, least_w, most_work
 from lab.curtailing.events import (
     GPUS,
     GPUS_LONG,
     HOURS,
     WARM_S,
     Event,
+    busy_jobs_of,
     jobs_of,
     long_event,
     random_events,
     spans_held,
 )
 from lab.fleet import Fleet, make_even_fleet
+from lab.traces import JobTrace
 from lab.traces.arrivals import arrivals
+from lab.twin.tree import LOSSES
 from lab.world import EPOCH_S, Record, World
 from lab.world.gangs import Gang
+from physics.power import gpu_power_w
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.scopes import Scope, ScopeKind
 
@@ -40,6 +45,10 @@ __all__ = ["Curtailed", "LongRun", "play_long", "play_random"]
 _STEP_S = 2.0
 #: A job that does so much of its full speed while something is asked is not touched.
 _UNTOUCHED = 0.98
+#: What could be left at most is looked at so often, s.
+_LOOKS_S = 60.0
+#: What is drawn at the utility for each W that racks draw more.
+_LOST = float(np.prod([1.0 + share for share, _ in LOSSES.values()]))
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,8 @@ class Met:
     baseline_w: float
     target_w: float
     kept: Kept
+    #: whether the jobs that ran as it was announced had agreed to as much, by the laws of power
+    is_agreed: bool
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,11 @@ class Curtailed:
     @property
     def in_time(self) -> int:
         return sum(each.kept.is_in_time for each in self.met)
+
+    @property
+    def agreed(self) -> int:
+        """How many events asked for no more than jobs had agreed to."""
+        return sum(each.is_agreed for each in self.met)
 
     @property
     def held(self) -> int:
@@ -91,6 +107,7 @@ class Curtailed:
             "seed": self.seed,
             "from_h": self.from_h,
             "events": len(self.met),
+            "within_what_jobs_agreed_to": self.agreed,
             "met_in_time": self.in_time,
             "held": self.held,
             "held_share": self.held_share,
@@ -107,6 +124,7 @@ class Curtailed:
                     "by_share": each.event.by_share,
                     "baseline_w": each.baseline_w,
                     "target_w": each.target_w,
+                    "is_agreed": each.is_agreed,
                     **each.kept.as_data(),
                 }
                 for each in self.met
@@ -124,6 +142,13 @@ class LongRun:
     met: Met
     work_gpu_h: float
     work_without_gpu_h: float
+    #: the share of GPUs that jobs hold as it is announced, and what is drawn beside them, W
+    busy_share: float
+    other_w: float
+    #: the most work that could be left (:mod:`.ceiling`): as jobs agreed, and if all could be
+    #: slowed and stopped at will
+    most_left: float
+    most_left_at_will: float
     highest: int
     touched: tuple[str, ...]
 
@@ -145,6 +170,10 @@ class LongRun:
             "work_gpu_h": self.work_gpu_h,
             "work_without_gpu_h": self.work_without_gpu_h,
             "work_left": self.work_left,
+            "most_left": self.most_left,
+            "most_left_at_will": self.most_left_at_will,
+            "busy_share": self.busy_share,
+            "other_w": self.other_w,
             "highest_class_jobs": self.highest,
             "highest_class_touched": len(self.touched),
         }
@@ -168,9 +197,15 @@ class _Watched(World):
         before = {gang.key: (gang, self.gangs.clocked_s(gang)) for gang in self._highest()}
         super()._step(dt_s)
         self.times.append(self.twin.now_s)
-        self.watts.append(float(self.twin.rack_w.sum()))
+        self.watts.append(self.site_w)
         if self.in_force.of(RestrictionKind.POWER_BUDGET_W):
             self._look(before, dt_s)
+
+    @property
+    def site_w(self) -> float:
+        """What the site draws, as the meter of its utility reads it: with all that is lost, W."""
+        twin = self.twin
+        return float(twin.domain_w[twin.domains.parent < 0].sum())
 
     def _highest(self) -> list[Gang]:
         return [gang for gang in self.gangs if not gang.job.request.max_slowdown]
@@ -208,6 +243,43 @@ class _Watched(World):
         """Return the work done so far by all jobs, GPU·s."""
         return float(sum(self._outcome(job).work_gpu_s for job in self._jobs[: self._come]))
 
+    def moment(self) -> Moment:
+        """Return the jobs that run now as :mod:`.ceiling` takes them, by true watts."""
+        twin, rows = self.twin, self._rows.gpu
+        host_share = self._seeing.measured(self.now, self.in_force).host_share
+        gangs = [gang for gang in self.gangs if not gang.is_paused]
+        gpus = [rows[gang.gpus] for gang in gangs]
+        factor = [_LOST * (1.0 + float(host_share[gang.nodes].mean())) for gang in gangs]
+
+        def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.array([float(values[each].mean()) for each in gpus])
+
+        drawn_w, static_w = mean(twin.power_w), mean(twin.parts.standing_w)
+        exponent, linear_share = mean(twin.parts.exponent), mean(twin.parts.linear_share)
+        slowed = gpu_power_w(
+            static_w=0.0,
+            dynamic_w=1.0,
+            relative_throughput=mean(twin.clock / twin.parts.top_clock),
+            exponent=exponent,
+            linear_share=linear_share,
+        )
+        full_w = static_w + np.maximum(drawn_w - static_w, 0.0) / slowed
+        counts = np.array([float(len(each)) for each in gpus])
+        times = np.array(factor)
+        return Moment(
+            other_w=self.site_w - float((times * counts) @ drawn_w),
+            gpus=counts,
+            full_w=times * np.maximum(full_w, drawn_w),
+            static_w=times * static_w,
+            still_w=times * mean(twin.still_w),
+            exponent=exponent,
+            linear_share=linear_share,
+            lowest_speed=np.array([1.0 - gang.job.request.max_slowdown for gang in gangs]),
+            may_pause=np.array(
+                [gang.job.arrival.throttling.pause_below is not None for gang in gangs], dtype=bool
+            ),
+        )
+
 
 def play_random(
     trace: Path,
@@ -225,13 +297,14 @@ def play_random(
     met = []
     for number, event in enumerate(asked):
         world.run(event.announced_s, progress)
-        met.append(_ask(world, event, asked[:number]))
+        before = world.moment()
+        met.append((_ask(world, event, asked[:number]), least_w(before)))
     record = world.run(end_s, progress)
     return Curtailed(
         approach=name,
         seed=seed,
         from_h=from_h,
-        met=[_met(world, event, baseline_w) for event, baseline_w in zip(asked, met, strict=True)],
+        met=[_met(world, event, *said) for event, said in zip(asked, met, strict=True)],
         highest=world.highest,
         touched=world.touched,
         record=record,
@@ -244,29 +317,61 @@ def play_long(
     """Play the event of three hours, and the same without it."""
     event = long_event()
     hours = event.end_s / 3600.0
-    done = []
-    for is_asked in (False, True):
-        from_h, world = _world(trace, name, seed=seed, hours=hours, gpus=GPUS_LONG)
+
+    def begun() -> tuple[float, _Watched]:
+        from_h, world = _world(trace, name, seed=seed, hours=hours, gpus=GPUS_LONG, is_busy=True)
         world.run(event.announced_s, progress)
-        baseline_w = _ask(world, event, ()) if is_asked else 0.0
-        world.run(event.start_s, progress)
-        before = world.work_done_gpu_s()
-        world.run(event.end_s, progress)
-        done.append((world.work_done_gpu_s() - before) / 3600.0)
+        return from_h, world
+
+    from_h, plain = begun()
+    target_w = Ask(by_share=event.by_share).target_w(_baseline_w(plain, ()))
+    at_first = plain.moment()
+    plain.run(event.start_s, progress)
+    work_without_gpu_h, most = _work_and_most(plain, event, target_w, progress)
+    _, world = begun()
+    baseline_w = _ask(world, event, ())
+    world.run(event.start_s, progress)
+    before_gpu_s = world.work_done_gpu_s()
+    world.run(event.end_s, progress)
     return LongRun(
         approach=name,
         seed=seed,
         from_h=from_h,
-        met=_met(world, event, baseline_w),
-        work_gpu_h=done[1],
-        work_without_gpu_h=done[0],
+        met=_met(world, event, baseline_w, least_w(at_first)),
+        work_gpu_h=(world.work_done_gpu_s() - before_gpu_s) / 3600.0,
+        work_without_gpu_h=work_without_gpu_h,
+        busy_share=float(at_first.gpus.sum()) / GPUS_LONG,
+        other_w=at_first.other_w,
+        most_left=most[0],
+        most_left_at_will=most[1],
         highest=world.highest,
         touched=world.touched,
     )
 
 
-def _world(trace: Path, name: str, *, seed: int, hours: float, gpus: int) -> tuple[float, _Watched]:
-    from_h, jobs = jobs_of(trace, hours=hours, gpus=gpus)
+def _work_and_most(
+    world: _Watched, event: Event, target_w: float, progress: Callable[[float], None] | None
+) -> tuple[float, tuple[float, float]]:
+    """Return the work that is done while nobody asks, GPU h, and what could be left of it."""
+    before_gpu_s = world.work_done_gpu_s()
+    shares = []
+    for until_s in np.append(np.arange(event.start_s, event.end_s, _LOOKS_S)[1:], event.end_s):
+        world.run(float(until_s), progress)
+        moment = world.moment()
+        gpus = float(moment.gpus.sum())
+        shares.append(
+            (gpus, most_work(moment, target_w), most_work(moment.at_will(), target_w))
+        )  # fmt: skip
+    full, agreed, at_will = np.sum(shares, axis=0).tolist()
+    work_gpu_h = (world.work_done_gpu_s() - before_gpu_s) / 3600.0
+    return work_gpu_h, (agreed / full if full else 1.0, at_will / full if full else 1.0)
+
+
+def _world(
+    trace: Path, name: str, *, seed: int, hours: float, gpus: int, is_busy: bool = False
+) -> tuple[float, _Watched]:
+    rule: Callable[..., tuple[float, JobTrace]] = busy_jobs_of if is_busy else jobs_of
+    from_h, jobs = rule(trace, hours=hours, gpus=gpus)
     policy = policy_of(approach(name))
     return from_h, _Watched(_fleet(gpus), arrivals(jobs, seed=seed), policy, seed=seed)
 
@@ -275,8 +380,8 @@ def _fleet(gpus: int) -> Fleet:
     return make_even_fleet(gpus=gpus, sites=1, power_share=1.0, feed_share=1.2, cooling_share=1.2)
 
 
-def _ask(world: _Watched, event: Event, earlier: Sequence[Event]) -> float:
-    """Have the grid ask for an event now; return its baseline, W."""
+def _baseline_w(world: _Watched, earlier: Sequence[Event]) -> float:
+    """Return what the world drew of late, W, outside of earlier events."""
     found = baseline_of(
         np.array(world.times),
         np.array(world.watts),
@@ -286,7 +391,13 @@ def _ask(world: _Watched, event: Event, earlier: Sequence[Event]) -> float:
     )
     if found is None:
         raise ValueError("there is not enough of a load to compare with")
-    target_w = Ask(by_share=event.by_share).target_w(found.watts)
+    return found.watts
+
+
+def _ask(world: _Watched, event: Event, earlier: Sequence[Event]) -> float:
+    """Have the grid ask for an event now; return its baseline, W."""
+    baseline_w = _baseline_w(world, earlier)
+    target_w = Ask(by_share=event.by_share).target_w(baseline_w)
     starts_at, ends_at = (_at(second) for second in (event.start_s, event.end_s))
     name = str(world._inventory.sites.names[0])
     world.restrict(
@@ -296,13 +407,15 @@ def _ask(world: _Watched, event: Event, earlier: Sequence[Event]) -> float:
             starts_at=starts_at,
         )
     )  # fmt: skip
-    return found.watts
+    return baseline_w
 
 
-def _met(world: _Watched, event: Event, baseline_w: float) -> Met:
+def _met(world: _Watched, event: Event, baseline_w: float, agreed_w: float) -> Met:
+    """Return what came of an event; ``agreed_w`` is what jobs had agreed to come down to, W."""
     target_w = Ask(by_share=event.by_share).target_w(baseline_w)
     times, watts = np.array(world.times), np.array(world.watts)
-    return Met(event, baseline_w, target_w, _kept(times, watts, event, target_w, baseline_w))
+    found = _kept(times, watts, event, target_w, baseline_w)
+    return Met(event, baseline_w, target_w, found, agreed_w <= target_w)
 
 
 def _kept(

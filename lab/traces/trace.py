@@ -22,6 +22,8 @@ Bools = NDArray[np.bool_]
 
 #: The first bad rows are kept with what is wrong with them; the rest are counted.
 _BAD_ROWS_KEPT = 20
+#: Multiples of it fall evenly between 0 and 1, beside whatever pattern lines have.
+_GOLDEN = 0.6180339887498949
 
 
 class TraceError(ValueError):
@@ -102,6 +104,12 @@ class JobTrace:
         """Return the same jobs, so many times as fast one after another, and as short."""
         spans = ("submit_s", "runs_s", "walltime_s", "wait_s")
         return replace(self, **{name: getattr(self, name) / times for name in spans})
+
+    def thinned(self, kept: float) -> JobTrace:
+        """Return a share of the jobs, spread evenly over the lines of the file."""
+        if kept >= 1.0:
+            return self
+        return self.take(np.flatnonzero(self.line * _GOLDEN % 1.0 < kept))
 
     def demand_gpus(self, from_s: float, to_s: float, of: Bools | None = None) -> float:
         """Return the GPUs that jobs would hold without waits, on average; ``of``: these alone."""

@@ -274,6 +274,13 @@ class Twin:
         )
 
     @property
+    def still_w(self) -> Array:
+        """What each GPU draws while the job that holds it stands still, W."""
+        awake = AWAKE_BASE + AWAKE_SLOPE * LEAST_ACTIVITY
+        asleep_w = self.parts.idle_w + LEAST_ACTIVITY * self.parts.dynamic_w
+        return np.asarray(asleep_w + awake * self._wake_w)
+
+    @property
     def silent(self) -> Bools:
         """Nodes whose agent says nothing now."""
         return (self.silent_until_s > self.now_s) | self.conditions.node_silent | self.down

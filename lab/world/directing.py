@@ -20,12 +20,11 @@ from admission.core.directives.book import (
     DirectiveBook,
     Kind,
     MemoryDirectives,
-    Wanted,
     desired_of,
 )
 from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
 from admission.core.directives.placed import Active, Placed, save_s, stop_wanted
-from admission.core.directives.responding import LEASE
+from admission.core.directives.standing import OWNER, keep_still
 from admission.core.directives.step import Step
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
@@ -45,9 +44,6 @@ __all__ = ["Directing"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-#: The owner of pauses that the controller wants.
-_HOLDING = "controller"
 
 
 class _Placed(Placed):
@@ -329,23 +325,12 @@ class Directing:
 
     def hold_still(self, ids: Sequence[int], now: datetime) -> None:
         """Have exactly these attempts pause for the controller; the others go on."""
-        wanted = [
-            Wanted(
-                attempt_id=each,
-                kind=Kind.PAUSE,
-                owner=_HOLDING,
-                cause="power",
-                reason="budgets cannot hold it, however slow",
-                expires_at=now + LEASE,
-            )
-            for each in ids
-        ]
-        before = {row.attempt_id for row in self.leases if row.owner == _HOLDING}
-        self.book.keep(_HOLDING, wanted, now=now, by=_HOLDING, why="there is room again")
+        before = {row.attempt_id for row in self.leases if row.owner == OWNER}
+        keep_still(self.book, ids, now=now)
         for gang in self.gangs:
             if gang.id in before ^ set(ids):
                 gang.job.pauses += gang.id not in before
-                self._note("full" if gang.id in before else "paused", gang.job.key, _HOLDING)
+                self._note("full" if gang.id in before else "paused", gang.job.key, OWNER)
         self.deliver(now)
 
     # --- Fallback, and what playbooks ask for ----------------------------------------------------

@@ -25,6 +25,7 @@ from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
 from admission.core.cycle.controlled import starting_low
 from admission.core.cycle.decide import Admission, Decisions
+from admission.core.directives.standing import Standing, is_in_time
 from admission.core.holding import ROOM_WITHIN_S
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
@@ -80,6 +81,8 @@ _CALM_S = 30.0
 #: After something has gone wrong, and while more is drawn than may be, a cycle follows each step,
 #: as on the server all the time: for so long, s.
 _HURRY_S = 30.0
+#: What has heard that it is to stand still does so within, s.
+_COMES_TO_REST_S = 6.0
 #: Pauses are leases, which are renewed so often, s.
 _RENEWS_S = 30.0
 
@@ -382,7 +385,7 @@ class World:
             self._seeing.held_by_all(),
             acts=self._agents.acts[nodes],
             ready=self._ready[nodes],
-            may_pause=self._may_pause(),
+            standing=self._standing(),
         )
         if self._holding.paused.saves_w.keys() != before.saves_w.keys() or self._pauses_due():
             self._directing.hold_still(tuple(self._holding.paused.saves_w), _moment(self.now))
@@ -398,18 +401,18 @@ class World:
             holder = self.twin.job_of_gpu[self._rows.gpu].copy()
             self._later(partial(self._hear_orders, cap_w, holder))
 
-    def _may_pause(self) -> dict[int, float]:
-        """Return the running attempts that agreed to stand still, and how slow each may be made.
-
-        Only where somebody has lowered a budget: else slowing is enough.
-        """
+    def _standing(self) -> Standing:
+        """Return who may have to stand still: only where somebody has lowered a budget."""
         if not self.in_force.of(RestrictionKind.POWER_BUDGET_W):
-            return {}
-        return {
+            return Standing()
+        within_s = self.policy.directive_delay_s + _COMES_TO_REST_S
+        speeds = {
             gang.id: 1.0 - gang.job.request.max_slowdown
             for gang in self.gangs
             if gang.job.arrival.throttling.pause_below is not None and not gang.is_ending
         }
+        in_time = is_in_time(self.in_force, _moment(self.now), within_s)
+        return Standing(speeds, is_in_time=in_time)
 
     def _pauses_due(self) -> bool:
         """Say whether pauses have to be renewed."""

@@ -65,6 +65,9 @@ class ControllerSerializer(serializers.Serializer[Any]):
     capped = serializers.IntegerField(help_text="GPUs held below what they would draw")
     taken_w = serializers.FloatField()
     waiting = serializers.IntegerField(help_text="Attempts for which room is being made")
+    paused = serializers.IntegerField(
+        help_text="Attempts that stand still, since caps do not keep what somebody asked for"
+    )
     starts_low = serializers.BooleanField(help_text="Jobs begin under their lowest caps")
     unmanaged_capped = serializers.BooleanField(
         help_text="Load of no known owner may be capped, by the admission policy"

@@ -71,7 +71,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     ``acting`` and ``gpus`` count GPUs on which caps can be set, and all. ``capped`` are those that
     are held below what they would draw, ``taken_w`` is what they do not draw for it. ``waiting``
-    counts attempts for which room is being made. ``starts_low``: jobs begin under their lowest cap.
+    counts attempts for which room is being made, ``paused`` those that stand still for it.
+    ``starts_low``: jobs begin under their lowest cap.
     """
 
     at: float
@@ -85,6 +86,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     unmanaged_capped: bool
     budgets: tuple[Held, ...] = ()
     heated: tuple[Heated, ...] = ()
+    paused: int = 0
 
 
 _pack = msgspec.msgpack.Encoder().encode

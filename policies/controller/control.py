@@ -193,9 +193,14 @@ def control(
     *,
     now: float,
     tuning: Tuning | None = None,
+    still_w: Floats | None = None,
 ) -> Controlled:
-    """Return the caps to set now, Unix s. Deterministic."""
-    return _Round(plant, units, budgets, memory, now, tuning or Tuning()).done()
+    """Return the caps to set now, Unix s. Deterministic.
+
+    ``still_w``: of units that come to rest by the time that counts, what each of their GPUs draws
+    then, W; NaN for the others.
+    """
+    return _Round(plant, units, budgets, memory, now, tuning or Tuning(), still_w).done()
 
 
 class _Round:
@@ -207,8 +212,10 @@ class _Round:
         memory: Memory,
         now: float,
         tuning: Tuning,
+        still_w: Floats | None,
     ) -> None:
         self.plant, self.units, self.budgets = plant, units, budgets
+        self.still_w = np.full(len(units), np.nan) if still_w is None else still_w
         self.memory, self.now, self.tuning = memory, now, tuning
         self.elapsed_s = max(now - memory.at, 0.0)
         count = len(units)
@@ -255,6 +262,8 @@ class _Round:
         heat_level = level_at(by_level, self.heat_w)
         by_level = np.minimum(by_level, self.heat_w[:, None])
         by_level = np.maximum(by_level, self.least_w[:, None])
+        still = np.isfinite(self.still_w)
+        by_level[still] = self.still_w[still, None]
         watts = self.held_share * self.cell_factor[:, None] * by_level[self.cell_unit]
         usable_w = self._usable_w()
         filled = self._filled(watts, usable_w - other_w)

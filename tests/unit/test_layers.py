@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies.restrictions.strictest",
     },
     "lab/curtailing": {
+        "physics",
         "headroom",
         "admission.core",
         "policies.restrictions.kinds",

@@ -111,6 +111,12 @@ class Allocations:
         for attempt, first in zip(self.attempts, self.firsts, strict=True):
             yield attempt, slice(first, first + len(attempt.placement.nodes))
 
+    def gpu_rows(self, rows: slice) -> Ints:
+        """Return the GPUs of some allocations that follow each other, as rows of the inventory."""
+        arrays = self.arrays
+        mine = (arrays.gpu_allocation >= rows.start) & (arrays.gpu_allocation < rows.stop)
+        return np.asarray(arrays.gpu[mine])
+
     @cached_property
     def gpus(self) -> Bools:
         """Say of each GPU whether an attempt holds it."""

@@ -14,6 +14,7 @@ from lab.approaches.comparison import Setup
 from lab.curtailing.events import (
     WARM_S,
     Event,
+    busy_jobs_of,
     jobs_of,
     long_event,
     random_events,
@@ -68,3 +69,20 @@ def test_jobs_larger_than_the_fleet_are_left_out(tmp_path: Path) -> None:
     trace = write_trace(tmp_path, [0.0, 36.5, 37.0, 200.0])
     with pytest.raises(TraceError, match="no window"):
         jobs_of(trace, hours=10.0, gpus=4)
+
+
+def test_the_long_one_has_busy_hours_in_which_jobs_run_from_the_start(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path, [float(hour) for hour in range(200)])
+    chosen, jobs = busy_jobs_of(trace, hours=4.0, gpus=48)
+    # Twelve run at any time, and half of a fleet of 96 GPUs would be theirs.
+    assert chosen + 4.0 <= Setup.from_h
+    assert jobs.demand_gpus(0.0, 4.0 * 3600.0) == pytest.approx(0.9 * 48.0, rel=0.25)
+    assert (jobs.submit_s == 0.0).sum() > 2
+
+
+def test_where_jobs_are_few_all_of_them_come(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path, [float(hour) for hour in range(200)])
+    _, jobs = busy_jobs_of(trace, hours=4.0, gpus=1_000)
+    assert len(jobs) == 15
+    with pytest.raises(TraceError, match="no window"):
+        busy_jobs_of(trace, hours=4.0, gpus=4)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policies.controller.control import Budgets, Kind, Units
-from policies.controller.pausing import Paused, paused_after
+from policies.controller.control import Budgets, Controlled, Kind, Units
+from policies.controller.pausing import Paused, held_with_pauses, paused_after
 from tests.unit.policies.controller.plants import (
     RATED_W,
     Shop,
@@ -24,6 +24,7 @@ UNITS = make_units(
     lowest_speed=[0.9, 0.9, 1.0],
 )
 MAY = {1: 0.9, 2: 0.9}
+CAPS = {1: 450.0, 2: 450.0}
 
 
 def make_shop(watts: float) -> Shop:
@@ -36,7 +37,7 @@ def make_shop(watts: float) -> Shop:
 def look(shop: Shop, units: Units = UNITS, before: Paused | None = None, **given: Any) -> Paused:
     found = shop.look(units)
     budgets = Budgets(shop.reach, shop.budget_w, shop.load_w)
-    asked = {"may_pause": MAY, "idle_w": np.full(len(shop.runs), 70.0), **given}
+    asked = {"may_pause": MAY, "rest_w": np.full(len(shop.runs), 70.0), **given}
     return paused_after(shop.plant(), units, budgets, found, before or Paused(), **asked)
 
 
@@ -105,3 +106,76 @@ def test_deciding_again_changes_nothing(less_w: float) -> None:
     shop = make_shop(full_w() - less_w)
     first = look(shop)
     assert list(look(shop, UNITS, first).saves_w) == list(first.saves_w)
+
+
+def test_a_small_one_is_not_kept_still_where_a_large_one_alone_is_enough() -> None:
+    units = make_units(
+        [[0], [1, 2, 3, 4, 5, 6, 7]], kind=[int(Kind.AGREED)] * 2, lowest_speed=[0.9, 0.9]
+    )
+    shop = make_shop(full_w() - 2_000.0)
+    # The small one is the cheapest by its watts.
+    found = look(shop, units, may_pause={1: 0.5, 2: 0.9})
+    assert list(found.saves_w) == [2]
+
+
+def test_one_goes_on_where_the_last_that_stood_still_finds_no_room() -> None:
+    shop = make_shop(full_w() - 2_200.0)
+    shop.runs[:4] = False
+    small = np.zeros(shop.reach.count)
+    small[0], large = 100.0, small.copy()
+    large[0] = 5_000.0
+    shop.budget_w = rack_budgets(shop.reach, full_w() - 1_100.0)
+    found = look(shop, make_units([[4, 5]], id=[3]), Paused({1: small, 2: large}, cap_w=CAPS))
+    assert list(found.saves_w) == [2]
+    assert list(found.goes_w) == [1]
+
+
+def test_room_is_given_once_to_what_is_told_to_go_on_and_has_not_begun() -> None:
+    shop = make_shop(full_w() - 2_200.0)
+    shop.runs[:4] = False
+    each_w = np.zeros(shop.reach.count)
+    each_w[0] = 600.0
+    shop.budget_w = rack_budgets(shop.reach, full_w() - 1_100.0)
+    left = make_units([[4, 5]], id=[3])
+    first = look(shop, left, Paused({1: each_w, 2: each_w}, cap_w=CAPS))
+    assert list(first.saves_w) == [1]
+    second = look(shop, left, first)
+    assert (list(second.saves_w), list(second.goes_w)) == ([1], [2])
+    assert second.cap_w == CAPS
+    # At work again, it counts with what it draws.
+    shop.runs[2:4] = True
+    assert not look(shop, make_units([[2, 3], [4, 5]], id=[2, 3]), second).goes_w
+
+
+def hold(
+    shop: Shop, before: Paused, *, is_in_time: bool, units: Units = UNITS
+) -> tuple[Controlled, Paused]:
+    return held_with_pauses(
+        shop.plant(), units, Budgets(shop.reach, shop.budget_w, shop.load_w), shop.memory, before,
+        now=shop.at, tuning=shop.tuning, may_pause=MAY, rest_w=np.full(len(shop.runs), 100.0),
+        is_in_time=is_in_time,
+    )  # fmt: skip
+
+
+def test_nobody_is_slowed_while_there_is_time_for_others_to_come_to_rest() -> None:
+    shop = make_shop(1e6)
+    shop.look(UNITS)
+    shop.budget_w = rack_budgets(shop.reach, full_w() - 1_200.0)
+    in_time, paused = hold(shop, Paused(), is_in_time=True)
+    too_late, same = hold(shop, Paused(), is_in_time=False)
+    assert list(paused.saves_w) == list(same.saves_w) == [1]
+    assert in_time.cap_w[2] >= 650.0
+    assert too_late.cap_w[2] < 650.0
+
+
+def test_what_stands_still_is_remembered_as_it_was_at_work() -> None:
+    shop = make_shop(full_w() - 1_200.0)
+    shop.look(UNITS)
+    _, paused = hold(shop, Paused(), is_in_time=True)
+    known_w = shop.memory.full_w[1]
+    shop.runs[:2] = False
+    left = make_units([[2, 3], [4, 5]], id=[2, 3], kind=[int(Kind.AGREED), int(Kind.FIRM)])
+    found, paused = hold(shop, paused, is_in_time=True, units=left)
+    assert 1 in paused
+    assert found.memory.full_w[1] == known_w
+    assert found.memory.since[1] == shop.memory.since[1]
