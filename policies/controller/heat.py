@@ -26,6 +26,9 @@ __all__ = ["MARGIN_C", "Warmth", "limited_by_heat"]
 #: So far below its slowdown a GPU is held: further than where rules speak of heat, so that they
 #: find nothing to do where caps hold.
 MARGIN_C = 5.0
+#: Further below its slowdown than this no GPU is held back. A part of what more power comes to
+#: shows within seconds, sooner than the law has it, and looks like warmer air.
+FAR_C = 15.0
 #: Warmer air counts by 63 % after so long, cooler air after so long, s.
 WARMS_IN_S, COOLS_IN_S = 10.0, 60.0
 
@@ -73,7 +76,10 @@ def limited_by_heat(headroom: Headroom, before: Warmth) -> tuple[Floats, Warmth]
     now = Warmth(
         headroom.at, np.where(is_read, drawn_w, np.nan), np.where(is_read, ambient_c, np.nan)
     )
-    return _may_draw_w(headroom, now), now
+    may_draw_w = _may_draw_w(headroom, now)
+    # What would bring it there from where it is.
+    far_w = load_w + (parts.limit_c - FAR_C - temp_c) / resistance
+    return np.fmax(may_draw_w, far_w), now
 
 
 def _may_draw_w(headroom: Headroom, warmth: Warmth) -> Floats:

@@ -226,6 +226,18 @@ def test_what_rests_and_cools_is_not_held_for_what_it_did() -> None:
         assert np.isinf(found.cap_w).all()
 
 
+def test_what_gets_warm_faster_than_the_law_has_it_is_not_held_while_it_is_far_from_hot() -> None:
+    # The core shows a part of the heat within seconds, beside what the heat sink takes.
+    warmth, before_c = Warmth(), AIR_C + RESISTANCE * 70.0
+    for step in range(30):
+        power_w = 650.0 if step > 5 else 70.0
+        temp_c = before_c if step <= 5 else min(before_c + 14.0 * (step - 5), 64.0)
+        past = Warm(_FLEET, np.zeros(0)).past
+        seen = _read(np.round(temp_c), power_w, NOW + STEP_S * step, past)
+        may_draw_w, warmth = limited_by_heat(seen, warmth)
+        assert (may_draw_w > 700.0).all()
+
+
 def test_the_memory_of_a_gpu_counts_where_it_is_closer_to_its_own_slowdown() -> None:
     fleet_limit_c = float(_FLEET.gpus.slowdown_mem_c[0])
     cool, _ = limited_by_heat(_read(50.0, 600.0, NOW, temp_mem_c=60.0), Warmth())
