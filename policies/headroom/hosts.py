@@ -38,6 +38,9 @@ _HOST_FEWEST = 20
 #: written on them above rest.
 _AT_WORK = 0.5
 _UNSEEN = 0.5
+#: A curve through many nodes at rest says too little of those at work: so large a share of these
+#: draw no more than it says.
+_COVERED = 0.9
 
 
 def host_pairs(headroom: Headroom) -> dict[int, Floats]:
@@ -94,8 +97,8 @@ def ratings_of(fleet: FleetArrays) -> dict[int, Rating]:
 def host_curve(pairs: Floats, rating: Rating) -> FittedHost | None:
     """Return the curve through pairs of :func:`host_pairs`; None: they are too few, or scatter.
 
-    While they say nothing of nodes at work it rises with the GPUs to a half of what is written on
-    the host, if it does not rise more by itself.
+    It rises with the GPUs as far as most nodes at work do. While pairs say nothing of these, it
+    rises to a half of what is written on the host, if it does not rise more by itself.
     """
     if len(pairs) < _HOST_FEWEST:
         return None
@@ -105,9 +108,13 @@ def host_curve(pairs: Floats, rating: Rating) -> FittedHost | None:
     except UnfittableError:
         return None
     idle_w, share = float(curve.host_idle_w), float(curve.host_share)
-    if np.count_nonzero(gpus_w >= _AT_WORK * rating.gpus_w) < _HOST_FEWEST:
+    works = gpus_w >= _AT_WORK * rating.gpus_w
+    if np.count_nonzero(works) < _HOST_FEWEST:
         steeper = max(_UNSEEN * rating.host_range_w / rating.gpus_w - share, 0.0)
         share, idle_w = share + steeper, max(idle_w - steeper * float(np.median(gpus_w)), 0.0)
+    else:
+        seen = ((node_w - idle_w) / gpus_w)[works] - 1.0
+        share = max(share, float(np.quantile(seen, _COVERED)))
     found = FittedHost(idle_w, share, float(curve.spread_w))
     # A host that draws less the more its GPUs do is an accident of few readings.
     return None if found.share < 0 or found.idle_w < 0 else found

@@ -105,6 +105,21 @@ def test_hosts_at_rest_say_nothing_of_hosts_at_work() -> None:
     assert 0.2 < curve.share < 0.3
 
 
+def test_many_nodes_at_rest_do_not_hide_what_those_at_work_draw() -> None:
+    rating = Rating(gpus_w=5_600.0, host_range_w=3_200.0)
+    rest_w = np.linspace(500.0, 1_400.0, 300)
+    at_rest = np.stack([rest_w, 1_360.0 + 1.2 * rest_w], axis=1)
+    gpus_w = np.linspace(2_900.0, 5_000.0, 60)
+    more_w = np.resize([0.0, 100.0, 200.0], 60)
+    at_work = np.stack([gpus_w, 1_360.0 + 1.22 * gpus_w + more_w], axis=1)
+
+    curve = host_curve(np.concatenate([at_rest, at_work]), rating)
+
+    assert curve is not None
+    told_w = curve.idle_w + (1.0 + curve.share) * gpus_w
+    assert 0.85 <= (at_work[:, 1] <= told_w + 1e-6).mean() < 0.95
+
+
 def test_a_node_is_rated_for_what_is_written_on_its_parts() -> None:
     fleet = make_arrays(racks=1, nodes=2, gpus=8)
     range_w = float(fleet.nodes.host_rated_w[0] - fleet.nodes.host_idle_w[0])
