@@ -37,9 +37,10 @@ __all__ = [
     "without_new",
 ]
 
-#: Meters and GPUs are read at times of their own. What budgets carry beyond what GPUs account for
-#: is the median of so long: until both have been read, a step of GPUs looks like something else, s.
-_READ_WITHIN_S = 12.0
+#: Meters and GPUs are read at times of their own: until both have been read, a step of GPUs looks
+#: like something else. So what budgets carry beyond what GPUs account for is the median of so long,
+#: or what it has been for so long at least, s.
+_USUAL_OF_S, _STAYS_FOR_S = 40.0, 8.0
 #: Once hosts are known better, what was beside GPUs by what was known before says nothing.
 _SAME_SHARE = 0.02
 #: A GPU rests that draws no more than so much of the way from its draw at rest to its rating.
@@ -112,15 +113,17 @@ class Excess:
         kept = [
             (at, before)
             for at, before in zip(self.times, self.watts, strict=True)
-            if is_same and 0.0 <= now - at <= _READ_WITHIN_S and len(before) == len(watts)
+            if is_same and 0.0 <= now - at <= _USUAL_OF_S and len(before) == len(watts)
         ]
         times, every = zip(*kept, (now, watts), strict=True)
         return Excess(times, every, host_share)
 
     @property
     def usual_w(self) -> Floats:
-        """The median of what is known, W by budget."""
-        return np.asarray(np.median(self.watts, axis=0))
+        """The median of what is known, or what it has come to and stays, W by budget."""
+        watts = np.array(self.watts)
+        late = np.array(self.times) > self.times[-1] - _STAYS_FOR_S
+        return np.asarray(np.maximum(np.median(watts, axis=0), watts[late].min(axis=0)))
 
 
 def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tuple[Budgets, Excess]:
@@ -141,14 +144,16 @@ def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach, heard:
     A job that starts takes GPUs that rested, and an agent that begins to act makes a unit of what
     was load beside them. Remembered as that, it would count twice until it is forgotten.
 
-    ``heard`` are GPUs that were silent until now. What was assumed of them is no longer what their
-    budgets carry, and these begin anew. A limit that they come with is their own.
+    ``heard`` are GPUs that were silent until now. Their ratings, which were assumed of them, are no
+    longer what their budgets carry; what hosts were seen to draw at work is. A limit that they come
+    with is their own.
     """
     if len(memory.other_w) != reach.count or len(memory.below_for_s) != len(plant.rack):
         return memory
-    new = units.gpu[~memory.of_units[units.gpu]]
-    touched = reach.of_gpus(np.ones(len(heard)), plant.rack[heard]) > 0.0
-    other_w = np.where(touched, 0.0, memory.other_w - _drawn_by(plant, reach, new))
+    new = np.setdiff1d(units.gpu[~memory.of_units[units.gpu]], heard)
+    assumed_w = (1.0 + plant.host_share[heard]) * plant.most_w[heard]
+    other_w = memory.other_w - _drawn_by(plant, reach, new)
+    other_w = other_w - reach.of_gpus(assumed_w, plant.rack[heard])
     limit_w, below_for_s = memory.limit_w.copy(), memory.below_for_s.copy()
     limit_w[heard], below_for_s[heard] = plant.limit_w[heard], np.inf
     return replace(memory, other_w=other_w, limit_w=limit_w, below_for_s=below_for_s)

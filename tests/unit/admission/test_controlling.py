@@ -6,7 +6,7 @@ import numpy as np
 
 from admission.core.controlling import without_ended, without_new
 from policies.controller.control import Budgets
-from tests.unit.policies.controller.plants import HOST_W, Shop, make_fleet, make_units
+from tests.unit.policies.controller.plants import HOST_W, RATED_W, Shop, make_fleet, make_units
 
 _FLEET = make_fleet()
 _FIRST_RACK = list(range(16))
@@ -56,7 +56,7 @@ def test_what_was_assumed_of_silent_gpus_is_forgotten_once_they_are_heard() -> N
 
     memory = without_new(before.memory, shop.plant(), make_units([[0]]), shop.reach, heard)
 
-    assert memory.other_w[1] == 0.0
+    assert before.memory.other_w[1] - memory.other_w[1] == 2 * RATED_W
     assert memory.other_w[0] == before.memory.other_w[0], "of another rack"
 
 
@@ -69,3 +69,14 @@ def test_a_limit_that_gpus_come_with_is_their_own_at_once() -> None:
     shop.memory = without_new(before.memory, shop.plant(), units, shop.reach, np.array([16, 17]))
 
     assert 500.0 < shop.look(units).cap_w[0] < 510.0
+
+
+def test_what_hosts_draw_at_work_is_known_on_when_gpus_are_heard_again() -> None:
+    shop = _shop()
+    before = shop.look(make_units([[0]]))
+    units = make_units([[0], [16, 17]])
+
+    memory = without_new(before.memory, shop.plant(), units, shop.reach, np.array([16, 17]))
+
+    hosts_w = before.memory.other_w[1] - 2 * RATED_W
+    assert memory.other_w[1] == hosts_w, "what they draw now was never a part of it"

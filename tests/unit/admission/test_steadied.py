@@ -17,6 +17,16 @@ def test_a_step_of_gpus_that_meters_have_not_seen_yet_is_no_other_load() -> None
     assert excess.usual_w.tolist() == [2_000.0]
 
 
+def test_a_meter_that_was_behind_again_and_again_raises_nothing() -> None:
+    # Again and again, for 6 s each time, it still has what GPUs do not draw any more.
+    excess, told = Excess(), []
+    for at in range(0, 120, 2):
+        late = at % 32 in (16, 18, 20, 24, 26, 28)
+        excess = excess.noted(np.array([9_000.0 if late else 2_000.0]), float(at))
+        told.append(float(excess.usual_w[0]))
+    assert set(told) == {2_000.0}
+
+
 def test_another_load_that_stays_counts_once_it_was_read_for_long_enough() -> None:
     excess = Excess()
     for at in range(0, 26, 2):
