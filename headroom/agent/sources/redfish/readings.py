@@ -7,10 +7,19 @@ of sensors in metrics resources (``PowerWatts``, ``EnergykWh``, …), and proper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["QUANTITIES", "Document", "NotTold", "pointed_at", "quantity"]
+__all__ = [
+    "QUANTITIES",
+    "Document",
+    "NotTold",
+    "is_enabled",
+    "links_in",
+    "pointed_at",
+    "quantity",
+]
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -50,64 +59,102 @@ def quantity(document: Document, name: str) -> float | None:
     for reader in readers:
         try:
             return reader(document, name)
-        except (KeyError, IndexError, TypeError):
+        except NotTold:
             continue
     raise NotTold(f"{document.get('@odata.id', 'the resource')} does not tell {name}")
 
 
 def pointed_at(document: Document, pointer: str) -> float | None:
     """Return the number that a JSON pointer (``/PowerControl/0/PowerConsumedWatts``) leads to."""
-    found: Any = document
+    steps = [int(step) if step.isdecimal() else step for step in pointer.strip("/").split("/")]
     try:
-        for step in pointer.strip("/").split("/"):
-            found = found[int(step)] if isinstance(found, list) else found[step]
-    except (KeyError, IndexError, TypeError, ValueError) as exc:
-        raise NotTold(f"{document.get('@odata.id')} has no {pointer}") from exc
-    return _number(found)
+        return _number(_in(document, *steps))
+    except NotTold as exc:
+        raise NotTold(f"{document.get('@odata.id')} has no number at {pointer}") from exc
+
+
+def links_in(document: Document, *path: str | int) -> list[str]:
+    """Return the resources that a link, or a list of links, in ``document`` leads to."""
+    try:
+        found = _in(document, *path)
+    except NotTold:
+        return []
+    links = found if isinstance(found, list) else [found]
+    places = (each.get("@odata.id") for each in links if isinstance(each, dict))
+    return [place for place in places if isinstance(place, str) and place]
+
+
+def is_enabled(document: Any) -> bool:
+    """Say whether the part is there and works. What does not say so is."""
+    try:
+        return bool(_in(document, "Status", "State") in (None, "Enabled"))
+    except NotTold:
+        return True
+
+
+def _in(document: Any, *path: str | int) -> Any:
+    """Return what is at ``path``, whatever it is. Raises :class:`NotTold`."""
+    found = document
+    for step in path:
+        is_there = isinstance(found, dict) and step in found
+        if isinstance(found, list) and isinstance(step, int) and step < len(found):
+            is_there = True
+        if not is_there:
+            raise NotTold(f"has no {step}")
+        found = found[step]
+    return found
 
 
 def _of_sensor(document: Document, name: str) -> float | None:
-    unit, reading = document["ReadingUnits"], document.get("Reading")
-    if unit not in _UNITS[name]:
-        raise KeyError(unit)
-    return _scaled(reading, _UNITS[name][unit]) if _is_enabled(document) else None
+    factor = _UNITS[name].get(str(_in(document, "ReadingUnits")))
+    if factor is None:
+        raise NotTold("has another unit")
+    reading = document.get("Reading")
+    return _scaled(reading, factor) if is_enabled(document) else None
 
 
 def _of_excerpt(document: Document, name: str) -> float | None:
     for key, factor in _EXCERPTS[name]:
-        if key in document:
-            excerpt = document[key]
+        excerpt = document.get(key)
+        if isinstance(excerpt, dict):
             # What a reset does not take back, where the device keeps that too.
-            reading = excerpt.get("LifetimeReading", excerpt["Reading"])
-            return _scaled(reading, factor)
-    raise KeyError(name)
+            reading = excerpt.get("LifetimeReading")
+            return _scaled(_in(excerpt, "Reading") if reading is None else reading, factor)
+        if key in document:  # some write the number itself
+            return _scaled(excerpt, factor)
+    raise NotTold(name)
 
 
 def _of_older_resource(document: Document, name: str) -> float | None:
     if name == "power_w":
-        return _number(document["PowerControl"][0]["PowerConsumedWatts"])
+        return _number(_in(document, "PowerControl", 0, "PowerConsumedWatts"))
     if name == "temp_c":
         return _intake_c(document)
-    raise KeyError(name)
+    raise NotTold(name)
 
 
 def _intake_c(document: Document) -> float | None:
     """Return the intake's temperature out of ``ThermalMetrics`` or ``Thermal``."""
     summary = document.get("TemperatureSummaryCelsius")
-    if summary is not None:
-        return _number(_first(summary.get(place) for place in _INTAKE)["Reading"])
-    sensors = [each for each in document["Temperatures"] if _is_enabled(each)]
-    by_place = {each.get("PhysicalContext"): each for each in reversed(sensors)}
-    return _number(_first(by_place.get(place) for place in _INTAKE)["ReadingCelsius"])
+    if isinstance(summary, dict):
+        excerpts = {place: each for place, each in summary.items() if isinstance(each, dict)}
+        return _number(_in(_first(excerpts), "Reading"))
+    listed = document.get("Temperatures")
+    sensors = [each for each in listed if is_enabled(each)] if isinstance(listed, list) else []
+    by_place = {
+        str(each.get("PhysicalContext")): each
+        for each in reversed(sensors)
+        if isinstance(each, dict)
+    }
+    return _number(_in(_first(by_place), "ReadingCelsius"))
 
 
-def _first(candidates: Iterable[Document | None]) -> Document:
-    """Return the first existing one. Raises ``IndexError``."""
-    return [each for each in candidates if each is not None][0]  # noqa: RUF015 -- not StopIteration
-
-
-def _is_enabled(document: Document) -> bool:
-    return bool(document.get("Status", {}).get("State", "Enabled") == "Enabled")
+def _first(by_place: Mapping[str, Document]) -> Document:
+    """Return what is at the intake, as far as anything is."""
+    for place in _INTAKE:
+        if place in by_place:
+            return by_place[place]
+    raise NotTold("temp_c")
 
 
 def _scaled(reading: Any, factor: float) -> float | None:
@@ -116,9 +163,9 @@ def _scaled(reading: Any, factor: float) -> float | None:
 
 
 def _number(found: Any) -> float | None:
-    """Return a number, or None for null. Raises ``TypeError`` for everything else."""
+    """Return a number, or None for null. Raises :class:`NotTold` for everything else."""
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{found!r} is no number")
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise NotTold(f"{str(found)[:40]!r} is no number")
     return float(found)

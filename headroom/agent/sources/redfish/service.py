@@ -92,7 +92,7 @@ class Service:
 
     def _log_in(self, credentials: Credentials) -> None:
         document = {"UserName": credentials.username, "Password": credentials.password}
-        status, headers, _ = self._http.request(
+        status, headers, body = self._http.request(
             "POST",
             self._url + _SESSIONS,
             headers={"Content-Type": "application/json", "OData-Version": "4.0"},
@@ -105,7 +105,7 @@ class Service:
             raise SourceError(f"{self._url} opens no session: it answers {status}")
         self._token = token
         # A path, or a whole URL: of another host it would be nobody's business.
-        self._session = urlsplit(headers.get("Location", "")).path
+        self._session = urlsplit(headers.get("Location") or _place_of(body)).path
 
     def _locked_out(self) -> SourceError:
         self._token = ""
@@ -123,3 +123,13 @@ class Service:
         if not isinstance(found, dict):
             raise SourceError(f"{self._url}{path} is no resource")
         return found
+
+
+def _place_of(body: bytes) -> str:
+    """Return where a session that was opened lies, as its resource says; "" where it does not."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    place = found.get("@odata.id") if isinstance(found, dict) else None
+    return place if isinstance(place, str) else ""

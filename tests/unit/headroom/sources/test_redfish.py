@@ -1,16 +1,28 @@
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headroom.agent.devices import ColumnBuffer, Row
 from headroom.agent.sources.http import Http
 from headroom.agent.sources.periodic import SourceError
 from headroom.agent.sources.redfish import Credentials, RedfishMeter, RedfishPoller, Service
-from headroom.agent.sources.redfish.readings import NotTold, pointed_at, quantity
+from headroom.agent.sources.redfish.readings import (
+    QUANTITIES,
+    NotTold,
+    is_enabled,
+    links_in,
+    pointed_at,
+    quantity,
+)
 from headroom.contracts import MeterColumns
 from tests.data_sets import data_set
 from tests.unit.headroom.builders import Clock
@@ -18,6 +30,11 @@ from tests.unit.headroom.sources.servers import RedfishServer, make_certificate
 
 CHASSIS = "/redfish/v1/Chassis/1U"
 READER = Credentials("reader", "secret")
+KEYS = (
+    "Reading", "ReadingUnits", "Status", "State", "PowerWatts", "EnergykWh", "PowerControl",
+    "PowerConsumedWatts", "Temperatures", "TemperatureSummaryCelsius", "TemperatureCelsius",
+    "Intake", "PhysicalContext", "ReadingCelsius", "LifetimeReading", "Power", "@odata.id",
+)  # fmt: skip
 
 
 def archive() -> Path:
@@ -240,6 +257,112 @@ def test_the_rows_fit_the_contract(server: RedfishServer, connect: Callable[...,
     assert buffer.take() == MeterColumns(ts=[1.0], meter=["m"], power_w=[374.0], temp_c=[24.8])
 
 
+def test_a_chassis_with_nothing_but_its_power_supplies_tells_what_they_take_in(
+    server: RedfishServer, connect: Callable[..., Service]
+) -> None:
+    _leave_only_power_supplies(server)
+    bays = f"{CHASSIS}/PowerSubsystem/PowerSupplies"
+    second = {**server.resources[f"{bays}/Bay1"], "@odata.id": f"{bays}/Bay2"}
+    second["Metrics"] = {"@odata.id": f"{bays}/Bay2/Metrics"}
+    server.resources[f"{bays}/Bay2"] = second
+    server.resources[f"{bays}/Bay2/Metrics"] = {"InputPowerWatts": {"Reading": 100}}
+    assert poll(connect(server), RedfishMeter("m", chassis=CHASSIS)) == [
+        {"meter": "m", "power_w": pytest.approx(1037.4)}
+    ]
+    # The sum of some of them is no reading of the whole.
+    server.resources[f"{bays}/Bay2/Metrics"] = {"InputPowerWatts": {"Reading": None}}
+    assert poll(connect(server), RedfishMeter("m", chassis=CHASSIS)) == []
+    second["Status"] = {"State": "Absent"}
+    assert poll(connect(server), RedfishMeter("m", chassis=CHASSIS)) == [
+        {"meter": "m", "power_w": 937.4}
+    ]
+
+
+def _leave_only_power_supplies(server: RedfishServer) -> None:
+    for link in ("EnvironmentMetrics", "ThermalSubsystem", "Power", "Thermal"):
+        resource(server, "").pop(link, None)
+    bays = f"{CHASSIS}/PowerSubsystem/PowerSupplies"
+    members = [{"@odata.id": f"{bays}/{name}"} for name in ("Bay1", "Bay2")]
+    server.resources[bays]["Members"] = members
+
+
+def test_a_chassis_without_power_is_named_once_and_its_temperature_goes_on(
+    server: RedfishServer, connect: Callable[..., Service]
+) -> None:
+    for link in ("EnvironmentMetrics", "Power", "PowerSubsystem"):
+        del resource(server, "")[link]
+    poller = RedfishPoller(connect(server), [RedfishMeter("m", chassis=CHASSIS)])
+    found: list[Row] = []
+    with pytest.raises(SourceError, match=r"m: .* tells neither power nor energy"):
+        found.extend(poller.poll())
+    assert found == [{"meter": "m", "temp_c": 24.8}]
+    assert list(poller.poll()) == found
+
+
+@pytest.mark.parametrize("odd", [None, 374, "374", [], [None], True])
+def test_whatever_an_answer_has_the_meters_after_it_are_read(
+    server: RedfishServer, connect: Callable[..., Service], odd: object
+) -> None:
+    meters = [
+        RedfishMeter("odd", chassis=CHASSIS, energy=f"{CHASSIS}/Sensors/TotalEnergy"),
+        RedfishMeter("good", temp=f"{CHASSIS}/Sensors/IntakeTemp"),
+    ]
+    for path in ("/EnvironmentMetrics", "/Power", "/ThermalSubsystem/ThermalMetrics"):
+        kept = dict(resource(server, path))
+        for key in kept:
+            resource(server, path)[key] = odd
+            found: list[Row] = []
+            with contextlib.suppress(SourceError):
+                found.extend(RedfishPoller(connect(server), meters).poll())
+            assert found[-1] == {"meter": "good", "temp_c": 24.8}, (path, key)
+            assert found[0]["energy_j"] == pytest.approx(325_675 * 3.6e6)
+            resource(server, path)[key] = kept[key]
+
+
+def test_a_number_that_stands_by_itself_is_taken() -> None:
+    assert quantity({"PowerWatts": 374.5}, "power_w") == 374.5
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), _JSON), st.sampled_from(QUANTITIES))
+def test_no_answer_raises_anything_but_that_it_does_not_tell(
+    document: dict[str, Any], name: str
+) -> None:
+    links_in(document, "Power")
+    is_enabled(document)
+    for read in (lambda: quantity(document, name), lambda: pointed_at(document, "/PowerWatts/0")):
+        with contextlib.suppress(NotTold):
+            value = read()
+            assert value is None or math.isfinite(value)
+
+
+def test_a_resource_that_is_not_answered_is_waited_for_once_in_a_poll(
+    server: RedfishServer, connect: Callable[..., Service]
+) -> None:
+    meters = [RedfishMeter(f"m{i}", power="/redfish/v1/Slow") for i in range(3)]
+    with pytest.raises(SourceError, match=r"m0: .*m1: .*m2: "):
+        poll(connect(server), *meters)
+    assert [path for _, path in server.requests] == ["/redfish/v1/Slow"]
+
+
+def test_one_resource_that_fails_does_not_hide_the_rest_of_its_chassis(
+    server: RedfishServer, connect: Callable[..., Service]
+) -> None:
+    del server.resources[f"{CHASSIS}/EnvironmentMetrics"]
+    assert poll(connect(server), RedfishMeter("m", chassis=CHASSIS)) == [
+        {"meter": "m", "power_w": 344, "temp_c": 24.8}
+    ]
+
+
 # --- Who we are -----------------------------------------------------------------------------------
 
 
@@ -253,6 +376,23 @@ def test_a_session_is_opened_once_and_closed_in_the_end(
     service.close()
     assert not locked.sessions
     assert [method for method, _ in locked.requests] == ["POST", "GET", "GET", "GET", "DELETE"]
+
+
+def test_a_session_that_no_header_places_is_closed_too(
+    locked: RedfishServer, connect: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = locked.answer
+
+    def without_location(*request: Any) -> tuple[int, dict[str, str], bytes]:
+        status, headers, body = answer(*request)
+        place = headers.pop("Location", None)
+        return status, headers, json.dumps({"@odata.id": place}).encode() if place else body
+
+    monkeypatch.setattr(locked, "answer", without_location)
+    service = connect(locked, READER)
+    service.get(CHASSIS)
+    service.close()
+    assert not locked.sessions
 
 
 def test_a_session_that_ended_is_opened_anew(
