@@ -292,7 +292,9 @@ class XidEvent(models.Model):
         constraints = [
             # A kernel log may be read twice.
             models.UniqueConstraint(
-                fields=["node", "ts", "xid", "gpu"], name="xid_event_key", nulls_distinct=False
+                fields=["node", "ts", "xid", "gpu", "pci", "text"],
+                name="xid_event_line",
+                nulls_distinct=False,
             )
         ]
         indexes = [

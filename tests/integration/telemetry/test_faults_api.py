@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from fleet.models import Gpu, Node
-from headroom.agent.sources.kernel_log import parse_dmesg, parse_xid
+from headroom.agent.sources.kernel_log import parse_line, parse_xid
 from headroom.contracts import XidColumns
 from telemetry.faults.models import EccEvent
 from telemetry.models import XidEvent
@@ -133,9 +133,7 @@ def test_a_page_costs_the_same_however_many_there_are(
 
 def test_a_line_of_a_real_kernel_log_is_told_with_the_throttling_beside_it(source: Source) -> None:
     lines = (data_set("kernel-xid-logs") / "dmesg-xid-119.log").read_text().splitlines()
-    parsed = [
-        xid for line in lines if (found := parse_dmesg(line)) and (xid := parse_xid(found.text))
-    ]
+    parsed = [xid for line in lines if (xid := parse_xid(parse_line(line).text))]
     now = time.time()
     stuck = [0x80 if gpu == 4 else 0 for gpu in range(8)]
     batch = make_batch("agent-1", "n1", ts=[now - 60], throttle=stuck)

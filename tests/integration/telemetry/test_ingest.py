@@ -232,6 +232,21 @@ def test_an_xid_that_is_told_twice_is_one_event(source: Source) -> None:
     assert len(others) == 2
 
 
+def test_lines_of_one_moment_that_differ_are_rows_of_their_own(source: Source) -> None:
+    batch = make_batch("agent-1", "n1")
+    batch.nodes[0].xids = XidColumns(
+        ts=[time.time()] * 4, xid=[94] * 4, gpu=[None] * 4,
+        pci=["0000:1a:00", "0000:1b:00", "0000:1b:00", "0000:1b:00"], text=["a", "a", "b", "b"],
+    )  # fmt: skip
+    source.push(batch)
+    drain_everything()
+    assert sorted(XidEvent.objects.values_list("pci", "text")) == [
+        ("0000:1a:00", "a"),
+        ("0000:1b:00", "a"),
+        ("0000:1b:00", "b"),
+    ]
+
+
 def test_an_xid_of_a_gpu_that_the_node_does_not_have_is_refused(source: Source) -> None:
     batch = make_batch("agent-1", "n1")
     batch.nodes[0].xids = XidColumns(ts=[time.time()], xid=[79], gpu=[8])

@@ -3,8 +3,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from headroom.agent.devices import ColumnBuffer, Row
 from headroom.agent.sources import kernel_log
 from headroom.agent.sources.kernel_log import (
     KernelLog,
+    LogLine,
     XidLine,
-    parse_dmesg,
     parse_kmsg,
+    parse_line,
     parse_xid,
     pci_address,
 )
@@ -68,7 +70,7 @@ def lines(name: str) -> list[str]:
 
 
 def test_the_xids_of_a_real_dmesg_are_found() -> None:
-    found = [line for each in lines("dmesg-xid-119.log") if (line := parse_dmesg(each))]
+    found = [parse_line(each) for each in lines("dmesg-xid-119.log")]
     xids = [(line.at_s, xid) for line in found if (xid := parse_xid(line.text))]
     assert {xid for _, xid in xids} == {XidLine(119, "0000:9b:00", is_switch=False)}
     assert len(xids) == 5
@@ -84,6 +86,67 @@ def test_real_records_of_the_kernel_log_are_read_and_hold_no_xid(name: str) -> N
     assert found[-1] is not None
     assert found[-1].text == records[-1].partition(";")[2]
     assert not [line for line in found if line and parse_xid(line.text)]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "at_s"),
+    [
+        ("[Sun Feb 23 16:24:18 2025] ", 1740327858),
+        ("2025-02-23T16:24:18,123456+00:00 ", 1740327858.123456),
+        ("2025-02-23T17:24:18+0100 gpu-7 kernel: ", 1740327858),
+        ("2025-02-23T16:24:18.123456Z gpu-7 kernel: [  512.25] ", 1740327858.123456),
+        ("Sun 2025-02-23 16:24:18 UTC gpu-7 kernel: ", 1740327858),
+        ("<4>2025-02-23T16:24:18,1+00:00 ", 1740327858.1),
+        ("kern  :warn  : [Sun Feb 23 16:24:18 2025] ", 1740327858),
+        ("kern  :err   : 2025-02-23T16:24:18,5+00:00 ", 1740327858.5),
+        ("1740327858.123456 gpu-7 kernel: ", 1740327858.123456),
+        ("[ 1234.567890] ", 1234.56789),
+        ("<4>[ 1234.567890] ", 1234.56789),
+        ("[ 1234.567890 <    0.000011>] ", 1234.56789),
+        ("[ 1234.567890] gpu-7 kernel: ", 1234.56789),
+        ("[  +1.500000] ", 101.5),
+        ("[<    1.500000>] ", 101.5),
+    ],
+)
+def test_every_stamp_that_dmesg_and_journald_write_is_read(
+    stamp: str, at_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert parse_line(stamp + XID, before_s=100.0) == LogLine(pytest.approx(at_s), XID)
+
+
+@pytest.mark.parametrize("stamp", ["%b %e %H:%M:%S h kernel: ", "%b %e %H:%M:%S.25 h kernel: "])
+def test_a_stamp_without_a_year_is_of_the_last_twelve_months(stamp: str) -> None:
+    at = datetime.now().astimezone().replace(microsecond=0) - timedelta(days=60)
+    found = parse_line(at.strftime(stamp) + XID)
+    assert found.text == XID
+    assert found.at_s == pytest.approx(at.timestamp(), abs=0.5)
+    minute = parse_line(at.strftime("[%b%e %H:%M] ") + XID)
+    assert minute == LogLine(at.replace(second=0).timestamp(), XID)
+
+
+def test_a_line_without_a_stamp_is_from_now(tmp_path: Path, clock: Clock) -> None:
+    file = tmp_path / "log"
+    file.touch()
+    fd = os.open(file, os.O_RDONLY)
+    log = KernelLog(fd, lambda: GPUS, is_text=True, clock=clock)
+    file.write_text(f"{XID}\n2025-02-30T99:00:00 h kernel: {XID}\n")
+    assert [(row["xid"], row["text"]) for row in read(log)] == [(119, XID), (119, XID)]
+    log.close()
+
+
+def test_each_line_of_one_second_is_a_row(tmp_path: Path, clock: Clock) -> None:
+    file = tmp_path / "log"
+    file.touch()
+    log = KernelLog(os.open(file, os.O_RDONLY), lambda: GPUS, is_text=True, clock=clock)
+    line = f"2025-02-23T16:24:18,123456+00:00 {XID}\n"
+    file.write_text(17 * line)
+    rows = read(log)
+    assert len({row["ts"] for row in rows}) == 17
+    assert {row["text"] for row in rows} == {XID}
+    assert float(rows[-1]["ts"] or 0) == pytest.approx(clock.now, abs=1e-3)
+    log.close()
 
 
 def test_an_sxid_is_of_a_switch() -> None:
@@ -106,7 +169,7 @@ def test_what_tells_of_no_xid_is_passed_over(text: str) -> None:
 @given(st.text(max_size=200))
 def test_no_line_is_too_odd(text: str) -> None:
     parse_kmsg(text)
-    parse_dmesg(text)
+    parse_line(text)
     parse_xid(text)
     pci_address(text)
 
