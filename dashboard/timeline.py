@@ -6,7 +6,6 @@ mean and greatest values says the same to who cannot see the chart.
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 from django.urls import reverse
@@ -60,29 +59,29 @@ MEASURES: dict[Kind, tuple[Measure, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """Least, mean and greatest value of one measure over the span, in its unit."""
+    """Least, mean and greatest value of one measure over the span, in its unit.
+
+    ``exact``: the extremes are those of readings; if not, there may be lower and higher ones.
+    """
 
     measure: Measure
     least: float
     mean: float
     greatest: float
+    exact: bool
 
 
 def extremes(found: Series, measures: tuple[Measure, ...]) -> list[Extremes]:
     """Return the extremes of each measure; a field without a reading is left out."""
     rows = []
     for measure in measures:
-        values = _known(found, measure.field)
-        if values:
-            least = min(_known(found, f"{measure.field}_min") or values)
-            greatest = max(_known(found, f"{measure.field}_max") or values)
-            scaled = (v * measure.factor for v in (least, statistics.fmean(values), greatest))
-            rows.append(Extremes(measure, *scaled))
+        each = found.extents.get(measure.field)
+        if each is not None:
+            least, mean, greatest = (
+                value * measure.factor for value in (each.least, each.mean, each.greatest)
+            )
+            rows.append(Extremes(measure, least, mean, greatest, each.exact))
     return rows
-
-
-def _known(found: Series, field: str) -> list[float]:
-    return [value for value in found.columns.get(field, []) if value is not None]
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,6 @@ class Timeline:
             fields=tuple(measure.field for measure in measures),
             start=self.picker.span.start,
             end=self.picker.span.end,
-            band=kind is not Kind.NODE,
+            extents=True,
         )
         return extremes(series.query(request, now), measures)

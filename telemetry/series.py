@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
@@ -23,28 +23,39 @@ from django.db.models import Q
 from fleet.models import Gpu, Link, Meter, MeterKind, Node, Rack
 from telemetry import frame
 from telemetry.rollups import carriers
+from telemetry.rollups.spec import MAX_GAP_S, ROLLUPS
 from telemetry.samples import Array
 from telemetry.spans import ParameterError, Span
 from telemetry.store.columns import Window
-from telemetry.timeline import groups, thin
+from telemetry.timeline import extents, groups, thin
+from telemetry.timeline.extents import Energy, Extent
 from telemetry.timeline.fields import (
     ACROSS,
+    COVERED,
     DEFAULT_FIELDS,
     FIELDS,
     POWER_FIELDS,
     SUMS,
     TABLES,
+    USED,
     Kind,
     Over,
     is_single,
     is_whole,
     over_time,
 )
-from telemetry.timeline.groups import Members
+from telemetry.timeline.groups import Members, Sources
 from telemetry.timeline.points import Points, chosen, in_buckets
 from telemetry.timeline.reading import Found, fetch
 from telemetry.timeline.thin import Method
-from telemetry.timeline.tiers import Part, Tier, affordable, coarsest_for
+from telemetry.timeline.tiers import (
+    LIKELY_CADENCE_S,
+    MOST_ROWS,
+    Part,
+    Tier,
+    affordable,
+    coarsest_for,
+)
 
 __all__ = [
     "FIELDS", "Kind", "Members", "Method", "NotFound", "Series", "SeriesRequest", "Tier", "parse",
@@ -58,6 +69,10 @@ MAX_POINTS = 5000
 _SETTLING_S = 15.0
 #: How many rows say how many parts usually report.
 _USUAL_ROWS = 10
+#: Of a group at most so many readings are read for a chart that would do with roll-ups.
+_READINGS_FOR_A_CHART = 150_000
+#: Over so long the readings of one thing are looked at for extremes that roll-ups do not keep, s.
+_READINGS_OF_ONE_S = 3 * 86_400
 #: Bucket widths, s: those in which a clock's face and a week can be divided, so that refetching a
 #: live span does not move the buckets.
 _STEPS_S = (
@@ -95,6 +110,9 @@ class SeriesRequest:
     p95: bool = False
     #: None: as fine as the points can show.
     tier: Tier | None = None
+    #: Give least, mean and greatest value of the whole span too, of what is averaged; and energy,
+    #: where ``fields`` has ``used_j``.
+    extents: bool = False
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -121,6 +139,8 @@ class Series:
     columns: dict[str, Column]
     parts: tuple[Part, ...] = ()
     newest_at: float | None = None
+    extents: Mapping[str, Extent] = field(default_factory=dict)
+    energy: Energy | None = None
 
 
 # --- What is asked for ---------------------------------------------------------------------------
@@ -141,6 +161,7 @@ def parse(params: Mapping[str, str], span: Span) -> SeriesRequest:
         band=_flag(params.get("band", ""), "band"),
         p95=_flag(params.get("p95", ""), "p95"),
         tier=_choice(Tier, params["tier"], "tier") if params.get("tier") else None,
+        extents=_flag(params.get("extents", ""), "extents"),
     )
     _check(request)
     return request
@@ -216,14 +237,45 @@ def query(request: SeriesRequest, now: float) -> Series:
 def _query_single(request: SeriesRequest, now: float) -> Series:
     _ensure_known(request)
     window = Window(request.start, request.end)
-    stats = _BAND if request.method is Method.MINMAX else request.stats
+    stats = _BAND if request.extents or request.method is Method.MINMAX else request.stats
+    stats = tuple(dict.fromkeys((*stats, *request.stats)))
     tier = _tier(request, 1)
     table = TABLES[request.kind]
-    found = fetch(table, [request.id], request.fields, window, tier, now, stats=stats)
+    with_energy = request.extents and USED in request.fields
+    names = tuple(dict.fromkeys((*request.fields, *([COVERED] if with_energy else []))))
+    found = fetch(table, [request.id], names, window, tier, now, stats=stats)
+    points = chosen(found.points, request.fields)
     if request.method is Method.LTTB:
-        return _answer(request, None, _by_triangles(request, found.points), [found])
-    step_s, thinned = _thinned(request, found.points)
-    return _answer(request, step_s, thinned, [found])
+        answer = _answer(request, None, _by_triangles(request, points), [found])
+    else:
+        step_s, thinned = _thinned(request, points)
+        answer = _answer(request, step_s, thinned, [found])
+    if not request.extents:
+        return answer
+    return replace(
+        answer,
+        extents=_extents_of_one(request, found, now),
+        energy=extents.energy(found.points) if with_energy and len(found.points) else None,
+    )
+
+
+def _extents_of_one(request: SeriesRequest, found: Found, now: float) -> dict[str, Extent]:
+    """Return the extents of one thing. Where a roll-up keeps but means, readings are asked."""
+    table = TABLES[request.kind]
+    names = [name for name in request.fields if over_time(name) is Over.MEAN]
+    are_readings = all(part.tier is Tier.RAW for part in found.parts)
+    kept = ROLLUPS[table.name].gauges
+    lacking = [] if are_readings else [n for n in names if not {*_BAND} <= {*kept[n]}]
+    points = dict.fromkeys(names, found.points)
+    exact = dict.fromkeys(names, True) | dict.fromkeys(lacking, False)
+    if lacking and (request.end - request.start) <= _READINGS_OF_ONE_S:
+        window = Window(request.start, request.end)
+        finer = fetch(table, [request.id], lacking, window, Tier.RAW, now)
+        if all(part.tier is Tier.RAW for part in finer.parts):
+            points |= dict.fromkeys(lacking, finer.points)
+            exact |= dict.fromkeys(lacking, True)
+    each = {n: extents.extent(points[n], points[n].fields[n], exact=exact[n]) for n in names}
+    return {name: extent for name, extent in each.items() if extent is not None}
 
 
 def query_members(request: SeriesRequest, members: Members, now: float) -> Series:
@@ -242,13 +294,49 @@ def query_members(request: SeriesRequest, members: Members, now: float) -> Serie
     start = math.floor(request.start / step_s) * step_s
     points = groups.combine(members, sources.since(start), request.fields, start, step_s)
     points = _settled(points, now)
+    points, is_exact = _with_extremes(request, members, sources, points, step_s, now)
     if request.kind is Kind.JOB:
         points = _with_own(request, points, step_s, now)
     points = chosen(points, request.fields)
     if request.method is Method.MEAN or _fits(request, points):
-        return _answer(request, step_s, _as_they_are(points), sources.all())
-    step_s = step_for(request.start, request.end, request.points // 2, step_s)
-    return _answer(request, step_s, thin.minmax(points, step_s), sources.all())
+        answer = _answer(request, step_s, _as_they_are(points), sources.all())
+    else:
+        step_s = step_for(request.start, request.end, request.points // 2, step_s)
+        answer = _answer(request, step_s, thin.minmax(points, step_s), sources.all())
+    if not request.extents:
+        return answer
+    names = [name for name in request.fields if over_time(name) is Over.MEAN]
+    whole = points.at(points.t >= request.start) if len(points) else points
+    each = {n: extents.extent(whole, whole.fields[n], exact=is_exact) for n in names}
+    return replace(answer, extents={n: extent for n, extent in each.items() if extent is not None})
+
+
+def _with_extremes(
+    request: SeriesRequest,
+    members: Members,
+    sources: Sources,
+    points: Points,
+    step_s: float,
+    now: float,
+) -> tuple[Points, bool]:
+    """Return the rows of a group with their extremes, and whether those are of readings.
+
+    They cost the readings of all parts: for a chart few are read, for extents as many as may be.
+    """
+    if not len(points) or not (request.extents or request.method is Method.MINMAX):
+        return points, False
+    if not sources.are_readings:
+        most = MOST_ROWS if request.extents else _READINGS_FOR_A_CHART
+        length_s = request.end - request.start
+        if len(members) * length_s / LIKELY_CADENCE_S > most:
+            return groups.with_metered_extremes(members, sources, points), False
+        names = [name for name in request.fields if name not in SUMS]
+        window = Window(request.start - MAX_GAP_S, request.end)
+        finer = groups.read(members, names, window, Tier.RAW, now)
+        if not finer.are_readings:
+            return groups.with_metered_extremes(members, sources, points), False
+        sources = finer
+    return groups.with_extremes(members, sources, points, step_s), True
 
 
 def _tier(request: SeriesRequest, sources: int) -> Tier:

@@ -175,7 +175,8 @@ class Summary:
     """The figures of a stretch of a recording."""
 
     readings: int
-    #: By the trapezoid rule over each meter's own readings, faulty ones included, in recorded time.
+    #: By the trapezoid rule between good readings of a meter that follow each other, in recorded
+    #: time: what was drawn beside a failed one is not known.
     energy_kwh: float
     #: Silences of one meter, within a run, of more than :data:`GAP_S`.
     gaps: int
@@ -207,7 +208,8 @@ def summarize(recording: Recording, count: int | None = None) -> Summary:
         last = tally.last.get(node)
         if last is not None and last.run == run:
             span_s = t_s - last.t_s
-            tally.energy_j += span_s * (power_w + last.power_w) / 2
+            if power_w > 0 and last.power_w > 0:
+                tally.energy_j += span_s * (power_w + last.power_w) / 2
             tally.gaps += span_s > GAP_S
             tally.longest_gap_s = max(tally.longest_gap_s, span_s)
         tally.last[node] = _Meter(run, t_s, power_w)

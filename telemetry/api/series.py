@@ -39,6 +39,28 @@ class PartSerializer(serializers.Serializer[Any]):
     end = serializers.FloatField(help_text="Unix s, not included")
 
 
+class ExtentSerializer(serializers.Serializer[Any]):
+    """What a field came to over the span."""
+
+    min = serializers.FloatField()
+    mean = serializers.FloatField(help_text="Weighted by time")
+    max = serializers.FloatField()
+    exact = serializers.BooleanField(
+        help_text="`min` and `max` are of readings; false: of means over rows"
+    )
+
+
+class EnergySerializer(serializers.Serializer[Any]):
+    """Energy over the span: what was measured, and with the time in between."""
+
+    used_j = serializers.FloatField(help_text="Measured, in `covered_s`")
+    covered_s = serializers.FloatField()
+    bridged_j = serializers.FloatField(
+        help_text="With the time in between, as a line from the power before to that after"
+    )
+    bridged_share = serializers.FloatField(help_text="The share of the time that is bridged")
+
+
 class SeriesSerializer(serializers.Serializer[Series]):
     """``columns``: ``t`` (Unix s) and one list per field, all of one length, null where missing."""
 
@@ -52,6 +74,12 @@ class SeriesSerializer(serializers.Serializer[Series]):
     age_s = serializers.FloatField(allow_null=True, help_text="Age of the newest row")
     columns = serializers.DictField(
         child=serializers.ListField(child=serializers.FloatField(allow_null=True))
+    )
+    extents = serializers.DictField(
+        child=ExtentSerializer(), required=False, help_text="With `extents=1`: by field"
+    )
+    energy = EnergySerializer(
+        required=False, allow_null=True, help_text="With `extents=1` and `used_j`, of one source"
     )
 
 
@@ -87,6 +115,12 @@ PARAMETERS = [
         OpenApiTypes.INT,
         enum=[0, 1],
         description="1: add `FIELD_min` and `FIELD_max`, the least and greatest in each bucket",
+    ),
+    OpenApiParameter(
+        "extents",
+        OpenApiTypes.INT,
+        enum=[0, 1],
+        description="1: add least, mean and greatest value of the whole span, and energy",
     ),
     OpenApiParameter(
         "p95", OpenApiTypes.INT, enum=[0, 1], description="1: add `FIELD_p95`, the 95th percentile"
@@ -215,6 +249,7 @@ class SeriesView(APIView):
             "tiers": [{"tier": p.tier, "start": p.start, "end": p.end} for p in found.parts],
             "age_s": None if newest_at is None else max(0.0, now - newest_at),
             "columns": found.columns,
+            **_extents(wanted, found),
         }
         return Response(answer, headers=self._headers(wanted))
 
@@ -238,6 +273,25 @@ class SeriesView(APIView):
     def _answer_in_json(self) -> None:
         self.request.accepted_renderer = JSONRenderer()
         self.request.accepted_media_type = JSONRenderer.media_type
+
+
+def _extents(wanted: SeriesRequest, found: Series) -> dict[str, Any]:
+    if not wanted.extents:
+        return {}
+    energy = found.energy
+    return {
+        "extents": {
+            name: {"min": e.least, "mean": e.mean, "max": e.greatest, "exact": e.exact}
+            for name, e in found.extents.items()
+        },
+        "energy": energy
+        and {
+            "used_j": energy.used_j,
+            "covered_s": energy.covered_s,
+            "bridged_j": energy.bridged_j,
+            "bridged_share": energy.share,
+        },
+    }
 
 
 #: The id of a job that never reports.

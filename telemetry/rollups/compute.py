@@ -57,8 +57,9 @@ def roll_up(rollup: Rollup, rows: Columns, before: Columns, width_s: int) -> Col
         key: rows[key][groups.starts],
         "readings": groups.sizes,
     }
+    stood = stood_s(rows["ts"] / US, rows[key])
     for name, stats in rollup.gauges.items():
-        made |= _gauge(name, rows[name], stats, groups)
+        made |= _gauge(name, rows[name], stats, groups, stood, is_power=name in rollup.power)
     for name in rollup.counters:
         made[name] = _greatest(rows[name], groups)
     for name in rollup.masks:
@@ -67,7 +68,7 @@ def roll_up(rollup: Rollup, rows: Columns, before: Columns, width_s: int) -> Col
         made[name] = _total(values, groups)
     if rollup.power:
         power = first_known(rows, rollup.power)
-        made["suspect"] = np.add.reduceat((power <= 0).astype("i8"), groups.starts)
+        made["suspect"] = np.add.reduceat(is_failed(power).astype("i8"), groups.starts)
     if rollup.job:
         made[rollup.job] = _most_frequent(rows[rollup.job], groups)
     return made
@@ -76,12 +77,24 @@ def roll_up(rollup: Rollup, rows: Columns, before: Columns, width_s: int) -> Col
 # --- What is read at each moment -----------------------------------------------------------------
 
 
-def _gauge(name: str, values: Array, stats: tuple[str, ...], groups: Buckets) -> Columns:
+def _gauge(
+    name: str,
+    values: Array,
+    stats: tuple[str, ...],
+    groups: Buckets,
+    stood: Array,
+    *,
+    is_power: bool,
+) -> Columns:
+    """Return the statistics of one field; a reading counts in the mean for as long as it stood.
+
+    Of power, they are those of the readings that did not fail.
+    """
     missing = np.isnan(values) if values.dtype.kind == "f" else is_null(values)
-    known = np.where(missing, 0.0, values)
+    if is_power:
+        missing = missing | is_failed(values)
     count = groups.sizes - np.add.reduceat(missing.astype("i8"), groups.starts)
-    with np.errstate(invalid="ignore"):
-        mean = np.add.reduceat(known, groups.starts, dtype="f8") / count
+    mean = weighted_mean(np.where(missing, np.nan, values), stood, groups)
     made: Columns = {name: mean, f"{name}_n": np.where(count == groups.sizes, _NULL, count)}
     floats = np.where(missing, np.nan, values) if missing.any() else values
     if "min" in stats:
@@ -96,6 +109,37 @@ def _gauge(name: str, values: Array, stats: tuple[str, ...], groups: Buckets) ->
 
 
 _NULL = null_of(np.dtype("i8"))
+
+
+def stood_s(t: Array, ids: Array, *, alone_s: Array | float = 1.0) -> Array:
+    """Return for how long each reading stood, s: half of the way to those before and after it.
+
+    ``t`` (Unix s) is in order within each of ``ids``. At an end, and beside a gap, the whole way to
+    the one neighbor counts; a reading without any stands for ``alone_s``.
+    """
+    between = np.diff(t)
+    is_joined = (ids[1:] == ids[:-1]) & (between >= 0) & (between <= MAX_GAP_S)
+    between = np.where(is_joined, between, np.nan)
+    before, after = np.insert(between, 0, np.nan), np.append(between, np.nan)
+    one = np.where(np.isnan(before), after, before)
+    both = (before + after) / 2
+    stood = np.where(np.isnan(both), one, both)[: len(t)]
+    return np.where(np.isnan(stood), alone_s, np.fmax(stood, _LEAST_S))
+
+
+#: Of several readings of one moment, none counts for nothing, s.
+_LEAST_S = 1e-3
+
+
+def weighted_mean(values: Array, weight: Array, groups: Buckets) -> Array:
+    """Return the mean of each bucket's known values; NaN where there is none."""
+    if not len(groups.starts):
+        return np.zeros(0)
+    known = ~np.isnan(values)
+    weight = np.where(known, weight, 0.0)
+    total = np.add.reduceat(np.where(known, values, 0.0) * weight, groups.starts)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / np.add.reduceat(weight, groups.starts))
 
 
 def percentile(values: Array, count: Array, greatest: Array, groups: Buckets) -> Array:
@@ -137,6 +181,11 @@ def _most_frequent(values: Array, groups: Buckets) -> Array:
     return found
 
 
+def is_failed(power_w: Array) -> Array:
+    """Say which readings of power are a meter's fault: nothing that is on draws 0 W or less."""
+    return np.asarray(power_w <= 0)
+
+
 def first_known(rows: Columns, names: tuple[str, ...]) -> Array:
     """Return for each row the first of ``names`` that is not missing, as float64."""
     found = rows[names[0]].astype("f8")
@@ -174,7 +223,7 @@ def integrate(rollup: Rollup, rows: Columns) -> Columns:
 
 
 def _energy(rollup: Rollup, rows: Columns) -> tuple[Array, Array]:
-    """Return J and s of the piece that ends at each row.
+    """Return J and s of the piece that ends at each row; NaN where a meter failed at either end.
 
     J is the difference of the energy counter where that has one and did not start anew, else the
     mean of both powers times the time between them.
@@ -182,12 +231,15 @@ def _energy(rollup: Rollup, rows: Columns) -> tuple[Array, Array]:
     power = first_known(rows, rollup.power)
     counter = rows[rollup.energy] if rollup.energy else np.full(len(power), np.nan)
     used, covered = np.full(len(power), np.nan), np.full(len(power), np.nan)
-    # A row that tells nothing of energy does not end the piece around it.
+    # A row that tells nothing of energy does not end the piece around it; one that failed does.
     told = np.flatnonzero(~(np.isnan(power) & np.isnan(counter)))
     later, earlier, length_s = _pairs(told, rows[rollup.source.key], rows["ts"])
     counted = counter[later] - counter[earlier]
-    drawn = (power[later] + power[earlier]) / 2 * length_s
-    joules = np.where(counted >= 0, counted, drawn)
+    working = np.where(is_failed(power), np.nan, power)
+    drawn = (working[later] + working[earlier]) / 2 * length_s
+    # A counter that stands still while the power says nothing has failed with it.
+    stands = (counted == 0) & np.isnan(drawn) & ~np.isnan(power[later] + power[earlier])
+    joules = np.where((counted >= 0) & ~stands, counted, drawn)
     used[later] = joules
     covered[later] = np.where(np.isnan(joules), np.nan, length_s)
     return used, covered

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from telemetry import samples
-from telemetry.rollups.compute import Buckets
+from telemetry.rollups.compute import Buckets, weighted_mean
+from telemetry.rollups.spec import MAX_GAP_S
 from telemetry.samples import Array, Table
 from telemetry.store.columns import Window
-from telemetry.timeline.fields import ACROSS, SUSPECT, USED, Over, over_time
-from telemetry.timeline.points import Field, Points, aggregate
+from telemetry.timeline.extents import least_and_greatest
+from telemetry.timeline.fields import ACROSS, READINGS, SUSPECT, USED, Over, over_time
+from telemetry.timeline.points import Field, Points, aggregate, concatenate
 from telemetry.timeline.reading import Found, fetch
 from telemetry.timeline.tiers import Tier
 
@@ -52,6 +54,11 @@ class Sources:
 
     def all(self) -> Iterator[Found]:
         yield from (each for each in (self.gpus, self.meters, self.hosts) if each is not None)
+
+    @property
+    def are_readings(self) -> bool:
+        """Whether no roll-up is among the rows."""
+        return all(part.tier is Tier.RAW for each in self.all() for part in each.parts)
 
     @property
     def cadence_s(self) -> float:
@@ -90,14 +97,23 @@ def read(
     power = ("power_w", USED) if USED in fields else ("power_w",)
     across = [name for name in fields if name in ACROSS]
 
-    def rows(table: Table, ids: Sequence[int], *names: str, job: int | None = None) -> Found | None:
+    def rows(
+        table: Table,
+        ids: Sequence[int],
+        *names: str,
+        stats: Sequence[str] = (),
+        job: int | None = None,
+    ) -> Found | None:
         if not ids:
             return None
-        return fetch(table, ids, tuple(dict.fromkeys(names)), window, tier, now, job=job)
+        chosen = tuple(dict.fromkeys(names))
+        return fetch(table, ids, chosen, window, tier, now, stats=stats, job=job)
 
     return Sources(
         gpus=rows(samples.GPU, list(members.gpus), *power, *across, job=members.job),
-        meters=rows(samples.METER, list(members.meters), *power, SUSPECT),
+        meters=rows(
+            samples.METER, list(members.meters), *power, SUSPECT, READINGS, stats=("min", "max")
+        ),
         hosts=rows(samples.HOST, members.nodes, *power, "cpu_power_w"),
     )
 
@@ -126,6 +142,112 @@ def combine(
     return Points(t, width, cadence, made)
 
 
+# --- Extremes ------------------------------------------------------------------------------------
+
+#: Things times moments that are worked on at once: some 100 MB.
+_CELLS_AT_ONCE = 500_000
+#: The fields whose extremes are sought besides those of ``ACROSS``.
+_POWERS = ("power_w", "gpu_power_w")
+
+
+def with_extremes(members: Members, sources: Sources, points: Points, step_s: float) -> Points:
+    """Return ``points`` with the least and greatest value of each row, from readings.
+
+    Wherever any part was read, all that is known of the group by then is summed up: what each part
+    read last, as long as it is not missing. ``sources`` are readings, from before the first row on.
+    """
+    fields = [name for name in points.fields if name in ACROSS or name in _POWERS]
+    fields = [name for name in fields if over_time(name) is Over.MEAN]
+    found = _at_moments(members, sources, fields)
+    row = np.searchsorted(points.t, found.t, side="right") - 1
+    inside = row >= 0
+    inside[inside] &= found.t[inside] < points.t[row[inside]] + step_s
+    found, row = found.at(inside), row[inside]
+    # While some part is missing, what the others sum up to is no low.
+    is_whole = np.logical_and.reduce(
+        [
+            found.fields[name].value == found.fields[name].value.max(initial=0)
+            for name in ("nodes_reporting", "gpus_reporting")
+        ]
+    )
+    changed = {}
+    for name in fields:
+        values = found.fields[name].value
+        least, greatest = least_and_greatest(values, row, len(points))
+        whole_least, _ = least_and_greatest(values[is_whole], row[is_whole], len(points))
+        each = points.fields[name]
+        least = np.where(np.isnan(whole_least), least, whole_least)
+        changed[name] = replace(
+            each,
+            least=np.where(np.isnan(least), each.least, least),
+            greatest=np.where(np.isnan(greatest), each.greatest, greatest),
+        )
+    return _replaced(points, changed)
+
+
+def with_metered_extremes(members: Members, sources: Sources, points: Points) -> Points:
+    """Return ``points`` with the extremes of power that a meter of the whole group tells."""
+    meters = sources.meters
+    whole = {meter for meter, node in members.meters.items() if not node or len(members.nodes) == 1}
+    if meters is None or len(whole) != 1 or len(whole) != len(members.meters):
+        return points
+    power, own = points.fields["power_w"], meters.points.fields["power_w"]
+    row = np.searchsorted(points.t, meters.points.t, side="right") - 1
+    known = (row >= 0) & (own.count > 0)
+    least, _ = least_and_greatest(own.least[known], row[known], len(points))
+    _, greatest = least_and_greatest(own.greatest[known], row[known], len(points))
+    changed = {
+        "power_w": replace(
+            power,
+            least=np.where(np.isnan(least), power.least, least),
+            greatest=np.where(np.isnan(greatest), power.greatest, greatest),
+        )
+    }
+    return _replaced(points, changed)
+
+
+def _at_moments(members: Members, sources: Sources, fields: Sequence[str]) -> Points:
+    """Return the group as it was whenever any part was read: ``t`` are those moments."""
+    moments = np.unique(np.concatenate([each.points.t for each in sources.all()] or [np.empty(0)]))
+    things = sum(len(np.unique(each.ids)) for each in sources.all())
+    size = max(1, _CELLS_AT_ONCE // max(things, 1))
+    pieces = [
+        _combined(members, sources, moments[first : first + size], fields)
+        for first in range(0, len(moments), size)
+    ]
+    names = ("nodes_reporting", "gpus_reporting", *fields)
+    return concatenate(pieces, names) if pieces else _combined(members, sources, moments, fields)
+
+
+def _combined(members: Members, sources: Sources, moments: Array, fields: Sequence[str]) -> Points:
+    # A moment is a bucket: what holds at it is put together as what is read in a bucket is.
+    each = (
+        _held(found, moments) if found is not None else None
+        for found in (sources.gpus, sources.meters, sources.hosts)
+    )
+    found = combine(members, Sources(*each), fields, start=0.0, step_s=1.0)
+    return replace(found, t=moments[found.t.astype("i8")])
+
+
+def _held(found: Found, moments: Array) -> Found:
+    """Return a row for each thing at each of ``moments`` (its place as time): what it read last."""
+    points = found.points
+    lasts_s = min(MAX_GAP_S, 2.5 * float(points.cadence_s.max(initial=0.0)) or MAX_GAP_S)
+    first = moments[0] - lasts_s if len(moments) else 0.0
+    near = np.flatnonzero((points.t >= first) & (points.t <= moments[-1:].max(initial=-np.inf)))
+    things, thing = np.unique(found.ids[near], return_inverse=True)
+    last = np.full((len(things), len(moments)), -1, dtype="i8")
+    before = np.maximum(np.searchsorted(moments, points.t[near]), 0)
+    last[thing, before] = near
+    last = np.maximum.accumulate(last, axis=1)
+    holds = (last >= 0) & (moments - points.t[last] <= lasts_s)
+    rows = last[holds]
+    fields = {name: _plain(each.told[rows]) for name, each in points.fields.items()}
+    whole = np.broadcast_to(np.arange(len(moments), dtype="f8"), last.shape)
+    held = Points(whole[holds], np.ones(len(rows)), np.zeros(len(rows)), fields)
+    return Found(np.broadcast_to(things[:, None], last.shape)[holds], held, found.parts)
+
+
 def _plain(values: Array) -> Field:
     return Field(values, values, values, values, (~np.isnan(values)).astype("f8"))
 
@@ -146,7 +268,7 @@ class _Grid:
         at = groups.starts
         each = found.points.fields[name]
         if over_time(name) is Over.MEAN:
-            value = _mean(each, groups)
+            value = weighted_mean(each.told, found.points.stood_s(found.ids), groups)
         else:
             value = aggregate(each.value, over_time(name), at) if len(at) else each.value
         return found.ids[at], bucket[at], value
@@ -158,27 +280,18 @@ class _Grid:
             return total
         ids, bucket, value = self.by_source(found, name)
         places = {node: place for place, node in enumerate(self.nodes)}
-        row_of = {
-            thing: places.get(thing if node_of is None else node_of[thing], len(self.nodes))
-            for thing in np.unique(ids).tolist()
-        }
-        rows = np.array([row_of[thing] for thing in ids.tolist()], dtype="i8")
+        things, thing = np.unique(ids, return_inverse=True)
+        row_of = [
+            places.get(each if node_of is None else node_of[each], len(self.nodes))
+            for each in things.tolist()
+        ]
+        rows = np.array(row_of, dtype="i8")[thing]
         known = ~np.isnan(value)
         flat = rows[known] * self.buckets + bucket[known]
         size = total.size
         sums = np.bincount(flat, value[known], size)
         is_there = np.bincount(flat, minlength=size) > 0
         return np.where(is_there, sums, np.nan).reshape(total.shape)
-
-
-def _mean(each: Field, groups: Buckets) -> Array:
-    if not len(groups.starts):
-        return each.value
-    known = ~np.isnan(each.value)
-    weight = np.where(known, np.maximum(each.count, 1), 0.0)
-    total = np.add.reduceat(np.where(known, each.value * weight, 0.0), groups.starts)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(total / np.add.reduceat(weight, groups.starts))
 
 
 # --- Power ---------------------------------------------------------------------------------------
@@ -220,19 +333,19 @@ def _reporting(gpus: Found | None, grid: _Grid) -> Array:
 
 
 def _working(meters: Found | None) -> Found | None:
-    """Return the meters' rows without readings of failed ones: telemetry.summary does the same.
-
-    Zero and less is no draw. Of a roll-up with some such readings, the mean is that of the others.
-    """
+    """Return the meters' rows without what failed ones said: telemetry.summary does the same."""
     if meters is None:
         return None
     fields = meters.points.fields
     power, suspect = fields["power_w"], np.nan_to_num(fields[SUSPECT].value)
-    good = power.count - suspect
+    readings = fields[READINGS].value
+    # Roll-ups once had failed readings in their means, as little more than zeros.
+    diluted = (meters.points.width_s > 0) & (power.count + suspect > readings)
+    good = np.where(diluted, power.count - suspect, power.count)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(good > 0, power.value * power.count / good, np.nan)
     value = np.where(value > 0, value, np.nan)
-    changed = {"power_w": Field(value, value, value, value, good)}
+    changed = {"power_w": replace(power, value=value, count=good)}
     return Found(meters.ids, _replaced(meters.points, changed), meters.parts)
 
 
@@ -242,7 +355,7 @@ def _with_processors(hosts: Found | None) -> Found | None:
         return None
     fields = hosts.points.fields
     own, cpu = fields["power_w"], fields["cpu_power_w"]
-    value = np.where(np.isnan(own.value), cpu.value, own.value)
+    value = np.where(np.isnan(own.told), cpu.told, own.told)
     changed = {"power_w": Field(value, value, value, value, np.maximum(own.count, cpu.count))}
     return Found(hosts.ids, _replaced(hosts.points, changed), hosts.parts)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from telemetry.rollups.compute import Buckets, percentile
+from telemetry.rollups.compute import Buckets, percentile, stood_s, weighted_mean
 from telemetry.samples import Array
 from telemetry.timeline.fields import Over, over_time
 
@@ -26,8 +26,13 @@ class Field:
     least: Array
     greatest: Array
     p95: Array
-    #: Readings in each row that have the field.
+    #: Readings in each row that have the field, and did not fail.
     count: Array
+
+    @property
+    def told(self) -> Array:
+        """The values without those of readings that failed."""
+        return np.where(self.count > 0, self.value, np.nan)
 
     def spread(self, places: Array, length: int) -> Field:
         """Return the values at ``places`` among ``length`` rows; others are missing."""
@@ -60,6 +65,32 @@ class Points:
     def newest_at(self) -> float:
         """Return how far the newest row reaches, Unix s. There has to be one."""
         return float((self.t + self.width_s).max())
+
+    def stood_s(self, ids: Array | None = None) -> Array:
+        """Return for how long each row stands, s. ``ids``: of what each is; None: all of one thing.
+
+        A reading stands for half of the way to the readings before and after it; a roll-up for its
+        width, but beside a gap only as long as its readings do, which are as far apart as those of
+        its neighbor.
+        """
+        ids = np.zeros(len(self.t)) if ids is None else ids
+        rolled = self.width_s > 0
+        counts = [each.count for each in self.fields.values()]
+        count = np.fmax(np.max(counts, axis=0) if counts else 1.0, 1.0)
+        apart_s = np.where(rolled, self.width_s / count, self.cadence_s)
+        is_next = (ids[1:] == ids[:-1]) & (np.diff(self.t) <= 1.5 * self.width_s[:-1])
+        follows, leads = (
+            np.append(False, is_next)[: len(ids)],
+            np.append(is_next, False)[: len(ids)],
+        )
+        near_s = np.where(
+            follows, np.roll(apart_s, 1), np.where(leads, np.roll(apart_s, -1), apart_s)
+        )
+        at_edge = np.fmin(self.width_s, np.fmax(near_s, 1e-3) * count)
+        whole = np.where(follows & leads, self.width_s, at_edge)
+        # NaN is no neighbor of anything.
+        stood = stood_s(self.t, np.where(rolled, np.nan, ids), alone_s=np.fmax(near_s, 1e-3))
+        return np.where(rolled, whole, stood)
 
     def at(self, places: Array | slice) -> Points:
         """Return the rows at ``places``."""
@@ -117,22 +148,24 @@ def in_buckets(points: Points, step_s: float) -> Points:
     groups = Buckets.of(np.zeros(len(points)), start)
     at = groups.starts
     width_s = np.maximum.reduceat(points.width_s, at)
+    stood = points.stood_s()
     return Points(
         start[at],
         np.maximum(width_s, step_s),
         np.maximum.reduceat(points.cadence_s, at),
         {
-            name: _combined(each, over_time(name), groups, width_s == 0)
+            name: _combined(each, over_time(name), groups, width_s == 0, stood)
             for name, each in points.fields.items()
         },
     )
 
 
-def _combined(each: Field, over: Over, groups: Buckets, is_raw: Array) -> Field:
+def _combined(each: Field, over: Over, groups: Buckets, is_raw: Array, stood: Array) -> Field:
     """Return a field's values combined, one for each group of rows.
 
-    The 95th percentile is exact where a group ``is_raw``, or one row; of several roll-ups it is the
-    greatest of theirs, above which it cannot be.
+    Means are weighted by the time for which each row ``stood``, s. The 95th percentile is exact
+    where a group ``is_raw``, or one row; of several roll-ups it is the greatest of theirs, above
+    which it cannot be.
     """
     at = groups.starts
     count = np.add.reduceat(each.count, at)
@@ -140,13 +173,9 @@ def _combined(each: Field, over: Over, groups: Buckets, is_raw: Array) -> Field:
     p95 = np.fmax.reduceat(each.p95, at)
     if is_raw.any():
         known = np.where(is_raw, count, 0).astype("i8")
-        p95 = np.where(is_raw, percentile(each.value, known, greatest, groups), p95)
+        p95 = np.where(is_raw, percentile(each.told, known, greatest, groups), p95)
     if over is Over.MEAN:
-        known = ~np.isnan(each.value)
-        weight = np.where(known, np.maximum(each.count, 1), 0.0)
-        total = np.add.reduceat(np.where(known, each.value * weight, 0.0), at)
-        with np.errstate(invalid="ignore"):
-            value = total / np.add.reduceat(weight, at)
+        value = weighted_mean(each.told, stood, groups)
     else:
         value = aggregate(each.value, over, at)
     return Field(value, least, greatest, p95, count)

@@ -12,7 +12,7 @@ from psycopg import Cursor
 
 from telemetry import tiers
 from telemetry.rollups import progress
-from telemetry.rollups.compute import first_known, integrate
+from telemetry.rollups.compute import first_known, integrate, is_failed
 from telemetry.rollups.spec import HOUR_S, HOURS, MAX_GAP_S, MINUTE_S, MINUTES, ROLLUPS
 from telemetry.samples import Array, Table
 from telemetry.store.columns import US, Columns, Window, is_null, null_of, order_by, take
@@ -89,7 +89,8 @@ def _part(
     if job is not None:
         rows = take(rows, rows["job_id"] == job)
     found, t = rows[table.key], rows["ts"] / US
-    fields = {name: _field(rows, name, part.tier) for name in names}
+    power = ROLLUPS[table.name].power if table.name in ROLLUPS else ()
+    fields = {name: _field(rows, name, part.tier, is_power=name in power) for name in names}
     width = np.full(len(t), float(part.tier.width_s))
     cadence_s = _cadence_s(found, t)
     # Roll-ups are as far apart as they are wide, unless readings are further.
@@ -118,7 +119,7 @@ def _readings(
     pieces = integrate(rollup, rows)
     pieces[READINGS] = np.ones(len(rows["ts"]))
     if rollup.power:
-        pieces[SUSPECT] = (first_known(rows, rollup.power) <= 0).astype("f8")
+        pieces[SUSPECT] = is_failed(first_known(rows, rollup.power)).astype("f8")
     rows = {**rows, **{name: pieces[name] for name in sums}}
     if part.start == window.start:
         _cut_first(rows, table.key, sums, span)
@@ -176,11 +177,13 @@ def _rolled(
     return read(rolled, wanted, window, ids)
 
 
-def _field(rows: Columns, name: str, tier: Tier) -> Field:
+def _field(rows: Columns, name: str, tier: Tier, *, is_power: bool) -> Field:
+    """Return one field of the rows. A reading of power that failed is its value, and no more."""
     nothing = np.full(len(rows["ts"]), np.nan)
     value = as_float(rows[name]) if name in rows else nothing
     if tier is Tier.RAW:
-        return Field(value, value, value, value, (~np.isnan(value)).astype("f8"))
+        told = np.where(is_failed(value), np.nan, value) if is_power else value
+        return Field(value, told, told, told, (~np.isnan(told)).astype("f8"))
     least, greatest, p95 = (
         as_float(rows[f"{name}_{stat}"]) if f"{name}_{stat}" in rows else other
         for stat, other in (("min", value), ("max", value), ("p95", nothing))

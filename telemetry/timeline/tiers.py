@@ -44,7 +44,7 @@ class Part:
 #: A tier that would give more rows than this is too fine.
 MOST_ROWS = 1_500_000
 #: How often a thing reports at least, as far as can be said beforehand, s.
-_LIKELY_CADENCE_S = 10.0
+LIKELY_CADENCE_S = 10.0
 
 
 def coarsest_for(step_s: float) -> Tier:
@@ -57,7 +57,7 @@ def coarsest_for(step_s: float) -> Tier:
 def affordable(tier: Tier, sources: int, length_s: float) -> Tier | None:
     """Return ``tier``, or the next coarser one that does not give too many rows; None: none."""
     for each in list(Tier)[list(Tier).index(tier) :]:
-        if sources * length_s / (each.width_s or _LIKELY_CADENCE_S) <= MOST_ROWS:
+        if sources * length_s / (each.width_s or LIKELY_CADENCE_S) <= MOST_ROWS:
             return each
     return None
 

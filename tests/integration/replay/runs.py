@@ -51,10 +51,14 @@ class Run:
 
     @property
     def energy_j(self) -> float:
-        """The trapezoid over the readings of each node, summed."""
-        return sum(
-            float(np.trapezoid(self.powers_w[node], self.times_s[node])) for node in self.times_s
-        )
+        """The trapezoids between good readings of each node that follow each other, summed."""
+        return sum(self._energy_of(node) for node in self.times_s)
+
+    def _energy_of(self, node: str) -> float:
+        power_w, t_s = np.array(self.powers_w[node]), np.array(self.times_s[node])
+        is_good = (power_w[1:] > 0) & (power_w[:-1] > 0)
+        pieces_j = (power_w[1:] + power_w[:-1]) / 2 * np.diff(t_s)
+        return float(pieces_j[is_good].sum())
 
     def meter_of(self, node: str) -> str:
         """Return the name in the inventory of a node's meter."""

@@ -86,7 +86,8 @@ def meters(runs: dict[str, Run]) -> dict[str, int]:
 
 
 def trapezoid(readings: list[tuple[float, float]]) -> float:
-    return sum((p + q) / 2 * (u - t) for (t, p), (u, q) in pairwise(readings))
+    """Return the energy between good readings that follow each other, J."""
+    return sum((p + q) / 2 * (u - t) for (t, p), (u, q) in pairwise(readings) if p > 0 and q > 0)
 
 
 @pytest.mark.parametrize("tier", [Tier.MINUTE, Tier.RAW])
@@ -120,11 +121,16 @@ def test_zero_and_negative_readings_are_kept_and_flagged(
         cursor.execute("SELECT meter_id, sum(suspect)::int FROM meter_minute GROUP BY 1")
         flagged = dict(cursor.fetchall())
     assert {name: flagged[meter] for name, meter in meters.items()} == suspect
-    least = min(power for run in runs.values() for each in run.values() for _, power in each)
-    assert least < 0
+    powers = [power for run in runs.values() for each in run.values() for _, power in each]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT min(power_w_min) FROM meter_minute")
-        assert cursor.fetchone()[0] == pytest.approx(least)
+        cursor.execute("SELECT min(power_w) FROM meter_sample")
+        kept = cursor.fetchone()[0]
+        cursor.execute("SELECT min(power_w_min), max(power_w_max) FROM meter_minute")
+        drawn = cursor.fetchone()
+    assert kept == pytest.approx(min(powers))
+    assert kept < 0
+    # What stands for a minute is what its good readings say.
+    assert drawn == pytest.approx((min(p for p in powers if p > 0), max(powers)))
 
 
 def test_files_take_an_eighth_of_the_space_and_hold_every_reading(

@@ -135,7 +135,7 @@ def test_computing_again_changes_nothing() -> None:
 
 
 def test_the_percentile_of_an_hour_is_that_of_its_readings() -> None:
-    powers = [float((i * 7919) % 1000) for i in range(360)]
+    powers = [1.0 + (i * 7919) % 1000 for i in range(360)]
     write_samples(samples.GPU, 1, [T0 + 10 * i for i in range(360)], power_w=powers)
     housekeeping.roll_up(LATER)
     expected = sorted(powers)[math.ceil(0.95 * 360) - 1]

@@ -52,7 +52,7 @@ class TestOneSource:
             samples.GPU,
             gpu.pk,
             ts,
-            power_w=[float(s % 60) for s in range(600)],
+            power_w=[1.0 + s % 60 for s in range(600)],
             throttle=[4 if s == 61 else 0 for s in range(600)],
             energy_j=[1000.0 + s for s in range(600)],
         )
@@ -60,7 +60,7 @@ class TestOneSource:
         found = ask(Kind.GPU, gpu.pk, *fields, length_s=600, points=10)
         assert found.step_s == 60
         assert found.columns["t"] == [T0 + 60 * i for i in range(10)]
-        assert found.columns["power_w"] == [29.5] * 10
+        assert found.columns["power_w"] == [30.5] * 10
         # A throttle that was over within a bucket still shows; a counter is at its last.
         assert found.columns["throttle"] == [0, 4, *[0] * 8]
         assert found.columns["energy_j"][0] == 1059

@@ -68,7 +68,13 @@ class TestWhatIsRead:
         rows = make_rows(samples.METER, [T0 + i / 2 for i in range(len(values))], temp_c=values)
         rows["power_w"] = rows["temp_c"].astype("f8")
         made = rolled(METER, rows)
-        known = sorted(v for v in values if v is not None)
+        temps = [v for v in values if v is not None]
+        assert math.isnan(made["temp_c"][0]) != bool(temps)
+        if temps:
+            assert made["temp_c"][0] == pytest.approx(sum(temps) / len(temps))
+            assert (made["temp_c_min"][0], made["temp_c_max"][0]) == (min(temps), max(temps))
+        # Of power, what failed counts nowhere either.
+        known = sorted(v for v in temps if v > 0)
         if not known:
             assert math.isnan(made["power_w"][0])
             assert math.isnan(made["power_w_p95"][0])
@@ -146,12 +152,26 @@ class TestEnergy:
         rows = make_rows(samples.METER, [T0, T0 + 10, T0 + 20], power_w=[100, None, 200], temp_c=20)
         assert rolled(METER, rows)["used_j"].tolist() == [3000]
 
-    def test_zero_and_negative_readings_are_kept_and_counted(self) -> None:
-        rows = make_rows(samples.METER, [T0 + i for i in range(4)], power_w=[100, 0, -20, 100])
+    def test_failed_readings_are_counted_and_cover_no_time(self) -> None:
+        powers = [100, 0, -20, 100, 120]
+        rows = make_rows(samples.METER, [T0 + i for i in range(5)], power_w=powers)
         made = rolled(METER, rows)
         assert made["suspect"].tolist() == [2]
-        assert made["used_j"].tolist() == [50 - 10 + 40]
-        assert made["power_w_min"].tolist() == [-20]
+        assert made["used_j"].tolist() == [110]
+        assert made["covered_s"].tolist() == [1]
+        assert (made["power_w"][0], made["power_w_min"][0]) == (pytest.approx(320 / 3), 100)
+
+    def test_a_meter_that_failed_throughout_tells_no_energy(self) -> None:
+        rows = make_rows(samples.METER, [T0 + i for i in range(5)], power_w=-1, energy_j=7)
+        made = rolled(METER, rows)
+        assert math.isnan(made["used_j"][0])
+        assert math.isnan(made["covered_s"][0])
+        assert math.isnan(made["power_w"][0])
+
+    def test_a_counter_that_goes_on_counts_though_the_power_failed(self) -> None:
+        rows = make_rows(samples.METER, [T0, T0 + 10], power_w=[100, 0], energy_j=[5000, 6000])
+        made = rolled(METER, rows)
+        assert (made["used_j"][0], made["covered_s"][0]) == (1000, 10)
 
     def test_two_readings_of_one_moment_add_no_energy(self) -> None:
         rows = make_rows(samples.METER, [T0, T0, T0 + 10], power_w=[100, 100, 100])
@@ -185,7 +205,7 @@ def test_hours_are_the_sums_of_their_minutes_and_of_the_trapezoids(
     trapezoids = sum(
         (p + q) / 2 * (u - t) / US
         for (t, p), (u, q) in itertools.pairwise(known)
-        if u - t <= MAX_GAP_S * US
+        if u - t <= MAX_GAP_S * US and p > 0 and q > 0
     )
     assert np.nansum(minutes["used_j"]) == pytest.approx(trapezoids, rel=1e-6, abs=1e-3)
 

@@ -83,12 +83,28 @@ def test_masks_keep_all_bits() -> None:
 
 
 class TestMeans:
-    def test_roll_ups_weigh_as_much_as_they_have_readings(self) -> None:
+    def test_rows_weigh_as_long_as_they_stand(self) -> None:
         minute = make_points([0], width_s=60, cadence_s=0, power_w=[100])
-        minute.fields["power_w"].count[:] = 5
+        minute.fields["power_w"].count[:] = 6
         reading = make_points([60], power_w=[700])
         both = concatenate([minute, reading], ["power_w"])
-        assert in_buckets(both, 120).fields["power_w"].value.tolist() == [200]
+        # The minute for 60 s, the reading for 10 s as is usual.
+        mean_w = (60 * 100 + 10 * 700) / 70
+        assert in_buckets(both, 120).fields["power_w"].value.tolist() == [mean_w]
+
+    def test_a_burst_of_readings_does_not_outweigh_the_time_around_it(self) -> None:
+        # 1 s apart for 10 s at 900 W, then 20 s apart at 300 W.
+        t = [*range(11), *range(30, 120, 20)]
+        points = make_points(t, power_w=[900] * 11 + [300] * 5)
+        (mean_w,) = in_buckets(points, 120).fields["power_w"].value.tolist()
+        stands_s = [1.0] * 10 + [0.5 + 10] + [20.0] * 5
+        expected_w = (900 * sum(stands_s[:11]) + 300 * 100) / sum(stands_s)
+        assert mean_w == pytest.approx(expected_w)
+
+    def test_failed_readings_of_power_are_in_no_mean(self) -> None:
+        points = make_points([0, 10, 20, 30], power_w=[500, -1, 0, 700])
+        points.fields["power_w"].count[1:3] = 0
+        assert in_buckets(points, 60).fields["power_w"].value.tolist() == [600]
 
     def test_sums_add_up_and_counters_are_at_their_last(self) -> None:
         points = make_points([0, 10, 20], used_j=[None, 5, 7], energy_j=[100, 105, 112])
