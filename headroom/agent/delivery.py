@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from headroom.agent.muted import MutedLinks
+from headroom.agent.muted import Muted
 from headroom.agent.skew import ClockSkew
 from headroom.agent.spool import Spool
 from headroom.contracts import AgentStatus, TelemetryAck, TelemetryBatch
@@ -112,7 +112,7 @@ class Delivery:
         self._backoff = Backoff(
             first_s=settings.first_backoff_s, longest_s=settings.longest_backoff_s, draw=draw
         )
-        self._muted = MutedLinks(monotonic)
+        self._muted = Muted(monotonic)
         self._told: tuple[str, float] = ("", 0.0)
         self._not_before = 0.0
         self._mark_moved_at = monotonic()
@@ -182,7 +182,8 @@ class Delivery:
 
     def _deal_with(self, seq: int, batch: TelemetryBatch, exc: Refused) -> bool:
         """Act on a refusal of the whole batch; return whether to go on."""
-        if self._muted.learn(batch, [exc.error]):
+        # Links are found by themselves; all else that is not known may be on its way.
+        if exc.error.code == "unknown_link" and self._muted.learn(batch, [exc.error]):
             return True
         if isinstance(exc, Unauthorized) or exc.error.code in _HEALING:
             self._fail("push refused, batches are kept", exc)

@@ -36,15 +36,18 @@ class DcgmPoller:
         self._xids: dict[tuple[str, int], float] = {}
 
     def poll(self) -> Iterable[Row]:
-        """Return one row for each GPU."""
+        """Yield one row for each GPU; raise for lines that cannot be read."""
         text = self._http.get(self._url, headers={"Accept": "text/plain"}).decode(errors="replace")
-        try:
-            readings = dcgm.gather(_series(text))
-        except ValueError as exc:
-            raise SourceError(f"{self._url} does not speak Prometheus' text format: {exc}") from exc
+        wrong: list[str] = []
+        readings = dcgm.gather(_series(text, wrong))
+        if not readings and wrong:
+            raise SourceError(f"{self._url} does not speak Prometheus' text format: {wrong[0]}")
         if not readings:
             raise SourceError(f"{self._url} tells nothing of any GPU")
-        return [self._row(reading) for reading in readings]
+        yield from (self._row(reading) for reading in readings)
+        if wrong:
+            more = f", and {len(wrong) - 1} lines more" if len(wrong) > 1 else ""
+            raise SourceError(f"{self._url}: {wrong[0]}{more}")
 
     def close(self) -> None:
         """Close the connection."""
@@ -66,9 +69,20 @@ class DcgmPoller:
         return told if told and before is not None and told != before else None
 
 
-def _series(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            # The parser adds "_total" to counters that lack it, as DCGM's do.
-            name = sample.name.removesuffix("_total")
-            yield name if dcgm.field_of(name) else sample.name, sample.labels, sample.value
+def _series(text: str, wrong: list[str]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield metric, labels and value of each sample; put into ``wrong`` what cannot be read."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        # Types and help texts tell nothing that the names of DCGM's fields do not.
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            (family,) = text_string_to_metric_families(line)
+            (sample,) = family.samples
+        except (ValueError, KeyError, IndexError, TypeError) as exc:
+            wrong.append(f"line {number} is no sample ({_shortened(exc)}): {line.strip()[:80]!r}")
+        else:
+            yield sample.name, sample.labels, sample.value
+
+
+def _shortened(exc: Exception) -> str:
+    return str(exc).partition("\n")[0][:80] or type(exc).__name__

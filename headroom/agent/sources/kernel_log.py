@@ -164,7 +164,7 @@ def pci_address(text: str) -> tuple[int, int, int] | None:
 def _apart(rows: list[Row]) -> list[Row]:
     """Return the rows with times that differ: many lines may have one stamp."""
     last_s = -math.inf
-    found = []
+    found: list[Row] = []
     for row in rows:
         last_s = max(float(row["ts"] or 0.0), last_s + _APART_S)
         found.append({**row, "ts": last_s})

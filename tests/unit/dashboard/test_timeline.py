@@ -4,19 +4,20 @@ from dashboard.ranges import RangePicker
 from dashboard.timeline import MEASURES, Extremes, Measure, Timeline, extremes
 from telemetry.series import FIELDS, Kind, Series
 from telemetry.spans import Span
+from telemetry.timeline.extents import Extent
 
 POWER = Measure("power_w", "Power", "kW", 1e-3, 1)
 
 
 def test_extremes_are_in_the_unit_that_is_shown() -> None:
-    found = Series(None, {"t": [1, 2, 3], "power_w": [1000, None, 3000]})
-    assert extremes(found, (POWER,)) == [Extremes(POWER, 1, 2, 3)]
+    found = Series(None, {"t": [1]}, extents={"power_w": Extent(1000, 2000, 3000, exact=True)})
+    assert extremes(found, (POWER,)) == [Extremes(POWER, 1, 2, 3, exact=True)]
 
 
-def test_the_band_knows_what_the_means_hide() -> None:
-    columns = {"t": [1.0], "power_w": [2000.0], "power_w_min": [500.0], "power_w_max": [9000.0]}
-    (row,) = extremes(Series(60, {name: list(v) for name, v in columns.items()}), (POWER,))
-    assert (row.least, row.mean, row.greatest) == (0.5, 2, 9)
+def test_extremes_of_means_are_told_from_those_of_readings() -> None:
+    found = Series(60, {"t": [1]}, extents={"power_w": Extent(500, 2000, 9000, exact=False)})
+    (row,) = extremes(found, (POWER,))
+    assert (row.least, row.mean, row.greatest, row.exact) == (0.5, 2, 9, False)
 
 
 def test_a_measure_without_a_reading_is_left_out() -> None:

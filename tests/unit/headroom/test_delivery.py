@@ -14,7 +14,9 @@ from headroom.client import Client
 from headroom.contracts import (
     AgentStatus,
     FieldError,
+    GpuColumns,
     LinkColumns,
+    NodeReport,
     TelemetryAck,
     TelemetryBatch,
 )
@@ -260,10 +262,11 @@ def test_backoff_stays_within_its_bounds(draw: float, failures: int) -> None:
     assert 10 <= backoff.fail(10) <= 70
 
 
-def partly(*codes: str, durable_seq: int = 1, received_at: float = 0.0) -> Answer:
+def partly(*codes: str, field: str = "", durable_seq: int = 1, received_at: float = 0.0) -> Answer:
     """What the server says when it refused a row for each code, and took the rest."""
     refused = [
-        {"code": code, "message": "no", "field": f"links.link[{i}]"} for i, code in enumerate(codes)
+        {"code": code, "message": "no", "field": field or f"links.link[{i}]"}
+        for i, code in enumerate(codes)
     ]
     ack = {"durable_seq": durable_seq, "received_at": received_at}
     body = {"error": refused[0], "refused": refused, "refused_rows": len(codes), "ack": ack}
@@ -312,6 +315,28 @@ def test_a_link_that_the_inventory_lacks_is_left_out_for_a_while(
     delivery.round()
     assert server.pushes[-1].links is not None
     assert server.pushes[-1].links.link == ["known", "gone"]
+
+
+def test_a_gpu_that_no_inventory_has_is_told_once_and_left_out(
+    server: FakeServer,
+    spool: Spool,
+    delivery: Delivery,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.script_after_taking.append(partly("unknown_gpu", field="nodes[1].gpus.gpu[1]"))
+    for mark in range(60):
+        batch = make_batch(float(mark))
+        gpus = GpuColumns(ts=[1.0] * 3, gpu=[0, 8, 8], power_w=[500.0] * 3)
+        batch.nodes.append(NodeReport(node="n2", gpus=gpus))
+        spool.put(batch)
+    while delivery.round():
+        clock.now += 1
+    sent = [batch.nodes[1].gpus.gpu for batch in server.pushes if batch.nodes[1].gpus]
+    assert sent == [[0, 8, 8]] + [[0]] * 59
+    assert (delivery.refused_rows, delivery.errors) == (1, 1)
+    told = [each for each in caplog.records if each.msg == "not in the inventory and left out"]
+    assert [(each.node, each.thing) for each in told] == [("n2", 8)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("code", ["unknown_node", "unknown_gpu", "unknown_meter"])

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from headroom.agent.devices import Row
 from headroom.agent.sources.dcgm import DcgmPoller
 from headroom.agent.sources.periodic import SourceError
 from tests.data_sets import data_set
@@ -60,6 +64,30 @@ def test_what_is_no_exposition_of_dcgm_is_an_error(exporter: TextServer, text: s
     exporter.text = text
     with pytest.raises(SourceError):
         list(poller(exporter).poll())
+
+
+def test_a_line_that_cannot_be_read_costs_itself_alone_and_is_named(exporter: TextServer) -> None:
+    good = [f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",Hostname="h"}} {40 + gpu}' for gpu in range(8)]
+    bad = 'DCGM_FI_DEV_POWER_USAGE{gpu="3",Hostname="h"} 4x1.5'
+    exporter.text = "\n".join([*good[:4], bad, '# HELP odd "', "DCGM_FI{", *good[4:], ""])
+    found: list[Row] = []
+    with pytest.raises(SourceError, match=r"line 5 .*POWER_USAGE.*4x1\.5.*, and 1 lines more"):
+        found.extend(poller(exporter).poll())
+    assert [row["temp_c"] for row in found] == [40 + gpu for gpu in range(8)]
+
+
+@given(st.integers(0, 7), st.text(max_size=40))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_line_is_the_others_are_read(
+    exporter: TextServer, place: int, text: str
+) -> None:
+    lines = [f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",Hostname="h"}} {40 + gpu}' for gpu in range(8)]
+    lines.insert(place, "X" + "".join(text.splitlines()))
+    exporter.text = "\n".join(lines)
+    found: list[Row] = []
+    with contextlib.suppress(SourceError):
+        found.extend(poller(exporter).poll())
+    assert [row["temp_c"] for row in found] == [40 + gpu for gpu in range(8)]
 
 
 def test_a_redirect_is_not_followed(exporter: TextServer) -> None:

@@ -113,7 +113,8 @@ def test_every_stamp_that_dmesg_and_journald_write_is_read(
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    assert parse_line(stamp + XID, before_s=100.0) == LogLine(pytest.approx(at_s), XID)
+    found = parse_line(stamp + XID, before_s=100.0)
+    assert (found.at_s, found.text) == (pytest.approx(at_s), XID)
 
 
 @pytest.mark.parametrize("stamp", ["%b %e %H:%M:%S h kernel: ", "%b %e %H:%M:%S.25 h kernel: "])
