@@ -11,4 +11,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.slos.urls")),
     path("", include("admission.learned.urls")),
     path("", include("admission.curtailments.urls")),
+    path("", include("admission.bookings.urls")),
 ]

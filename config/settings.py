@@ -170,6 +170,7 @@ INSTALLED_APPS = [
     "admission.slos",
     "admission.learned",
     "admission.curtailments",
+    "admission.bookings",
     "dashboard",
     "config.apps.AdminConfig",
     "django.contrib.auth",

@@ -14,8 +14,10 @@ from django.urls import reverse
 
 from accounts.models import User
 from accounts.visibility import Visibility
+from admission.bookings.models import Booking
+from admission.bookings.store import scope_of as scope_of_booking
 from admission.core.reasons import ReasonToken
-from admission.jobs.models import Attempt, Job, Phase, PhaseQuerySet
+from admission.jobs.models import Attempt, Job, Phase, PhaseQuerySet, Project
 from admission.queue import queue_status
 from dashboard import fixes, reasons, scopes
 from dashboard.fixes import Found
@@ -243,6 +245,41 @@ def age_s(cycle: queue_status.QueueStatus | None, now: float) -> float | None:
     """Return the age of the last cycle, s, where it is larger than it should be; else None."""
     since_s = now - cycle.at if cycle else 0.0
     return since_s if since_s > BOARD_OLD_S else None
+
+
+# --- What is booked -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BookingRow:
+    """Hosts that are kept for somebody. ``project`` is empty for maintenance."""
+
+    booking: Booking
+    what: str
+    href: str
+    project: str
+    reason: str
+    is_running: bool
+
+
+def booked(user: User, fleet: FleetArrays, now: datetime) -> list[BookingRow]:
+    """Return the bookings that are not over, the next first. Two queries."""
+    known = set(Project.objects.visible_to(user).values_list("pk", flat=True))
+    found = []
+    for row in Booking.objects.live(now).select_related("project"):
+        scope, is_known = scope_of_booking(row), row.project_id is None or row.project_id in known
+        project = row.project.name if row.project and is_known else "another project"
+        found.append(
+            BookingRow(
+                booking=row,
+                what=row.what,
+                href=scopes.href(fleet, scope) if scope else "",
+                project=project if row.project_id else "",
+                reason=row.reason if is_known else "",
+                is_running=row.state_at(now) == "running",
+            )
+        )
+    return found
 
 
 # --- The list ------------------------------------------------------------------------------------

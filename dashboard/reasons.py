@@ -22,6 +22,7 @@ MEANINGS: dict[str, str] = {
     ReasonToken.DEPENDENCY_PENDING: "A phase or job before it is not as far as it has to be",
     ReasonToken.QUOTA_EXCEEDED: "Its project holds as much as it may",
     ReasonToken.RESTRICTED: "A restriction in force keeps it out of every place it could go to",
+    ReasonToken.BOOKED: "It would run into maintenance, or into hosts booked for another project",
     ReasonToken.TELEMETRY_STALE: "What would have to be known is not known freshly enough",
     ReasonToken.HARDWARE_MISMATCH: "No GPU of a model that it takes is where it may go",
     ReasonToken.COOLING_MISMATCH: "No cooling of a kind that it takes is where it may go",

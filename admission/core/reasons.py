@@ -25,6 +25,8 @@ class ReasonToken(enum.StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     #: a restriction in force keeps it out everywhere that it could go
     RESTRICTED = "Restricted"
+    #: its walltime runs into maintenance, or into what is booked for another project
+    BOOKED = "Booked"
     #: what would have to be known is not known freshly enough
     TELEMETRY_STALE = "TelemetryStale"
     #: no GPU of a model that it takes is in the inventory where it may go

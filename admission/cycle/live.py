@@ -18,6 +18,7 @@ from django.db.models import BigIntegerField
 from django.db.models.expressions import RawSQL
 
 from admission.allocation import open_attempts
+from admission.bookings import store as booked
 from admission.core.allocation.allocations import Allocations, busy, running_of
 from admission.core.allocation.reservation import Reserved
 from admission.core.cycle.change import Counterfactual
@@ -26,6 +27,7 @@ from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.directives.standing import Standing, standing_of
 from admission.core.holding import Holding, Remembered
+from admission.core.placement.bookings import Bookings
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.policy import AdmissionPolicy
@@ -129,6 +131,7 @@ class Moment:
     ready: Bools
     memory: Remembered
     standing: Standing
+    bookings: Bookings
     #: as they are themselves, whatever a policy states of them
     projects: tuple[ProjectShare, ...]
 
@@ -305,6 +308,7 @@ def read_input(now: float) -> CycleInput:
         now, waiting, held, measured, in_force, ready_nodes(now),
         policy=policy, memory=holding.remembered(fleet), number=number,
         standing=_standing(fleet, in_force, now),
+        bookings=booked.live(fleet, now),
     )  # fmt: skip
 
 
@@ -328,6 +332,7 @@ def input_of(
     memory: Remembered | None = None,
     number: int = 0,
     standing: Standing | None = None,
+    bookings: Bookings | None = None,
 ) -> CycleInput:
     """Return the input of a cycle at ``now`` (Unix s). Five queries.
 
@@ -345,6 +350,7 @@ def input_of(
         ready=ready,
         memory=memory or Remembered(),
         standing=standing or Standing(),
+        bookings=bookings or Bookings(),
         projects=shares.project_shares(now, policy.shares.half_life_s),
     )
     held_back = _held_back(moment, policy)
@@ -416,6 +422,7 @@ def _room(
         moment.occupied,
         now=measured.at,
         kept_shares=kept_shares,
+        bookings=moment.bookings,
     )
     return cluster, running_of(held, reserved)
 

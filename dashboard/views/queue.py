@@ -56,6 +56,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "panel": html,
         "tokens": [token.value for token in ReasonToken],
         "classes": sorted(catalog.current()),
+        "bookings": queue.booked(user, snapshot.current(), timezone.now()),
         "projects": Project.objects.visible_to(user).values_list("name", flat=True),
         "sites": Site.objects.values_list("name", flat=True),
     }

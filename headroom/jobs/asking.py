@@ -91,6 +91,21 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "logs"), params)
         return found
 
+    def bookings(self) -> list[Answer]:
+        """Return the bookings that are not over, the next first."""
+        found = self._client.get("/api/v1/bookings", {"live": "1", "page_size": "1000"})
+        return list(reversed(found["results"]))
+
+    def book(self, given: Mapping[str, Any]) -> Answer:
+        """Keep hosts for a project, or for maintenance; return the booking."""
+        found: Answer = self._client.post("/api/v1/bookings", dict(given))
+        return found
+
+    def unbook(self, number: int, why: str) -> Answer:
+        """End a booking before its time; return it."""
+        found: Answer = self._client.post(f"/api/v1/bookings/{number}/end", {"why": why})
+        return found
+
     def events(self, name: str, count: int) -> list[Answer]:
         """Return the newest events of a job, the oldest of them first."""
         found = self._client.get(_path(name, "events"), {"page_size": str(count)})

@@ -320,7 +320,70 @@ def watch(job: str, server: str, token_file: Path | None) -> None:
     sys.exit(_follow(_jobs(server, token_file), job))
 
 
-COMMANDS = (submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch)
+@click.command()
+@_json
+@_asks
+def bookings(as_json: bool, server: str, token_file: Path | None) -> None:
+    """Show which hosts are kept for a project or for maintenance, and when."""
+    from headroom.jobs import words
+
+    found = _jobs(server, token_file).bookings()
+    _print(found, words.bookings(found), as_json=as_json)
+
+
+@click.command()
+@click.option("--from", "starts_at", required=True, metavar="TIME", help="As 2026-12-01T14:00Z.")
+@click.option("--to", "ends_at", required=True, metavar="TIME")
+@click.option("--for", "project", metavar="PROJECT", help="Whose jobs; else it is maintenance.")
+@click.option("--place", nargs=2, metavar="KIND NAME", help="Such as: rack oslo/A01.")
+@click.option("--gpus", type=click.IntRange(1), help="Hosts with so many GPUs, wherever.")
+@click.option("--model", default="", help="Of those GPUs.")
+@click.option("--why", required=True, help="Told to those who have to wait.")
+@_json
+@_asks
+def book(
+    starts_at: str,
+    ends_at: str,
+    project: str | None,
+    place: tuple[str, str] | None,
+    gpus: int | None,
+    model: str,
+    why: str,
+    as_json: bool,
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Keep hosts from one time to another, for a project or for maintenance. For operators.
+
+    Refused where jobs may still run there at the start: then it says from when on it is possible.
+    """
+    from headroom.jobs import words
+
+    if (place is None) == (gpus is None):
+        raise click.UsageError("give either --place or --gpus")
+    given = {"starts_at": starts_at, "ends_at": ends_at, "project": project, "reason": why}
+    given |= {"scope_kind": place[0], "scope_name": place[1]} if place else {}
+    answer = _jobs(server, token_file).book(
+        {**given, **({} if gpus is None else {"gpus": gpus, "model": model})}
+    )
+    _print(answer, [words.booked(answer)], as_json=as_json)
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(1))
+@click.option("--why", default="", help="Kept in the audit log.")
+@_json
+@_asks
+def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path | None) -> None:
+    """End booking NUMBER before its time. For operators."""
+    answer = _jobs(server, token_file).unbook(number, why)
+    _print(answer, [f"Booking {number}, {answer['what']}, is ended."], as_json=as_json)
+
+
+COMMANDS = (
+    *(submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch),
+    *(bookings, book, unbook),
+)
 
 
 # --- Shared --------------------------------------------------------------------------------------

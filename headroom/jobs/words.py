@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
+    "booked",
+    "bookings",
     "dry_run",
     "event",
     "explained",
@@ -170,6 +172,47 @@ def _listed(job: Answer, now: float) -> tuple[str, ...]:
         f"{lasting(since(job['submitted_at'], now))} ago",
         job["submitted_by"],
     )
+
+
+# --- What is booked -------------------------------------------------------------------------------
+
+
+def bookings(found: Sequence[Answer]) -> Iterator[str]:
+    """Yield bookings as lines of a table."""
+    if not found:
+        yield "Nothing is booked."
+        return
+    header = ("", "what", "for", "from", "until", "GPUs", "why")
+    yield from table([header, *map(_booking, found)], right={0, 5})
+
+
+def _booking(row: Answer) -> tuple[str, ...]:
+    return (
+        str(row["id"]),
+        row["what"],
+        _for_whom(row) + (", now" if row["state"] == "running" else ""),
+        _moment(row["starts_at"]),
+        _moment(row["ends_at"]),
+        f"{row['gpus']:,}",
+        row["reason"],
+    )
+
+
+def booked(row: Answer) -> str:
+    """Return a sentence on a booking that was made."""
+    span = f"{_moment(row['starts_at'])} to {_moment(row['ends_at'])}"
+    gpus = counted(row["gpus"], "GPU")
+    return f"Booking {row['id']}: {row['what']}, {gpus}, for {_for_whom(row)}, {span}."
+
+
+def _for_whom(row: Answer) -> str:
+    if row["kind"] == "maintenance":
+        return "maintenance"
+    return row["project"] or "another project"
+
+
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M}"
 
 
 # --- What it says --------------------------------------------------------------------------------

@@ -255,10 +255,12 @@ class _Search:
 
     def _shorter_walltimes(self) -> list[float]:
         """Return the walltimes after which what it would take is kept for others, longest first."""
-        if ReasonToken.BACKFILL_RESERVATION not in self._tokens:
+        if self._tokens.isdisjoint({ReasonToken.BACKFILL_RESERVATION, ReasonToken.BOOKED}):
             return []
         kept_at = {each.at for each in self.queue.reservations.kept if each.rank < self.rank}
         kept_at |= self.queue.quotas.kept_before(self.pending.request, self.rank)
+        cluster = self.queue.cluster
+        kept_at |= cluster.bookings.over_by(self.pending.request, cluster.now)
         ends = {_MINUTE_S * ((at - self.queue.now - _SPARE_S) // _MINUTE_S) for at in kept_at}
         longest_s = self.pending.request.walltime_s
         return sorted((s for s in ends if _LEAST_WALLTIME_S <= s < longest_s), reverse=True)

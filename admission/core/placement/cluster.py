@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from admission.core.placement.bookings import Bookings
 from admission.core.placement.gpu_use import GpuUse, GpuUses
 from admission.core.placement.topology import Bools, Floats, Ints, Topology, topology_of
 from admission.core.request import Placement, Refusal, Request
@@ -236,6 +237,8 @@ class Cluster:
     #: what each link has left for bulk traffic, bit/s, and each storage endpoint, byte/s
     link_room_bits_per_s: Floats
     storage_room_bytes_per_s: Floats
+    #: hosts that are kept for some, from one time to another
+    bookings: Bookings = field(default_factory=Bookings)
     #: requests that were refused since something was last freed, by what they want
     refused: dict[object, Refusal] = field(default_factory=dict, repr=False)
     #: the fewest GPUs that had no place since, by where and how they were wanted
@@ -251,6 +254,7 @@ class Cluster:
         *,
         now: float,
         kept_shares: tuple[float, float] = (0.0, 0.0),
+        bookings: Bookings | None = None,
     ) -> Cluster:
         """Return the fleet at ``now`` (Unix seconds).
 
@@ -277,6 +281,7 @@ class Cluster:
             admit_w=_admit_w(topology, room_w, 0, len(fleet.racks)),
             link_room_bits_per_s=np.nan_to_num(headroom.links["link_bulk_headroom_bits_per_s"]),
             storage_room_bytes_per_s=_storage_room(headroom),
+            bookings=bookings or Bookings(),
         )
 
     @property

@@ -54,12 +54,14 @@ def scoped_restrictions_of(constants: FleetConstants) -> ScopedRestrictions:
 class Eligibility:
     """The nodes that a request may use. Masks are over all nodes of the fleet.
 
-    ``is_local``: a restriction on its class or on itself keeps it at one site.
+    ``is_local``: a restriction on its class or on itself keeps it at one site. ``closing``: the
+    places of bookings that it would run into.
     """
 
     cluster: Cluster
     request: Request
     is_local: bool
+    closing: tuple[int, ...] = ()
 
     @staticmethod
     def of(cluster: Cluster, request: Request) -> Eligibility:
@@ -69,7 +71,8 @@ class Eligibility:
         )
         if is_local and request.required is Locality.FLEET:
             request = replace(request, required=Locality.SITE)
-        return Eligibility(cluster, request, is_local)
+        closing = cluster.bookings.closing(request, cluster.now)
+        return Eligibility(cluster, request, is_local, closing)
 
     @cached_property
     def draws(self) -> tuple[Draw, ...]:
@@ -117,13 +120,23 @@ class Eligibility:
         )
 
     @cached_property
-    def reached(self) -> Bools:
-        """Nodes of ``open`` that the data of the request reaches now."""
-        if not self.carries:
+    def unbooked(self) -> Bools:
+        """Nodes of ``open`` that nobody else has booked for the time that it may run."""
+        if not self.closing:
             return self.open
+        return self._kept(
+            f"unbooked {self.closing}",
+            lambda: self._same(self.open & ~self.cluster.bookings.taken(self.closing)),
+        )
+
+    @cached_property
+    def reached(self) -> Bools:
+        """Nodes of ``unbooked`` that the data of the request reaches now."""
+        if not self.carries:
+            return self.unbooked
         sites = self.cluster.fleet.sites.names.tolist()
         good = np.array([self._reaches(site) for site in sites], dtype=bool)
-        return self._same(self.open & good[self.cluster.topology.node_site])
+        return self._same(self.unbooked & good[self.cluster.topology.node_site])
 
     def congested(self, nodes: Iterable[int]) -> dict[int, float]:
         """Return the WAN links that its data would overfill on its way to all of ``nodes``.

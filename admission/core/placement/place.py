@@ -49,14 +49,28 @@ def place(cluster: Cluster, request: Request) -> Placement | Refusal:
         return Refusal(tuple(wrong))
     eligibility = Eligibility.of(cluster, request)
     policy = policy_reasons(cluster, request)
-    shape = (shape_of(request), eligibility.is_local)
+    shape = (shape_of(request), eligibility.is_local, eligibility.closing)
     found = cluster.refused.get(shape) or _search(eligibility)
     if isinstance(found, Refusal):
         cluster.refused[shape] = found
+        if eligibility.closing:
+            found = _but_for_bookings(eligibility, shape)
         return Refusal((*policy, *found.reasons)) if policy else found
     if policy:
         return Refusal(tuple(policy))
     return _placement(eligibility, found)
+
+
+def _but_for_bookings(eligibility: Eligibility, shape: object) -> Refusal:
+    """Return why a request does not start that runs into bookings: for them, or anyway."""
+    cluster, request = eligibility.cluster, eligibility.request
+    free = replace(eligibility, closing=())
+    found = cluster.kept(("but for bookings", shape), lambda: _search(free))
+    if isinstance(found, Refusal):
+        return found
+    nodes = np.fromiter(found.selection.by_node, dtype=np.int64)
+    bookings = cluster.bookings
+    return Refusal((bookings.reason(request, eligibility.closing, nodes, cluster.now),))
 
 
 def fits_empty(cluster: Cluster, request: Request) -> Placement | Refusal:

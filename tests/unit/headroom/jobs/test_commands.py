@@ -456,3 +456,33 @@ def test_a_terminal_obeys_nothing_that_a_job_says_but_colors() -> None:
     assert words.harmless(f"{red} \tok\r\n") == f"{red} \tok\r\n"
     assert words.harmless(title) == "⟨U+001B⟩]0;title⟨U+0007⟩"
     assert words.harmless(f"{clear} \u202etxt") == "⟨U+001B⟩[2J⟨U+0000⟩⟨U+009B⟩2J ⟨U+202E⟩txt"
+
+
+BOOKING = {
+    "id": 3, "kind": "maintenance", "state": "ahead", "what": "rack oslo/A01", "project": None,
+    "gpus": 64, "starts_at": "2026-12-01T14:00:00Z", "ends_at": "2026-12-01T16:00:00Z",
+    "reason": "new pumps",
+}  # fmt: skip
+SPAN = ("--from", "2026-12-01T14:00Z", "--to", "2026-12-01T16:00Z", "--why", "new pumps")
+
+
+def test_hosts_are_booked_listed_and_given_back(server: FakeServer, run: Run) -> None:
+    server.answers["POST", "/api/v1/bookings"] = BOOKING
+    result = run("book", *SPAN, "--place", "rack", "oslo/A01")
+    assert result.output.startswith("Booking 3: rack oslo/A01, 64 GPUs, for maintenance, ")
+    assert json.loads(asked(server, "/api/v1/bookings").body) == {
+        "starts_at": "2026-12-01T14:00Z", "ends_at": "2026-12-01T16:00Z", "project": None,
+        "reason": "new pumps", "scope_kind": "rack", "scope_name": "oslo/A01",
+    }  # fmt: skip
+    server.answers["GET", "/api/v1/bookings"] = {"results": [BOOKING], "next": None}
+    assert "rack oslo/A01" in run("bookings").output
+    server.answers["POST", "/api/v1/bookings/3/end"] = BOOKING
+    assert run("unbook", "3").output == "Booking 3, rack oslo/A01, is ended.\n"
+
+
+@pytest.mark.parametrize("place", [(), ("--gpus", "8", "--place", "rack", "oslo/A01")])
+def test_a_booking_is_of_a_place_or_of_gpus(
+    server: FakeServer, run: Run, place: tuple[str, ...]
+) -> None:
+    assert run("book", *SPAN, *place).exit_code == 2
+    assert server.requests == []

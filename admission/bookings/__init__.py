@@ -1,0 +1,1 @@
+"""Bookings: advance reservations of hosts for projects, and maintenance."""
