@@ -13,12 +13,14 @@ from bench.admission_service import ENVIRONMENT
 from bench.stack import running
 
 NOTES = {
-    "cycle_1000_100k_s": "median of a cycle: order, placement, reservations, reasons; target 1",
-    "cycle_1000_100k_cpu_s": "of it what this process computed: the rest is other processes'",
-    "cycle_5000_100k_s": "the same with 5,000 that wait; target 3",
-    "explain_p95_ms": "one job of the 1,000: all reasons, changes tried; target 100",
+    "cycle_1000_100k_s": "median of a cycle: order, placement, reservations, reasons",
+    "cycle_1000_100k_cpu_s": "of it what this process computed; target 0.5",
+    "cycle_5000_100k_cpu_s": "the same with 5,000 that wait; target 1.2",
+    "cycle_50000_100k_cpu_s": "with 50,000, of which 10,000 are tried; target 3",
+    "explain_p95_ms": "one job of the 1,000: all reasons, changes tried; target 50",
+    "explain_50000_p95_ms": "one of the 50,000, in the process that decided; target 200",
     "estimates_5000_ms": "ranges of starts of all that wait",
-    "admissions_per_s": "15,000 jobs, API to dispatched, no machine on the far side; target 200",
+    "admissions_per_s": "15,000 jobs, API to dispatched, no machine on the far side; target 500",
 }
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from admission.core.cycle.order import Bools, Order, tried
 from admission.core.cycle.preemption import preempt_for
 from admission.core.cycle.queue import Queue, Stage, Verdict
@@ -119,15 +121,21 @@ class _Cycle:
         self._tried = self._within_depth()
 
     def _within_depth(self) -> Bools:
-        snapshot = self._snapshot
-        return tried(self._queue.order, snapshot.tuning.depth, snapshot.now)
+        return tried(self._queue.order, self._snapshot.tuning.depth)
+
+    def _tried_before(self) -> Bools:
+        """Return which jobs are tried again: of those within the depth the ones that were."""
+        found, pending = self._within_depth(), self._queue.order.pending
+        for rank in np.flatnonzero(found).tolist():
+            found[rank] = pending[rank].request.key in self._verdicts
+        return found
 
     def run(self) -> Decisions:
         for _ in range(_MOST_ROUNDS):
             if not self._round():
                 break
             self._queue.begin_round()
-            self._tried = self._within_depth()
+            self._tried = self._tried_before()
         else:
             self._round(may_start=False)
         return Decisions(
@@ -141,16 +149,20 @@ class _Cycle:
     def _round(self, *, may_start: bool = True) -> bool:
         """Try all in order; return whether some started or are to give way."""
         before = len(self._admitted), len(self._leaving)
-        for rank, pending in enumerate(self._queue.order.pending):
-            self._try(pending, rank, may_start=may_start)
+        pending = self._queue.order.pending
+        for rank in np.flatnonzero(self._tried).tolist():
+            self._try(pending[rank], rank, may_start=may_start)
         return (len(self._admitted), len(self._leaving)) != before
 
     def first_of(self, key: str, most_ahead: int) -> Placement | None:
         """Try all up to the job ``key``; return where it starts, if it does."""
         ahead = 0
         for rank, pending in enumerate(self._queue.order.pending):
-            if ahead > most_ahead:
+            if ahead > most_ahead or (pending.request.key == key and not self._tried[rank]):
                 return None
+            if not self._tried[rank]:
+                ahead += 1
+                continue
             verdict = self._try(pending, rank, may_start=True)
             if pending.request.key == key:
                 return verdict.placement if verdict.stage is Stage.ADMITTED else None
@@ -171,13 +183,9 @@ class _Cycle:
 
     def _verdict(self, pending: Pending, rank: int) -> Verdict:
         before = self._verdicts.get(pending.request.key)
-        if not self._tried[rank]:
-            verdict = _too_far_behind(rank, self._snapshot.tuning.depth)
-        elif before is None:
-            verdict = self._queue.verdict(pending, rank)
-        else:
-            verdict = self._queue.again(pending, rank, before)
-        return verdict
+        if before is None:
+            return self._queue.verdict(pending, rank)
+        return self._queue.again(pending, rank, before)
 
     def _start(self, pending: Pending, rank: int, placement: Placement) -> None:
         self._queue.start(pending.request, placement)
@@ -203,30 +211,34 @@ class _Cycle:
     def _waiting(self) -> dict[str, Waiting]:
         found: dict[str, Waiting] = {}
         order = self._queue.order
-        for rank, pending in enumerate(order.pending):
+        beyond = _beyond(int(order.columns.can_run.sum()), self._snapshot.tuning.depth)
+        for rank, (pending, is_tried) in enumerate(
+            zip(order.pending, self._tried.tolist(), strict=True)
+        ):
             request = pending.request
-            verdict = self._verdicts.get(request.key)
-            if verdict is not None:
-                reasons = verdict.reasons or (_next_cycle(),)
-                found[request.key] = Waiting(
-                    request, reasons, dominant(reasons), len(found) + 1, order, rank, verdict.stage
-                )
+            verdict = self._verdicts[request.key] if is_tried else beyond
+            reasons = verdict.reasons or (_NEXT_CYCLE,)
+            first = reasons[0] if len(reasons) == 1 else dominant(reasons)
+            found[request.key] = Waiting(
+                request, reasons, first, rank + 1, order, rank, verdict.stage
+            )
         return found
 
 
-def _next_cycle() -> Reason:
-    text = "fits now that others have started, and begins in the next cycle"
-    return Reason(ReasonToken.BEHIND_HIGHER_PRIORITY, 0.0, 0.0, "", None, text)
+_NEXT_CYCLE = Reason(
+    ReasonToken.BEHIND_HIGHER_PRIORITY, 0.0, 0.0, "", None,
+    "fits now that others have started, and begins in the next cycle",
+)  # fmt: skip
 
 
-def _too_far_behind(rank: int, depth: int) -> Verdict:
+def _beyond(can_run: int, depth: int) -> Verdict:
+    """Return the verdict on all that are not tried; so many ``can_run``."""
     text = (
-        f"{rank:,} jobs are ahead of it, and {depth:,} that can run are tried in a cycle, shared"
-        " evenly among projects and their users: it has used up its part"
+        f"{can_run:,} jobs can run, and {depth:,} of them are tried in a cycle, shared evenly among"
+        " projects and their users: it has used up its part"
     )
-    reason = Reason(
-        ReasonToken.BEHIND_HIGHER_PRIORITY, float(rank), float(depth), "jobs", None, text
-    )
+    token = ReasonToken.BEHIND_HIGHER_PRIORITY
+    reason = Reason(token, float(can_run), float(depth), "jobs", None, text)
     return Verdict(Stage.RESERVATIONS, (reason,))
 
 

@@ -10,13 +10,12 @@ somebody who has had less.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from admission.core.request import Request
 from admission.core.snapshot import Pending, ProjectShare, Running, Tuning
 
 __all__ = ["Order", "order", "tried"]
@@ -36,8 +35,7 @@ class Order:
     ``urgency`` is the priority with what waiting and a near deadline have made up for.
     """
 
-    pending: tuple[Pending, ...]
-    priority: Floats
+    columns: Columns
     urgency: Floats
     waited_s: Floats
     accounts: Accounts
@@ -46,6 +44,14 @@ class Order:
 
     def __len__(self) -> int:
         return len(self.pending)
+
+    @property
+    def pending(self) -> tuple[Pending, ...]:
+        return self.columns.pending
+
+    @property
+    def priority(self) -> Floats:
+        return self.columns.priority
 
     def sentence(self, place: int) -> str:
         """Return what decided the place of the job at ``place`` (from 0) in words."""
@@ -57,8 +63,78 @@ class Order:
         return f"{place + 1} of {len(self)}: {'; '.join(parts)}"
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What the order goes by, of jobs that wait: a row for each."""
+
+    pending: tuple[Pending, ...]
+    #: projects with their users, and the place of each job's among them
+    accounts: tuple[tuple[str, str], ...]
+    account: Ints
+    priority: Floats
+    submitted_at: Floats
+    #: inf: none
+    deadline_at: Floats
+    gpus: Floats
+    can_run: Bools
+    #: goes up with the key, which tells equals apart
+    by_key: Floats
+
+    @classmethod
+    def of(cls, pending: Sequence[Pending], now: float) -> Columns:
+        """Return the columns of jobs as they are at ``now`` (Unix s)."""
+        requests = [each.request for each in pending]
+        number: dict[tuple[str, str], int] = {}
+        account = [
+            number.setdefault((each.request.project, each.user), len(number)) for each in pending
+        ]
+        return cls(
+            pending=tuple(pending),
+            accounts=tuple(number),
+            account=np.array(account, dtype=np.int64),
+            priority=np.array([each.priority for each in requests], dtype=np.float64),
+            submitted_at=np.array([each.submitted_at for each in requests], dtype=np.float64),
+            deadline_at=np.array([each.deadline_at or np.inf for each in requests]),
+            gpus=np.array([each.gpus for each in requests], dtype=np.float64),
+            can_run=np.array([not each.is_kept_back(now) for each in pending], dtype=np.bool_),
+            by_key=_ranks([each.key for each in requests]),
+        )
+
+    def chosen(self, rows: Ints) -> Columns:
+        """Return some rows, in that order."""
+        return replace(
+            self,
+            pending=tuple([self.pending[row] for row in rows.tolist()]),
+            **{name: getattr(self, name)[rows] for name in _ARRAYS},
+        )
+
+    def with_last(self, pending: Pending, now: float) -> Columns:
+        """Return the columns with one more job, in the last row, in place of any of its key."""
+        key = pending.request.key
+        keys = [each.request.key for each in self.pending]
+        before = self.by_key[np.array([each < key for each in keys], dtype=np.bool_)]
+        others = self.chosen(np.array([at for at, each in enumerate(keys) if each != key], int))
+        one = Columns.of([pending], now)
+        one = replace(
+            one,
+            account=one.account + len(self.accounts),
+            by_key=np.array([before.max(initial=-1.0) + 0.5]),
+        )
+        return replace(
+            others,
+            pending=(*others.pending, pending),
+            accounts=(*self.accounts, *one.accounts),
+            **{name: np.append(getattr(others, name), getattr(one, name)) for name in _ARRAYS},
+        )
+
+
+_ARRAYS = (
+    "account", "priority", "submitted_at", "deadline_at", "gpus", "can_run", "by_key",
+)  # fmt: skip
+
+
 def order(
-    pending: Sequence[Pending],
+    pending: Sequence[Pending] | Columns,
     running: Sequence[Running],
     projects: Mapping[str, ProjectShare],
     *,
@@ -72,40 +148,36 @@ def order(
     ahead of it. What is kept back moves nobody, and an account of which nothing else is there
     shares with nobody.
     """
-    requests = [each.request for each in pending]
-    users = [each.user for each in pending]
-    accounts, leaf = _accounts(requests, users, running, projects, tuning)
-    can_run = np.array([not each.is_kept_back(now) for each in pending], dtype=np.bool_)
+    columns = pending if isinstance(pending, Columns) else Columns.of(pending, now)
+    can_run = columns.can_run
+    accounts, leaf = _accounts(columns, running, projects, tuning)
     accounts.note_present(leaf[can_run], running)
     begins = [each for each in running if each.started_at >= now]
-    waiting = _Urgency.of(requests, now, tuning)
+    waiting = _Urgency.of(columns, now, tuning)
     urgency = np.where(can_run, 0.0, waiting.priority)
     # Who has begun in this cycle still counts, so that no start changes the order of the others.
-    beside = _Urgency.of([each.request for each in begins], now, tuning)
+    just_begun = Columns.of([Pending(each.request, each.user) for each in begins], now)
+    beside = _Urgency.of(just_begun, now, tuning)
     lifted = _lifted(
         np.append(waiting.priority[can_run], beside.priority),
         np.append(waiting.raw[can_run], beside.raw),
         accounts.standing[np.append(leaf[can_run], accounts.leaves_of(begins))],
     )
     urgency[can_run] = lifted[: int(can_run.sum())]
-    asked = np.array([each.gpus for each in requests], dtype=np.float64)
-    cost_s = tuning.fair_share_horizon_s * np.where(can_run, asked, 0.0)
-    first = np.lexsort(
-        (_ranks([each.key for each in requests]), waiting.submitted_at, -waiting.raw, -urgency)
-    )
+    cost_s = tuning.fair_share_horizon_s * np.where(can_run, columns.gpus, 0.0)
+    first = np.lexsort((columns.by_key, columns.submitted_at, -waiting.raw, -urgency))
     places = accounts.in_turns(first, leaf, cost_s, urgency)
     return Order(
-        tuple(pending[place] for place in places.tolist()),
-        waiting.priority[places],
+        columns.chosen(places),
         urgency[places],
-        np.maximum(now - waiting.submitted_at, 0.0)[places],
+        np.maximum(now - columns.submitted_at, 0.0)[places],
         accounts,
         leaf[places],
     )
 
 
-def _ranks(keys: list[str]) -> Ints:
-    ranks = np.empty(len(keys), dtype=np.int64)
+def _ranks(keys: list[str]) -> Floats:
+    ranks = np.empty(len(keys), dtype=np.float64)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     return ranks
 
@@ -119,19 +191,15 @@ class _Urgency:
 
     priority: Floats
     raw: Floats
-    submitted_at: Floats
 
     @classmethod
-    def of(cls, requests: Sequence[Request], now: float, tuning: Tuning) -> _Urgency:
-        priority = np.array([each.priority for each in requests], dtype=np.float64)
-        submitted_at = np.array([each.submitted_at for each in requests], dtype=np.float64)
-        waited = np.maximum(now - submitted_at, 0.0) / tuning.wait_s_per_point
-        raw = priority + waited + _deadline_points(requests, now, tuning)
-        return cls(priority, raw, submitted_at)
+    def of(cls, columns: Columns, now: float, tuning: Tuning) -> _Urgency:
+        waited = np.maximum(now - columns.submitted_at, 0.0) / tuning.wait_s_per_point
+        raw = columns.priority + waited + _deadline_points(columns.deadline_at, now, tuning)
+        return cls(columns.priority, raw)
 
 
-def _deadline_points(requests: Sequence[Request], now: float, tuning: Tuning) -> Floats:
-    at = np.array([each.deadline_at or np.inf for each in requests], dtype=np.float64)
+def _deadline_points(at: Floats, now: float, tuning: Tuning) -> Floats:
     left = np.clip((at - now) / tuning.deadline_within_s, 0.0, 1.0)
     # Nothing keeps a deadline that has passed, so it puts nobody else off any more.
     points: Floats = np.where(at < now, 0.0, tuning.deadline_points * (1.0 - left))
@@ -231,6 +299,11 @@ class Accounts:
     _leaf: dict[tuple[str, str], int]
     _horizon_s: float
 
+    @property
+    def projects(self) -> Ints:
+        """The project of each leaf, as a number."""
+        return self.levels[1].of_leaf
+
     def leaves_of(self, running: Sequence[Running]) -> Ints:
         leaf = self._leaf
         return np.array([leaf[each.request.project, each.user] for each in running], dtype=np.int64)
@@ -287,21 +360,15 @@ class Accounts:
 
 
 def _accounts(
-    requests: Sequence[Request],
-    users: Sequence[str],
+    columns: Columns,
     running: Sequence[Running],
     projects: Mapping[str, ProjectShare],
     tuning: Tuning,
 ) -> tuple[Accounts, Ints]:
     """Return the accounts of all that waits or runs, and the leaf of each job that waits."""
     number: dict[tuple[str, str], int] = {}
-    leaf = np.array(
-        [
-            number.setdefault((request.project, user), len(number))
-            for request, user in zip(requests, users, strict=True)
-        ],
-        dtype=np.int64,
-    )
+    leaves = [number.setdefault(each, len(number)) for each in columns.accounts]
+    leaf = np.array(leaves, dtype=np.int64)[columns.account]
     for each in running:
         number.setdefault((each.request.project, each.user), len(number))
     used_by = defaultdict[str, float](float)
@@ -310,8 +377,8 @@ def _accounts(
     paths = [_path(projects.get(name, _NOBODY), name, user, used_by) for name, user in number]
     levels = tuple(_Level.of([path[depth] for path in paths]) for depth in range(3))
     past = [level.normalized(level.used_s, np.arange(len(level.names))) for level in levels]
-    columns = [had[level.of_leaf] for level, had in zip(levels, past, strict=True)]
-    _, standing = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    had_before = [had[level.of_leaf] for level, had in zip(levels, past, strict=True)]
+    _, standing = np.unique(np.stack(had_before, axis=1), axis=0, return_inverse=True)
     return Accounts(levels, standing.reshape(-1), number, tuning.fair_share_horizon_s), leaf
 
 
@@ -346,31 +413,24 @@ def _before_in_group(values: Floats, group: Ints) -> Floats:
 # --- How far a cycle looks ------------------------------------------------------------------------
 
 
-def tried(found: Order, depth: int, now: float) -> Bools:
+def tried(found: Order, depth: int) -> Bools:
     """Return which jobs of an order a cycle tries: no more than ``depth`` of those that can run.
 
     Projects share the depth evenly, and in each its users; what one does not use, others have. Of
     its own the first in order are tried. What is kept back counts nothing, and is not tried anyway.
     """
-    can_run = np.array([not each.is_kept_back(now) for each in found.pending], dtype=np.bool_)
-    within = ~can_run
-    places = np.flatnonzero(can_run)
+    within = ~found.columns.can_run
+    places = np.flatnonzero(found.columns.can_run)
     if len(places) <= depth:
         within[places] = True
         return within
-    jobs = [found.pending[place] for place in places.tolist()]
-    project = _numbered([each.request.project for each in jobs])
-    user = _numbered([(each.request.project, each.user) for each in jobs])
+    user = found.leaf[places]
+    project = found.accounts.projects[user]
     # The first of each user before the second of any, and then so by project.
     turns = np.argsort(_turns(user), kind="stable")
     turns = turns[np.lexsort((turns, _turns(project[turns])))]
     within[places[turns[:depth]]] = True
     return within
-
-
-def _numbered(values: Sequence[Hashable]) -> Ints:
-    number: dict[Hashable, int] = {}
-    return np.array([number.setdefault(each, len(number)) for each in values], dtype=np.int64)
 
 
 def _turns(group: Ints) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 
 from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Reservations
 from admission.core.cycle.gates import gates
-from admission.core.cycle.order import Order, order
+from admission.core.cycle.order import Columns, Order, order
 from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
 from admission.core.placement.place import fits_empty, place
@@ -93,6 +93,7 @@ class Queue:
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
         #: by key, of those that wait when the cycle begins
+        self._columns = Columns.of(snapshot.pending, snapshot.now)
         self.users = {each.request.key: each.user for each in snapshot.pending}
         self.begin_round()
 
@@ -133,7 +134,7 @@ class Queue:
         """
         snapshot = self.snapshot
         self._running = (*snapshot.running, *self._started())
-        self.order: Order = self._ordered(self.pending_next())
+        self.order: Order = self._ordered(self._columns_next())
         for each in self._closing:
             self.cluster.free(each, _NOBODY)
         for _, request, placement in self.staggered.values():
@@ -328,10 +329,14 @@ class Queue:
         self._closed, self._closing = frozenset(), []
         self._close_full_places()
 
-    def _ordered(self, pending: Sequence[Pending]) -> Order:
+    def _columns_next(self) -> Columns:
+        waits = [each.request.key not in self.endings for each in self._columns.pending]
+        return self._columns if all(waits) else self._columns.chosen(np.flatnonzero(waits))
+
+    def _ordered(self, columns: Columns) -> Order:
         snapshot = self.snapshot
         return order(
-            pending,
+            columns,
             self._running,
             snapshot.projects,
             now=snapshot.now,
@@ -358,10 +363,8 @@ class Queue:
 
         Its rank here is such that all for whom something is kept and who would be before it are.
         """
-        key = pending.request.key
-        others = [each for each in self.pending_next() if each.request.key != key]
-        found = self._ordered([*others, pending])
-        at = next(n for n, each in enumerate(found.pending) if each.request.key == key)
+        found = self._ordered(self.order.columns.with_last(pending, self.now))
+        at = next(n for n, each in enumerate(found.pending) if each is pending)
         before = {each.request.key for each in found.pending[:at]}
         kept = self._room_kept_for() | self.quotas.kept_for()
         return found, at, 1 + max((kept[name] for name in before & kept.keys()), default=-1)

@@ -16,7 +16,6 @@ import numpy as np
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.topology import Bools, Floats, Ints, Part, Topology
 from admission.core.request import Locality, Request
-from fleet.groups import sum_by
 
 __all__ = ["CandidatePool", "FreeGpus", "Selection"]
 
@@ -49,6 +48,8 @@ class FreeGpus:
     usable: Ints
     #: where gangs would stand if no limit were short, by what they want
     regardless: dict[object, Selection | None] = field(default_factory=dict)
+    #: the pools of one group each in which that was looked for
+    endless: dict[object, CandidatePool] = field(default_factory=dict)
     _by_group: dict[Locality, Ints] = field(default_factory=dict)
     _best: dict[Locality, tuple[int, int]] = field(default_factory=dict)
     _of_rack: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -127,6 +128,8 @@ class CandidatePool:
     balanced: bool
     #: under which the cluster remembers what has no place on it; None: it is not to
     key: object = None
+    #: the pool of all nodes, where this one has those of whole racks, and which racks these are
+    whole: tuple[CandidatePool, Bools] | None = None
     _group_fit: dict[Locality, Ints] = field(default_factory=dict)
 
     @staticmethod
@@ -142,8 +145,12 @@ class CandidatePool:
 
         def make() -> CandidatePool:
             free_gpus = _free_gpus(cluster, nodes, kind, gpu_w, margin_c, step)
+            everywhere, racks = cluster.constants.everywhere, cluster.constants.whole_racks(nodes)
+            whole = None
+            if racks is not None and nodes is not everywhere:
+                whole = CandidatePool.of(cluster, request, kind, gpu_w, everywhere), racks
             return CandidatePool(
-                cluster, free_gpus, kind, gpu_w, margin_c, step, request.balanced, key
+                cluster, free_gpus, kind, gpu_w, margin_c, step, request.balanced, key, whole
             )
 
         return cluster.kept(key, make)
@@ -185,6 +192,9 @@ class CandidatePool:
     @cached_property
     def rack_fit(self) -> Ints:
         """GPUs that each rack by itself can take, by its free ones and by all of its limits."""
+        if self.whole is not None:
+            pool, inside = self.whole
+            return np.where(inside, pool.rack_fit, 0)
         constants, (racks, _) = self.cluster.constants, self.free_gpus.racks
         more_w = np.maximum(self.gpu_w - constants.rack_base_w[racks], 0.0)
         unit_w = constants.rack_factor[racks] * more_w + _ROUNDING_W
@@ -201,6 +211,9 @@ class CandidatePool:
 
         At least as many as a gang is given there, so that nobody has to try for more.
         """
+        if self.whole is not None:
+            pool, inside = self.whole
+            return np.where(inside, pool.rack_most, 0)
         racks, firsts = self.free_gpus.racks
         found = np.zeros_like(self.rack_fit)
         if len(racks):
@@ -262,12 +275,22 @@ class CandidatePool:
         """
         known, key = self.free_gpus.regardless, (gpus, closest, widest, group, self.balanced)
         if key not in known:
-            free_gpus = self.free_gpus.within(widest, group)
-            pool = replace(
-                self, cluster=self.cluster.endless(), free_gpus=free_gpus, key=None, _group_fit={}
-            )
-            known[key] = pool.find(gpus, closest, widest)
+            known[key] = self._endless(widest, group).find(gpus, closest, widest)
         return known[key]
+
+    def _endless(self, level: Locality, group: int) -> CandidatePool:
+        """Return the pool of one group with unlimited room."""
+        pools, key = self.free_gpus.endless, (level, group, self.balanced)
+        if key not in pools:
+            pools[key] = replace(
+                self,
+                cluster=self.cluster.endless(),
+                free_gpus=self.free_gpus.within(level, group),
+                key=None,
+                whole=None,
+                _group_fit={},
+            )
+        return pools[key]
 
     @property
     def _node_room_w(self) -> Floats:
@@ -350,7 +373,9 @@ class CandidatePool:
         if level is Locality.SWITCH_DOMAIN and topology.domains_split_racks:
             return self.free_gpus.by_group(level)
         count = topology.group_count[level]
-        return sum_by(by_rack, topology.rack_groups[level], count).astype(np.int64)
+        # Racks without nodes, which are in no group, come before the first one.
+        by_group = np.bincount(topology.rack_groups[level] + 1, by_rack, count + 1)
+        return by_group[1:].astype(np.int64)
 
     def _fill(self, level: Locality, group: int, gpus: int) -> Selection:
         topology = self.cluster.topology

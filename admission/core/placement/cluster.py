@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -40,6 +40,8 @@ _STEPS_PER_W = 1024.0
 _IDLE_SHARE = 0.1
 #: So many thermal margins are kept at a time: each is as large as the fleet.
 _MARGINS_KEPT = 16
+#: Of so many racks limits are gone through one by one: arrays cost more.
+_FEW_RACKS = 4
 _WAN = LINK_KINDS.index("wan")
 
 
@@ -142,6 +144,24 @@ class FleetConstants:
         """Whether some place is closed to some jobs, or awaits a review."""
         flags = (self.closed, self.review, self.local_only, self.keeps_checkpoints)
         return any(each.any() for each in flags)
+
+    @cached_property
+    def everywhere(self) -> Bools:
+        """A mask of all nodes."""
+        return np.ones(len(self.topology.fleet.nodes), dtype=bool)
+
+    def whole_racks(self, nodes: Bools) -> Bools | None:
+        """Return the racks of which a mask, kept in ``memo``, has all nodes; None: parts of some.
+
+        Racks without nodes are left out.
+        """
+        key = ("whole_racks", id(nodes))
+        if key not in self.memo:
+            rack, racks = self.topology.fleet.nodes.rack, len(self.topology.fleet.racks)
+            some = np.bincount(rack[nodes], minlength=racks)
+            is_whole = (some == 0) | (some == np.bincount(rack, minlength=racks))
+            self.memo[key] = some > 0 if is_whole.all() else None
+        return cast(Bools | None, self.memo[key])
 
     @cached_property
     def silent(self) -> Ints:
@@ -411,18 +431,32 @@ class Cluster:
 
         Needs are in W, aligned with the limits.
         """
-        need_w = self.needs(nodes, watts)
-        broken = np.flatnonzero(need_w > np.maximum(self.room_w[:-1], 0.0))
-        return broken, need_w[broken]
+        rows, need_w = self.needs(nodes, watts)
+        broken = need_w > np.maximum(self.room_w[rows], 0.0)
+        return rows[broken], need_w[broken]
 
-    def needs(self, nodes: Ints, watts: Floats) -> Floats:
-        """Return the need at each limit for ``watts`` more on ``nodes``, W."""
-        topology = self.topology
-        rack_w = sum_by(watts, self.fleet.nodes.rack[nodes], len(self.fleet.racks))
-        racks = np.flatnonzero(rack_w)
-        rows, share = topology.limit_rows[racks], topology.limit_share[racks]
-        asked = (rack_w[racks, None] * share).ravel()
-        return np.bincount(rows.ravel(), asked, topology.limits + 1)[:-1].astype(np.float64)
+    def needs(self, nodes: Ints, watts: Floats) -> tuple[Ints, Floats]:
+        """Return the limits that ``watts`` more on ``nodes`` need some of, in order, and how much.
+
+        Needs are in W; nodes are in order, so that those of a rack are together. Of all limits of a
+        fleet these are few.
+        """
+        topology, rack = self.topology, self.fleet.nodes.rack[nodes]
+        firsts = np.flatnonzero(np.append(True, rack[1:] != rack[:-1]))
+        racks, rack_w = rack[firsts], np.add.reduceat(watts, firsts)
+        if len(racks) <= _FEW_RACKS:
+            found: dict[int, float] = {}
+            for each, more_w in zip(racks.tolist(), rack_w.tolist(), strict=True):
+                for row, share in topology.terms[each]:
+                    found[row] = found.get(row, 0.0) + more_w * share
+            needed = sorted(item for item in found.items() if item[1] > 0.0)
+            few = np.array(needed, dtype=np.float64).reshape(-1, 2)
+            return few[:, 0].astype(np.int64), few[:, 1]
+        asked = (rack_w[:, None] * topology.limit_share[racks]).ravel()
+        rows, place = np.unique(topology.limit_rows[racks].ravel(), return_inverse=True)
+        need_w = np.bincount(place, asked, len(rows)).astype(np.float64)
+        is_limit = (rows < topology.limits) & (need_w > 0.0)
+        return rows[is_limit], need_w[is_limit]
 
     def flows(self, sites: tuple[str, ...], request: Request) -> dict[int, float]:
         """Return the traffic of a gang at ``sites`` on WAN links, bit/s by row of the link.

@@ -51,6 +51,8 @@ class Draw:
 
     def speed(self, cap_w: float) -> float:
         """Return the speed under a cap as a share of that without."""
+        if cap_w >= self.peak_w:
+            return 1.0
         return float(self.curves.speed(self.model, cap_w, self.peak_w))
 
 

@@ -112,12 +112,10 @@ def why_not(eligibility: Eligibility, wanting: list[Reason]) -> Choice | list[Re
     if never:
         return never
     lack = _Lack(eligibility, _inventory(eligibility).most_open)
-    found = lack.gpus()
-    if not found:
-        missed = lack.watts()
-        if isinstance(missed, list):
-            found = missed
-        elif not wanting:
+    found = lack.found()
+    if not isinstance(found, list):
+        missed, found = found, []
+        if not wanting:
             congested = eligibility.congested(missed.selection.by_node)
             if not congested:
                 return missed
@@ -230,6 +228,27 @@ class _Lack:
                 self._cluster.fleet.models.names[self._cluster.topology.gpu_models[draw.kind]]
             ),
         }
+
+    def found(self) -> Choice | list[Reason]:
+        """Return what is lacking, or the choice that lacks nothing.
+
+        Found once for all requests whose least demanding form is the same, until the cluster
+        changes.
+        """
+        request, draw, known = self._eligibility.request, self._draw, self._cluster.scratch
+        is_named = bool(scoped_restrictions_of(self._cluster.constants).by_scope)
+        key = (
+            "lack", self._eligibility.key, self._need, draw.kind, draw.lowest_w,
+            request.gpus_per_node, request.required, request.thermal_margin_c, request.balanced,
+            request.cross_site_bits_per_s, is_named and (request.job_class, request.job),
+        )  # fmt: skip
+        found: list[Reason] | None = known.get(key)
+        if found is None:
+            new = self.gpus() or self.watts()
+            if not isinstance(new, list):
+                return new
+            found = known[key] = new
+        return found
 
     # --- GPUs -------------------------------------------------------------------------------------
 

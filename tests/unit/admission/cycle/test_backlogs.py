@@ -120,7 +120,7 @@ def test_the_depth_is_shared_by_projects_and_in_them_by_users(
     jobs: list[tuple[str, str, int]], depth: int
 ) -> None:
     found = _order(*jobs)
-    within = tried(found, depth, NOW)
+    within = tried(found, depth)
     assert within.sum() == min(depth, len(jobs))
     of_project, all_of_project = Counter[str](), Counter[str]()
     of_user, all_of_user = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
@@ -147,10 +147,10 @@ def _assert_even(had: Any, wanted: Any) -> None:
 
 def test_what_is_kept_back_counts_nothing() -> None:
     found = _order(*[("a", "x", 0)] * 5)
-    held = replace(found, pending=tuple(replace(each, held_by="x") for each in found.pending[:3])
-                   + found.pending[3:])  # fmt: skip
-    assert tried(held, 2, NOW).all()
-    assert np.flatnonzero(tried(found, 2, NOW)).tolist() == [0, 1]
+    pending = [replace(each, held_by="x") for each in found.pending[:3]] + [*found.pending[3:]]
+    held = order(pending, (), {}, now=NOW, tuning=Tuning())
+    assert tried(held, 2).all()
+    assert np.flatnonzero(tried(found, 2)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("reason", KEPT_BACK)
@@ -161,3 +161,14 @@ def test_what_is_kept_back_is_what_the_gates_hold_back(reason: dict[str, Any]) -
     world = _world(depth=10)
     world.submit(pending.request, **reason)
     assert world.cycle().waiting["a/train"].trace[-1].check == "gates"
+
+
+def test_who_is_beyond_the_depth_is_told_how_many_can_run_and_how_many_are_tried() -> None:
+    world = _world(depth=2)
+    for number in range(5):
+        world.submit(make_request(f"waits-{number}/train", gpus=4096))
+    told = [each.dominant for each in world.cycle().waiting.values()]
+    assert [each.token is ReasonToken.BEHIND_HIGHER_PRIORITY for each in told] == [
+        False, False, True, True, True,
+    ]  # fmt: skip
+    assert told[-1].sentence.startswith("5 jobs can run, and 2 of them are tried in a cycle")

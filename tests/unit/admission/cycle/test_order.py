@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.core.cycle.order import Order, order
+from admission.core.cycle.order import Columns, Order, order
 from admission.core.request import Locality, Placement
 from admission.core.snapshot import Pending, ProjectShare, Running, Tuning
 from tests.builders.queue_world import NOW, make_request
@@ -299,3 +299,42 @@ def test_starting_one_leaves_the_others_in_their_order(some: Any, data: st.DataO
     runs = replace(_running(key), request=one)
     after = _keys(_order(*rest, running=(runs,), projects=shares))
     assert after == [each for each in before if each != key]
+
+
+# --- One job more ---------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 3), st.integers(1, 8)),
+        min_size=1, max_size=12, unique_by=lambda job: job[0],
+    ),
+    st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 3), st.integers(1, 8)),
+)  # fmt: skip
+def test_one_job_more_stands_where_it_would_if_all_were_put_in_order_anew(
+    jobs: list[tuple[int, int, int, int]], more: tuple[int, int, int, int]
+) -> None:
+    pending = [_of_numbers(*job) for job in jobs]
+    running = (_running("runs", project="p0", gpus=4),)
+    projects = {"p1": ProjectShare("p1", weight=3.0, used_gpu_s=1e5)}
+    one = _of_numbers(*more)
+    columns = _order(*pending, running=running, projects=projects).columns
+    found = order(columns.with_last(one, NOW), running, projects, now=NOW, tuning=TUNING)
+    others = [each for each in pending if each.request.key != one.request.key]
+    anew = _order(*others, one, running=running, projects=projects)
+    assert _keys(found) == _keys(anew)
+    assert [found.sentence(at) for at in range(len(found))] == [
+        anew.sentence(at) for at in range(len(anew))
+    ]
+
+
+def _of_numbers(name: int, project: int, priority: int, gpus: int) -> Pending:
+    request = make_request(f"j{name}", project=f"p{project}", priority=priority, gpus=gpus)
+    return Pending(request, user=f"u{name % 2}", held_by="ada" if gpus == 8 else "")
+
+
+def test_chosen_rows_are_in_the_order_in_which_they_are_named() -> None:
+    columns = Columns.of([_pending("a", gpus=1), _pending("b", gpus=2), _pending("c", gpus=3)], NOW)
+    found = columns.chosen(np.array([2, 0]))
+    assert [each.request.key for each in found.pending] == ["c", "a"]
+    assert found.gpus.tolist() == [3.0, 1.0]

@@ -228,3 +228,29 @@ def test_what_has_no_budget_limits_nothing() -> None:
     fleet = replace(FLEET, racks=racks)
     cluster = Cluster.of(headroom_of(fleet), InForce(AT), now=NOW)
     assert np.isinf(cluster.room_w[: len(racks)]).all()
+
+
+# --- What is asked of limits ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("racks", [1, 3, 12])
+def test_limits_need_what_the_racks_below_them_do_few_or_many(racks: int) -> None:
+    cluster = make_cluster(FLEET)
+    nodes = np.flatnonzero(FLEET.nodes.rack < racks)
+    watts = np.arange(1.0, len(nodes) + 1.0) * 256.0
+    by_limit_w = np.zeros(cluster.topology.limits + 1)
+    for node, more_w in zip(nodes.tolist(), watts.tolist(), strict=True):
+        for row, share in cluster.topology.terms[int(FLEET.nodes.rack[node])]:
+            by_limit_w[row] += share * more_w
+    rows, need_w = cluster.needs(nodes, watts)
+    assert rows.tolist() == np.flatnonzero(by_limit_w).tolist()
+    assert need_w.tolist() == by_limit_w[rows].tolist()
+
+
+def test_a_mask_of_whole_racks_is_told_from_one_of_parts_of_them() -> None:
+    constants = make_cluster(FLEET).constants
+    whole, part = FLEET.nodes.rack < 2, np.arange(len(FLEET.nodes)) < 3
+    found = constants.whole_racks(whole)
+    assert found is not None
+    assert found.tolist() == [True, True, *[False] * 10]
+    assert constants.whole_racks(part) is None
