@@ -175,7 +175,7 @@ def _remember(holding: Holding) -> None:
         held_share=memory.held_share,
         of_units=np.packbits(memory.of_units).tobytes(),
         excess_at=excess.times,
-        excess_w=tuple(_bytes(watts) for watts in excess.watts),
+        excess_w=tuple(_narrow(watts) for watts in excess.watts),
         host_share=excess.host_share,
         warm_w=_narrow(warmth.drawn_w),
         ambient_c=_narrow(warmth.ambient_c),
@@ -220,7 +220,7 @@ def remembered(fleet: FleetArrays) -> Remembered:
         return Remembered(units)
     return Remembered(
         units,
-        Excess(kept.excess_at, tuple(map(_floats, kept.excess_w)), kept.host_share),
+        Excess(kept.excess_at, tuple(map(_widened, kept.excess_w)), kept.host_share),
         Warmth(kept.at, _widened(kept.warm_w), _widened(kept.ambient_c)),
         _flags(kept.fresh, len(fleet.gpus) if kept.fresh else 0),
         Paused(
