@@ -382,6 +382,11 @@ class ThrottleEvent(models.Model):
     observed_s = models.FloatField(default=0.0, help_text="Of its span, what readings tell of")
     throttled_s = models.FloatField(default=0.0, help_text="For so long the cause held")
     capped_s = models.FloatField(default=0.0, help_text="Of that, with a lowered power limit")
+    sampled_s = models.FloatField(
+        default=0.0,
+        db_default=0.0,
+        help_text="Of that, known by the masks of readings and no counter",
+    )
     usual_mhz = models.FloatField(
         null=True, blank=True, help_text="Clock of the GPU under load without throttling"
     )
@@ -434,6 +439,11 @@ class ThrottleEvent(models.Model):
     def class_token(self) -> str:
         """``expected`` or ``unexpected``."""
         return self.Class.EXPECTED.value if self.expected else self.Class.UNEXPECTED.value
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether most of its throttled time is known by masks of readings alone."""
+        return self.sampled_s > self.throttled_s / 2
 
     @property
     def share(self) -> float | None:

@@ -69,6 +69,7 @@ class ThrottleEventSerializer(serializers.ModelSerializer[ThrottleEvent]):
             "observed_s",
             "throttled_s",
             "capped_s",
+            "sampled_s",
             "usual_mhz",
             "lost_mhz_s",
             "lost_s",

@@ -260,7 +260,37 @@ def _throttled(rollup: Rollup, rows: Columns) -> Columns:
         if counter is not None:
             _put_counted(seconds, rows[counter], later, earlier, length_s)
         found[seconds_of(cause)] = seconds
+    slowdown = seconds_of(ThrottleCause.HW_SLOWDOWN)
+    if slowdown in found:
+        counters = [rollup.causes[cause] for cause in _EXPLAIN]
+        grown_s = sum(_grown_s(rows[name], later, earlier) for name in counters if name)
+        by_both = [
+            (_explained(mask, places)).astype("f8") / 2 * length_s for places in (later, earlier)
+        ]
+        explained_s = np.where(has_masks, by_both[0] + by_both[1], np.nan)
+        own = rollup.causes[ThrottleCause.HW_SLOWDOWN]
+        counts_itself = ~np.isnan(_grown_s(rows[own], later, earlier)) if own else False
+        is_bounded = ~(np.isnan(grown_s) | np.isnan(explained_s)) & ~counts_itself
+        places = later[is_bounded]
+        excess_s = np.maximum(explained_s - grown_s, 0.0)[is_bounded]
+        found[slowdown][places] = np.maximum(found[slowdown][places] - excess_s, 0.0)
     return found
+
+
+#: What a hardware slowdown, of which drivers count no time, is explained by: it lasts no longer.
+_EXPLAIN = (ThrottleCause.HW_THERMAL, ThrottleCause.HW_POWER_BRAKE)
+
+
+def _explained(mask: Array, places: Array) -> Array:
+    slow = (mask[places] & int(ThrottleCause.HW_SLOWDOWN)) != 0
+    return np.asarray(slow & ((mask[places] & sum(map(int, _EXPLAIN))) != 0))
+
+
+def _grown_s(counter: Array, later: Array, earlier: Array) -> Array:
+    """Return the seconds that a counter tells of each piece; NaN where it does not."""
+    tells = ~is_null(counter[later]) & ~is_null(counter[earlier])
+    grown = np.where(tells, counter[later] - np.where(tells, counter[earlier], 0), -1)
+    return np.where(grown >= 0, grown * 1e-9, np.nan)
 
 
 def _share(mask: Array, places: Array, cause: ThrottleCause) -> Array:

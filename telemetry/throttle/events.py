@@ -26,6 +26,7 @@ EVENT = np.dtype(
         ("observed_s", "f8"),
         ("throttled_s", "f8"),
         ("capped_s", "f8"),
+        ("sampled_s", "f8"),
         ("lost_mhz_s", "f8"),
         ("energy_j", "f8"),
         ("usual_mhz", "f8"),
@@ -40,6 +41,7 @@ EVENT = np.dtype(
         ("quiet_us", "i8"),
         ("tail_observed_s", "f8"),
         ("tail_throttled_s", "f8"),
+        ("tail_sampled_s", "f8"),
         ("tail_energy_j", "f8"),
         ("stored", "?"),
         ("changed", "?"),
@@ -87,6 +89,7 @@ class Evidence:
     end_us: Array
     length_s: Array
     held_s: Array
+    sampled_s: Array
     seen: Array
     opens: Array
     keeps: Array
@@ -189,6 +192,7 @@ class OpenEvents:
         event["updated_us"] = evidence.end_us
         event["observed_s"] += event["tail_observed_s"] + length_s
         event["throttled_s"] += event["tail_throttled_s"] + evidence.held_s
+        event["sampled_s"] += event["tail_sampled_s"] + evidence.sampled_s
         event["capped_s"] += np.where(evidence.lowered, evidence.held_s, 0.0)
         deficit = np.fmax(event["usual_mhz"] - evidence.low_mhz, 0.0)
         event["lost_mhz_s"] += evidence.held_s * deficit
@@ -211,6 +215,7 @@ class OpenEvents:
         event["quiet_us"] = np.where(event["quiet_us"] > 0, event["quiet_us"], since_us)
         event["tail_observed_s"] += np.where(evidence.seen, evidence.length_s, 0.0)
         event["tail_throttled_s"] += evidence.held_s
+        event["tail_sampled_s"] += evidence.sampled_s
         event["tail_energy_j"] = _plus(event["tail_energy_j"], evidence.energy_j)
         over = evidence.end_us - event["quiet_us"] >= CLOSE_AFTER_S * 1e6
         self._records[slots] = event
@@ -257,7 +262,7 @@ def _plus(total: Array, more: Array) -> Array:
 
 def _drop_tail(event: Any) -> None:
     event["quiet_us"] = 0
-    event["tail_observed_s"] = event["tail_throttled_s"] = 0.0
+    event["tail_observed_s"] = event["tail_throttled_s"] = event["tail_sampled_s"] = 0.0
     event["tail_energy_j"] = np.nan
 
 

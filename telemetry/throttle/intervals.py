@@ -2,6 +2,9 @@
 
 Cumulative counters say so exactly, whatever happened in between. Without them the masks at both
 ends have to do, half the interval each; and over a long silence they say nothing.
+
+Drivers count no time of hardware slowdown. Where its bit comes with that of heat or of the power
+brake, it held for no longer than those were counted; what nothing explains is sampled.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headroom.contracts import ThrottleCause
 from telemetry.samples import NULL_INT
 from telemetry.throttle.readings import COUNTERS, Readings
 from telemetry.throttle.rules import (
@@ -24,6 +28,11 @@ from telemetry.throttle.rules import (
 )
 
 _BITS = np.array([int(cause) for cause in CAUSES])
+_SLOWDOWN = CAUSES.index(ThrottleCause.HW_SLOWDOWN)
+#: The causes of a hardware slowdown that have counters of their own.
+_EXPLAIN = [
+    CAUSES.index(cause) for cause in (ThrottleCause.HW_THERMAL, ThrottleCause.HW_POWER_BRAKE)
+]
 
 #: What is remembered of a GPU's last reading. ``us`` 0: there was none.
 LAST = np.dtype(
@@ -66,6 +75,8 @@ class Intervals:
     length_s: Array
     #: by cause: for how long it held, s
     held_s: Array
+    #: by cause: how much of that the masks alone say, s
+    sampled_s: Array
     #: by cause: whether that is known; if not, only what the mask says at the end is
     seen: Array
     #: by cause: whether the mask at the end has it
@@ -111,9 +122,20 @@ def intervals(before: Array, after: Array) -> Intervals:
     seen[:, :COUNTERS] |= counted
     countable = np.zeros_like(seen)
     countable[:, :COUNTERS] = after["counters"] != NULL_INT
+    sampled_s = held_s.copy()
+    sampled_s[:, :COUNTERS][counted] = 0.0
+    # Of the slowdown what heat or brake explains, as far as their counters say.
+    explained_s = half_s[:, 0] * _explained(bit_before) + half_s[:, 0] * _explained(bit_after)
+    bounded = by_mask & ~counted[:, _SLOWDOWN] & counted[:, _EXPLAIN].all(axis=1)
+    bound_s = counted_s[:, _EXPLAIN].sum(axis=1)
+    unexplained_s = held_s[:, _SLOWDOWN] - explained_s
+    held_s[bounded, _SLOWDOWN] = (unexplained_s + np.minimum(explained_s, bound_s))[bounded]
+    sampled_s[bounded, _SLOWDOWN] = unexplained_s[bounded]
+    countable[:, _SLOWDOWN] |= countable[:, _EXPLAIN].all(axis=1) & _explained(bit_after)
     return Intervals(
         length_s=length_s,
         held_s=held_s,
+        sampled_s=sampled_s,
         seen=seen,
         now=bit_after,
         countable=countable,
@@ -127,6 +149,12 @@ def _bits(mask: Array) -> Array:
     """By cause: whether the mask has it. The null integer has no bit of a cause."""
     set_: Array = (mask[:, None] & _BITS) != 0
     return set_
+
+
+def _explained(bits: Array) -> Array:
+    """Say whether a mask has a hardware slowdown, and heat or the power brake with it."""
+    found: Array = bits[:, _SLOWDOWN] & bits[:, _EXPLAIN].any(axis=1)
+    return found
 
 
 def _counted(before: Array, after: Array, length_s: Array, heard: Array) -> tuple[Array, Array]:

@@ -22,8 +22,8 @@ _REBUILD_WINDOW = "1 hour"
 
 _TIMES = ("opened", "updated", "closed")
 _FLOATS = (
-    "observed_s", "throttled_s", "capped_s", "lost_mhz_s", "energy_j", "usual_mhz", "peak_temp_c",
-    "peak_temp_mem_c", "peak_power_w", "min_sm_mhz",
+    "observed_s", "throttled_s", "capped_s", "sampled_s", "lost_mhz_s", "energy_j", "usual_mhz",
+    "peak_temp_c", "peak_temp_mem_c", "peak_power_w", "min_sm_mhz",
 )  # fmt: skip
 _NEW = (
     "unnest(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[],"

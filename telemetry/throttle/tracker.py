@@ -213,6 +213,7 @@ def _evidence(
         end_us=readings.us[row],
         length_s=found.length_s[row],
         held_s=found.held_s[row, cause],
+        sampled_s=found.sampled_s[row, cause],
         seen=found.seen[row, cause],
         opens=found.opens[row, cause],
         keeps=found.keeps[row, cause],

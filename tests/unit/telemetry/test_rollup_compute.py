@@ -230,6 +230,19 @@ class TestThrottling:
         )
         assert rolled(GPU, rows)["hw_slowdown_s"].tolist() == [10]
 
+    def test_a_slowdown_is_bounded_by_the_counters_that_explain_it(self) -> None:
+        def slowed(mask: int, heat_ns: int | None) -> float:
+            brake_ns, heat = [0, 3_000_000_000], [0, heat_ns]
+            given = {"throttle_hw_power_brake_ns": brake_ns, "throttle_hw_thermal_ns": heat}
+            rows = make_rows(samples.GPU, [T0, T0 + 10], throttle=[0, mask], **given)
+            return float(rolled(GPU, rows)["hw_slowdown_s"][0])
+
+        assert slowed(0x88, 1_000_000_000) == 4
+        assert slowed(0x88, 9_000_000_000) == 5
+        # Nothing explains it, or a counter is missing: by the mask.
+        assert slowed(0x08, 0) == 5
+        assert slowed(0x88, None) == 5
+
     def test_no_counter_grows_by_more_than_the_time(self) -> None:
         rows = make_rows(samples.GPU, [T0, T0 + 10], throttle_sw_thermal_ns=[0, 10_400_000_000])
         assert rolled(GPU, rows)["sw_thermal_s"].tolist() == [10]

@@ -98,8 +98,8 @@ def as_dict(record: Array) -> dict[str, Any]:
     values = {
         name: _known(float(record[name]))
         for name in (
-            "observed_s", "throttled_s", "capped_s", "lost_mhz_s", "energy_j", "usual_mhz",
-            "peak_temp_c", "peak_temp_mem_c", "peak_power_w", "min_sm_mhz",
+            "observed_s", "throttled_s", "capped_s", "sampled_s", "lost_mhz_s", "energy_j",
+            "usual_mhz", "peak_temp_c", "peak_temp_mem_c", "peak_power_w", "min_sm_mhz",
         )
     }  # fmt: skip
     job = int(record["job_id"])

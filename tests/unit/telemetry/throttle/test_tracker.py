@@ -260,3 +260,43 @@ def test_where_a_counter_is_missing_once_the_masks_stand_in() -> None:
 def test_ids_may_be_far_apart() -> None:
     follower = Follower().take(reading(0, GPU, mask=int(HOT)), reading(0, 599, mask=int(HOT)))
     assert [event["gpu"] for event in follower.now] == [GPU, 599]
+
+
+# --- Hardware slowdown: drivers count no time of it -------------------------------------------
+
+HEAT = ThrottleCause.HW_THERMAL
+
+
+def slowed(masks: list[int], brakes: list[float]) -> Follower:
+    """A GPU read each 10 s, with counters of heat (none) and of the power brake."""
+    follower = Follower()
+    for i, (mask, brake) in enumerate(zip(masks, brakes, strict=True)):
+        follower.take(reading(10.0 * i, mask=mask, hw_power_brake=brake, hw_thermal=0.0))
+    return follower
+
+
+def test_a_nanosecond_of_brake_is_no_slowdown_of_ten_seconds() -> None:
+    both = int(BRAKE | SLOW)
+    follower = slowed([0, both, both, 0], [0.0, 1e-9, 2e-9, 2e-9])
+    assert follower.now == follower.closed == []
+
+
+def test_a_slowdown_lasts_as_long_as_what_explains_it() -> None:
+    both = int(BRAKE | SLOW)
+    follower = slowed([0, both, both, 0], [0.0, 2.0, 5.0, 6.0])
+    held = {event["cause"]: (event["throttled_s"], event["sampled_s"]) for event in follower.now}
+    assert held == {BRAKE: (pytest.approx(6), 0), SLOW: (pytest.approx(6), 0)}
+
+
+def test_a_slowdown_that_nothing_explains_is_sampled() -> None:
+    follower = slowed([0, int(SLOW), int(SLOW), 0], [0.0] * 4)
+    event = follower.only
+    assert (event["cause"], event["throttled_s"], event["sampled_s"]) == (SLOW, 20, 20)
+
+
+def test_a_slowdown_without_counters_to_bound_it_is_sampled() -> None:
+    follower = Follower()
+    for i, mask in enumerate([0, int(SLOW | HEAT), 0]):
+        follower.take(reading(10.0 * i, mask=mask, hw_power_brake=0.0))
+    slow = next(event for event in follower.now if event["cause"] is SLOW)
+    assert (slow["throttled_s"], slow["sampled_s"]) == (10, 10)
