@@ -15,6 +15,7 @@ import msgspec
 from django.core.exceptions import ValidationError as ModelValidationError
 from django.core.signing import BadSignature, Signer
 from django.db.models import ProtectedError, RestrictedError
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import status
 from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.pagination import Cursor
@@ -27,6 +28,7 @@ from rest_framework.views import exception_handler as base_exception_handler
 from rest_framework.views import set_rollback
 
 from accounts.edge.errors import InUse, WrongState
+from accounts.edge.parameters import check_names
 from headroom.documents import DocumentError
 from policies.documents.life import BadStep, Refused
 
@@ -46,6 +48,25 @@ HINTS = {
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "in_use": "Remove or change first what uses it.",
 }
+
+
+class KnownFilters(DjangoFilterBackend):  # type: ignore[misc]
+    """Filters of a list. A name that is none of them is refused: it would give the whole list.
+
+    What else a view reads of the query string, it names in ``other_parameters``.
+    """
+
+    def filter_queryset(self, request: Request, queryset: Any, view: Any) -> Any:
+        if getattr(view, "action", "") == "list":
+            check_names(request.query_params, self._known(request, queryset, view))
+        return super().filter_queryset(request, queryset, view)
+
+    def _known(self, request: Request, queryset: Any, view: Any) -> set[str]:
+        filters = self.get_filterset(request, queryset, view)
+        paging = ("cursor_query_param", "page_size_query_param")
+        names = {getattr(view.paginator, each, None) for each in paging}
+        names |= {api_settings.URL_FORMAT_OVERRIDE, *getattr(view, "other_parameters", ())}
+        return {name for name in names if name} | set(filters.filters if filters else ())
 
 
 _FOREIGN_CURSOR = "It is no cursor of this list: take `next` as an answer gives it."

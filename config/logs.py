@@ -7,9 +7,11 @@ carries the request's id and user where there is one, and no secret gets past :f
 from __future__ import annotations
 
 import logging.config
+import math
 import os
 import re
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -116,6 +118,48 @@ class Refusals(logging.Filter):
         return True
 
 
+class Storms(logging.Filter):
+    """Lets one line a second through of those that tell of the same failure.
+
+    While a disk is full or a store is away every request and task fails alike: their lines would
+    fill what room there is. The next line says how many were left out (``left_out``).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: When a line of each failure was let through last, and how many were left out since.
+        self._last: dict[tuple[object, ...], tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        told = record.msg if isinstance(record.msg, dict) else {}
+        event = told.get("event", record.msg)
+        if not (record.exc_info or told.get("exc_info") or event in _OF_STORES):
+            return True
+        key = (record.name, record.levelno, str(event)[:200], type(told.get("exception")))
+        with self._lock:
+            at, left_out = self._last.get(key, (-math.inf, 0))
+            if record.created - at < _STORM_S and record.created >= at:
+                self._last[key] = at, left_out + 1
+                return False
+            if len(self._last) > _MOST_STORMS:
+                self._last.clear()
+            self._last[key] = record.created, 0
+        if left_out and told:
+            record.msg = {**told, "left_out": left_out}
+        return True
+
+
+#: How far apart lines of one failure are, s.
+_STORM_S = 1.0
+#: So many failures are told apart.
+_MOST_STORMS = 1_000
+#: Failures that carry no traceback.
+_OF_STORES = frozenset(
+    ("store_away", "telemetry_store_unavailable", "refusal_not_noted", "clock_not_noted")
+)
+
+
 def logging_config(*, level: str, log_format: str, color: bool) -> dict[str, Any]:
     """Return Django's ``LOGGING``."""
     return {
@@ -128,12 +172,12 @@ def logging_config(*, level: str, log_format: str, color: bool) -> dict[str, Any
                 "foreign_pre_chain": [*_SHARED, structlog.stdlib.ExtraAdder()],
             }
         },
-        "filters": {"refusals": {"()": Refusals}},
+        "filters": {"refusals": {"()": Refusals}, "storms": {"()": Storms}},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
                 "formatter": "structured",
-                "filters": ["refusals"],
+                "filters": ["refusals", "storms"],
             }
         },
         "root": {"handlers": ["stderr"], "level": level},

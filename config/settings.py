@@ -491,7 +491,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["accounts.permissions.ViewsFleetOrEdits"],
     "DEFAULT_THROTTLE_CLASSES": ["accounts.cost.WriteThrottle"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_FILTER_BACKENDS": ["config.api.KnownFilters"],
     "DEFAULT_PAGINATION_CLASS": "config.api.CursorPagination",
     "EXCEPTION_HANDLER": "config.api.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

@@ -20,7 +20,8 @@ DEFAULT_RANGE = "1h"
 
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RANGE = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-_UNIX = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?")
+#: With as many decimals as answers have, which are those of a double.
+_UNIX = re.compile(r"[0-9]{1,10}(\.[0-9]{1,30})?")
 
 
 class ParameterError(ValueError):

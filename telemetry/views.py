@@ -37,7 +37,13 @@ from telemetry.ingest.errors import (
     unavailable,
 )
 from telemetry.ingest.partial import salvage
-from telemetry.ingest.refusals import Refusals, count_refused, note_refusal, time_limits
+from telemetry.ingest.refusals import (
+    Refusals,
+    count_refused,
+    note_clock,
+    note_refusal,
+    time_limits,
+)
 from telemetry.ingest.requests import authenticate, decompress, read
 
 log = structlog.get_logger(__name__)
@@ -98,12 +104,16 @@ def _take(
     """Take the request: all of it, or all but the rows at fault."""
     json = is_json(request.META.get("CONTENT_TYPE", ""))
     body = decompress(read(request), request.META.get("HTTP_CONTENT_ENCODING", ""))
+    batch = None
     try:
-        return intake.take(decode_batch(body, json=json), scope, now), None
+        batch = decode_batch(body, json=json)
+        return intake.take(batch, scope, now), None
     except (TooFast, Overloaded):
         raise
     except BatchError as error:
         intake.charge(scope, len(body))
+        if batch is not None and error.error.code == "future_time":
+            note_clock(scope, batch, now)
         if isinstance(error, checks.OutOfScope | checks.TooManyBootIds | TooManyRows):
             raise
         return _take_rest(body, error, json, scope, now)

@@ -6,6 +6,8 @@ nothing overflows, whatever is added to it and whatever time zone it is told in.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +25,7 @@ __all__ = [
     "MomentFilter",
     "MomentFormField",
     "as_moment",
+    "check_names",
     "whole_number",
 ]
 
@@ -31,6 +34,20 @@ BIGGEST_ID = 2**63 - 1
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _NO_MOMENT = f"Give a time from {EARLIEST:%Y} to {LATEST:%Y}."
+
+
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a name in a query string that means nothing, with the closest that does.
+
+    Left alone it would ask for everything. Raises DRF's ``ValidationError``.
+    """
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            way_out = (
+                f"Did you mean {close[0]}?" if close else f"Known: {', '.join(sorted(known))}."
+            )
+            raise serializers.ValidationError({name[:40]: f"There is no such parameter. {way_out}"})
 
 
 def whole_number(text: str, *, least: int = 0, most: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import Protocol
 
 import msgspec
 
+from headroom.agent.batches import chosen
 from headroom.agent.muted import Muted
 from headroom.agent.skew import ClockSkew
 from headroom.agent.spool import Spool
-from headroom.contracts import AgentStatus, TelemetryAck, TelemetryBatch
+from headroom.contracts import AgentStatus, TelemetryAck, TelemetryBatch, blocks, row_count
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
 
 __all__ = ["Backoff", "Delivery", "DeliverySettings", "Server"]
@@ -25,6 +27,13 @@ logger = logging.getLogger(__name__)
 _HEALING = frozenset({"unknown_node", "unknown_gpu", "unknown_meter"})
 #: Refusals of the batch's size, beside the status 413.
 _TOO_LARGE = frozenset({"too_large", "too_many_rows"})
+#: The refusal of readings that are ahead of the server's clock: ours is fast, or was set back.
+_AHEAD = "future_time"
+_TIME_FIELD = re.compile(r"(.+)\.ts\[(\d+)\]")
+#: Readings that are ahead are kept until the clock is mended, and this far ahead then, s: by and by
+#: their time comes.
+_LONGEST_AHEAD_S = 900.0
+_RIGHT_WITHIN_S = 5.0
 #: How often the same refusal of rows is told, s.
 _TELL_EVERY_S = 60.0
 
@@ -188,6 +197,9 @@ class Delivery:
         if isinstance(exc, Unauthorized) or exc.error.code in _HEALING:
             self._fail("push refused, batches are kept", exc)
             return False
+        if exc.error.code == _AHEAD and not self._is_too_far_ahead(batch):
+            self._fail("push refused for its times, batches are kept: look at the clock", exc)
+            return False
         is_too_large = exc.status == 413 or exc.error.code in _TOO_LARGE
         if is_too_large and self._spool.split(seq):
             logger.info("batch is too large and sent in halves", extra={"seq": seq})
@@ -196,10 +208,41 @@ class Delivery:
         self.sent_through = max(self.sent_through, seq)
         return True
 
+    def _is_too_far_ahead(self, batch: TelemetryBatch) -> bool:
+        """Say whether the clock is right again, and the batch of a time that is long to come.
+
+        Measures the clock, since a refusal does not tell by how much it is off.
+        """
+        asked_at = self._clock()
+        try:
+            ack = self._server.position(self._spool.boot_id)
+        except HeadroomError:
+            return False
+        self.clock_skew.note(asked_at, self._clock(), ack.received_at)
+        newest = max(max(block.ts) for _, block in blocks(batch) if len(block))
+        is_right = abs(self.clock_skew.skew_s or 0.0) < _RIGHT_WITHIN_S
+        return is_right and newest > ack.received_at + _LONGEST_AHEAD_S
+
+    def _put_back_ahead(self, batch: TelemetryBatch, exc: PartlyRefused) -> int:
+        """Keep the rows that were refused for their times; return how many those are."""
+        ahead = [each.field for each in exc.refused if each.code == _AHEAD]
+        by_path = {path: block.ts for path, block in blocks(batch)}
+        times = [
+            by_path[found[1]][int(found[2])]
+            for field in ahead
+            if (found := _TIME_FIELD.fullmatch(field)) and found[1] in by_path
+        ]
+        if not times:
+            return 0
+        first = min(times)
+        kept = chosen(batch, lambda _, block: [i for i, t in enumerate(block.ts) if t >= first])
+        self._spool.put(msgspec.structs.replace(kept, limits=[]))
+        return row_count(kept)
+
     def _note_refused(self, batch: TelemetryBatch, exc: PartlyRefused) -> None:
         """Count and log the rows that the server refused; it has taken the others."""
         self._muted.learn(batch, exc.refused)
-        self.refused_rows += exc.refused_rows
+        self.refused_rows += max(exc.refused_rows - self._put_back_ahead(batch, exc), 0)
         self.errors += 1
         self.last_error = str(exc)
         code, at = self._told

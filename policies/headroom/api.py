@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.edge.numbers import NumberField
-from accounts.edge.parameters import whole_number
+from accounts.edge.parameters import check_names, whole_number
 from accounts.permissions import ViewsFleet
 from fleet import snapshot
 from headroom.numbers import plain
@@ -170,6 +170,7 @@ class HeadroomView(APIView):
     )
     def get(self, request: Request) -> Response:
         """Budget, load and headroom of the scopes of one kind, and when each runs out."""
+        check_names(request.query_params, ("kind", "site", "name", "limit", "offset"))
         kind = _kind(request.query_params.get("kind", ""))
         headroom = current.headroom(time.time())
         table = headroom.table(kind)
@@ -198,6 +199,7 @@ class SiteConditionsView(APIView):
     )
     def get(self, request: Request) -> Response:
         """How large a job each site takes now, and the consequences of its state, in sentences."""
+        check_names(request.query_params, ("site",))
         headroom = current.headroom(time.time())
         names = headroom.fleet.sites.names.tolist()
         wanted = request.query_params.get("site")

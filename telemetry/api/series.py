@@ -21,6 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
+from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet
 from accounts.visibility import Visibility
 from fleet.api.actors import actor_of
@@ -294,6 +295,7 @@ def _extents(wanted: SeriesRequest, found: Series) -> dict[str, Any]:
     }
 
 
+_NAMES = {parameter.name for parameter in PARAMETERS} | {"format"}
 #: The id of a job that never reports.
 _NOBODYS = -1
 
@@ -302,6 +304,7 @@ def _read(
     params: dict[str, str], now: float, visibility: Visibility
 ) -> tuple[SeriesRequest, Series]:
     """Return the parsed request and the answer. Raises an API error where the client is wrong."""
+    check_names(params, _NAMES)
     try:
         wanted = series.parse(params, spans.parse(params, now))
         return wanted, series.query(_as_seen(wanted, visibility), now)

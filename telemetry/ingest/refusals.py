@@ -14,12 +14,20 @@ from django.db.models import F
 from django.utils import timezone
 
 from accounts import audit
-from headroom.contracts import BatchError, FieldError
+from headroom.contracts import BatchError, FieldError, TelemetryBatch
 from telemetry import checks, metrics, set_back, stream
 from telemetry.directory import AgentScope
 from telemetry.models import Agent
 
-__all__ = ["MAX_TOLD", "Refusals", "TimeLimits", "count_refused", "note_refusal", "time_limits"]
+__all__ = [
+    "MAX_TOLD",
+    "Refusals",
+    "TimeLimits",
+    "count_refused",
+    "note_clock",
+    "note_refusal",
+    "time_limits",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +113,16 @@ def note_refusal(
                 audit.record(scope.name, "telemetry.refused", error.error.field, reason=told)
     except (DatabaseError, redis.RedisError):
         log.warning("refusal_not_noted", agent=scope.name, code=error.error.code)
+
+
+def note_clock(scope: AgentScope, batch: TelemetryBatch, received_at: float) -> None:
+    """Note how far off the clock is of an agent whose readings are ahead: no writer will."""
+    told = None if batch.status is None else batch.status.skew_s
+    skew_s = batch.sent_at - received_at if told is None else told
+    try:
+        Agent.objects.filter(pk=scope.agent_id).update(skew_s=skew_s)
+    except DatabaseError:
+        log.warning("clock_not_noted", agent=scope.name)
 
 
 def _is_news(scope: AgentScope, told: str, again_after_s: int) -> bool:

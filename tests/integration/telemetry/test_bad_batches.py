@@ -16,7 +16,13 @@ from pytest_django import Settings
 
 from accounts.models import AuditEntry
 from fleet.models import HardwareModel, Rack
-from headroom.contracts import LinkColumns, MeterColumns, TelemetryBatch, encode_batch
+from headroom.contracts import (
+    AgentStatus,
+    LinkColumns,
+    MeterColumns,
+    TelemetryBatch,
+    encode_batch,
+)
 from telemetry import aside, stream
 from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent
@@ -265,3 +271,17 @@ def test_a_node_that_was_added_a_moment_ago_is_known(
     source.agent.nodes.add(make_node("n3", rack, h100))
     invalidate_scopes()
     assert source.push(make_batch("agent-1", "n3", 2)).status_code == 202
+
+
+def test_a_batch_that_is_ahead_shows_on_the_agent_with_the_skew_that_was_measured(
+    source: Source,
+) -> None:
+    now = time.time()
+    batch = make_batch("agent-1", "n1", ts=[now + 300], sent_at=now + 300)
+    for skew_s, expected in ((None, 300), (287.5, 287.5)):
+        batch.status = AgentStatus(skew_s=skew_s)
+        assert source.push(batch).status_code == 400
+        agent = Agent.objects.get()
+        assert agent.skew_s == pytest.approx(expected, abs=2)
+    assert agent.refused_batches == 2
+    assert "ahead of the server's clock" in agent.last_refusal

@@ -108,3 +108,34 @@ def test_what_is_not_there_is_not_found() -> None:
 
 def test_it_is_not_for_everybody(client: Client) -> None:
     assert client.get(f"{URL}?kind=gpu&id=1").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "close"),
+    [
+        ("/api/v1/series?kind=gpu&id=1&feilds=power_w", "feilds", "fields"),
+        ("/api/v1/throttle-events?sitee=oslo", "sitee", "site"),
+        ("/api/v1/xid-events?nodes=n1", "nodes", "node"),
+        ("/api/v1/racks?sit=oslo", "sit", "site"),
+        ("/api/v1/headroom?kind=rack&stie=oslo", "stie", "site"),
+        ("/api/v1/site-conditions?sites=oslo", "sites", "site"),
+        ("/api/v1/agents?stat=live", "stat", "state"),
+    ],
+)
+def test_a_parameter_that_is_none_is_refused_with_the_closest(
+    path: str, name: str, close: str
+) -> None:
+    answer = api_client().get(path)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["field"] == name
+    assert f"Did you mean {close}?" in error["message"]
+
+
+def test_times_of_an_answer_are_taken_back() -> None:
+    gpu = make_node(gpus=1).gpus.get()
+    client = api_client()
+    first = client.get(f"/api/v1/series?kind=gpu&id={gpu.pk}&range=15m").json()
+    query = f"kind=gpu&id={gpu.pk}&from={first['start']!r}&to={first['end']!r}"
+    again = client.get(f"/api/v1/series?{query}").json()
+    assert (again["start"], again["end"]) == (first["start"], first["end"])

@@ -123,3 +123,30 @@ def test_the_celery_hook_takes_our_configuration() -> None:
     logs.configure_celery(loglevel=10, logfile=None)
     assert logging.getLogger("celery").propagate
     assert not logging.getLogger("celery").handlers
+
+
+def test_a_failure_that_comes_a_thousand_times_a_second_is_a_line_a_second(
+    lines: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = structlog.get_logger("telemetry.tasks")
+    now = iter(1_800_000_000 + i / 1000 for i in range(100_000))
+    monkeypatch.setattr("logging.time.time", lambda: next(now))
+    monkeypatch.setattr("logging.time.time_ns", lambda: int(next(now) * 1e9), raising=False)
+    for _ in range(3000):
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError:
+            log.exception("writer_round_failed", shard=0)
+    told = [json.loads(line) for line in lines.text.splitlines()]
+    assert 2 <= len(told) <= 7
+    assert told[1]["left_out"] >= 400
+    assert "No space left" in told[0]["exception"]
+
+
+def test_failures_that_differ_are_all_told(lines: Capture) -> None:
+    log = structlog.get_logger("telemetry.views")
+    for event in ("store_away", "telemetry_store_unavailable"):
+        log.warning(event)
+    for seq in range(3):
+        log.warning("batch_too_far_ahead", seq=seq)
+    assert len(lines.text.splitlines()) == 5

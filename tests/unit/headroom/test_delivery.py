@@ -317,6 +317,56 @@ def test_a_link_that_the_inventory_lacks_is_left_out_for_a_while(
     assert server.pushes[-1].links.link == ["known", "gone"]
 
 
+def test_batches_of_a_fast_clock_are_kept_until_their_time_has_come(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    clock.now = time.time() + 600.0  # by the server's clock, ten minutes fast
+    ahead = refusal(400, "future_time", field="nodes[0].host.ts[0]")
+    server.script.extend(ahead for _ in range(5))
+    fill(spool, clock.now, clock.now + 5)
+    for _ in range(5):
+        delivery.round()
+        clock.now += delivery.wait_s
+    assert (len(spool), spool.dropped, server.pushes) == (2, 0, [])
+    assert isinstance(delivery.obstacle, Refused)
+    assert delivery.clock_skew.skew_s == pytest.approx(600, abs=200)
+
+    clock.now = time.time()  # mended: what is minutes ahead waits on
+    server.script.append(ahead)
+    delivery.hurry()
+    delivery.round()
+    assert (len(spool), spool.dropped) == (2, 0)
+    delivery.hurry()
+    delivery.round()
+    assert len(server.pushes) == 2
+
+
+def test_a_batch_of_a_time_long_to_come_does_not_block_a_clock_that_was_mended(
+    server: FakeServer, spool: Spool, delivery: Delivery, clock: Clock
+) -> None:
+    clock.now = time.time()
+    server.script.append(refusal(400, "future_time", field="nodes[0].host.ts[0]"))
+    fill(spool, clock.now + 86_400, clock.now)
+    delivery.round()
+    assert pushed(server) == [clock.now]
+    assert spool.dropped == 1
+
+
+def test_rows_that_are_ahead_are_kept_of_a_batch_that_is_taken(
+    server: FakeServer, spool: Spool, delivery: Delivery
+) -> None:
+    server.script_after_taking.append(partly("future_time", field="links.ts[1]"))
+    batch = make_linked(1.0, "a", "a", "a")
+    assert batch.links is not None
+    batch.links.ts[:] = [1.0, 40.0, 50.0]
+    spool.put(batch)
+    delivery.round()
+    first, *later = server.pushes
+    assert [each.links.ts for each in later if each.links] == [[40.0, 50.0]]
+    assert (delivery.refused_rows, spool.dropped) == (0, 0)
+    assert first.links is not None
+
+
 def test_a_gpu_that_no_inventory_has_is_told_once_and_left_out(
     server: FakeServer,
     spool: Spool,
@@ -385,14 +435,18 @@ def test_one_row_that_is_too_large_is_given_up(
     assert (pushed(server), spool.dropped) == ([2], 1)
 
 
-def test_readings_from_the_future_are_dropped_and_the_reason_is_told(
+def test_readings_from_the_future_are_kept_and_the_reason_is_told(
     server: FakeServer, spool: Spool, delivery: Delivery, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.script.append(refusal(400, "future_time", hint="set the node's clock"))
     fill(spool, 1, 2)
     delivery.round()
-    assert (pushed(server), spool.dropped) == ([2], 1)
+    assert (pushed(server), spool.dropped, len(spool)) == ([], 0, 2)
     assert "set the node's clock" in delivery.last_error
+    assert any("look at the clock" in record.msg for record in caplog.records)
+    delivery.hurry()
+    delivery.round()
+    assert pushed(server) == [1, 2]
 
 
 def test_the_clock_is_compared_with_the_servers(client: Client, spool: Spool) -> None:

@@ -30,6 +30,14 @@ def test_from_and_to_are_unix_seconds_or_iso_8601() -> None:
         assert (span.start, span.length_s, span.live) == (at, 60, False)
 
 
+def test_a_time_may_have_as_many_decimals_as_an_answer_gives() -> None:
+    for text in ("1795161600.1234567", "1795161600.12345678901234567890"):
+        span = parse({"from": text, "to": "1795161700"}, NOW)
+        assert span.start == float(text)
+    nanoseconds = "2026-11-20T08:00:00.123456789Z"
+    assert parse({"from": nanoseconds}, NOW).start_at.microsecond == 123456
+
+
 def test_a_plus_sign_that_became_a_space_is_understood() -> None:
     span = parse({"from": "2026-11-20T09:00 01:00", "to": "2026-11-20T08:30"}, NOW)
     assert span.length_s == 1800
