@@ -233,7 +233,10 @@ class TestThrottling:
     def test_a_slowdown_is_bounded_by_the_counters_that_explain_it(self) -> None:
         def slowed(mask: int, heat_ns: int | None) -> float:
             brake_ns, heat = [0, 3_000_000_000], [0, heat_ns]
-            given = {"throttle_hw_power_brake_ns": brake_ns, "throttle_hw_thermal_ns": heat}
+            given: dict[str, Any] = {
+                "throttle_hw_power_brake_ns": brake_ns,
+                "throttle_hw_thermal_ns": heat,
+            }
             rows = make_rows(samples.GPU, [T0, T0 + 10], throttle=[0, mask], **given)
             return float(rolled(GPU, rows)["hw_slowdown_s"][0])
 
