@@ -9,9 +9,11 @@ somebody who has had less.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +102,12 @@ class Columns:
             by_key=_ranks([each.key for each in requests]),
         )
 
+    @cached_property
+    def _rows_by_key(self) -> tuple[Ints, list[str]]:
+        """The rows in order of their keys, and these."""
+        rows = np.argsort(self.by_key)
+        return rows, [self.pending[row].request.key for row in rows.tolist()]
+
     def chosen(self, rows: Ints) -> Columns:
         """Return some rows, in that order."""
         return replace(
@@ -110,15 +118,14 @@ class Columns:
 
     def with_last(self, pending: Pending, now: float) -> Columns:
         """Return the columns with one more job, in the last row, in place of any of its key."""
-        key = pending.request.key
-        keys = [each.request.key for each in self.pending]
-        before = self.by_key[np.array([each < key for each in keys], dtype=np.bool_)]
-        others = self.chosen(np.array([at for at, each in enumerate(keys) if each != key], int))
+        key, (rows, keys) = pending.request.key, self._rows_by_key
+        at = bisect_left(keys, key)
+        is_known = at < len(keys) and keys[at] == key
+        before = self.by_key[rows[at - 1]] if at else -1.0
+        others = self.chosen(np.delete(np.arange(len(keys)), rows[at : at + is_known]))
         one = Columns.of([pending], now)
         one = replace(
-            one,
-            account=one.account + len(self.accounts),
-            by_key=np.array([before.max(initial=-1.0) + 0.5]),
+            one, account=one.account + len(self.accounts), by_key=np.array([before + 0.5])
         )
         return replace(
             others,

@@ -341,6 +341,8 @@ class _Search:
             return None
         search: _Search = self
         if request.priority != old.priority:
+            if not self._might_start(request):
+                return None
             search = _Search.of_new(self._decisions, replace(self.pending, request=request))
             if request.priority < old.priority and self._makes_way(request):
                 return None
@@ -355,6 +357,18 @@ class _Search:
         )
         burden = self._burden(search, request, verdict.placement)
         return self._told(change, verdict.placement, price, burden)
+
+    def _might_start(self, request: Request) -> bool:
+        """Say whether it would start if nothing were kept for anybody ahead of it.
+
+        Where it would not, no other place in the order helps, and all others need not be put in
+        order with it.
+        """
+        if self._after.staggered:
+            return True
+        first = self._after.at_turn(0, request.key)
+        verdict = first.verdict(replace(self.pending, request=request), 0)
+        return verdict.stage is Stage.ADMITTED
 
     def _told(
         self, change: Change, placement: Placement, price: Price, burden: Burden | None = None
