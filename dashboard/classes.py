@@ -221,7 +221,13 @@ class ProjectLine:
     @property
     def gpu_share(self) -> float:
         """The share of its GPU quota in use; NaN without one."""
-        return _share(self.use.gpus, self.project.gpu_quota)
+        return _share(self.use.gpus, self.share.gpu_quota)
+
+    @property
+    def borrowed(self) -> int:
+        """The GPUs that it holds beyond its quota, of what others of its cohort leave idle."""
+        quota = self.share.gpu_quota
+        return max(self.use.gpus - quota, 0) if self.share.cohort and quota is not None else 0
 
     @property
     def power_share(self) -> float:

@@ -20,6 +20,7 @@ from admission.core.allocation import reservation
 from admission.core.controlling import Unmanaged
 from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.grants import Grants
+from admission.core.preempting import PreemptionPolicy
 from admission.core.response import fallback, respond
 from admission.core.sharing import HALF_LIFE_S, Shares, Stated
 from headroom import documents
@@ -76,6 +77,19 @@ _Classes = Annotated[tuple[_Word, ...], Meta(max_length=50)]
 _Weight = Annotated[float, Meta(gt=0, le=1e6)]
 
 
+_Gpus = Annotated[int, Meta(ge=0, le=10_000_000)]
+_Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class _Preemption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    least_runtime_s: _Seconds = PreemptionPolicy.least_runtime_s
+    disruptions_per_h: _Count = PreemptionPolicy.disruptions_per_h
+    stops: dict[_Word, _Classes] = {}
+    reclaim_quota_after_s: _Seconds | None = PreemptionPolicy.reclaim_quota_after_s
+    reclaim_share_after_s: _Seconds | None = PreemptionPolicy.reclaim_share_after_s
+
+
 class _Organization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight: _Weight = 1.0
 
@@ -91,6 +105,11 @@ class _Project(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     organization: _Word | None = None
     weight: _Weight | None = None
     users: dict[_Word, _Weight] = {}
+    gpu_quota: _Gpus | None = None
+    cohort: _Word | None = None
+    may_borrow: _Gpus | None = None
+    may_lend: _Gpus | None = None
+    disruptions_per_h: _Count | None = None
 
 
 class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +124,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     controller: bool = True
     unmanaged: _Unmanaged = _Unmanaged()
     shares: _Shares = _Shares()
+    preemption: _Preemption = _Preemption()
     open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
@@ -147,6 +167,8 @@ class AdmissionPolicy:
     grants: Grants = field(default_factory=Grants)
     #: what is due to whom of the fleet
     shares: Shares = field(default_factory=Shares)
+    #: who may have whom give way
+    preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     played: Played = field(default_factory=Played)
 
 
@@ -166,6 +188,7 @@ def built_in_text() -> str:
             "lowest_speed": policy.unmanaged.lowest_speed,
         },
         "shares": {"half_life_s": policy.shares.half_life_s, "organizations": {}},
+        "preemption": msgspec.to_builtins(_Preemption()),
         "open_classes": None,
         "projects": {},
     }
@@ -218,9 +241,10 @@ def read(text: str) -> AdmissionPolicy:
         ),
         grants=_grants(given),
         shares=_shares(given),
+        preemption=_preemption(given),
         played=_played(given),
     )
-    problems += _unknown_organizations(document, given)
+    problems += (*_unknown_organizations(document, given), *_faults_of_cohorts(document, given))
     if given.fallback is not None:
         for path, message in fallback.faults(given.fallback):
             problems.append(document.fault(f"fallback.{path}", message))
@@ -245,11 +269,52 @@ def _shares(given: _Document) -> Shares:
         half_life_s=given.shares.half_life_s,
         organizations={name: each.weight for name, each in given.shares.organizations.items()},
         projects={
-            name: Stated(organization=each.organization or "", weight=each.weight, users=each.users)
+            name: stated
             for name, each in given.projects.items()
-            if each.organization or each.weight is not None or each.users
+            if (stated := _stated(each)) != Stated()
         },
     )
+
+
+def _stated(project: _Project) -> Stated:
+    return Stated(
+        organization=project.organization or "",
+        weight=project.weight,
+        users=project.users,
+        gpu_quota=project.gpu_quota,
+        cohort=project.cohort or "",
+        may_borrow=project.may_borrow,
+        may_lend=project.may_lend,
+    )
+
+
+def _preemption(given: _Document) -> PreemptionPolicy:
+    stated = given.preemption
+    return PreemptionPolicy(
+        least_runtime_s=stated.least_runtime_s,
+        disruptions_per_h=stated.disruptions_per_h,
+        disruptions_of={
+            name: each.disruptions_per_h
+            for name, each in given.projects.items()
+            if each.disruptions_per_h is not None
+        },
+        stops={name: frozenset(classes) for name, classes in stated.stops.items()},
+        reclaim_quota_after_s=stated.reclaim_quota_after_s,
+        reclaim_share_after_s=stated.reclaim_share_after_s,
+    )
+
+
+def _faults_of_cohorts(document: Document, given: _Document) -> Iterator[FieldError]:
+    """Yield a fault for each project that lends or borrows without quota or without cohort."""
+    for name, each in given.projects.items():
+        path = f"projects.{name}"
+        if each.cohort is not None and each.gpu_quota is None:
+            way_out = "state gpu_quota beside it: what is beyond it is borrowed"
+            yield document.fault(f"{path}.cohort", "it has no quota to lend or exceed", way_out)
+        for field_name in ("may_borrow", "may_lend"):
+            if getattr(each, field_name) is not None and each.cohort is None:
+                text = "it is in no cohort to borrow from or lend to"
+                yield document.fault(f"{path}.{field_name}", text, "state cohort beside it")
 
 
 def _unknown_organizations(document: Document, given: _Document) -> Iterator[FieldError]:

@@ -16,13 +16,21 @@ HALF_LIFE_S = 7 * 24 * 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What a policy states of a project's share. None: as the project itself has it."""
+    """What a policy states of a project's share and quota.
+
+    None: as the project itself has it; of what it may borrow and lend: all that there is.
+    """
 
     #: empty: none; it stands beside the organizations
     organization: str = ""
     weight: float | None = None
     #: by user; one that is missing has weight 1
     users: Mapping[str, float] = field(default_factory=dict)
+    gpu_quota: int | None = None
+    #: with which it lends and borrows what is idle of GPU quotas; empty: with nobody
+    cohort: str = ""
+    may_borrow: int | None = None
+    may_lend: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +60,10 @@ class Shares:
             organization=stated.organization,
             organization_weight=self.organizations.get(stated.organization, 1.0),
             user_weights=stated.users,
+            gpu_quota=project.gpu_quota if stated.gpu_quota is None else stated.gpu_quota,
+            cohort=stated.cohort,
+            may_borrow=stated.may_borrow,
+            may_lend=stated.may_lend,
         )
 
 

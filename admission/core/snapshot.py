@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from admission.core.grants import Grants
 from admission.core.placement.cluster import Cluster
+from admission.core.preempting import PreemptionPolicy
 from admission.core.request import Placement, Request
 from policies.scopes import Scope
 
@@ -88,6 +89,11 @@ class ProjectShare:
     user_weights: Mapping[str, float] = field(default_factory=dict)
     #: by user, GPU seconds, older ones counting less
     used_by_user: Mapping[str, float] = field(default_factory=dict)
+    #: projects of one cohort lend each other what they leave idle of their GPU quotas; empty: none
+    cohort: str = ""
+    #: GPUs that it may borrow beyond its quota, and lend of it; None: no limit
+    may_borrow: int | None = None
+    may_lend: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,9 @@ class Snapshot:
     #: which project may use which class: what is offered to a job goes by it
     grants: Grants = field(default_factory=Grants)
     tuning: Tuning = field(default_factory=Tuning)
+    preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
+    #: by project: jobs of it that were asked to give way to others within the last hour
+    disrupted: Mapping[str, int] = field(default_factory=dict)
     #: by project: the share of its walltime that half of its jobs run for; for forecasts alone
     run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later

@@ -44,6 +44,7 @@ from admission.core.snapshot import (
 )
 from admission.cycle import asking, holding
 from admission.directives import fallback
+from admission.directives.actions import preempted_by_project
 from admission.directives.placed import placed_on
 from admission.executors.runners import ready_nodes
 from admission.jobs import catalog, needs
@@ -334,7 +335,7 @@ def input_of(
     standing: Standing | None = None,
     bookings: Bookings | None = None,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Five queries.
+    """Return the input of a cycle at ``now`` (Unix s). Six queries.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs. ``memory``: what the last round of the controller left;
@@ -366,6 +367,8 @@ def input_of(
         caps=_caps(in_force),
         grants=policy.grants,
         tuning=policy.tuning,
+        preemption=policy.preemption,
+        disrupted=preempted_by_project(now),
         run_shares=profiles.run_shares(),
     )
     headroom = replace(measured, reservations=reserved.fleet)
@@ -389,6 +392,7 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
         projects=policy.shares.applied(moment.projects),
         grants=policy.grants,
         tuning=policy.tuning,
+        preemption=policy.preemption,
     )
     return _as_started(taken, held_back)
 

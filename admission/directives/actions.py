@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
+from django.db.models import Count
 
 from accounts import audit
 from admission.core.directives.book import Wanted
 from admission.core.directives.placed import save_s, stop_wanted
+from admission.core.preempting import BUDGET_S
 from admission.directives import store
 from admission.directives.models import Directive
 from admission.jobs import resolution
@@ -19,7 +21,16 @@ from admission.jobs.models import Attempt, Job, Phase
 if TYPE_CHECKING:
     from accounts.models import User
 
-__all__ = ["GIVEN_BY_PEOPLE", "LONGEST", "BadDirective", "give", "preempt", "stop", "withdraw"]
+__all__ = [
+    "GIVEN_BY_PEOPLE",
+    "LONGEST",
+    "BadDirective",
+    "give",
+    "preempt",
+    "preempted_by_project",
+    "stop",
+    "withdraw",
+]
 
 #: No directive of a person lasts longer.
 LONGEST = timedelta(days=7)
@@ -94,6 +105,21 @@ def preempt(
     """Have running phases give way to the one of ``for_key`` ("job/phase")."""
     attempts = Attempt.objects.filter(key__in=attempt_keys)
     return stop(attempts, owner="preemption", cause=for_key, why=why, now=now)
+
+
+def preempted_by_project(now: float) -> dict[str, int]:
+    """Return how many jobs of each project were asked to give way within the hour. One query."""
+    until = datetime.fromtimestamp(now, UTC)
+    rows = (
+        Directive.objects.filter(
+            owner="preemption", issued_at__gt=until - timedelta(seconds=BUDGET_S),
+            issued_at__lte=until,
+        )
+        .order_by()
+        .values_list("attempt__phase__job__project__name")
+        .annotate(Count("attempt", distinct=True))
+    )  # fmt: skip
+    return dict(rows)
 
 
 # --- What people ask ------------------------------------------------------------------------------

@@ -107,6 +107,9 @@ class Directive(models.Model):
             models.Index(
                 fields=["attempt"], condition=Q(is_closed=False), name="directive_unfinished"
             ),
+            models.Index(
+                fields=["issued_at"], condition=Q(owner="preemption"), name="directive_preempted"
+            ),
         ]
 
     def __str__(self) -> str:

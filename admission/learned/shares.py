@@ -50,7 +50,7 @@ def _share(row: Project, now: float, half_life_s: float) -> ProjectShare:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The share of a project in force, and the share that it has had. Shares are of 1."""
+    """The share and quota of a project in force, and the share that it has had, of 1."""
 
     organization: str
     weight: float
@@ -59,11 +59,20 @@ class Standing:
     due: float
     #: None: nobody has had anything
     had: float | None
+    #: GPUs; None: no limit
+    gpu_quota: int | None
+    #: with which it lends and borrows what is idle of quotas; empty: with nobody
+    cohort: str
+    may_borrow: int | None
+    may_lend: int | None
 
 
 def standings(rows: Iterable[Project], now: float, stated: Shares) -> dict[str, Standing]:
     """Return the standing of each project by name; ``rows`` are all that there are."""
-    projects = stated.applied(_share(each, now, stated.half_life_s) for each in rows)
+    own = {each.name: _share(each, now, stated.half_life_s) for each in rows}
+    # A policy may name projects that nobody has made yet.
+    found = stated.applied(own.values())
+    projects = {name: found[name] for name in own}
     due, total = sharing.due(projects), sum(each.used_gpu_s for each in projects.values())
     return {
         name: Standing(
@@ -72,6 +81,10 @@ def standings(rows: Iterable[Project], now: float, stated: Shares) -> dict[str, 
             is_stated=name in stated.projects and stated.projects[name].weight is not None,
             due=due[name],
             had=each.used_gpu_s / total if total else None,
+            gpu_quota=each.gpu_quota,
+            cohort=each.cohort,
+            may_borrow=each.may_borrow,
+            may_lend=each.may_lend,
         )
         for name, each in projects.items()
     }

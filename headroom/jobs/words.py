@@ -282,9 +282,18 @@ def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
     when = estimated(phase.get("estimate"))
     if when:
         yield f"  {'otherwise' if fixes else 'likely to begin'} in {when}"
-    yield f"  position {phase['position']:,} in the queue"
+    yield from _placed(phase)
     if phase.get("elements", 1) > 1:
         yield f"  the same keeps {counted(phase['elements'] - 1, 'other element')} of the array"
+
+
+def _placed(phase: Answer) -> Iterator[str]:
+    """Yield the place of a phase in the queue and what decided it, and why nobody gives way."""
+    steps = {step["check"]: step["sentence"] for step in phase.get("trace") or ()}
+    _, _, decided = steps.get("order", "").partition(": ")
+    yield f"  position {phase['position']:,} in the queue{f': {decided}' if decided else ''}"
+    if "giving way" in steps:
+        yield f"  nobody gives way to it: {steps['giving way']}"
 
 
 def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:

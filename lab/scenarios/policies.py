@@ -71,6 +71,7 @@ def load_policy(folder: Path | None) -> Policy:
         fallback=given.fallback,
         unmanaged=given.unmanaged,
         shares=given.shares,
+        preemption=given.preemption,
         approach=FilledTo(
             name=given.name,
             fill_share=played.fill_share,

@@ -29,6 +29,7 @@ from admission.core.directives.standing import Standing, is_in_time
 from admission.core.holding import ROOM_WITHIN_S
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
+from admission.core.preempting import disrupted
 from admission.core.request import Request
 from admission.core.response.fallback import Fallback, restricted
 from admission.core.sharing import PastUse
@@ -158,6 +159,8 @@ class World:
         )
         self._projects, self._classes = dict(projects or {}), classes or {}
         self._used = PastUse(self.policy.shares.half_life_s)
+        #: when a job was asked to give way, Unix s, and of which project
+        self._preempted: list[tuple[float, str]] = []
         self._ratios: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
         #: what is to be done, at which second of the twin
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -479,6 +482,8 @@ class World:
             classes=self._classes,
             caps=_concurrency(in_force),
             tuning=self.policy.tuning,
+            preemption=self.policy.preemption,
+            disrupted=disrupted(self._preempted, self.now),
             run_shares={name: median(found) for name, found in self._ratios.items() if found},
         )
         if self._holding.starts_low:
@@ -571,6 +576,7 @@ class World:
         for leaving in decisions.preempt:
             gang = self.gangs.by_key.get(leaving.key)
             if gang is not None:
+                self._preempted.append((self.now, gang.job.request.project))
                 self._directing.stop(
                     [gang], owner="preemption", cause=leaving.for_key, why=leaving.sentence,
                     now=_moment(self.now),

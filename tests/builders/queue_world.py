@@ -24,6 +24,7 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.grants import Grants
 from admission.core.placement.cluster import Cluster
+from admission.core.preempting import PreemptionPolicy, disrupted
 from admission.core.request import Locality, Request
 from admission.core.sharing import PastUse
 from admission.core.snapshot import (
@@ -106,6 +107,7 @@ class World:
         grants: Grants | None = None,
         restrictions: Sequence[ActiveRestriction] = (),
         past_use: PastUse | None = None,
+        preemption: PreemptionPolicy | None = None,
     ) -> None:
         """``past_use``: counts what projects use; None: it stays as ``projects`` say."""
         self.now = NOW
@@ -116,6 +118,8 @@ class World:
         self.tuning = tuning or Tuning()
         self.grants = grants or Grants()
         self.past_use = past_use
+        self.preemption = preemption or PreemptionPolicy()
+        self._preempted: list[tuple[float, str]] = []
         self.pending: dict[str, Pending] = {}
         self.running: dict[str, Running] = {}
         self.started: list[Started] = []
@@ -140,6 +144,8 @@ class World:
             caps=self.caps,
             grants=self.grants,
             tuning=self.tuning,
+            preemption=self.preemption,
+            disrupted=disrupted(self._preempted, self.now),
             run_shares={
                 name: statistics.median(each) for name, each in self._ratios.items() if each
             },
@@ -191,6 +197,8 @@ class World:
             self._ends[request.key] = self.now + self._runs_s[request.key]
             self.started.append(Started(request, request.submitted_at, self.now))
         for leaving in decisions.preempt:
+            project = self.running[leaving.key].request.project
+            self._preempted.append((self.now, project))
             self.running[leaving.key] = replace(self.running[leaving.key], preempting=True)
             soon = self.now + self.tuning.preemption_grace_s
             self._ends[leaving.key] = min(self._ends[leaving.key], soon)

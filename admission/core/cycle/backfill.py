@@ -18,7 +18,14 @@ from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Refusal, Request
 from policies.headroom.binding import balance
 
-__all__ = ["CURED_BY_ENDS", "Ending", "Reservation", "Reservations", "held_by"]
+__all__ = [
+    "CURED_BY_ENDS",
+    "Ending",
+    "Reservation",
+    "Reservations",
+    "held_by",
+    "hold_free_part",
+]
 
 #: Reasons that go away when jobs end. The others have to be cured otherwise.
 CURED_BY_ENDS = frozenset(
@@ -204,7 +211,7 @@ class Reservations:
     def _keep(self, reservation: Reservation) -> None:
         self.kept.append(reservation)
         if self._beside is not None:
-            _hold_free_part(self._beside, reservation.placement, reservation.request)
+            hold_free_part(self._beside, reservation.placement, reservation.request)
 
     def _expect(self, ending: Ending) -> None:
         insort(self._endings, ending, lo=self._ended, key=_when)
@@ -225,7 +232,7 @@ class Reservations:
         if end_at > self._latest:
             self._expect(Ending(end_at, request, placement))
         if self._beside is not None:
-            _hold_free_part(self._beside, placement, request)
+            hold_free_part(self._beside, placement, request)
 
     def in_the_way_of(
         self, request: Request, placement: Placement, end_at: float, rank: int
@@ -300,12 +307,30 @@ class Reservations:
         ]
         self._beside = self._all_over = None
 
+    def are_put_off_by(
+        self, leaving: Sequence[Ending], request: Request, placement: Placement, rank: int
+    ) -> bool:
+        """Say whether some before ``rank`` is put off by a job that others give way to.
+
+        ``leaving``: those others, as they are expected to end else.
+        """
+        end_at = self._cluster.now + request.walltime_s
+        for each in self.kept:
+            if each.rank < rank and end_at > each.at:
+                then = each.then.copy()
+                # The others are over by then, and not in it any more.
+                if still := [one for one in leaving if one.at > each.at]:
+                    then.free_all(held_by(still))
+                if not then.admits(placement, request):
+                    return True
+        return False
+
     def beside(self, request: Request) -> Placement | None:
         """Return a placement on resources that are free now and reserved for nobody."""
         if self._beside is None:
             self._beside = self._cluster.copy()
             for each in self.kept:
-                _hold_free_part(self._beside, each.placement, each.request)
+                hold_free_part(self._beside, each.placement, each.request)
         return _placed(self._beside, request)
 
     def of_those_before(self, rank: int, cluster: Cluster) -> Reservations:
@@ -348,7 +373,7 @@ def _all_fit(cluster: Cluster, holds: Iterable[tuple[Placement, Request]]) -> bo
     return True
 
 
-def _hold_free_part(cluster: Cluster, placement: Placement, request: Request) -> None:
+def hold_free_part(cluster: Cluster, placement: Placement, request: Request) -> None:
     """Hold those GPUs of ``placement`` that are free, with their part of its power."""
     part = _free_part(cluster, placement)
     if part.gpus:

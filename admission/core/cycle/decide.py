@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from admission.core.cycle.entitlement import Ground
 from admission.core.cycle.order import Bools, Order, tried
 from admission.core.cycle.preemption import preempt_for
 from admission.core.cycle.queue import Queue, Stage, Verdict
@@ -66,11 +67,13 @@ class Waiting:
     order: Order
     rank: int
     stage: Stage
+    #: why nobody gives way to it; empty: it may not ask, or somebody does
+    refused: str = ""
 
     @property
     def trace(self) -> tuple[Step, ...]:
         """The checks one by one, made when they are asked for: few of a long queue ever are."""
-        return trace_of(self.order, self.rank, self.stage, self.dominant)
+        return trace_of(self.order, self.rank, self.stage, self.dominant, self.refused)
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,10 @@ class _Cycle:
         self._admitted: list[Admission] = []
         self._verdicts: dict[str, Verdict] = {}
         self._leaving: dict[str, Preemption] = {}
-        #: those that nobody gives way to, or enough of them do already
-        self._asked_in_vain: set[str] = set()
+        #: those that have asked others to give way, or for whom nobody does
+        self._asked: set[str] = set()
+        #: by key of a job that may ask: why nobody gives way to it
+        self._refused: dict[str, str] = {}
         self._tried = self._within_depth()
 
     def _within_depth(self) -> Bools:
@@ -194,19 +199,22 @@ class _Cycle:
         self._admitted.append(Admission(pending.request, placement, trace))
 
     def _keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
-        may_ask = request.key not in self._asked_in_vain
-        if may_ask and verdict.is_cured_by_ends and not self._queue.reservations.is_full:
-            most = self._snapshot.tuning.max_preemptions - len(self._leaving)
-            leaving = preempt_for(self._queue, request, rank, most=most)
-            if leaving:
-                self._leaving |= {
-                    each.request.key: _preemption(each, request, self._queue.now)
-                    for each in leaving
-                }
-                self._asked_in_vain.add(request.key)
-                return
-            self._asked_in_vain.add(request.key)
-        self._queue.keep_for(request, rank, verdict)
+        if not self._others_give_way(request, rank, verdict):
+            self._queue.keep_for(request, rank, verdict)
+
+    def _others_give_way(self, request: Request, rank: int, verdict: Verdict) -> bool:
+        """Ask others to give way to a job, once in a cycle; return whether they do."""
+        is_cured = verdict.is_cured_by_ends or verdict.is_cured_by_lenders
+        if request.key in self._asked or not is_cured or self._queue.reservations.is_full:
+            return False
+        self._asked.add(request.key)
+        asked = preempt_for(self._queue, request, rank, verdict)
+        for each in asked.leaving:
+            told = _preemption(each, request, asked.ground, self._queue.now)
+            self._leaving[each.request.key] = told
+        if asked.refused:
+            self._refused[request.key] = asked.refused
+        return bool(asked.leaving)
 
     def _waiting(self) -> dict[str, Waiting]:
         found: dict[str, Waiting] = {}
@@ -219,8 +227,9 @@ class _Cycle:
             verdict = self._verdicts[request.key] if is_tried else beyond
             reasons = verdict.reasons or (_NEXT_CYCLE,)
             first = reasons[0] if len(reasons) == 1 else dominant(reasons)
+            refused = self._refused.get(request.key, "")
             found[request.key] = Waiting(
-                request, reasons, first, rank + 1, order, rank, verdict.stage
+                request, reasons, first, rank + 1, order, rank, verdict.stage, refused
             )
         return found
 
@@ -242,7 +251,7 @@ def _beyond(can_run: int, depth: int) -> Verdict:
     return Verdict(Stage.RESERVATIONS, (reason,))
 
 
-def _preemption(leaving: Running, request: Request, now: float) -> Preemption:
+def _preemption(leaving: Running, request: Request, ground: Ground, now: float) -> Preemption:
     lost = lost_gpu_s(
         gpus=len(leaving.placement.gpus),
         started_at=leaving.started_at,
@@ -251,7 +260,7 @@ def _preemption(leaving: Running, request: Request, now: float) -> Preemption:
     )
     freed_w = leaving.placement.total_w
     text = (
-        f"gives way to another job, which counts for more: frees {quantity(freed_w, 'W')} and"
+        f"gives way to another job, {ground.value}: frees {quantity(freed_w, 'W')} and"
         f" loses {lost / 3600.0:.1f} GPU hours of work"
     )
     return Preemption(leaving.request.key, request.key, freed_w, lost, text)
@@ -267,12 +276,19 @@ _PASSED = {
 }
 
 
-def trace_of(order: Order, rank: int, stage: Stage, why: Reason | None) -> tuple[Step, ...]:
-    """Return the checks of a job one by one, up to ``stage``, which it did not pass: ``why``."""
+def trace_of(
+    order: Order, rank: int, stage: Stage, why: Reason | None, refused: str = ""
+) -> tuple[Step, ...]:
+    """Return the checks of a job one by one, up to ``stage``, which it did not pass: ``why``.
+
+    ``refused``: why nobody gives way to it, where it may ask.
+    """
     steps = [Step("order", True, order.sentence(rank))]
     for each, (check, passed) in _PASSED.items():
         if each == stage and why is not None:
             steps.append(Step(check, False, why.sentence))
             break
         steps.append(Step(check, True, passed))
+    if refused:
+        steps.append(Step("giving way", False, refused))
     return tuple(steps)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import enum
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Reservations
+from admission.core.cycle.entitlement import Holdings
 from admission.core.cycle.gates import gates
 from admission.core.cycle.order import Columns, Order, order
 from admission.core.cycle.quotas import Quotas
@@ -52,6 +55,15 @@ class Verdict:
         )
 
     @property
+    def is_cured_by_lenders(self) -> bool:
+        """Whether it may start when others of its cohort give back what they borrow, if at all."""
+        return (
+            self.stage is Stage.QUOTAS
+            and self.placement is None
+            and all(each.evidence.get("pool") for each in self.reasons)
+        )
+
+    @property
     def may_change(self) -> bool:
         """Whether a later round may change it, when reservations are made anew.
 
@@ -87,6 +99,10 @@ class Queue:
         self._closing: list[Placement] = []
         #: those that ran when the cycle began
         self._before = frozenset(self.endings)
+        #: those that were asked to give way since
+        self.leaving: set[str] = set()
+        #: jobs that were asked to give way within the hour, by project
+        self.disrupted = Counter(snapshot.disrupted)
         self.quotas = self._quotas()
         #: some end sooner than the quotas know
         self._has_given_way = False
@@ -125,6 +141,17 @@ class Queue:
             end_at = min(end_at, self.now + tuning.preemption_grace_s)
         return end_at
 
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What projects hold, and what is due to them."""
+        snapshot = self.snapshot
+        return Holdings(
+            snapshot.projects,
+            snapshot.running,
+            [each.request for each in snapshot.pending if not each.is_kept_back(self.now)],
+            free_gpus=int(snapshot.cluster.gpu_free.sum()),
+        )
+
     # --- What happens -----------------------------------------------------------------------------
 
     def begin_round(self) -> None:
@@ -157,6 +184,7 @@ class Queue:
         end_at = self.now + request.walltime_s
         self._hold(request, placement, end_at)
         self.endings[request.key] = Ending(end_at, request, placement)
+        self.holdings.add(request.project, len(placement.gpus))
         self.ramp.add(placement)
         self._close_full_places()
 
@@ -179,9 +207,15 @@ class Queue:
         soon = self.now + self.snapshot.tuning.preemption_grace_s
         leaving = []
         for key in keys:
-            ending = replace(self.endings[key], at=min(self.endings[key].at, soon))
-            self.endings[key] = ending
+            before = self.endings[key]
+            ending = self.endings[key] = replace(before, at=min(before.at, soon))
+            self.quotas.end_sooner(before.request, before.placement, before.at, ending.at)
+            self.leaving.add(key)
             leaving.append(ending)
+            self.disrupted[ending.request.project] += 1
+            self.holdings.add(ending.request.project, -len(ending.placement.gpus))
+        # What it is to have counts as held: its project asks back no more than is due to it.
+        self.holdings.add(request.project, len(placement.gpus))
         self.reservations.reserve_after(leaving, request, rank, placement)
         self._keep_quotas(request, rank)
         self._has_given_way = True

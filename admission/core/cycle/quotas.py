@@ -7,7 +7,7 @@ what it does not need by then, or what they give back before.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from admission.core.reasons import Reason, ReasonToken
@@ -59,6 +59,11 @@ class Quota:
     def take(self, amount: float, end_at: float) -> None:
         self.used += amount
         self.ends.append((end_at, amount))
+
+    def end_sooner(self, amount: float, end_at: float, sooner_at: float) -> None:
+        """Note that what was taken until ``end_at`` is given back sooner."""
+        self.ends.remove((end_at, amount))
+        self.ends.append((sooner_at, amount))
 
     def give_back(self, amount: float, end_at: float) -> None:
         """Undo :meth:`take` of the same amount until the same moment."""
@@ -134,6 +139,94 @@ class _PlaceCap:
     nodes: frozenset[int]
 
 
+@dataclass(eq=False)
+class _Member:
+    """A project in a cohort: the quotas that its jobs draw on.
+
+    ``most`` is all that it may hold, with what it borrows; ``firm`` what jobs of it may hold that
+    nobody may stop: its own quota, since what they borrow could not be asked back. Of its GPUs a
+    job has as many as there are from ``own``, the part of its quota that it lends nobody, and the
+    others from the ``pool`` of what all lend.
+    """
+
+    most: Quota
+    firm: Quota
+    own: Quota
+    pool: Quota
+    #: by key of a job that has taken of them: how many of its GPUs are from ``own``
+    from_own: dict[str, float] = field(default_factory=dict)
+
+    def all(self) -> tuple[Quota, ...]:
+        return self.most, self.firm, self.own, self.pool
+
+    def draws(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
+        """Yield what a job uses of each, or would with so many GPUs."""
+        yield self.most, float(gpus)
+        if not request.preemptible:
+            yield self.firm, float(gpus)
+        from_own = self.from_own.get(request.key)
+        if from_own is None:
+            from_own = min(float(gpus), max(self.own.left, 0.0))
+        if from_own:
+            yield self.own, from_own
+        if gpus > from_own:
+            yield self.pool, gpus - from_own
+
+    def note(self, request: Request, gpus: int) -> None:
+        """Remember of a job that takes of them from where its GPUs are."""
+        taken = {id(quota): amount for quota, amount in self.draws(request, gpus)}
+        self.from_own[request.key] = taken.get(id(self.own), 0.0)
+
+    def room(self, quota: Quota, end_at: float, rank: int) -> int:
+        """Return how many GPUs a job may have as far as one of them goes."""
+        if quota is self.own:
+            quota = self.pool
+        own = int(max(self.own.left, 0.0) + _ROUNDING) if quota is self.pool else 0
+        return own + _most(quota, end_at, rank)
+
+    def chosen(self, chosen: Callable[[Quota], Quota]) -> _Member:
+        """Return the same with other quotas in place of some."""
+        return replace(
+            self,
+            most=chosen(self.most),
+            firm=chosen(self.firm),
+            own=chosen(self.own),
+            pool=chosen(self.pool),
+            from_own=dict(self.from_own),
+        )
+
+
+def _members(cohort: str, together: Sequence[tuple[ProjectShare, int]]) -> dict[str, _Member]:
+    """Return the projects of a cohort by name, given with their quotas of GPUs."""
+    token = ReasonToken.QUOTA_EXCEEDED
+    lends = {
+        each.name: quota if each.may_lend is None else min(each.may_lend, quota)
+        for each, quota in together
+    }
+    lent = sum(lends.values())
+    evidence: dict[str, object] = {"cohort": cohort}
+    told: dict[str, object] = {**evidence, "pool": True}
+    pool = Quota(token, f"its cohort {cohort} shares", float(lent), "GPUs", None, told)
+    found = {}
+    for each, quota in together:
+        own = quota - lends[each.name]
+        borrows = lent - lends[each.name]
+        if each.may_borrow is not None:
+            borrows = min(borrows, each.may_borrow)
+
+        def of(label: str, limit: int, name: str = each.name) -> Quota:
+            told = {**evidence, "project": name}
+            return Quota(token, f"its project {name} {label}", float(limit), "GPUs", None, told)
+
+        found[each.name] = _Member(
+            most=of("may have, with what it may borrow,", quota + borrows),
+            firm=of("may have, for jobs that nobody may stop,", quota),
+            own=of("lends nobody", own),
+            pool=pool,
+        )
+    return found
+
+
 class Quotas:
     """All quotas and caps, and which of them a job draws on."""
 
@@ -145,6 +238,7 @@ class Quotas:
         caps: Sequence[ConcurrencyCap],
     ) -> None:
         self._gpus_of_project: dict[str, Quota] = {}
+        self._in_cohort: dict[str, _Member] = {}
         self._watts_of_project: dict[str, Quota] = {}
         self._jobs_of_class: dict[str, list[Quota]] = {}
         self._gpus_of_class: dict[str, Quota] = {}
@@ -152,16 +246,18 @@ class Quotas:
         self._places: list[_PlaceCap] = []
         for project in projects.values():
             self._add_project(project)
+        self._add_cohorts(projects.values())
         for rules in classes.values():
             self._add_class(rules)
         for cap in caps:
             self._add_cap(fleet, cap)
         self._at_first: list[tuple[float, list[tuple[float, float]]]] = []
+        self._from_own_at_first: dict[str, dict[str, float]] = {}
 
     def _add_project(self, project: ProjectShare) -> None:
         label, evidence = f"its project {project.name} may have", {"project": project.name}
         token = ReasonToken.QUOTA_EXCEEDED
-        if project.gpu_quota is not None:
+        if project.gpu_quota is not None and not project.cohort:
             self._gpus_of_project[project.name] = Quota(
                 token, label, float(project.gpu_quota), "GPUs", None, {**evidence}
             )
@@ -169,6 +265,14 @@ class Quotas:
             self._watts_of_project[project.name] = Quota(
                 token, label, project.power_quota_w, "W", None, {**evidence}
             )
+
+    def _add_cohorts(self, projects: Iterable[ProjectShare]) -> None:
+        members: dict[str, list[tuple[ProjectShare, int]]] = {}
+        for each in projects:
+            if each.cohort and each.gpu_quota is not None:
+                members.setdefault(each.cohort, []).append((each, each.gpu_quota))
+        for name, together in members.items():
+            self._in_cohort |= _members(name, together)
 
     def _add_class(self, rules: ClassRules) -> None:
         scope = Scope(ScopeKind.CLASS, rules.name)
@@ -207,6 +311,8 @@ class Quotas:
 
     def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
         """Yield the quotas that a job uses wherever it stands, and how much of each."""
+        if (member := self._in_cohort.get(request.project)) is not None:
+            yield from member.draws(request, gpus)
         for by_name, name in (
             (self._gpus_of_project, request.project),
             (self._gpus_of_class, request.job_class),
@@ -247,14 +353,15 @@ class Quotas:
         ``rank`` is its place in the order: what is kept for those before it is not left to it.
         """
         gpus, reasons = request.gpus, []
-        for quota, _ in self._anywhere(request, request.min_gpus):
-            by_gpus = quota.unit == "GPUs"
-            least = float(request.min_gpus) if by_gpus else 1.0
+        member = self._in_cohort.get(request.project)
+        for quota, least in self._anywhere(request, request.min_gpus):
             if least > quota.left + _ROUNDING:
                 reasons.append(quota.refusal(least))
             elif kept := quota.in_the_way(least, end_at, rank):
                 reasons.append(quota.kept_reason(least, kept))
-            elif by_gpus:
+            elif member is not None and quota in member.all():
+                gpus = min(gpus, member.room(quota, end_at, rank))
+            elif quota.unit == "GPUs":
                 gpus = min(gpus, _most(quota, end_at, rank))
         if reasons:
             return tuple(reasons)
@@ -275,14 +382,28 @@ class Quotas:
     def ever_let(self, request: Request, placement: Placement) -> bool:
         """Say whether its quotas allow that placement when nothing else runs."""
         draws = self._there(request, placement)
-        return all(amount <= quota.limit + _ROUNDING for quota, amount in draws)
+        member = self._in_cohort.get(request.project)
+        # What comes from its own part and what from the pool changes; together they are enough.
+        parts = (member.own, member.pool) if member is not None else ()
+        return all(
+            amount <= quota.limit + _ROUNDING for quota, amount in draws if quota not in parts
+        )
 
     # --- What happens -----------------------------------------------------------------------------
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
+        if (member := self._in_cohort.get(request.project)) is not None:
+            member.note(request, len(placement.gpus))
         for quota, amount in self._there(request, placement):
             quota.take(amount, end_at)
             quota.spend_spare(amount, end_at)
+
+    def end_sooner(
+        self, request: Request, placement: Placement, end_at: float, sooner_at: float
+    ) -> None:
+        """Note that a job that has taken of them until ``end_at`` ends sooner."""
+        for quota, amount in self._there(request, placement):
+            quota.end_sooner(amount, end_at, sooner_at)
 
     def without(self, taken: Sequence[tuple[Request, Placement, float]]) -> Quotas:
         """Return these quotas as they were without jobs that have taken of them until a time.
@@ -317,6 +438,7 @@ class Quotas:
         found._jobs_of_class = all_of(self._jobs_of_class)
         found._of_job = all_of(self._of_job)
         found._places = [replace(each, quota=chosen(each.quota)) for each in self._places]
+        found._in_cohort = {name: each.chosen(chosen) for name, each in self._in_cohort.items()}
         return found
 
     def keep(
@@ -342,11 +464,16 @@ class Quotas:
     def remember(self) -> None:
         """Remember the present use of all quotas, for :meth:`go_back`."""
         self._at_first = [(each.used, each.ends.copy()) for each in self._all()]
+        self._from_own_at_first = {
+            name: dict(each.from_own) for name, each in self._in_cohort.items()
+        }
 
     def go_back(self) -> None:
         """Go back to the remembered use of all quotas, and drop all reservations."""
         for each, (used, ends) in zip(self._all(), self._at_first, strict=True):
             each.used, each.ends, each.kept = used, ends.copy(), None
+        for name, from_own in self._from_own_at_first.items():
+            self._in_cohort[name].from_own = dict(from_own)
 
     def kept_for(self) -> dict[str, int]:
         """Return the jobs with a reserved quota, with their ranks."""
@@ -376,6 +503,8 @@ class Quotas:
                 yield from each
         for place in self._places:
             yield place.quota
+        # Those of one cohort have one pool.
+        yield from {id(each): each for of in self._in_cohort.values() for each in of.all()}.values()
 
 
 def _most(quota: Quota, end_at: float, rank: int) -> int:

@@ -296,6 +296,10 @@ class StandingSerializer(serializers.Serializer[Any]):
     is_stated = serializers.BooleanField(help_text="By the admission policy; else by the project")
     due = serializers.FloatField(help_text="While all projects want it")
     had = serializers.FloatField(allow_null=True, help_text="What is long ago counting less")
+    gpu_quota = serializers.IntegerField(allow_null=True, help_text="GPUs; null: no limit")
+    cohort = serializers.CharField(help_text="Lends and borrows what is idle; empty: with nobody")
+    may_borrow = serializers.IntegerField(allow_null=True, help_text="GPUs; null: all there are")
+    may_lend = serializers.IntegerField(allow_null=True, help_text="GPUs; null: all of its quota")
 
 
 class ProjectSerializer(serializers.ModelSerializer[Project]):

@@ -13,6 +13,7 @@ from admission.allocation import open_attempts
 from admission.jobs import classes
 from admission.jobs.catalog import CLASSES
 from admission.jobs.models import Project
+from admission.policy.catalog import POLICIES
 from fleet import snapshot
 from tests.builders.accounts import make_user
 from tests.builders.documents import put_in_force
@@ -107,6 +108,31 @@ def test_a_project_is_held_against_its_quota_and_its_share(viewer: Client) -> No
     assert "100 % of 25 % due" in line
     assert "QuotaExceeded 1" in line
     assert "0 % of 75 % due" in line_of(html, "speech")
+
+
+STATED = """\
+name: lab
+shares:
+  organizations: {research: {weight: 3}}
+projects:
+  vision: {organization: research, weight: 2, gpu_quota: 2, cohort: lab, may_borrow: 6}
+  speech: {gpu_quota: 6, cohort: lab}
+"""
+
+
+def test_what_the_policy_states_of_a_project_is_told_with_what_it_borrows(viewer: Client) -> None:
+    for name in ("vision", "speech"):
+        make_project(name)
+    put_in_force(POLICIES, STATED)
+    job = make_job("one", state="running")
+    make_attempt(job.phases.get(), {"oslo-a01-n1": range(3)}, racks=["oslo/A01"])
+    open_attempts.invalidate()
+    html = opened(viewer)
+    line = line_of(html, "vision")
+    assert "3 of 2 1 borrowed in lab" in line
+    assert "of 75 % due" in line
+    assert "2 in research" in line
+    assert "6 GPUs at most" in html
 
 
 def test_who_submits_jobs_sees_the_own_projects_and_the_others_together() -> None:

@@ -12,8 +12,11 @@ from prometheus_client import REGISTRY
 
 from admission.allocation import open_attempts
 from admission.cycle import live
+from admission.directives.actions import preempted_by_project
+from admission.directives.models import Directive
 from admission.executors.models import Gang, Runner
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from admission.policy.catalog import POLICIES
 from admission.queue import queue_status
 from fleet import snapshot
 from fleet.models import Node
@@ -21,6 +24,7 @@ from policies import current
 from policies.restrictions.kinds import RestrictionKind
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import api_client
+from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.cycle.scenes import (
     attempts,
@@ -162,6 +166,36 @@ def test_a_quota_holds_for_what_runs_and_what_waits(fleet: SmallFleet) -> None:
     end("one", Phase.State.SUCCEEDED)
     assert cycle().admitted == 1
     assert _shown("QuotaExceeded") == 0
+
+
+COHORT = """\
+name: lab
+projects: {vision: {gpu_quota: 4, cohort: lab}, speech: {gpu_quota: 4, cohort: lab}}
+preemption: {least_runtime_s: 0, reclaim_quota_after_s: 60}
+"""
+
+
+def test_what_is_borrowed_of_a_quota_is_asked_back_and_counted(fleet: SmallFleet) -> None:
+    put_in_force(POLICIES, COHORT)
+    for name in ("own", "borrowed"):
+        queued(name, asks={"preemptible": True})
+        assert cycle().admitted == 1
+        start(name)
+    queued("more")
+    queued("due", project="speech")
+    cycle()
+    assert {name: phase_of(name).reason for name in ("more", "due")} == dict.fromkeys(
+        ("more", "due"), "QuotaExceeded"
+    )
+    (told,) = Directive.objects.filter(owner="preemption")
+    assert (told.attempt.phase.job.name, told.cause) == ("borrowed", "due/train")
+    assert "asks back of its quota what others borrow" in told.reason
+    now = time.time()
+    assert preempted_by_project(now) == {"vision": 1}
+    assert preempted_by_project(now + 3700.0) == {}
+    # Nobody is told twice.
+    cycle()
+    assert Directive.objects.filter(owner="preemption").count() == 1
 
 
 def _shown(reason: str) -> float | None:

@@ -7,6 +7,8 @@ from django.test import Client
 
 from accounts.models import AuditEntry, User
 from admission.jobs.models import Attempt, Phase, Project
+from admission.policy.catalog import POLICIES
+from tests.builders.documents import put_in_force
 from tests.integration.admission.jobs.conftest import client_as, now, submit
 
 pytestmark = pytest.mark.django_db
@@ -88,3 +90,30 @@ def test_who_is_no_operator_reads(ada: User) -> None:
     assert client.get(URL).status_code == 200
     assert send(client, "post", URL, name="nlp").status_code == 403
     assert send(client, "patch", f"{URL}/vision", gpu_quota=1).status_code == 403
+
+
+STATED = """\
+name: lab
+shares:
+  organizations: {research: {weight: 3}, products: {weight: 1}}
+projects:
+  vision: {organization: research, weight: 2, gpu_quota: 16, cohort: lab, may_lend: 4}
+  nlp: {organization: research}
+"""
+
+
+def test_what_the_policy_states_counts_in_place_of_its_own(client: Client, ada: User) -> None:
+    for name in ("nlp", "shop"):
+        send(client, "post", URL, name=name, weight=1.0, gpu_quota=8)
+    share = client.get(f"{URL}/vision").json()["share"]
+    assert (share["organization"], share["weight"], share["is_stated"]) == ("", 1.0, False)
+    assert share["due"] == pytest.approx(1 / 3)
+    put_in_force(POLICIES, STATED)
+    shares = {name: client.get(f"{URL}/{name}").json()["share"] for name in ("vision", "nlp")}
+    assert shares["vision"] == {
+        "organization": "research", "weight": 2.0, "is_stated": True,
+        # Of research and shop, three quarters; of vision and nlp, two thirds of that.
+        "due": pytest.approx(0.75 * 2 / 3), "had": None,
+        "gpu_quota": 16, "cohort": "lab", "may_borrow": None, "may_lend": 4,
+    }  # fmt: skip
+    assert (shares["nlp"]["weight"], shares["nlp"]["gpu_quota"]) == (1.0, 8)

@@ -9,6 +9,7 @@ import pytest
 
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.gates import gates
+from admission.core.preempting import PreemptionPolicy
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from admission.core.snapshot import (
@@ -31,6 +32,7 @@ def _world(*, racks: int = 1, nodes: int = 1, tuning: Tuning = CALM, **values: A
     fleet_values = {
         name: values.pop(name) for name in ("budget_w", "zone_w", "sites") if name in values
     }
+    values.setdefault("preemption", PreemptionPolicy(least_runtime_s=0.0))
     return World(make_arrays(racks=racks, nodes=nodes, **fleet_values), tuning=tuning, **values)
 
 

@@ -30,6 +30,7 @@ from admission.core.cycle.order import order
 from admission.core.cycle.whatif import explain
 from admission.core.grants import Grants
 from admission.core.placement.place import fits_empty
+from admission.core.preempting import PreemptionPolicy
 from admission.core.reasons import ReasonToken, dominant
 from admission.core.request import Locality, Refusal
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare, Tuning
@@ -88,6 +89,7 @@ class QueueMachine(RuleBasedStateMachine):
         reservations=st.sampled_from([1, 4]),
         stagger_above=st.sampled_from([0.3, 0.8, 2.0]),
         grants=st.sampled_from(GRANTS),
+        least_runtime_s=st.sampled_from([0.0, 600.0]),
     )
     def begin(self, **values: Any) -> None:
         fleet = make_arrays(
@@ -103,6 +105,7 @@ class QueueMachine(RuleBasedStateMachine):
             projects=PROJECTS,
             caps=(CAP,) if values["capped"] else (),
             grants=values["grants"],
+            preemption=PreemptionPolicy(least_runtime_s=values.get("least_runtime_s", 0.0)),
             tuning=Tuning(
                 reservations=values["reservations"], stagger_above=values["stagger_above"]
             ),

@@ -10,6 +10,7 @@ from admission.core.cycle.decide import decide
 from admission.core.cycle.shadow import Difference, Otherwise, differences
 from admission.core.grants import Grants
 from admission.core.policy import AdmissionPolicy
+from admission.core.preempting import PreemptionPolicy
 from admission.core.snapshot import ClassRules, Tuning
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import World, make_request
@@ -66,7 +67,9 @@ def test_what_waits_for_another_reason_is_told() -> None:
 )
 def test_who_would_have_given_way_is_told(gap: int, other_gap: int, kind: Otherwise) -> None:
     classes = {"urgent": ClassRules("urgent", priority=50, preempts=True)}
-    world = World(make_arrays(racks=1, nodes=1), tuning=CALM, classes=classes)
+    at_once = PreemptionPolicy(least_runtime_s=0.0)
+    fleet = make_arrays(racks=1, nodes=1)
+    world = World(fleet, tuning=CALM, classes=classes, preemption=at_once)
     world.submit(make_request("a/train", gpus=8, preemptible=True, walltime_s=1e5))
     world.cycle()
     world.tuning = replace(CALM, preemption_gap=gap)

@@ -10,6 +10,7 @@ from admission.core import policy, snapshot
 from admission.core.allocation import reservation
 from admission.core.grants import Grants
 from admission.core.policy import AdmissionPolicy, for_server, read
+from admission.core.preempting import PreemptionPolicy
 from admission.core.response import fallback, respond
 from admission.core.sharing import Shares, Stated
 from headroom.contracts import FieldError
@@ -38,7 +39,15 @@ projects:
     organization: research
     weight: 2
     users: {ada: 4}
-  search: {granted: [urgent]}
+    gpu_quota: 16
+    cohort: lab
+    may_borrow: 8
+    may_lend: 4
+  search: {granted: [urgent], disruptions_per_h: 2}
+preemption:
+  least_runtime_s: 60
+  stops: {urgent: [trial]}
+  reclaim_share_after_s: null
 """
 
 
@@ -65,7 +74,18 @@ def test_a_policy_is_read() -> None:
     assert found.shares == Shares(
         half_life_s=86_400.0,
         organizations={"research": 3.0, "products": 1.0},
-        projects={"vision": Stated(organization="research", weight=2.0, users={"ada": 4.0})},
+        projects={
+            "vision": Stated(
+                organization="research", weight=2.0, users={"ada": 4.0},
+                gpu_quota=16, cohort="lab", may_borrow=8, may_lend=4,
+            )
+        },
+    )  # fmt: skip
+    assert found.preemption == PreemptionPolicy(
+        least_runtime_s=60.0,
+        disruptions_of={"search": 2},
+        stops={"urgent": frozenset({"trial"})},
+        reclaim_share_after_s=None,
     )
 
 
@@ -125,6 +145,12 @@ def test_what_comes_with_us_is_what_the_server_did_before_there_were_policies() 
         ("name: a\nshares: {organizations: {research: {}}}\n"
          "projects: {vision: {organization: reserch}}\n", (3, 36),
          "projects.vision.organization", "there is no organization reserch"),
+        ("name: a\nprojects: {vision: {cohort: lab}}\n", (2, 29), "projects.vision.cohort",
+         "no quota to lend"),
+        ("name: a\nprojects: {vision: {gpu_quota: 4, may_lend: 2}}\n", (2, 45),
+         "projects.vision.may_lend", "in no cohort"),
+        ("name: a\npreemption: {least_runtime_s: -1}\n", (2, 31),
+         "preemption.least_runtime_s", ">= 0"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(

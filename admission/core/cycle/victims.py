@@ -1,0 +1,254 @@
+"""Which jobs end for one that waits, so that it fits and least work is lost. Bounded in its cost.
+
+Some greedy sets are made, each without what is not needed of it; then sets that would lose less are
+tried, the cheapest first, so many of them. Which set is enough only the solver knows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from admission.core.cycle.backfill import Ending, held_by, hold_free_part
+from admission.core.cycle.queue import Queue
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.place import place
+from admission.core.request import Locality, Placement, Refusal, Request
+from admission.core.response.shedding import rank_by_watts_per_lost_work
+from admission.core.snapshot import Running
+
+__all__ = ["Victim", "Wanted", "cheapest"]
+
+Ints = npt.NDArray[np.int64]
+
+#: So many sets are tried by the solver, and looked at, for one job; on fleets of more than so many
+#: GPUs fewer are, as each takes longer there.
+_MOST_TRIED, _MOST_SEEN, _GPUS = 200, 8_000, 2_000
+#: Groups of nodes, such as racks, that a set is made of alone.
+_GROUPS = 4
+#: What is not needed of a larger set is found without asking the solver each time.
+_LARGE = 24
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A job that may be stopped, and its cost: work lost, GPU seconds, and what counts as such."""
+
+    running: Running
+    cost: float
+
+
+class Wanted:
+    """What one waiting job asks for, by its quotas too where these are in its way."""
+
+    def __init__(self, queue: Queue, request: Request, rank: int, *, by_quota: bool) -> None:
+        self.queue, self.request = queue, request
+        self._rank, self._by_quota = rank, by_quota
+
+    def fits_soon(self) -> bool:
+        """Say whether it fits once the jobs end that end within the grace of a preemption."""
+        soon = self.queue.now + self.queue.snapshot.tuning.preemption_grace_s
+        ending = [key for key, each in self.queue.endings.items() if each.at <= soon]
+        return bool(ending) and self.fits(ending) is not None
+
+    def fits(self, ended: Sequence[str]) -> Placement | None:
+        """Return where it would stand once jobs, by key, have ended; None: nowhere."""
+        queue, request = self.queue, self.request
+        end_at = queue.now + request.walltime_s
+        endings = [queue.endings[key] for key in ended]
+        quotas = queue.quotas
+        if self._by_quota:
+            quotas = quotas.without([(each.request, each.placement, each.at) for each in endings])
+            fitted = quotas.fitted(request, end_at, self._rank)
+            if isinstance(fitted, tuple):
+                return None
+            request = fitted
+        found = place(self._once_over(endings), request)
+        if isinstance(found, Refusal):
+            return None
+        if self._by_quota and quotas.refusals(self.request, found, end_at, self._rank):
+            return None
+        return found
+
+    def _once_over(self, endings: Sequence[Ending]) -> Cluster:
+        """Return the fleet once some jobs are over, less what others are to have of it by then."""
+        queue = self.queue
+        cluster, soon = queue.cluster.copy(), queue.now + queue.snapshot.tuning.preemption_grace_s
+        if endings:
+            cluster.free_all(held_by(endings))
+        for each in queue.reservations.kept:
+            if each.rank < self._rank and each.at <= soon:
+                hold_free_part(cluster, each.placement, each.request)
+        return cluster
+
+
+def cheapest(
+    victims: Sequence[Victim], wanted: Wanted
+) -> tuple[tuple[Running, ...], Placement] | None:
+    """Return the jobs that end, and where the waiting one stands then; None: all are too few."""
+    search = _Search(victims, wanted)
+    if not victims or wanted.fits(search.keys(range(len(victims)))) is None:
+        return None
+    best: list[int] | None = None
+    for order in search.orders():
+        rows = search.without_the_needless(search.enough_of(order))
+        if best is None or search.cost(rows) < search.cost(best):
+            best = rows
+    if best is None:
+        return None
+    best = search.cheaper_than(best)
+    placement = wanted.fits(search.keys(best))
+    if placement is None:
+        return None
+    return tuple(victims[row].running for row in best), placement
+
+
+class _Search:
+    def __init__(self, victims: Sequence[Victim], wanted: Wanted) -> None:
+        self._victims, self._wanted = victims, wanted
+        self._costs = [each.cost for each in victims]
+        cluster, request = wanted.queue.cluster, wanted.request
+        group = _groups(wanted)
+        node_of = cluster.fleet.gpus.node
+        self._free = np.bincount(group[node_of[cluster.gpu_free]], minlength=int(group.max()) + 1)
+        self._gpus = [
+            np.unique(group[node_of[list(each.running.placement.gpus)]], return_counts=True)
+            for each in victims
+        ]
+        self._needs = request.min_gpus
+        part = min(_GPUS / len(cluster.fleet.gpus), 1.0)
+        self._tries_left, self._looks = int(_MOST_TRIED * part), int(_MOST_SEEN * part)
+
+    def keys(self, rows: Sequence[int]) -> list[str]:
+        return [self._victims[row].running.request.key for row in rows]
+
+    def cost(self, rows: Sequence[int]) -> float:
+        return sum(self._costs[row] for row in rows)
+
+    def _may_fit(self, rows: Sequence[int]) -> bool:
+        """Say whether enough GPUs would be free in some group: if not, the solver need not look."""
+        free = self._free.copy()
+        for row in rows:
+            groups, counts = self._gpus[row]
+            free[groups] += counts
+        return bool(free.max() >= self._needs)
+
+    def _fits(self, rows: Sequence[int]) -> bool:
+        return self._may_fit(rows) and self._wanted.fits(self.keys(rows)) is not None
+
+    # --- Greedy -----------------------------------------------------------------------------------
+
+    def orders(self) -> Iterator[list[int]]:
+        """Yield orders in which candidates are taken until these are enough."""
+        rows = range(len(self._victims))
+        by_key = {each.running.request.key: row for row, each in enumerate(self._victims)}
+        now = self._wanted.queue.now
+        ranked = rank_by_watts_per_lost_work([each.running for each in self._victims], now)
+        place = {by_key[each.request.key]: at for at, each in enumerate(ranked)}
+        # Whoever is to be spared comes last in each of them: the cost says so.
+        tier = [int(each.cost // 1e8) for each in self._victims]
+        yield sorted(rows, key=lambda row: (tier[row], place[row]))
+        gpus = [int(counts.sum()) for _, counts in self._gpus]
+        yield sorted(rows, key=lambda row: (tier[row], self._costs[row] / max(gpus[row], 1), row))
+        yield from self._by_group()
+
+    def _by_group(self) -> Iterator[list[int]]:
+        """Yield an order for each of the groups that are cheapest to make room in."""
+        if len(self._free) < 2:
+            return
+        within: dict[int, list[tuple[float, int, int]]] = {}
+        for row, (groups, counts) in enumerate(self._gpus):
+            for group, count in zip(groups.tolist(), counts.tolist(), strict=True):
+                within.setdefault(group, []).append((self._costs[row] / count, row, count))
+        found: list[tuple[float, int, list[int]]] = []
+        for group, candidates in within.items():
+            candidates.sort()
+            short, cost, order = self._needs - int(self._free[group]), 0.0, []
+            for _, row, count in candidates:
+                order.append(row)
+                if short > 0:
+                    cost += self._costs[row]
+                    short -= count
+            if short <= 0:
+                found.append((cost, group, order))
+        for _, _, order in heapq.nsmallest(_GROUPS, found):
+            rest = set(range(len(self._victims))) - set(order)
+            yield order + sorted(rest, key=self._costs.__getitem__)
+
+    def enough_of(self, order: list[int]) -> list[int]:
+        """Return the first in an order that are enough: all of them together are."""
+        upto = 0
+        while upto < len(order):
+            upto += max(1, upto // 4)
+            if self._fits(order[:upto]):
+                break
+        return order[:upto]
+
+    def without_the_needless(self, rows: list[int]) -> list[int]:
+        """Leave out, the costliest first, those without which the others are enough."""
+        kept = list(rows)
+        if len(kept) > _LARGE:
+            kept = self._needed_for_one_place(kept)
+        if len(kept) <= _LARGE:
+            for row in sorted(kept, key=lambda row: -self._costs[row]):
+                others = [each for each in kept if each != row]
+                if self._fits(others):
+                    kept = others
+        return kept
+
+    def _needed_for_one_place(self, rows: list[int]) -> list[int]:
+        """Leave out those beside which the waiting job can stand where it would stand now."""
+        found = self._wanted.fits(self.keys(rows))
+        if found is None:
+            return rows
+        queue = self._wanted.queue
+        cluster, kept = queue.cluster.copy(), []
+        cluster.free_all(held_by(queue.endings[key] for key in self.keys(rows)))
+        cluster.allocate(found, self._wanted.request)
+        for row in sorted(rows, key=lambda row: -self._costs[row]):
+            each = self._victims[row].running
+            if cluster.admits(each.placement, each.request):
+                cluster.allocate(each.placement, each.request)
+            else:
+                kept.append(row)
+        return kept if self._wanted.fits(self.keys(kept)) is not None else rows
+
+    # --- All of them ------------------------------------------------------------------------------
+
+    def cheaper_than(self, best: list[int]) -> list[int]:
+        """Return the cheapest set of all, or of those that were tried; the cheapest come first."""
+        order = sorted(range(len(self._costs)), key=self._costs.__getitem__)
+        limit = self.cost(best)
+        heap: list[tuple[float, tuple[int, ...]]] = [(self._costs[order[0]], (0,))]
+        for _ in range(self._looks):
+            if not heap or self._tries_left <= 0:
+                break
+            cost, places = heapq.heappop(heap)
+            if cost >= limit:
+                break
+            rows = [order[each] for each in places]
+            if self._may_fit(rows):
+                self._tries_left -= 1
+                if self._wanted.fits(self.keys(rows)) is not None:
+                    return rows
+            after = places[-1] + 1
+            if after < len(order):
+                more = self._costs[order[after]]
+                heapq.heappush(heap, (cost + more, (*places, after)))
+                swapped = cost - self._costs[order[places[-1]]] + more
+                heapq.heappush(heap, (swapped, (*places[:-1], after)))
+        return best
+
+
+def _groups(wanted: Wanted) -> Ints:
+    """Return the group of each node in which the job has to stand as a whole."""
+    fleet, required = wanted.queue.cluster.fleet, wanted.request.required
+    if required is Locality.NODE:
+        return np.arange(len(fleet.nodes))
+    if required is Locality.FLEET:
+        return np.zeros(len(fleet.nodes), dtype=np.int64)
+    return wanted.queue.cluster.topology.groups[required]
