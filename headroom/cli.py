@@ -224,6 +224,8 @@ def work(
     show_default=True,
     help="Which meter, where there are two.",
 )
+@click.option("--machine", default="", help="The machines recorded. [default: as described]")
+@click.option("--description", type=FILE, help="What was recorded. [default: beside it]")
 @click.option("--limit-s", type=_POSITIVE, help="Play only the first so many recorded seconds.")
 @click.option("--loop", is_flag=True, help="Begin anew at the end, until Ctrl-C.")
 def replay(
@@ -233,14 +235,17 @@ def replay(
     speed: float,
     run: str | None,
     meter: str,
+    machine: str,
+    description: Path | None,
     limit_s: float | None,
     loop: bool,
 ) -> None:
     """Play a recording of real machines into a fleet made for it.
 
     PATH is a folder or a file of published readings: node power during MLPerf training, or wall
-    power during MLPerf inference. On a server that `make run` started on this machine, the token of
-    its demo is used when none is given.
+    power during MLPerf inference; or any CSV file of power that a description beside it explains.
+    On a server that `make run` started on this machine, the token of its demo is used when none is
+    given.
     """
     from headroom.replay import command
 
@@ -251,6 +256,8 @@ def replay(
         token_file=token_file,
         run=run,
         meter=meter,
+        machine=machine,
+        description=description,
         limit_s=limit_s,
         loop=loop,
     )

@@ -38,11 +38,19 @@ class ReplayOptions:
     meter: str
     limit_s: float | None
     loop: bool
+    machine: str = ""
+    description: Path | None = None
 
 
 def run_replay(options: ReplayOptions, out: TextIO) -> bool:
     """Play a recording; return False when it was stopped before its end."""
-    recording = load(options.path, run=options.run, meter=options.meter)
+    recording = load(
+        options.path,
+        run=options.run,
+        meter=options.meter,
+        machine=options.machine,
+        description=options.description,
+    )
     if options.limit_s is not None:
         recording = recording.first(options.limit_s)
     fleet = make_fleet(recording)

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from headroom.replay.recording import Recording
+from headroom.replay.description import EXAMPLE, FILE, MACHINES
+from headroom.replay.recording import Hardware, Recording, RecordingError
 
 __all__ = ["ReplayFleet", "make_fleet"]
 
@@ -28,14 +29,23 @@ class ReplayFleet:
 
 
 def make_fleet(recording: Recording) -> ReplayFleet:
-    """Return a site for ``recording``, with one power meter on each node."""
+    """Return a site for ``recording``, with one power meter on each node.
+
+    Raises :class:`RecordingError` where nothing says which machines were recorded.
+    """
+    if recording.hardware is None:
+        raise RecordingError(
+            "nothing says which machines were recorded: give --machine "
+            f"({', '.join(MACHINES)}), or describe them in {FILE} beside the recording:\n{EXAMPLE}"
+        )
+    hardware = recording.hardware
     site = f"replay-{recording.title}"
     width = len(str(len(recording.nodes)))
     names = tuple(f"{site}-n{i:0{width}}" for i in range(1, len(recording.nodes) + 1))
     meters = tuple(f"{name}/power" for name in names)
     document = {
-        "hardware_models": _hardware_models(recording),
-        "sites": [_site(recording, site, names)],
+        "hardware_models": _hardware_models(hardware),
+        "sites": [_site(recording, hardware, site, names)],
         "meters": [
             {"name": meter, "kind": "power", "node": node}
             for meter, node in zip(meters, names, strict=True)
@@ -44,19 +54,18 @@ def make_fleet(recording: Recording) -> ReplayFleet:
     return ReplayFleet(site, yaml.safe_dump(document, sort_keys=False), names, meters)
 
 
-def _hardware_models(recording: Recording) -> list[dict[str, Any]]:
-    hardware = recording.hardware
+def _hardware_models(hardware: Hardware) -> list[dict[str, Any]]:
     gpu = {
         "name": hardware.gpu_model,
         "kind": "gpu",
-        "vendor": "NVIDIA",
+        "vendor": hardware.vendor,
         "rated_w": hardware.gpu_rated_w,
         "idle_w": hardware.gpu_idle_w,
-        "slowdown_c": 87,
-        "slowdown_mem_c": 95,
-        "shutdown_c": 92,
-        "sm_max_mhz": 1980,
-        "mem_bytes": hardware.gpu_mem_bytes,
+        "slowdown_c": hardware.slowdown_c,
+        "slowdown_mem_c": hardware.slowdown_mem_c,
+        "shutdown_c": hardware.shutdown_c,
+        "sm_max_mhz": hardware.sm_max_mhz,
+        "mem_bytes": hardware.gpu_mem_bytes or None,
     }
     host = {
         "name": hardware.host_model,
@@ -64,11 +73,13 @@ def _hardware_models(recording: Recording) -> list[dict[str, Any]]:
         "rated_w": hardware.host_rated_w,
         "idle_w": hardware.host_idle_w,
     }
-    return [gpu, host]
+    known = {name: value for name, value in gpu.items() if value not in (None, "")}
+    return [known, host]
 
 
-def _site(recording: Recording, site: str, names: tuple[str, ...]) -> dict[str, Any]:
-    hardware = recording.hardware
+def _site(
+    recording: Recording, hardware: Hardware, site: str, names: tuple[str, ...]
+) -> dict[str, Any]:
     size = hardware.nodes_per_rack
     shelves = [names[i : i + size] for i in range(0, len(names), size)]
     budget_w = hardware.node_budget_w * len(names)
@@ -98,13 +109,15 @@ def _site(recording: Recording, site: str, names: tuple[str, ...]) -> dict[str, 
             }
         ],
         "racks": [
-            _rack(recording, number, len(shelves), nodes) for number, nodes in enumerate(shelves)
+            _rack(recording.title, hardware, number, len(shelves), nodes)
+            for number, nodes in enumerate(shelves)
         ],
     }
 
 
-def _rack(recording: Recording, number: int, racks: int, nodes: tuple[str, ...]) -> dict[str, Any]:
-    hardware = recording.hardware
+def _rack(
+    title: str, hardware: Hardware, number: int, racks: int, nodes: tuple[str, ...]
+) -> dict[str, Any]:
     per_row = -(-racks // len(_ROWS)) if racks > 1 else 1
     height_u = 6
     return {
@@ -122,7 +135,7 @@ def _rack(recording: Recording, number: int, racks: int, nodes: tuple[str, ...])
                 "model": hardware.host_model,
                 "position_u": 1 + height_u * place,
                 "height_u": height_u,
-                "labels": {"recording": recording.title},
+                "labels": {"recording": title},
                 "gpus": {"model": hardware.gpu_model, "count": hardware.gpus_per_node},
             }
             for place, name in enumerate(nodes)

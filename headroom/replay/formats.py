@@ -1,9 +1,10 @@
-"""The published recordings that can be played: how to know them and how to read them."""
+"""The recordings that can be played: how to know them and how to read them."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import math
@@ -16,8 +17,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from headroom.replay.description import EXAMPLE, FILE, Columns, Description, describe
 from headroom.replay.recording import (
-    Hardware,
     JobPoint,
     Recording,
     RecordingError,
@@ -38,36 +39,6 @@ _BETWEEN_RUNS_S = 60.0
 _LOSS_BENCHES = frozenset({"gpt3", "llama2_70b_lora"})
 _STEP_TIME_KEYS = ("train_step_time", "train_step_timing in s")
 
-_SMC_H100 = Hardware(
-    gpu_model="H100-SXM5-80GB",
-    gpu_rated_w=700,
-    gpu_idle_w=70,
-    gpu_mem_bytes=85_520_809_984,
-    host_model="Immersed-HGX-H100-host",
-    # The highest node reading of the 64-node run is 7.55 kW; no fans are left to feed.
-    host_rated_w=1_900,
-    host_idle_w=900,
-    gpus_per_node=8,
-    nodes_per_rack=8,
-    node_budget_w=7_750,
-    cooling_kind="immersion",
-    supply_c=35,
-)
-_HGX_H200 = Hardware(
-    gpu_model="H200-SXM-141GB",
-    gpu_rated_w=700,
-    gpu_idle_w=75,
-    gpu_mem_bytes=150_754_820_096,
-    host_model="HGX-H200-host",
-    host_rated_w=2_400,
-    host_idle_w=1_100,
-    gpus_per_node=8,
-    nodes_per_rack=1,
-    node_budget_w=8_000,
-    cooling_kind="air",
-    supply_c=24,
-)
-
 
 class _Reading(NamedTuple):
     run: str
@@ -82,24 +53,37 @@ class _Choice:
 
     run: str | None
     meter: str
+    said: Description
 
 
-def load(path: Path, *, run: str | None = None, meter: str = "ac") -> Recording:
+def load(
+    path: Path,
+    *,
+    run: str | None = None,
+    meter: str = "ac",
+    machine: str = "",
+    description: Path | None = None,
+) -> Recording:
     """Read a recording: one file, or the main one of a folder.
 
-    ``run`` picks one run; without it that is the first of a training recording, and all of a wall
-    power recording. ``meter`` is ``ac`` or ``dc``, for recordings that have both. Raises
+    ``run`` picks one run; without it that is the first of a training recording, and all of any
+    other. ``meter`` is ``ac`` or ``dc``, for recordings that have both. ``machine`` and
+    ``description`` say what was recorded, where the recording does not. Raises
     :class:`RecordingError`.
     """
     file = _choose_file(path)
+    choice = _Choice(run, meter, describe(file, description, machine))
     columns = _header(file)
+    if choice.said.columns is not None:
+        return _load_described(file, choice, choice.said.columns)
     for wanted, read in _SHAPES.items():
         if set(wanted) <= set(columns):
-            return read(file, _Choice(run, meter))
+            return read(file, choice)
     expected = " or ".join(", ".join(wanted) for wanted in _SHAPES)
     raise RecordingError(
-        f"{file} is no recording that can be played: it has the columns "
-        f"{', '.join(columns) or '(none)'}; expected are {expected}"
+        f"{file} is no recording that can be played as it is: it has the columns "
+        f"{', '.join(columns) or '(none)'}; known are {expected}. A description of it, in {FILE} "
+        f"beside it or given with --description, says what they mean:\n{EXAMPLE}"
     )
 
 
@@ -119,7 +103,7 @@ def _choose_file(path: Path) -> Path:
 
 def _header(file: Path) -> list[str]:
     """Return the columns of a CSV file. Raises where the file cannot be read at all."""
-    return list(next(iter(_lines(file)), []))
+    return [name.strip() for name in next(iter(_lines(file)), [])]
 
 
 def _lines(file: Path) -> Iterator[list[str]]:
@@ -138,7 +122,7 @@ def _lines(file: Path) -> Iterator[list[str]]:
 def _records(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield (line number, values of ``columns``) for each line after the header."""
     lines = _lines(file)
-    header = next(lines, [])
+    header = [name.strip() for name in next(lines, [])]
     if missing := [name for name in columns if name not in header]:
         raise RecordingError(
             f"{file} lacks the columns {', '.join(missing)}; expected are {', '.join(columns)}"
@@ -172,8 +156,7 @@ def _load_training(file: Path, choice: _Choice) -> Recording:
     in_order = sorted(by_run, key=lambda run: min(r.t_s for r in by_run[run]))
     run = _pick_run(file, choice.run or in_order[0], in_order)
     job, points = _load_events(file.with_name(_EVENTS_FILE), run)
-    title = file.name.split(".")[0].removeprefix("power_")
-    return _assemble(slug(title), _SMC_H100, [by_run[run]], job=job, points=points)
+    return _assemble(file, choice, [by_run[run]], job=job, points=points)
 
 
 def _load_wall_power(file: Path, choice: _Choice) -> Recording:
@@ -189,8 +172,61 @@ def _load_wall_power(file: Path, choice: _Choice) -> Recording:
     in_order = sorted(by_run, key=lambda run: min(r.t_s for r in by_run[run]))
     if choice.run is not None:
         in_order = [_pick_run(file, choice.run, in_order)]
-    title = slug(f"h200-{file.name.split('.')[0]}")
-    return _assemble(title, _HGX_H200, [by_run[run] for run in in_order])
+    return _assemble(file, choice, [by_run[run] for run in in_order])
+
+
+def _load_described(file: Path, choice: _Choice, columns: Columns) -> Recording:
+    """Read a file whose columns a description names: all of its runs, or one."""
+    wanted = (columns.time, columns.power, columns.node, columns.run, columns.gpu)
+    named = tuple(name for name in wanted if name)
+    by_run: dict[str, list[_Reading]] = {}
+    #: What each GPU of a node read last, by run and node.
+    gpus_w: dict[tuple[str, str], dict[str, float]] = {}
+    for number, values in _records(file, named):
+        row = dict(zip(named, values, strict=True))
+        run = row.get(columns.run, "").strip() or "all"
+        node = row.get(columns.node, "").strip() or "node_0"
+        power_w = _watts(file, number, columns, row[columns.power])
+        if power_w is None:
+            continue
+        if columns.gpu:
+            of_node = gpus_w.setdefault((run, node), {})
+            of_node[row[columns.gpu].strip()] = power_w
+            power_w = sum(of_node.values())
+        t_s = _described_time(file, number, columns, row[columns.time].strip())
+        by_run.setdefault(run, []).append(_Reading(run, node, t_s, power_w))
+    if not by_run:
+        raise RecordingError(f"{file} has no readings of {columns.power!r}")
+    if columns.gpu:
+        by_run = {run: _whole(readings) for run, readings in by_run.items()}
+    in_order = sorted(by_run, key=lambda run: min(r.t_s for r in by_run[run]))
+    if choice.run is not None:
+        in_order = [_pick_run(file, choice.run, in_order)]
+    return _assemble(file, choice, [by_run[run] for run in in_order])
+
+
+def _whole(readings: list[_Reading]) -> list[_Reading]:
+    """Return the last sum of each node and second: by then all of its GPUs were read."""
+    last = {(reading.node, math.floor(reading.t_s)): reading for reading in readings}
+    return list(last.values())
+
+
+_WATTS = {"W": 1.0, "mW": 1e-3, "kW": 1e3}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+def _watts(file: Path, line: int, columns: Columns, text: str) -> float | None:
+    """Return the power; None where it was not read. A unit may stand behind the number."""
+    number = text.strip().removesuffix(columns.power_unit).strip()
+    if not number or number.strip("[]").upper() in ("N/A", "NA", "NAN", "NOT SUPPORTED"):
+        return None
+    return _number(file, line, columns.power, number) * _WATTS[columns.power_unit]
+
+
+def _described_time(file: Path, line: int, columns: Columns, text: str) -> float:
+    if columns.time_unit == "iso":
+        return _time(file, line, text.replace("/", "-"))
+    return _number(file, line, columns.time, text) * _SECONDS[columns.time_unit]
 
 
 _SHAPES: dict[tuple[str, ...], Callable[[Path, _Choice], Recording]] = {
@@ -205,9 +241,16 @@ def _pick_run(file: Path, run: str, known: Iterable[str]) -> str:
     return run
 
 
+def _title(file: Path) -> str:
+    """Return a name for the site: the file's, and a mark of its content: no two share one."""
+    name = slug(file.name.split(".")[0].removeprefix("power_"))
+    with file.open("rb") as raw:
+        return f"{name}-{hashlib.file_digest(raw, 'sha256').hexdigest()[:6]}"
+
+
 def _assemble(
-    title: str,
-    hardware: Hardware,
+    file: Path,
+    choice: _Choice,
     runs: Sequence[list[_Reading]],
     *,
     job: str = "",
@@ -229,8 +272,8 @@ def _assemble(
         columns[2].extend(number for _ in readings)
         columns[3].extend(r.power_w for r in readings)
     return Recording(
-        title=title,
-        hardware=hardware,
+        title=_title(file),
+        hardware=choice.said.known_hardware(),
         nodes=tuple(nodes),
         runs=tuple(readings[0].run for readings in ordered),
         t_s=columns[0],

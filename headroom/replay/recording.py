@@ -51,6 +51,12 @@ class Hardware:
     node_budget_w: float
     cooling_kind: str
     supply_c: float
+    vendor: str = "NVIDIA"
+    #: Of the GPU: where its clocks are cut, where it stops, and its highest clock; None: not known.
+    slowdown_c: float | None = 87
+    slowdown_mem_c: float | None = 95
+    shutdown_c: float | None = 92
+    sm_max_mhz: float | None = 1980
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ class Recording:
 
     #: Names the fleet that is made for it.
     title: str
-    hardware: Hardware
+    #: None where nothing says which machines were recorded.
+    hardware: Hardware | None
     nodes: tuple[str, ...]
     runs: tuple[str, ...]
     t_s: array[float]

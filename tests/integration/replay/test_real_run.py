@@ -24,9 +24,10 @@ import pytest
 import urllib3
 
 from bench.stack import REPOSITORY, Stack
+from headroom.replay.fleet import make_fleet
+from headroom.replay.formats import load
 from tests.data_sets import data_set
 
-SITE = "replay-64node-gpt3"
 SPEED = 20.0
 #: The file's times are whole milliseconds; ours went through a division by the speed.
 HALF_MS = 0.0005
@@ -102,11 +103,11 @@ def readings(stack: Stack) -> Iterator[Readings]:
     opened.close()
 
 
-def heatmap(stack: Stack, cookie: str) -> dict[str, Any]:
+def heatmap(stack: Stack, cookie: str, site: str) -> dict[str, Any]:
     """Return what the heatmap's page polls."""
     answer = urllib3.request(
         "GET",
-        f"{stack.url}/live/fleet?metric=power&site={SITE}",
+        f"{stack.url}/live/fleet?metric=power&site={site}",
         headers={"Cookie": cookie},
         redirect=False,
     )
@@ -119,6 +120,7 @@ def test_the_heatmap_shows_the_cluster_as_the_file_has_it_at_the_same_second(
     stack: Stack, token_file: Path, folder: Path, raw: RawRun, readings: Readings
 ) -> None:
     cookie = stack.credential("session_cookie")
+    site = make_fleet(load(folder)).site
     command = [
         sys.executable, "-m", "headroom", "replay", str(folder), "--server", stack.url,
         "--token-file", str(token_file), "--speed", str(SPEED), "--limit-s", str(PLAYED_S),
@@ -134,7 +136,7 @@ def test_the_heatmap_shows_the_cluster_as_the_file_has_it_at_the_same_second(
             # The replay pushes once a second; between two pushes the page has come to rest.
             if span is None or time.monotonic() - since < AT_REST_S:
                 continue
-            shown = heatmap(stack, cookie)
+            shown = heatmap(stack, cookie, site)
             at_s = (newest - span[0]) * SPEED
             if readings.span() == span and at_s > 20:
                 shown_w = sum(shown["racks"]["load_kw"]) * 1000

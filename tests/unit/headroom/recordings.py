@@ -70,6 +70,7 @@ def write_training(folder: Path) -> None:
     """Make ``folder`` a training recording with its events."""
     write(folder / "power_64node_gpt3.csv.gz", TRAINING)
     write(folder / "training_events.csv.gz", EVENTS)
+    write(folder / "recording.yaml", "machine: h100-immersed\n")
 
 
 def make_recording(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headroom.replay.description import MACHINES
+from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
 from headroom.replay.recording import (
     JobPoint,
@@ -34,7 +37,8 @@ REAL_NODE = EXCERPTS / "mlperf-train-h100-node-power" / "power_1node_dlrm_dcnv2.
 def test_a_training_file_is_one_run_of_one_meter_in_order_of_time(tmp_path: Path) -> None:
     recording = load(write(tmp_path / "power_2node_x.csv.gz", TRAINING))
 
-    assert recording.title == "2node-x"
+    assert re.fullmatch("2node-x-[0-9a-f]{6}", recording.title)
+    assert recording.hardware is None
     assert recording.runs == ("r1",)
     assert recording.nodes == ("node_2", "node_10")
     assert list(recording.t_s) == [1000.0, 1000.5, 1002.0, 1002.5, 1030.5]
@@ -78,13 +82,16 @@ def test_an_accuracy_is_not_a_loss(tmp_path: Path) -> None:
 
 def test_a_folder_stands_for_its_main_file(tmp_path: Path) -> None:
     write_training(tmp_path)
-    assert load(tmp_path).title == "64node-gpt3"
+    recording = load(tmp_path)
+    assert recording.title.startswith("64node-gpt3-")
+    assert recording.hardware == MACHINES["h100-immersed"]
 
 
 def test_wall_power_runs_follow_each_other_without_the_days_between(tmp_path: Path) -> None:
     recording = load(write(tmp_path / "wall_power.csv.gz", WALL))
 
-    assert recording.title == "h200-wall-power"
+    assert recording.title.startswith("wall-power-")
+    assert recording.hardware is None
     assert recording.runs == ("b/Server/run_1", "a/Offline/run_1")
     starts = [t - recording.t_s[0] for t in recording.t_s]
     # 20 s within the run are kept, two days between the runs are not.
@@ -96,8 +103,8 @@ def test_wall_power_runs_follow_each_other_without_the_days_between(tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", r"x\.csv .*has the columns \(none\); expected are run_id, meter, node, t_ms"),
-        (b"a,b\n1,2\n", r"x\.csv .*has the columns a, b; expected .* or model, scenario"),
+        (b"", r"x\.csv .*has the columns \(none\); known are run_id, meter, node, t_ms"),
+        (b"a,b\n1,2\n", r"x\.csv .*has the columns a, b; known .* or model, scenario"),
         (b"run_id,meter,node,t_ms,power_w\n", r"x\.csv has no readings"),
         (b"run_id,meter,node,t_ms,power_w\nr,ac,n,1,abc\n", r"x\.csv, line 2: power_w 'abc'"),
         (b"run_id,meter,node,t_ms,power_w\nr,ac,n,1,nan\n", r"x\.csv, line 2: power_w 'nan'"),
@@ -245,3 +252,72 @@ def test_faults_of_the_published_recordings_are_kept() -> None:
     faulty = load(folder / "power_64node_llama2_70b_lora.csv.gz", run=run, meter="dc")
     assert summarize(faulty).non_positive == 2
     assert summarize(load(folder / "power_8node_resnet.csv.gz")).gaps == 22
+
+
+# --- What a recording says of itself ----------------------------------------------------------
+
+SMI = """timestamp, index, name, power.draw [W]
+2024/06/01 12:00:00.100, 0, NVIDIA B200, 700.50 W
+2024/06/01 12:00:00.100, 1, NVIDIA B200, 650.00 W
+2024/06/01 12:00:01.100, 0, NVIDIA B200, [N/A]
+2024/06/01 12:00:01.100, 1, NVIDIA B200, 651.00 W
+"""
+B200 = """
+hardware: {gpu_model: B200-180GB, gpu_rated_w: 1000, node_rated_w: 2400, gpus_per_node: 2}
+columns: {time: timestamp, power: "power.draw [W]", gpu: index}
+"""
+
+
+def test_two_recordings_never_share_a_site(tmp_path: Path) -> None:
+    sites = set()
+    for place, text in (("a", WALL), ("b", WALL.replace("4001", "4002"))):
+        (tmp_path / place).mkdir()
+        file = write(tmp_path / place / "wall_power.csv.gz", text)
+        sites.add(make_fleet(load(file, machine="h200")).site)
+    assert len(sites) == 2
+
+
+def test_a_recording_that_does_not_say_what_it_is_of_makes_no_fleet(tmp_path: Path) -> None:
+    for text in (WALL, TRAINING):
+        recording = load(write(tmp_path / "x.csv", text))
+        with pytest.raises(RecordingError, match=r"--machine \(h100-immersed, h200\)"):
+            make_fleet(recording)
+    with pytest.raises(RecordingError, match="'a100' is not known; give one of h100-immersed"):
+        load(tmp_path / "x.csv", machine="a100")
+
+
+def test_a_description_says_what_the_columns_and_the_machines_are(tmp_path: Path) -> None:
+    file = write(tmp_path / "smi.csv", SMI)
+    with pytest.raises(RecordingError, match=r"(?s)timestamp, index, name.*recording\.yaml.*time:"):
+        load(file)
+    write(tmp_path / "recording.yaml", B200)
+    recording = load(file)
+    # Of a node the sum of its GPUs; one that says nothing keeps what it said.
+    assert list(recording.power_w) == [1350.5, 1351.5]
+    fleet = make_fleet(recording)
+    assert "B200-180GB" in fleet.inventory
+    assert "H100" not in fleet.inventory
+    assert "1980" not in fleet.inventory
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("hardware: {gpu_model: X}", "gpu_rated_w"),
+        ("machin: h200", "machin"),
+        ("columns: {time: t, power: nothing}", "lacks the columns t, nothing"),
+        (": :", "cannot be read"),
+        ("hardware: {gpu_model: X, gpu_rated_w: 700, node_rated_w: 700}", "no more than that"),
+    ],
+)
+def test_a_wrong_description_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    file = write(tmp_path / "x.csv", WALL)
+    write(tmp_path / "recording.yaml", text)
+    with pytest.raises(RecordingError, match=complaint):
+        load(file)
+
+
+def test_published_recordings_say_by_themselves_what_they_are_of() -> None:
+    wall = load(data_set("mlperf-inference-h200-wall-power"))
+    assert wall.hardware == MACHINES["h200"]
+    assert load(data_set("mlperf-train-h100-node-power")).hardware == MACHINES["h100-immersed"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from headroom.client import Client
 from headroom.replay import command, player
 from headroom.replay.command import ReplayOptions, run_replay
 from headroom.replay.fleet import make_fleet
+from headroom.replay.formats import load
 from headroom.replay.player import Frame, Player, ReplayError
 from headroom.replay.recording import JobPoint, Recording
 from tests.unit.headroom.builders import Clock
@@ -297,6 +299,8 @@ def options(folder: Path, server: FakeServer, **changes: Any) -> ReplayOptions:
         "token_file": None,
         "run": None,
         "meter": "ac",
+        "machine": "",
+        "description": None,
         "limit_s": None,
         "loop": False,
     }
@@ -313,9 +317,10 @@ def test_the_command_makes_the_fleet_then_plays_into_it(
 
     apply, agents, first_push = api.requests[:3]
     assert apply.headers["Authorization"] == "Bearer hru_user"
-    assert b"replay-64node-gpt3" in apply.body
+    site = make_fleet(load(folder)).site
+    assert re.fullmatch("replay-64node-gpt3-[0-9a-f]{6}", site)
+    assert site.encode() in apply.body
     assert agents.query == {"rotate": "1"}
-    site = "replay-64node-gpt3"
     # The recording is of a job that Headroom has placed nowhere.
     told = {"name": site, "nodes": [], "sites": [site], "any_job": True}
     assert msgspec.json.decode(agents.body) == told

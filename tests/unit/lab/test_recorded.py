@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from headroom.replay.formats import _SMC_H100
+from headroom.replay.description import MACHINES
 from headroom.replay.recording import Recording
 from lab.fleet import GPUS_PER_NODE
 from lab.recorded import Demand, RecordedTwin, make_recorded_fleet, recorded_inventory
@@ -21,7 +21,7 @@ def recording(*readings: tuple[float, int, float]) -> Recording:
     t_s, node, power_w = zip(*sorted(readings), strict=True)
     return Recording(
         title="made",
-        hardware=_SMC_H100,
+        hardware=MACHINES["h100-immersed"],
         nodes=tuple(f"node_{n}" for n in range(NODES)),
         runs=("run",),
         t_s=array("d", t_s),
