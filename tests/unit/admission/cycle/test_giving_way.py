@@ -187,6 +187,28 @@ def test_a_hog_on_all_gpus_is_asked_back_what_is_due_within_the_reclaim_time() -
     assert (_held(world, "new"), _held(world, "hog")) == (32, 32)
 
 
+def test_who_holds_less_than_its_share_is_asked_for_nothing() -> None:
+    world = _world()
+    _fill(world, "hog", jobs=7)
+    # The newest of all, and of the lowest priority, and it would lose the least.
+    _fill(world, "small", jobs=1, priority=-5)
+    world.submit(make_request("new/train", project="new", gpus=8))
+    assert _asked(world.cycle()) == ["hog6/train"]
+
+
+def test_who_holds_less_than_its_share_is_not_asked_though_nobody_else_may_be() -> None:
+    world = _world()
+    _fill(world, "hog", jobs=7, preemptible=False)
+    _fill(world, "small", jobs=1)
+    world.submit(make_request("new/train", project="new", gpus=8))
+    decisions = world.cycle()
+    assert decisions.preempt == ()
+    assert _giving_way(decisions, "new/train") == (
+        "nobody may be asked: of the others 7 may not be stopped,"
+        " 1 hold no more than is due to their projects"
+    )
+
+
 def test_weights_say_how_much_is_asked_back() -> None:
     projects = {"hog": ProjectShare("hog", weight=3.0), "new": ProjectShare("new", weight=1.0)}
     world = _world(projects=projects)

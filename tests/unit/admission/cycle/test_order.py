@@ -156,6 +156,19 @@ def test_waiting_makes_up_for_priority_against_one_that_has_had_more(
     assert _keys(found)[0] == first
 
 
+@pytest.mark.parametrize(("waited_s", "first"), [(5_990.0, False), (6_010.0, True)])
+def test_a_backlog_of_more_priority_is_passed_in_the_time_of_its_priority_however_old_it_is(
+    waited_s: float, first: bool
+) -> None:
+    shares = {"hog": ProjectShare("hog", used_gpu_s=1e7)}
+    old = [
+        _pending(f"h{n}", project="hog", priority=10, submitted_at=NOW - 36 * 3600.0)
+        for n in range(20)
+    ]
+    new = _pending("new", project="new", submitted_at=NOW - waited_s)
+    assert (_keys(_order(*old, new, projects=shares))[0] == "new") is first
+
+
 def test_waiting_makes_up_for_no_priority_of_one_that_has_had_less() -> None:
     shares = {"hog": ProjectShare("hog", used_gpu_s=1e7)}
     patient = _pending("patient", project="hog", submitted_at=NOW - 1e6)
