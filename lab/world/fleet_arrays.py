@@ -42,9 +42,20 @@ from lab.twin.links import link_table
 Document = Mapping[str, Any]
 
 
-def arrays_of(fleet: Fleet) -> FleetArrays:
-    """Return the inventory of ``fleet`` as arrays. Ids are rows and one."""
-    return _Reading(inventory(fleet)).arrays()
+def arrays_of(fleet: Fleet, *, rack_inlets: bool = False) -> FleetArrays:
+    """Return the inventory of ``fleet`` as arrays. Ids are rows and one.
+
+    ``rack_inlets``: each rack has a meter of the air that it takes in, and not only zones.
+    """
+    document = inventory(fleet)
+    if rack_inlets:
+        inlets = [_inlet_meter(rack.site, rack.name) for rack in fleet.racks]
+        document = {**document, "meters": [*document["meters"], *inlets]}
+    return _Reading(document).arrays()
+
+
+def _inlet_meter(site: str, rack: str) -> dict[str, str]:
+    return {"name": f"{site}/{rack}-inlet", "kind": "temperature", "site": site, "rack": rack}
 
 
 @dataclass(frozen=True, eq=False)

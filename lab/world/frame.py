@@ -32,6 +32,7 @@ MAX_FUTURE_S = 30.0
 _FULL_UTIL_ACTIVITY = 0.55
 _TEMPERATURE = METER_KINDS.index("temperature")
 _ON_RACK = METER_TARGETS.index("rack")
+_ON_ZONE = METER_TARGETS.index("cooling_zone")
 _ON_DOMAIN = METER_TARGETS.index("power_domain")
 
 
@@ -69,7 +70,10 @@ class Sensors:
             )
             for place in (_ON_RACK, _ON_DOMAIN)
         }
-        self._zone_meters = np.flatnonzero(self._is_temperature)
+        on_zone = arrays.meters.target_kind == _ON_ZONE
+        self._zone_meters = np.flatnonzero(self._is_temperature & on_zone)
+        on_rack = arrays.meters.target_kind == _ON_RACK
+        self._inlet_meters = np.flatnonzero(self._is_temperature & on_rack)
         self._racks_in_zone = np.bincount(twin.fleet.row_of_rack)
         self._version = 0
 
@@ -163,6 +167,10 @@ class Sensors:
         heard = ~twin.conditions.site_isolated[site_of_zone[zone]]
         meters["ts"][self._zone_meters[heard]] = now
         meters["temp_c"][self._zone_meters[heard]] = inlet_c[zone[heard]].round(1)
+        rack = meter[self._inlet_meters]
+        heard = ~twin.conditions.site_isolated[twin.fleet.site_of_rack[rack]]
+        meters["ts"][self._inlet_meters[heard]] = now
+        meters["temp_c"][self._inlet_meters[heard]] = twin.inlet_c[rack[heard]].round(1)
 
     def _read_storage(self, now: float) -> None:
         conditions, site = self.twin.conditions, self._storage_site

@@ -15,6 +15,7 @@ from admission.core.allocation.reservation import BIN_EDGES_W, Floats, Reserved
 from fleet.tables import FleetArrays
 from lab.world.frame import Sensors
 from lab.world.gangs import Gang, Gangs
+from lab.world.lemons import Lemons
 from lab.world.policy import Policy
 from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.hosts import (
@@ -90,7 +91,9 @@ class Seeing:
         gangs: Gangs,
         arrays: FleetArrays,
         hosts: Mapping[int, Array],
+        lemons: Lemons | None = None,
     ) -> None:
+        """``lemons`` compares GPUs with their peers; None: nobody does."""
         self._policy, self._sensors, self._gangs = policy, sensors, gangs
         self.arrays = arrays
         self._loads = Window(LOADS_EVERY_S, LOAD_SLOTS)
@@ -105,6 +108,7 @@ class Seeing:
             model: deque([pairs], maxlen=HOST_ROUNDS) for model, pairs in hosts.items()
         }
         self._limits: tuple[object, FleetArrays, Limits] | None = None
+        self._lemons = lemons
         self._measured: Headroom | None = None
         self._measured_under: Limits | None = None
 
@@ -113,6 +117,8 @@ class Seeing:
         measured = self.measured(now, in_force)
         self._learn(measured, now)
         self._fit_hosts(measured, now)
+        if self._lemons is not None and self._lemons.note(measured, now):
+            self._past = replace(self._past, lemon_gpus=self._lemons.by_node)
         held = self.held_by_all()
         rules = self._policy.reserve
         reserved = reservation.reserve(

@@ -51,6 +51,7 @@ from lab.world.fleet_arrays import Rows, arrays_of, with_budgets
 from lab.world.frame import Sensors
 from lab.world.gangs import EPOCH_S, Gang, Gangs, Job, Saved
 from lab.world.holding import Holding
+from lab.world.lemons import Lemons
 from lab.world.operators import Operators
 from lab.world.policing import Directive, Policing
 from lab.world.policy import Policy
@@ -109,12 +110,16 @@ class World:
         others_share: float = 0.0,
         acting_share: float = 1.0,
         hosts: Mapping[int, Array] | None = None,
+        rack_inlets: bool = False,
+        finds_lemons: bool = False,
     ) -> None:
         """``conditions_at`` states the faults at a second of the twin, anew at each step.
 
         ``others_share``: the share of nodes that another scheduler fills with load of its own.
         ``acting_share``: that of nodes whose agents set limits; others only read. ``hosts``: what
-        was learned of hosts before (:attr:`hosts`).
+        was learned of hosts before (:attr:`hosts`). ``rack_inlets``: racks have meters of the air
+        that they take in, and not only zones. ``finds_lemons``: GPUs are compared with their peers,
+        which the twin has bad ones among, too.
         """
         for name, value in {"step_s": step_s, "sample_s": sample_s, "cycle_s": cycle_s}.items():
             if not 0.0 < value < np.inf:
@@ -125,7 +130,7 @@ class World:
         self.twin = _make_twin(fleet, seed, failures, step_s, others_share)
         self.network = Network(self.twin, seed=seed)
         self.storage = Storage(fleet, self.twin.conditions)
-        self._inventory = arrays_of(fleet)
+        self._inventory = arrays_of(fleet, rack_inlets=rack_inlets)
         self._rows = Rows.of(fleet, self._inventory)
         self._jobs = [
             Job(number, each, replace(each.request, submitted_at=EPOCH_S + each.at_s))
@@ -139,7 +144,10 @@ class World:
         self.open: dict[str, Job] = {}
         self.gangs = Gangs(self.twin, self.network, self.storage, self._inventory, self._rows)
         sensors = Sensors(self.twin, self.network, self._inventory, self._rows, epoch_s=EPOCH_S)
-        self._seeing = Seeing(self.policy, sensors, self.gangs, self._inventory, hosts or {})
+        lemons = Lemons(self._inventory) if finds_lemons else None
+        self._seeing = Seeing(
+            self.policy, sensors, self.gangs, self._inventory, hosts or {}, lemons
+        )
         self.ledger = Ledger(self.twin)
         self._sampling = Sampling(self.twin)
         self._policing = Policing(
