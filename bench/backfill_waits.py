@@ -23,8 +23,12 @@ _LEAST_RUN_S = 10.0
 _PLENTY_W = 1e9
 
 
-def compare(window: Window, *, blind: bool = False) -> dict[str, Any]:
-    """Return mean waits (s) and bounded slowdowns of a window, ours and those of FCFS+EASY."""
+def compare(window: Window, *, blind: bool = False, shares: bool = False) -> dict[str, Any]:
+    """Return mean waits (s) and bounded slowdowns of a window, ours and those of FCFS+EASY.
+
+    ``blind``: walltimes tell nothing. ``shares``: jobs are of the projects of the trace, which take
+    turns; else all are of one, and wait in the order in which they came.
+    """
     trace, allowed_s = window.jobs, walltimes_s(window, blind=blind)
     jobs = [
         PoolJob(at_s, gpus, max(runs_s, 1.0), walltime_s)
@@ -39,7 +43,7 @@ def compare(window: Window, *, blind: bool = False) -> dict[str, Any]:
         "jobs": int(window.came.sum()),
     }
     starts = {
-        "": _our_starts(jobs, trace.project, window.gpus),
+        "": _our_starts(jobs, trace.project if shares else [""] * len(jobs), window.gpus),
         "easy_": easy_starts(jobs, window.gpus, tick_s=TICK_S),
     }
     for name, starts_s in starts.items():

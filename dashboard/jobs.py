@@ -172,6 +172,8 @@ class Why:
     p50_s: float | None
     p90_s: float | None
     basis: str
+    #: why it cannot start though the fleet were all its own; empty: it can
+    never: str
     ahead: list[Ahead] = field(default_factory=list)
 
 
@@ -197,6 +199,7 @@ def why(
         p50_s=pending_status.p50_s if pending_status else None,
         p90_s=pending_status.p90_s if pending_status else None,
         basis=pending_status.basis if pending_status else "",
+        never=pending_status.never if pending_status else "",
         ahead=_ahead(pending_status.position, visibility) if pending_status else [],
     )
 
@@ -390,7 +393,7 @@ def fix_of(found: Counterfactual, visibility: Visibility) -> Fix:
     return Fix(
         key=blake2b(change.encode(), digest_size=6).hexdigest(),
         change=change,
-        sentence=found.sentence.removeprefix("starts now "),
+        sentence=found.sentence.removeprefix("starts now ").removeprefix("can start "),
         where=f"{size} on {racks} at {', '.join(placement.sites)}",
         is_now=found.starts_now,
         others=visibility.shown(found.burden.passed) if found.burden else [],

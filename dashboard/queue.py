@@ -323,6 +323,8 @@ class QueueRow:
     where_href: str
     p10_s: float | None
     p90_s: float | None
+    #: why it cannot start though the fleet were all its own; empty: it can
+    never: str
     #: what would start it now; None: nobody has looked
     fix: Found | None
     #: of an array: how many of its elements wait in this line
@@ -400,6 +402,7 @@ def _queue_row(
         where_href=scopes.href(fleet, where) if where and is_seen else "",
         p10_s=pending_status.p10_s if pending_status else None,
         p90_s=pending_status.p90_s if pending_status else None,
+        never=pending_status.never if pending_status and is_seen else "",
         fix=found.get(phase.key) if is_seen else None,
         elements=pending_status.elements if pending_status else 1,
     )

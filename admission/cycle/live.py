@@ -522,7 +522,10 @@ def explain(key: str) -> Explanation:
     found = _answer(asking.Question(key=key)).explanation
     if found is None:
         raise KeyError(key)
-    return replace(found, counterfactuals=applicable(key, found.counterfactuals))
+    never = found.never
+    if never is not None:
+        never = replace(never, ways=applicable(key, never.ways))
+    return replace(found, counterfactuals=applicable(key, found.counterfactuals), never=never)
 
 
 def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactual]:

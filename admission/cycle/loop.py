@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import msgspec
 import structlog
 
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.estimates import Estimate, estimates
+from admission.core.cycle.never import Hopeless
 from admission.core.holding import Holding
 from admission.cycle import admit, dispatch, holding, live, metrics, reconciliation
 from admission.cycle.held_back import status_of
@@ -35,6 +37,8 @@ from policies.caps import status as held_status
 __all__ = ["Cycle", "cycle_once"]
 
 log = structlog.get_logger(__name__)
+
+_hopeless = Hopeless()
 
 #: Of the advisory lock: there is one cycle for a database.
 _LOCK = 0x41444D49
@@ -145,7 +149,8 @@ class _Work:
             )
 
     def _publish(self, inputs: CycleInput, decisions: Decisions, started: float) -> None:
-        known = estimates(decisions, forecasts.calibration_at(self.now))
+        never = _hopeless.look(decisions)
+        known = estimates(decisions, forecasts.calibration_at(self.now), never=never)
         # With a new reason comes a new wait: what was told at its beginning is measured by.
         changed = [
             key for key in known if inputs.rows[key].reason != decisions.waiting[key].dominant.token
@@ -154,7 +159,7 @@ class _Work:
         of_arrays = {
             key: row.told_as for key, row in inputs.rows.items() if row.element is not None
         }
-        lines, order = queue_status.in_lines(pending_statuses(decisions, known), of_arrays)
+        lines, order = queue_status.in_lines(pending_statuses(decisions, known, never), of_arrays)
         counts = queue_status.counts(decisions.waiting.values(), self.now)
         metrics.show_queue(counts, inputs.snapshot.classes, self.cycle.running)
         queue_status.publish(
@@ -174,9 +179,13 @@ class _Work:
 
 
 def pending_statuses(
-    decisions: Decisions, known: Mapping[str, Estimate]
+    decisions: Decisions, known: Mapping[str, Estimate], never: Mapping[str, str] | None = None
 ) -> dict[str, PendingStatus]:
-    """Return the status of each waiting phase, in order of position."""
+    """Return the status of each waiting phase, in order of position.
+
+    By key, when it is likely to start (``known``), and why it cannot at all (``never``).
+    """
+    never = never or {}
     ordered = sorted(decisions.waiting.items(), key=lambda item: item[1].position)
     # Many wait for the very same reasons.
     made: dict[int, tuple[ReasonLine, ...]] = {}
@@ -188,7 +197,8 @@ def pending_statuses(
             made[same] = queue_status.reason_lines(
                 waiting.reasons if in_full else [waiting.dominant]
             )
-        found[key] = _pending_status(waiting, made[same], known.get(key), in_full)
+        status = _pending_status(waiting, made[same], known.get(key), in_full)
+        found[key] = msgspec.structs.replace(status, never=never[key]) if key in never else status
     return found
 
 

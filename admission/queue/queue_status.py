@@ -84,6 +84,8 @@ class PendingStatus(msgspec.Struct, array_like=True, frozen=True):
     trace: tuple[TraceLine, ...] = ()
     #: elements of an array that wait, where it stands for them; they share its position
     elements: int = 1
+    #: why it cannot start though the fleet were all its own; empty: it can, as far as is known
+    never: str = ""
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):

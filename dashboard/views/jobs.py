@@ -304,12 +304,13 @@ def _why(shown: Shown) -> _Drawn:
 def _fixes(shown: Shown, *, look: bool) -> _Drawn:
     cycle = queue_status.read()
     slow = fixes.is_slow(cycle)
-    found = _found(shown) if look or not slow else None
+    found, possible = _found(shown) if look or not slow else (None, [])
     context = {
         "job": shown.job,
         "phase": shown.phase,
         "fixes": None if found is None else [each for each in found if each.is_now],
         "later": [each for each in found or () if not each.is_now],
+        "possible": possible,
         "slow": slow,
         "cycle": cycle,
         "may_change": shown.may_change,
@@ -317,13 +318,22 @@ def _fixes(shown: Shown, *, look: bool) -> _Drawn:
     return _FIXES, reverse("live-job-fixes", args=[shown.job.name]), shown.params, context
 
 
-def _found(shown: Shown) -> list[jobs.Fix]:
-    """Return the changes that would start it, each tried by the solver a moment ago."""
+def _found(shown: Shown) -> tuple[list[jobs.Fix], list[jobs.Fix]]:
+    """Return the changes that would start it, each tried by the solver a moment ago.
+
+    And where it can never start as it is, those under which it could, once there is room.
+    """
     try:
         found = live.explain(shown.phase.key)
     except KeyError:
-        return []
-    return [jobs.fix_of(each, shown.visibility) for each in found.counterfactuals]
+        return [], []
+    ways = found.never.ways if found.never else ()
+    fixes_now, fixes_ever = (
+        [jobs.fix_of(each, shown.visibility) for each in some]
+        for some in (found.counterfactuals, ways)
+    )
+    known = {each.change for each in fixes_now}
+    return fixes_now, [each for each in fixes_ever if each.change not in known]
 
 
 def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:

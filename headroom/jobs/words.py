@@ -106,7 +106,7 @@ def _queued(row: Answer, now: float) -> tuple[str, ...]:
         row["job_class"],
         f"{row['gpus']:,}",
         lasting(since(row["queued_at"], now)) if row["queued_at"] else "",
-        estimated(row["estimate"]),
+        "never" if row.get("never") else estimated(row["estimate"]),
         _clipped(f"{row['reason']}: {row['sentence']}" if row["sentence"] else row["reason"]),
     )
 
@@ -279,6 +279,7 @@ def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
         yield f"  also: {reason['sentence']} ({reason['token']})"
     fixes = phase["counterfactuals"]
     yield from _fixes(fixes)
+    yield from _never(phase.get("never"))
     when = estimated(phase.get("estimate"))
     if when:
         yield f"  {'otherwise' if fixes else 'likely to begin'} in {when}"
@@ -308,6 +309,18 @@ def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:
     for fix in fixes:
         if fix.get("begins_at"):
             yield f"  {fix['sentence']}"
+
+
+def _never(never: Answer | None) -> Iterator[str]:
+    """Yield why a phase can never begin as it is, and what would make it possible."""
+    if never is None:
+        return
+    reason = never["reason"]
+    yield f"  never begins as it is, were the fleet all its own: {reason['sentence']}"
+    if not never["ways"]:
+        yield "  no cap, size, site or locality was found under which it could"
+    for way in never["ways"]:
+        yield f"  {way['sentence']}, once there is room"
 
 
 def _standing(phase: Answer, now: float) -> str:
@@ -356,6 +369,7 @@ def _phase_tried(phase: Answer) -> Iterator[str]:
     place = f" at position {phase['position']:,}" if phase["position"] else ""
     yield f"{phase['phase']} would wait{place}{after}: {sentences}"
     yield from _fixes(phase["counterfactuals"])
+    yield from _never(phase.get("never"))
 
 
 def _where(placement: Answer) -> str:

@@ -147,20 +147,28 @@ _WHOLES = {
 
 
 def sentence(
-    change: Change, old: Request, placement: Placement, price: Price, burden: Burden | None
+    change: Change,
+    old: Request,
+    placement: Placement,
+    price: Price,
+    burden: Burden | None,
+    *,
+    begins: str = "starts now",
 ) -> str:
     """Return a change with what it costs: ``starts now at 550 W per GPU (4 % slower)``.
 
-    It names no other job: who is passed stands in the burden, for those who may see them.
+    ``begins`` is its first words. It names no other job: who is passed stands in the burden, for
+    those who may see them.
     """
     costs = "; ".join((*_costs(old, price), *_burdens(burden)))
-    return f"{' '.join(_ways(change, old, placement))}{f' ({costs})' if costs else ''}"
+    ways = _ways(change, old, placement, begins)
+    return f"{' '.join(ways)}{f' ({costs})' if costs else ''}"
 
 
-def _ways(change: Change, old: Request, placement: Placement) -> list[str]:
+def _ways(change: Change, old: Request, placement: Placement, begins: str) -> list[str]:
     if change.begin_at is not None:
         return [f"starts at {datetime.fromtimestamp(change.begin_at, UTC):%H:%M} UTC as it is"]
-    parts = ["starts now"]
+    parts = [begins]
     if change.lowest_cap_w is not None and placement.power_cap_w is not None:
         parts.append(f"at {placement.power_cap_w:.0f} W per GPU")
     if change.gpus is not None:

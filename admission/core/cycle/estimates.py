@@ -12,7 +12,7 @@ import heapq
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -244,22 +244,31 @@ def estimate(decisions: Decisions, key: str, calibration: Calibration) -> Estima
     return None if forecast_s is None else calibration.estimate(forecast_s)
 
 
-def estimates(decisions: Decisions, calibration: Calibration) -> dict[str, Estimate]:
-    """Return when each waiting job starts, by key; those without an estimate are left out."""
-    return {key: calibration.estimate(s) for key, s in forecasts(decisions).items()}
+def estimates(
+    decisions: Decisions, calibration: Calibration, *, never: Container[str] = ()
+) -> dict[str, Estimate]:
+    """Return when each waiting job starts, by key; those without an estimate are left out.
+
+    ``never``: the keys of those that cannot.
+    """
+    found = forecasts(decisions, never=never)
+    return {key: calibration.estimate(s) for key, s in found.items()}
 
 
-def forecasts(decisions: Decisions, *, upto: int | None = None) -> dict[str, float]:
+def forecasts(
+    decisions: Decisions, *, upto: int | None = None, never: Container[str] = ()
+) -> dict[str, float]:
     """Return in how many seconds each waiting job would start if nothing came in between.
 
-    Those of which nobody can say it are left out. ``upto``: the first so many in order.
+    Those of which nobody can say it are left out, and those that ``never`` can: keys. ``upto``: the
+    first so many in order.
     """
     queue, now = decisions.after, decisions.snapshot.now
     pace, pools = _pace(decisions), _Pools(decisions)
     kept = {each.request.key: each.at - now for each in queue.reservations.kept}
     found: dict[str, float] = {}
     for each in list(decisions.waiting.values())[:upto]:
-        if each.dominant.token in _OPEN_ENDED or _is_held(each):
+        if each.dominant.token in _OPEN_ENDED or _is_held(each) or each.request.key in never:
             continue
         start_s = pools.of(each).start(each.request, pace * each.request.walltime_s)
         known_s = kept.get(each.request.key, math.inf)

@@ -13,19 +13,17 @@ from functools import cached_property
 from admission.core.cycle.backfill import held_by
 from admission.core.cycle.change import Burden, Change, Counterfactual, Price, sentence
 from admission.core.cycle.decide import Decisions, Step, placed_in_order, trace_of
+from admission.core.cycle.never import Never, least_speed, never
 from admission.core.cycle.order import Order
 from admission.core.cycle.queue import Stage, Verdict
+from admission.core.cycle.tries import Tries
 from admission.core.placement.place import place
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken, dominant
-from admission.core.request import Locality, Placement, Refusal, Request
+from admission.core.request import Placement, Refusal, Request
 from admission.core.snapshot import Pending, Running, Snapshot
 
 __all__ = ["DryRun", "Explanation", "dry_run", "explain", "snapshot_then"]
 
-#: Caps are told in whole steps of this, W, rounded down: what fits under more fits under less.
-_CAP_STEP_W = 5.0
-#: Slowdown that a change allows is told in whole steps of this.
-_SLOWDOWN_STEP = 0.01
 _MINUTE_S = 60.0
 #: A shorter run ends so long before what it takes is kept for others: a change takes a while.
 _SPARE_S = 60.0
@@ -51,6 +49,8 @@ class Explanation:
     reasons: tuple[Reason, ...]
     position: int
     counterfactuals: tuple[Counterfactual, ...]
+    #: why it cannot start as it is, and how it could; None: it can
+    never: Never | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class DryRun:
     position: int
     trace: tuple[Step, ...]
     counterfactuals: tuple[Counterfactual, ...] = ()
+    never: Never | None = None
 
 
 def explain(decisions: Decisions, key: str) -> Explanation:
@@ -81,6 +82,7 @@ def explain(decisions: Decisions, key: str) -> Explanation:
         reasons,
         waiting.position,
         search.counterfactuals() if _is_up_to_its_request(reasons) else (),
+        search.never() if _is_up_to_its_request(reasons) else None,
     )
 
 
@@ -89,6 +91,7 @@ def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
     search = _Search.of_new(decisions, pending)
     verdict = search.verdict(pending.request)
     starts, why = verdict.stage is Stage.ADMITTED, verdict.reasons
+    is_up_to_it = not starts and _is_up_to_its_request(why)
     rank, first = search.place_in_order, dominant(why) if why else None
     return DryRun(
         decisions.snapshot.now,
@@ -96,7 +99,8 @@ def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
         why,
         rank + 1,
         trace_of(search.order, rank, verdict.stage, first),
-        () if starts or not _is_up_to_its_request(why) else search.counterfactuals(),
+        search.counterfactuals() if is_up_to_it else (),
+        search.never() if is_up_to_it else None,
     )
 
 
@@ -154,6 +158,9 @@ class _Search:
         self._decisions = decisions
         self._after = decisions.after
         self.queue = decisions.after.at_turn(rank, pending.request.key)
+        share = decisions.snapshot.run_shares.get(pending.request.project)
+        self.least_speed = least_speed(pending.request, share)
+        self._tries = Tries(pending.request, self._placed, self.least_speed)
 
     @classmethod
     def of_waiting(cls, decisions: Decisions, key: str) -> _Search:
@@ -168,6 +175,10 @@ class _Search:
     def verdict(self, request: Request) -> Verdict:
         return self.queue.verdict(replace(self.pending, request=request), self.rank)
 
+    def never(self) -> Never | None:
+        """Return why it could not start on an empty fleet either, and how it could."""
+        return never(self._after.snapshot.cluster, self.pending.request, self.least_speed)
+
     # --- The changes ------------------------------------------------------------------------------
 
     def counterfactuals(self) -> tuple[Counterfactual, ...]:
@@ -177,7 +188,7 @@ class _Search:
         """
         found = [each for change in self._single() if (each := self._tried(change))]
         if not found:
-            changes = dict.fromkeys(self._double())
+            changes = dict.fromkeys(self._tries.double(self._shorter_walltimes()[-1:]))
             found = [each for change in changes if (each := self._tried(change))]
         if (later := self._later()) is not None:
             found.append(later)
@@ -188,15 +199,9 @@ class _Search:
         return found.burden is not None, delay_s, len(found.change.as_json())
 
     def _single(self) -> Iterator[Change]:
-        for change in (
-            self._capped(self.pending.request),
-            self._smaller(self.pending.request),
-            self._elsewhere(),
-            self._looser(),
-            self._with_checkpoints_kept_here(),
-        ):
-            if change is not None:
-                yield change
+        yield from self._tries.single()
+        if (change := self._with_checkpoints_kept_here()) is not None:
+            yield change
         yield from self._shorter()
         if self._is_up_to_its_class():
             yield from map(_in_class, self._other_classes())
@@ -222,22 +227,6 @@ class _Search:
         waiting = self._decisions.waiting.get(self.pending.request.key)
         now = waiting.reasons if waiting else self.verdict(self.pending.request).reasons
         return frozenset(each.token for each in now)
-
-    def _double(self) -> Iterator[Change]:
-        """Yield a cap together with fewer GPUs, and both with other sites or a shorter run."""
-        request = self.pending.request
-        bases = [request]
-        if request.sites:
-            bases.append(replace(request, sites=()))
-        bases += [replace(request, walltime_s=s) for s in self._shorter_walltimes()[-1:]]
-        for base in bases:
-            found = self._placed(_willing_to_be_capped(_willing_to_shrink(base)))
-            if found is not None:
-                is_shorter = base.walltime_s < request.walltime_s
-                yield replace(
-                    self._as_found(request, found),
-                    walltime_s=base.walltime_s if is_shorter else None,
-                )
 
     def _shorter(self) -> Iterator[Change]:
         """Yield the longest walltime with which it puts off nobody; with checkpoints, too."""
@@ -290,48 +279,10 @@ class _Search:
         price = Price(slower=placement.slowdown, later_s=at - now)
         return self._told(Change(begin_at=at), placement, price)
 
-    def _capped(self, request: Request) -> Change | None:
-        found = self._placed(_willing_to_be_capped(request))
-        return None if found is None else self._as_found(request, found)
-
-    def _smaller(self, request: Request) -> Change | None:
-        if request.min_gpus <= 1 and request.gpus <= 1:
-            return None
-        found = self._placed(_willing_to_shrink(request))
-        return None if found is None else self._as_found(request, found)
-
-    def _elsewhere(self) -> Change | None:
-        request = self.pending.request
-        if not request.sites:
-            return None
-        found = self._placed(replace(request, sites=()))
-        return None if found is None else self._as_found(request, found)
-
-    def _looser(self) -> Change | None:
-        request = self.pending.request
-        if request.required is Locality.FLEET:
-            return None
-        found = self._placed(replace(request, required=Locality.FLEET))
-        if found is None or found.locality <= request.required:
-            return None
-        return Change(locality=found.locality)
-
     def _placed(self, request: Request) -> Placement | None:
         """Return the placement with which it would be admitted, if any."""
         verdict = self.verdict(request)
         return verdict.placement if verdict.stage is Stage.ADMITTED else None
-
-    def _as_found(self, request: Request, found: Placement) -> Change:
-        """Return the least change of ``request`` that allows ``found``."""
-        sites: tuple[str, ...] | None = None
-        if request.sites and not set(found.sites) <= set(request.sites):
-            sites = tuple(sorted({*request.sites, *found.sites}))
-        gpus = len(found.gpus) if len(found.gpus) < request.min_gpus else None
-        cap_w, slowdown = found.power_cap_w, None
-        if cap_w is not None:
-            cap_w = _CAP_STEP_W * math.floor(cap_w / _CAP_STEP_W)
-            slowdown = _SLOWDOWN_STEP * (1 + math.ceil(found.slowdown / _SLOWDOWN_STEP))
-        return Change(lowest_cap_w=cap_w, max_slowdown=slowdown, gpus=gpus, sites=sites)
 
     def _tried(self, change: Change) -> Counterfactual | None:
         """Return ``change`` with its placement if the job starts under it; else None."""
@@ -350,6 +301,8 @@ class _Search:
         if verdict.stage is not Stage.ADMITTED or verdict.placement is None:
             return None
         speed = (1.0 - verdict.placement.slowdown) * min(request.gpus / old.gpus, 1.0)
+        if speed < self.least_speed:
+            return None
         price = Price(
             slower=1.0 - speed,
             less_work=1.0 - request.walltime_s / old.walltime_s,
@@ -454,11 +407,3 @@ _BY_CLASS = frozenset(
         ReasonToken.BACKFILL_RESERVATION,
     }
 )
-
-
-def _willing_to_be_capped(request: Request) -> Request:
-    return replace(request, lowest_cap_w=0.0, max_slowdown=1.0)
-
-
-def _willing_to_shrink(request: Request) -> Request:
-    return replace(request, min_gpus=1)

@@ -12,6 +12,7 @@ import msgspec
 from accounts.visibility import ANOTHER, Visibility
 from admission.core.cycle.change import Burden, Counterfactual
 from admission.core.cycle.decide import Step
+from admission.core.cycle.never import Never
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
@@ -60,6 +61,7 @@ def explained(
         "counterfactuals": [
             _counterfactual(each, visibility) for each in explanation.counterfactuals
         ],
+        "never": _never(explanation.never, visibility),
     }
 
 
@@ -100,6 +102,7 @@ def dry_run(
             _counterfactual(each, visibility)
             for each in applicable_to(job, phase.name, found.counterfactuals)
         ],
+        "never": _never(found.never, visibility),
     }
 
 
@@ -128,6 +131,7 @@ def queued(
         "reason": phase.reason,
         "sentence": visibility.text(sentence) if is_named else "",
         "estimate": estimate(pending_status) if pending_status and is_named else None,
+        "never": pending_status.never if pending_status and is_named else "",
     }
 
 
@@ -150,6 +154,17 @@ def _counterfactual(found: Counterfactual, visibility: Visibility) -> dict[str, 
         "price": dataclasses.asdict(found.price),
         "costs_others": None if found.burden is None else _burden(found.burden, visibility),
         "placement": _where(found.placement),
+    }
+
+
+def _never(found: Never | None, visibility: Visibility) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    names = ("change", "sentence", "slowdown", "placement")
+    ways = [_counterfactual(each, visibility) for each in found.ways]
+    return {
+        "reason": _reasons([found.reason], visibility)[0],
+        "ways": [{name: each[name] for name in names} for each in ways],
     }
 
 

@@ -531,11 +531,28 @@ class EstimateSerializer(serializers.Serializer[Any]):
     basis = serializers.CharField()
 
 
+class WayOutSerializer(serializers.Serializer[Any]):
+    """A change under which a phase could start on an empty fleet."""
+
+    change = serializers.DictField(help_text="To be sent to /amend as it is, with the phase")
+    sentence = serializers.CharField()
+    slowdown = serializers.FloatField()
+    placement = WhereSerializer()
+
+
+class NeverSerializer(serializers.Serializer[Any]):
+    """Why a phase cannot start as it is, though the fleet were all its own."""
+
+    reason = ReasonSerializer()
+    ways = WayOutSerializer(many=True, help_text="The least slower first; empty: none was found")
+
+
 class WaitsSerializer(serializers.Serializer[Any]):
     reasons = ReasonSerializer(many=True, help_text="The dominant one first")
     position = serializers.IntegerField(help_text="In the queue, from 1")
     trace = StepSerializer(many=True)
     counterfactuals = CounterfactualSerializer(many=True)
+    never = NeverSerializer(allow_null=True, help_text="null: it can start, once there is room")
 
 
 class ExplainedPhaseSerializer(WaitsSerializer):
@@ -569,6 +586,7 @@ class DryRunPhaseSerializer(serializers.Serializer[Any]):
     position = serializers.IntegerField(allow_null=True)
     trace = StepSerializer(many=True)
     counterfactuals = CounterfactualSerializer(many=True)
+    never = NeverSerializer(allow_null=True, help_text="null: it can start, once there is room")
 
 
 class DryRunAnswerSerializer(serializers.Serializer[Any]):
@@ -596,6 +614,9 @@ class QueuedSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField()
     sentence = serializers.CharField()
     estimate = EstimateSerializer(allow_null=True)
+    never = serializers.CharField(
+        help_text="Why it cannot start though the fleet were all its own; empty: it can"
+    )
 
 
 class QueueCountSerializer(serializers.Serializer[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,8 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
-from admission.core.reasons import ReasonToken
+from admission.core.cycle.never import Never
+from admission.core.reasons import Reason, ReasonToken
 from admission.executors.models import Gang, LogPart, NodeAssignment
 from admission.jobs.models import Attempt, Job, Phase, Project
 from admission.learned.models import Draw, StartForecast
@@ -39,6 +41,7 @@ from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
 
 URL = "/jobs/llama-ft-12/"
+NEVER = Reason(ReasonToken.RACK_POWER, 92e3, 40e3, "W", None, "needs 92 kW, which has 40 kW")
 HOSTILE = '<script>alert("x")</script>' + "n" * 173
 
 
@@ -147,6 +150,25 @@ class TestWaiting:
         assert job.spec["phases"][0]["power"] == {"lowest_cap_w": 550.0}
         assert job.revisions.get().number == 1
         assert AuditEntry.objects.filter(action="job.amend", target="llama-ft-12").exists()
+
+    def test_what_can_never_start_says_so_and_what_would_make_it_possible(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make_job()
+        why = "needs 92 kW on rack oslo/A01, which has 40 kW: short 52 kW"
+        put_up({"llama-ft-12/train": make_pending_status(1, p10_s=None, p90_s=None, never=why)})
+        way = CAPPED[0], "can start at 550 W per GPU (4 % slower)"
+        found = make_explanation("llama-ft-12/train", way)
+        told = replace(found, counterfactuals=(), never=Never(NEVER, found.counterfactuals))
+        monkeypatch.setattr("admission.cycle.live.explain", lambda key: told)
+        html = opened(operator)
+        text = text_of(html)
+        assert f"It never starts as it is, were the fleet all its own: {why}" in text
+        assert "Otherwise likely" not in text
+        assert "Could start, which it never can as it is at 550 W per GPU (4 % slower)" in text
+        (value,) = re.findall(r'name="change" value="([^"]+)"', html)
+        do(operator, "apply", "?phase=train", change=value.replace("&quot;", '"'))
+        assert Job.objects.get().spec["phases"][0]["power"] == {"lowest_cap_w": 550.0}
 
     @pytest.mark.parametrize("change", ["", "{", "[]", '{"lowest_cap_w": -5}', '{"gpus": "x"}'])
     def test_a_change_that_is_none_is_refused(self, operator: Client, change: str) -> None:

@@ -233,7 +233,7 @@ def test_where_one_change_is_not_enough_two_are_tried() -> None:
     world = _world(racks=2, budget_w=5_000.0)
     world.submit(make_request("b/train", gpus=2, required=Locality.NODE, walltime_s=60.0))
     world.cycle()
-    world.submit(make_request("a/train", gpus=16))
+    world.submit(make_request("a/train", gpus=16, checkpoint_interval_s=600.0))
     found = _explained(world)
     assert found.counterfactuals
 

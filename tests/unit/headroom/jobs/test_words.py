@@ -80,6 +80,20 @@ def test_without_a_way_the_estimate_stands_alone() -> None:
     assert len(list(words.explained(make_explanation(unknown), make_job(), NOW))) == 2
 
 
+def test_what_can_never_begin_says_so_and_what_would_make_it_possible() -> None:
+    never = {"reason": make_reason(), "ways": [make_fix("can start at 550 W per GPU (4 % slower)")]}
+    phase = make_explained(counterfactuals=[], estimate=None, never=never)
+    lines = list(words.explained(make_explanation(phase), make_job(), NOW))
+    assert lines[1:3] == [
+        "  never begins as it is, were the fleet all its own: needs 41.2 kW on feed b2, which has"
+        " 36.8 kW: short 4.4 kW",
+        "  can start at 550 W per GPU (4 % slower), once there is room",
+    ]
+    never["ways"] = []
+    lines = list(words.explained(make_explanation(phase), make_job(), NOW))
+    assert lines[2].startswith("  no cap, size, site or locality was found")
+
+
 def test_phases_that_do_not_wait_are_told_as_they_are() -> None:
     done = make_phase("prepare", state="succeeded")
     runs = make_phase("train", state="running", started_at=at(300))
