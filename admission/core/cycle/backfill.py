@@ -7,7 +7,7 @@ fit beside them on the fleet as it will be then.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,9 @@ from admission.core.placement.place import place
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Refusal, Request
 from policies.headroom.binding import balance
+
+#: Project and user.
+Account = tuple[str, str]
 
 __all__ = [
     "CURED_BY_ENDS",
@@ -72,16 +75,15 @@ class Reservation:
     then: Cluster
     beside: frozenset[str] = frozenset()
 
-    def is_in_the_place_of(self, request: Request, placement: Placement, end_at: float) -> bool:
-        """Say whether a ``placement`` until ``end_at`` would take its place from the job."""
-        return end_at > self.at and not self.then.admits(placement, request)
-
     def reason(self, request: Request, end_at: float) -> Reason:
         need, have = end_at - self.then.now, self.at - self.then.now
         told = balance(need, have, "s")
         text = (
             f"would run {told.told(told.short)} longer than the {told.told(told.have)} after which"
             " another job, which is ahead of it, is to have what it needs itself"
+            if end_at > self.at
+            else "would take what comes free from another job, which is ahead of it and of somebody"
+            " for whom nothing runs"
         )
         evidence = {"kept_for": self.request.key, "kept_at": self.at}
         token = ReasonToken.BACKFILL_RESERVATION
@@ -92,11 +94,20 @@ class Reservations:
     """The reservations of the first jobs that are blocked.
 
     ``cluster`` is the fleet as it is now. Whoever is put on it is told of by :meth:`take`, too.
-    ``endings`` are all that stand on it.
+    ``endings`` are all that stand on it. ``accounts`` says whose jobs are, by key.
     """
 
-    def __init__(self, cluster: Cluster, endings: Sequence[Ending], *, most: int) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        endings: Sequence[Ending],
+        *,
+        most: int,
+        accounts: Mapping[str, Account] | None = None,
+    ) -> None:
+        self._cluster, self._accounts = cluster, accounts or {}
+        #: whose jobs run
+        self._run = {self._accounts.get(each.request.key) for each in endings}
         self._endings = sorted(endings, key=_when)
         self._most = most
         #: the fleet once the first ``_ended`` of the endings are over, with all that is kept
@@ -223,7 +234,7 @@ class Reservations:
             self._move(arranged)
         unmoved = len(self.kept) - len(arranged or ())
         for each in self.kept[:unmoved]:
-            if end_at > each.at:
+            if self._stays(each, request, end_at):
                 each.then.allocate(placement, request)
         if arranged is not None:
             self._ahead = self.kept[-1].then.copy()
@@ -243,7 +254,7 @@ class Reservations:
         """
         before = [each for each in self.kept if each.rank < rank]
         for each in before:
-            if each.is_in_the_place_of(request, placement, end_at):
+            if self._is_taken(each, request, placement, end_at):
                 if self._arranged_beside(request, placement, end_at, before) is not None:
                     return None
                 return each
@@ -255,7 +266,27 @@ class Reservations:
         """Return the reservations that a placement until ``end_at`` puts off."""
         if self._arranged_beside(request, placement, end_at, self.kept) is not None:
             return []
-        return [each for each in self.kept if each.is_in_the_place_of(request, placement, end_at)]
+        return [each for each in self.kept if self._is_taken(each, request, placement, end_at)]
+
+    def _is_taken(
+        self, kept: Reservation, request: Request, placement: Placement, end_at: float
+    ) -> bool:
+        """Say whether a ``placement`` until ``end_at`` would take its place from a reserved job."""
+        return self._stays(kept, request, end_at) and not kept.then.admits(placement, request)
+
+    def _stays(self, kept: Reservation, request: Request, end_at: float) -> bool:
+        """Say whether a job that ends at ``end_at`` counts as being there when a reserved one is.
+
+        What is over by then does not, unless it is of somebody who has jobs that run, and the other
+        of somebody who has none: a stream of short jobs would take all that comes free.
+        """
+        if end_at > kept.at:
+            return True
+        whose, others = self._whose(kept.request), self._whose(request)
+        return whose not in self._run and others in self._run
+
+    def _whose(self, request: Request) -> Account:
+        return self._accounts.get(request.key, (request.project, ""))
 
     def _arranged_beside(
         self,
@@ -269,7 +300,7 @@ class Reservations:
         From the first on whose place it would take: each starts at its time, here or elsewhere.
         None where none has to move, or not all can.
         """
-        taken = (each.is_in_the_place_of(request, placement, end_at) for each in kept)
+        taken = (self._is_taken(each, request, placement, end_at) for each in kept)
         first = next((place for place, is_taken in enumerate(taken) if is_taken), None)
         if first is None or not self._may_move:
             return None
@@ -283,7 +314,7 @@ class Reservations:
             for old, _ in others:
                 then.free(old.placement, old.request)
             holds = [(new.placement, new.request) for _, new in others]
-            if end_at > each.at:
+            if self._stays(each, request, end_at):
                 holds.append((placement, request))
             if not _all_fit(then, holds):
                 return None
@@ -337,7 +368,7 @@ class Reservations:
         """Return the reservations of those before ``rank``, on ``cluster``: to be read only."""
         found = Reservations(cluster, (), most=0)
         found.kept = [each for each in self.kept if each.rank < rank]
-        found._may_move = self._may_move
+        found._may_move, found._accounts, found._run = self._may_move, self._accounts, self._run
         return found
 
 

@@ -97,6 +97,9 @@ class Queue:
         self.staggered: dict[str, tuple[int, Request, Placement]] = {}
         self._closed: frozenset[int] = frozenset()
         self._closing: list[Placement] = []
+        #: project and user of each job, by key
+        jobs: Iterable[Pending | Running] = (*snapshot.pending, *snapshot.running)
+        self._accounts = {each.request.key: (each.request.project, each.user) for each in jobs}
         #: those that ran when the cycle began
         self._before = frozenset(self.endings)
         #: those that were asked to give way since
@@ -176,7 +179,10 @@ class Queue:
         self.ramp = Ramp(self.cluster.fleet, self._running, self.now, snapshot.tuning)
         self._close_full_places()
         self.reservations = Reservations(
-            self.cluster, tuple(self.endings.values()), most=snapshot.tuning.reservations
+            self.cluster,
+            tuple(self.endings.values()),
+            most=snapshot.tuning.reservations,
+            accounts=self._accounts,
         )
 
     def start(self, request: Request, placement: Placement) -> None:

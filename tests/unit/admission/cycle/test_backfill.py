@@ -150,3 +150,18 @@ def test_of_those_that_want_alike_room_is_kept_for_the_first_alone() -> None:
     for n, sites in enumerate([(), (), ("s2",), ("s2",)]):
         world.submit(make_request(f"w{n}/train", gpus=8, sites=sites))
     assert [key for key, _ in _kept(world.cycle())] == ["w0/train", "w2/train"]
+
+
+def test_short_jobs_of_who_runs_much_take_nothing_from_one_for_whom_nothing_runs() -> None:
+    for user, begins in (("ada", True), ("eve", False)):
+        world = _world()
+        world.submit(make_request("a/train", gpus=12, walltime_s=7200.0), user="ada")
+        world.cycle()
+        world.submit(make_request("first/train", gpus=16, priority=1), user=user)
+        world.submit(make_request("short/train", gpus=2, walltime_s=600.0), user="ada")
+        decisions = world.cycle()
+        assert bool(decisions.admitted) is begins
+        if not begins:
+            why = decisions.waiting["short/train"].dominant
+            assert why.token is ReasonToken.BACKFILL_RESERVATION
+            assert why.sentence.endswith("of somebody for whom nothing runs")

@@ -156,6 +156,7 @@ def _behind_one_that_waits() -> World:
     """Return a world in which a small job would put off a large one that is ahead of it."""
     world = _world()
     world.submit(make_request("b/train", gpus=4, walltime_s=3600.0))
+    world.submit(make_request("c/train", gpus=1, walltime_s=3600.0, project="speech"))
     world.cycle()
     world.submit(make_request("big/train", gpus=8, priority=5, project="speech"))
     return world
