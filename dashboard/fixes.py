@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from admission.cycle import live
-from admission.queue import queue_status
 from telemetry import stream
 
 #: Of so many rows of a page.
@@ -22,14 +21,7 @@ _DUE_S = 30.0
 _KEPT_S = 60
 #: What one look may take, s; the next one goes on.
 _BUDGET_S = 0.4
-#: Where a cycle takes longer, so does every look at what it would decide: it is no part of a page.
-_SLOW_S = 1.0
 _KEY = "dashboard:fix:"
-
-
-def is_slow(cycle: queue_status.QueueStatus | None) -> bool:
-    """Say whether finding fixes takes longer than people wait for a page."""
-    return cycle is not None and cycle.took_s > _SLOW_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,6 @@ class _Work:
 
     def _decide(self) -> None:
         """Decide on queue and fleet as they are, and act on it, part by part."""
-        started = time.perf_counter()
         inputs = live.read_input(self.now)
         self.holding = inputs.holding
         self._part("control", lambda: self._control(inputs))
@@ -116,7 +115,7 @@ class _Work:
         self._part("preempt", lambda: self._preempt(inputs, decisions))
         self._part("reasons", lambda: reasons.write(inputs, decisions, self.at))
         self._part("shares", lambda: self._note_use(inputs))
-        self._part("board", lambda: self._publish(inputs, decisions, started))
+        self._part("board", lambda: self._publish(inputs, decisions))
         self._part("shadow", lambda: shadowing.ask(inputs, decisions, self.at))
 
     def _note_use(self, inputs: CycleInput) -> None:
@@ -148,7 +147,7 @@ class _Work:
                 [attempts[each.key]], for_key=each.for_key, why=each.sentence, now=self.at
             )
 
-    def _publish(self, inputs: CycleInput, decisions: Decisions, started: float) -> None:
+    def _publish(self, inputs: CycleInput, decisions: Decisions) -> None:
         never = _hopeless.look(decisions)
         known = estimates(decisions, forecasts.calibration_at(self.now), never=never)
         # With a new reason comes a new wait: what was told at its beginning is measured by.
@@ -166,7 +165,6 @@ class _Work:
             QueueStatus(
                 cycle=self.cycle.number,
                 at=self.now,
-                took_s=time.perf_counter() - started,
                 waiting=self.cycle.waiting,
                 running=self.cycle.running,
                 admitted=self.cycle.admitted,

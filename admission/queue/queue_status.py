@@ -34,7 +34,7 @@ __all__ = [
     "reason_lines",
 ]
 
-_HEAD = "admission:queue:head"
+_HEAD = "admission:queue:status"
 _ORDER = "admission:queue:order"
 _LINES = "admission:queue:lines"
 #: A status that nobody has renewed for so long says nothing any more, s.
@@ -102,7 +102,6 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     cycle: int
     at: float
-    took_s: float
     waiting: int
     running: int
     admitted: int

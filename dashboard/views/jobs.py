@@ -29,7 +29,7 @@ from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
 from admission.logs.reading import NotThere
 from admission.queue import queue_status
-from dashboard import fixes, job_log, job_timeline, jobs, panels, placement, queue, state
+from dashboard import job_log, job_timeline, jobs, panels, placement, queue, state
 from fleet import snapshot
 from fleet.cache import KeyedCache
 from headroom.contracts import FieldError
@@ -160,7 +160,7 @@ def _page(
     why_html = panels.draw(request, *_why(shown))[0] if shown.waits else ""
     fixes_html = ""
     if shown.is_queued:
-        fixes_html, _ = panels.draw(request, *_fixes(shown, look=False))
+        fixes_html, _ = panels.draw(request, *_fixes(shown))
     timeline_html = ""
     if shown.attempt:
         timeline_html, _ = panels.draw(request, *_timeline(shown, shown.attempt))
@@ -209,11 +209,11 @@ def why_panel(request: HttpRequest, name: str) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 @dear("it to one phase")
 def fixes_panel(request: HttpRequest, name: str) -> HttpResponse:
-    """The changes that would start the phase now, for htmx. ``?look=1``: even if that is slow."""
+    """The changes that would start the phase now, for htmx."""
     shown = _shown(request, name)
     if not shown.is_queued:
         return _it_has_begun()
-    return panels.answer(request, *_fixes(shown, look=request.GET.get("look") == "1"))
+    return panels.answer(request, *_fixes(shown))
 
 
 def _it_has_begun() -> HttpResponse:
@@ -301,18 +301,14 @@ def _why(shown: Shown) -> _Drawn:
     return _WHY, reverse("live-job-why", args=[shown.job.name]), shown.params, context
 
 
-def _fixes(shown: Shown, *, look: bool) -> _Drawn:
-    cycle = queue_status.read()
-    slow = fixes.is_slow(cycle)
-    found, possible = _found(shown) if look or not slow else (None, [])
+def _fixes(shown: Shown) -> _Drawn:
+    found, possible = _found(shown)
     context = {
         "job": shown.job,
         "phase": shown.phase,
-        "fixes": None if found is None else [each for each in found if each.is_now],
-        "later": [each for each in found or () if not each.is_now],
+        "fixes": [each for each in found if each.is_now],
+        "later": [each for each in found if not each.is_now],
         "possible": possible,
-        "slow": slow,
-        "cycle": cycle,
         "may_change": shown.may_change,
     }
     return _FIXES, reverse("live-job-fixes", args=[shown.job.name]), shown.params, context

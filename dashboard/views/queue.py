@@ -102,7 +102,7 @@ def _listed(
         "old_s": queue.age_s(cycle, time.time()),
         "total_gpus": len(snapshot.current().gpus),
         "any_ever": bool(now.total) or Job.objects.exists(),
-        "fixes_url": "" if fixes.is_slow(cycle) else _fixes_url(rows, params),
+        "fixes_url": _fixes_url(rows, params),
     }
     return _PANEL, reverse("live-queue"), params, context
 

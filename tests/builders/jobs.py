@@ -161,7 +161,7 @@ def put_up(
         for each in pending_statuses.values()
     ]
     fields: dict[str, Any] = {
-        "cycle": 7, "at": time.time() - ago_s, "took_s": 0.2, "waiting": len(pending_statuses),
+        "cycle": 7, "at": time.time() - ago_s, "waiting": len(pending_statuses),
         "running": 0, "admitted": 0, "counts": tuple(counts),
     }  # fmt: skip
     queue_status.publish(QueueStatus(**{**fields, **given}), pending_statuses)

@@ -179,21 +179,6 @@ class TestWaiting:
         job.refresh_from_db()
         assert job.revision == 1
 
-    def test_where_the_solver_takes_long_the_page_comes_first(
-        self, viewer: Client, explained: None
-    ) -> None:
-        make_job()
-        put_up({"llama-ft-12/train": make_pending_status(1)}, took_s=7.5)
-        html = opened(viewer)
-        assert "are being tried on the whole queue; with 1 waiting" in text_of(html)
-        assert "550 W" not in html
-        (path,) = re.findall(r'hx-get="(/live/jobs/[^"]+/fixes[^"]+)"', html)
-        html = opened(viewer, path.replace("&amp;", "&"))
-        assert "at 550 W per GPU (4 % slower)" in html
-        # It is asked for again by hand alone.
-        assert "hx-trigger" not in html
-        assert 'id="try-again"' in html
-
     def test_without_a_fix_it_says_so(self, viewer: Client) -> None:
         make_job(reason="")
         assert "No cycle has looked at it yet" in text_of(opened(viewer))

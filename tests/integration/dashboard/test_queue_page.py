@@ -269,12 +269,6 @@ class TestFixes:
         assert asked == []
         assert "nothing found" not in opened(viewer)
 
-    def test_where_the_solver_takes_long_they_are_not_looked_for(
-        self, viewer: Client, asked: list[str]
-    ) -> None:
-        put_up({"old/train": make_pending_status(1)}, took_s=7.5)
-        assert "/live/queue/fixes" not in opened(viewer)
-
     def test_only_the_first_rows_are_looked_for(self, viewer: Client, asked: list[str]) -> None:
         for number in range(fixes.ROWS + 3):
             make_job(f"more-{number}")

@@ -28,7 +28,7 @@ def put_up(count: int, cycle: int = 1) -> None:
     lines = queue_status.reason_lines([reason(ReasonToken.THERMAL, None), reason()])
     queue_status.publish(
         QueueStatus(
-            cycle=cycle, at=100.0 + cycle, took_s=0.2, waiting=count, running=3, admitted=1
+            cycle=cycle, at=100.0 + cycle, waiting=count, running=3, admitted=1
         ),
         {
             f"job-{place}/train": PendingStatus(

@@ -217,7 +217,7 @@ def test_a_job_that_does_not_wait_needs_no_explanation(client: Client, ada: User
 def put_up(*keys: str) -> None:
     """Publish a queue in which ``keys`` wait, in this order."""
     at = now().timestamp()
-    head = QueueStatus(cycle=1, at=at, took_s=0.1, waiting=len(keys), running=0, admitted=0)
+    head = QueueStatus(cycle=1, at=at, waiting=len(keys), running=0, admitted=0)
     queue_status.publish(
         head,
         {
