@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +39,8 @@ class Order:
     """
 
     columns: Columns
+    #: Unix seconds
+    now: float
     urgency: Floats
     waited_s: Floats
     accounts: Accounts
@@ -60,6 +63,11 @@ class Order:
         parts = [f"priority {self.priority[place]:g}"]
         if raised := float(self.urgency[place] - self.priority[place]):
             parts[0] += f", {raised:.1f} more for waiting or a deadline"
+        if (deadline_at := float(self.columns.deadline_at[place])) < self.now:
+            parts.append(
+                f"its deadline, {datetime.fromtimestamp(deadline_at, UTC):%Y-%m-%d %H:%M} UTC, has"
+                " passed and counts nothing any more"
+            )
         parts += self.accounts.told(int(self.leaf[place]))
         parts.append(f"waited {self.waited_s[place] / 60.0:.0f} min")
         return f"{place + 1} of {len(self)}: {'; '.join(parts)}"
@@ -176,6 +184,7 @@ def order(
     places = accounts.in_turns(first, leaf, cost_s, urgency)
     return Order(
         columns.chosen(places),
+        now,
         urgency[places],
         np.maximum(now - columns.submitted_at, 0.0)[places],
         accounts,
@@ -208,7 +217,7 @@ class _Urgency:
 
 def _deadline_points(at: Floats, now: float, tuning: Tuning) -> Floats:
     left = np.clip((at - now) / tuning.deadline_within_s, 0.0, 1.0)
-    # Nothing keeps a deadline that has passed, so it puts nobody else off any more.
+    # It is one to begin by, whatever the run takes: until it has passed, a start now keeps it.
     points: Floats = np.where(at < now, 0.0, tuning.deadline_points * (1.0 - left))
     return points
 

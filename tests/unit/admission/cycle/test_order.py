@@ -98,6 +98,18 @@ def test_a_deadline_that_has_passed_counts_nothing() -> None:
     assert found.urgency.tolist() == [0.0, 0.0]
 
 
+def test_a_deadline_counts_until_it_has_passed_and_then_it_is_told_that_it_does_not() -> None:
+    """It is one to begin by: a job keeps it that begins now, however long it runs."""
+    last = _pending("y", deadline_at=NOW, walltime_s=1e5)
+    found = _order(last, _pending("x", deadline_at=NOW - 1.0))
+    assert _keys(found) == ["y", "x"]
+    assert "has passed" not in found.sentence(0)
+    assert found.sentence(1) == (
+        "2 of 2: priority 0; its deadline, 1970-01-12 13:46 UTC, has passed and counts nothing any"
+        " more; waited 0 min"
+    )
+
+
 def test_a_project_that_has_only_held_jobs_moves_nobody() -> None:
     shares = {"h": ProjectShare("h", weight=50.0, used_gpu_s=1e9)}
     jobs = [_pending("x", project="a", priority=3), _pending("y", project="b")]
