@@ -51,7 +51,7 @@ def changes_of(html: str) -> list[str]:
 def test_each_fix_that_is_offered_starts_the_job_once_it_is_applied(fleet: SmallFleet) -> None:
     user = make_user(Role.OPERATOR)
     make_project("vision")
-    spec = make_spec(make_phase(gang={"gpus": 64}, power={"expected_peak_w": 500.0}), name="large")
+    spec = make_spec(make_phase(gang={"gpus": 20}, power={"expected_peak_w": 500.0}), name="large")
     submission.submit(reading.convert(spec), user, now=timezone.now())
     cycle()
     operator = Client()
@@ -59,9 +59,9 @@ def test_each_fix_that_is_offered_starts_the_job_once_it_is_applied(fleet: Small
     page = html_of(operator.get("/jobs/large/"))
     assert "Starts now with " in text_of(page)
     (change, *_) = changes_of(page)
-    assert json.loads(change)["gpus"] < 64
+    assert json.loads(change)["gpus"] < 20
     listed = fixes_in_the_queue(operator)
-    assert "of its 64 GPUs" in listed
+    assert "of its 20 GPUs" in listed
     answer = operator.post("/jobs/large/apply", {"change": change}, follow=True)
     assert "large/train is amended" in text_of(html_of(answer))
     assert cycle().admitted == 1
