@@ -18,7 +18,14 @@ from config import env, ownership
 TAG = "headroom"
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1", "testserver"})
-SECRET_FILES = ("env", "owner-env", "admin-password", "demo-token", "agent-token")
+SECRET_FILES = (
+    "env",
+    "owner-env",
+    "admin-password",
+    "demo-token",
+    "replay-token",
+    "agent-token",
+)
 
 
 def register() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from django.db.models import Model
 
     from accounts.models import User
+    from accounts.roles import Capability
     from config.machine import LocalGpu
     from fleet.models import Node, Rack
 
 ADMIN = "admin"
 DEMO = "demo"
+REPLAY = "replay"
 
 LOCAL_SITE = "local"
 LOCAL_RACK = "here"
@@ -138,17 +140,32 @@ def ensure_policies() -> list[str]:
 
 def ensure_demo() -> bool:
     """See to it that the demo fleet's token works. Return False where it did."""
+    return _ensure_token(DEMO)
+
+
+def ensure_replay() -> bool:
+    """See to it that the token of ``headroom replay`` works. Return False where it did.
+
+    It is for what a replay does, and for nothing else: its site, and that site's agent.
+    """
+    from accounts.roles import Capability
+
+    return _ensure_token(REPLAY, {Capability.EDIT_FLEET, Capability.MANAGE_AGENTS})
+
+
+def _ensure_token(name: str, scope: Collection[Capability] | None = None) -> bool:
+    """See to it that ``NAME-token`` holds a token of the user ``name``. False where it did."""
     from accounts import actions, audit
     from accounts.models import ApiToken
 
-    path: Path = settings.STATE_DIR / "demo-token"
-    if ApiToken.objects.usable().with_secret(_kept(path)).exists():
+    path: Path = settings.STATE_DIR / f"{name}-token"
+    if ApiToken.objects.usable().with_secret(_kept(path)).filter(user__username=name).exists():
         return False
     with transaction.atomic():
-        user = _demo_user()
-        for old in user.api_tokens.filter(revoked_at__isnull=True, name=DEMO):
+        user = _operator(name)
+        for old in user.api_tokens.filter(revoked_at__isnull=True, name=name):
             actions.revoke_token(audit.SYSTEM, old)
-        _, secret = actions.create_token(audit.SYSTEM, user, DEMO)
+        _, secret = actions.create_token(audit.SYSTEM, user, name, scope=scope)
         write_private(path, f"{secret}\n")
     return True
 
@@ -179,17 +196,18 @@ def ensure_demo_grants(*, is_new: bool) -> None:
     mark.write_text(_DEMO_POLICY)
 
 
-def _demo_user() -> User:
+def _operator(name: str) -> User:
+    """Return the user ``name``; a new one is an operator whom no password lets in."""
     from accounts import audit
     from accounts.models import User
     from accounts.roles import Role
 
-    user, created = User.objects.get_or_create(username=DEMO, defaults={"role": Role.OPERATOR})
+    user, created = User.objects.get_or_create(username=name, defaults={"role": Role.OPERATOR})
     if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
         told = audit.changes(None, audit.state(user))
-        audit.record(audit.SYSTEM, "user.create", DEMO, role=user.role, **told)
+        audit.record(audit.SYSTEM, "user.create", name, role=user.role, **told)
     return user
 
 

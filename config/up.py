@@ -288,7 +288,7 @@ def _sign_in(password: Path, *, reveal: bool) -> str:
 
 def _preparation(options: argparse.Namespace) -> tuple[str, ...]:
     demo = ("--demo",) if options.demo else ()
-    return ("prepare", "--machine-agent", socket.gethostname(), *demo)
+    return ("prepare", "--replay", "--machine-agent", socket.gethostname(), *demo)
 
 
 def _emptied(folder: Path) -> Path:

@@ -18,19 +18,21 @@ class NoTokenError(HeadroomError):
     """No token was given: use --token-file, or put the token into HEADROOM_TOKEN."""
 
 
-def find_token(token_file: Path | None, *, demo_server: str = "") -> str:
+def find_token(
+    token_file: Path | None, *, local_server: str = "", local_file: str = "demo-token"
+) -> str:
     """Return the token from the file, else from ``HEADROOM_TOKEN``.
 
-    With ``demo_server`` on this machine, the token that ``make run`` leaves in the state folder is
-    the last resort. Raises :class:`NoTokenError`.
+    With ``local_server`` on this machine, the token that ``make run`` leaves in ``local_file`` of
+    the state folder is the last resort. Raises :class:`NoTokenError`.
     """
     if token_file is not None:
         return _read(token_file)
     if token := os.environ.get("HEADROOM_TOKEN", "").strip():
         return token
-    demo_file = Path(os.environ.get("HEADROOM_STATE_DIR", ".headroom")) / "demo-token"
-    if demo_server and _is_local(demo_server) and demo_file.is_file():
-        return _read(demo_file)
+    kept = Path(os.environ.get("HEADROOM_STATE_DIR", ".headroom")) / local_file
+    if local_server and _is_local(local_server) and kept.is_file():
+        return _read(kept)
     raise NoTokenError
 
 

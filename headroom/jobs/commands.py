@@ -394,7 +394,7 @@ def _jobs(server: str, token_file: Path | None) -> Jobs:
     from headroom.jobs.asking import Jobs
     from headroom.settings import find_token
 
-    return Jobs(Client(server, find_token(token_file, demo_server=server)))
+    return Jobs(Client(server, find_token(token_file, local_server=server)))
 
 
 def _read(file: Path, array: str | None, wanted: Sequence[str]) -> tuple[bytes, bool]:

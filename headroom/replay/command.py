@@ -54,7 +54,7 @@ def run_replay(options: ReplayOptions, out: TextIO) -> bool:
     if options.limit_s is not None:
         recording = recording.first(options.limit_s)
     fleet = make_fleet(recording)
-    token = find_token(options.token_file, demo_server=options.server)
+    token = find_token(options.token_file, local_server=options.server, local_file="replay-token")
     with Client(options.server, token) as user:
         _announce(recording, fleet, options, out)
         user.post_yaml("/api/v1/fleet/apply", fleet.inventory)

@@ -98,7 +98,7 @@ def jobs(
             fleet = _TwinFleet(gpus, tightness, policy, seed)
             _jobs_on_twin(found, fleet)
             return
-        with Client(server, find_token(token_file, demo_server=server)) as client:
+        with Client(server, find_token(token_file, local_server=server)) as client:
             manner = Manner(
                 run=f"t{secrets.token_hex(3)}",
                 project=f"replay-{_form_of(trace, form)}",

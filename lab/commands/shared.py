@@ -48,7 +48,7 @@ def server_options(default: str | None = DEFAULT_SERVER) -> Callable[[Command], 
 
 def server_of(url: str, token_file: Path | None, *, connections: int) -> Server:
     """Return the server at ``url`` with the token that was given or found."""
-    return Server(url, find_token(token_file, demo_server=url), connections=connections)
+    return Server(url, find_token(token_file, local_server=url), connections=connections)
 
 
 def stop_on_signals() -> threading.Event:

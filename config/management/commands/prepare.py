@@ -17,6 +17,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--demo", action="store_true", help="a user and token for the demo")
+        parser.add_argument("--replay", action="store_true", help="a token for headroom replay")
         parser.add_argument(
             "--machine-agent", metavar="NAME", help="this machine as a node, and its agent's token"
         )
@@ -38,6 +39,8 @@ class Command(BaseCommand):
             if options["demo"]:
                 is_new = preparation.ensure_demo()
                 preparation.ensure_demo_grants(is_new=is_new)
+            if options["replay"]:
+                preparation.ensure_replay()
             if options["machine_agent"]:
                 preparation.ensure_machine(options["machine_agent"])
 

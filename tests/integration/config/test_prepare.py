@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import threading
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import ApiToken, AuditEntry, User
-from accounts.roles import Role
+from accounts.roles import Capability, Role
 from admission.jobs import catalog
 from admission.policy.catalog import POLICIES, policy_in_force
 from admission.policy.models import AdmissionPolicyVersion
-from config import machine, preparation
+from config import machine, preparation, up
 from config.machine import LocalGpu
 from fleet.models import Gpu, Node, Rack, Site
 from lab.teams import HABITS
@@ -143,6 +144,53 @@ class TestDemo:
     def test_without_the_option_there_is_none(self, state: Path) -> None:
         _prepare()
         assert not (state / "demo-token").exists()
+
+
+class TestReplay:
+    def test_its_token_works_without_the_demo_and_is_for_its_site_and_agent_alone(
+        self, state: Path, client: Client
+    ) -> None:
+        output = _prepare("--replay")
+        secret = _read(state / "replay-token")
+        assert secret not in output
+        (token,) = ApiToken.objects.all()
+        assert token.capabilities == frozenset({Capability.EDIT_FLEET, Capability.MANAGE_AGENTS})
+        assert not User.objects.get(username="replay").has_usable_password()
+        headers = bearer(secret)
+        yaml, json = "application/yaml", "application/json"
+        sites = "sites: [{name: replay-x}]"
+        applied = client.post("/api/v1/fleet/apply", sites, content_type=yaml, headers=headers)
+        agent = {"name": "replay-x", "sites": ["replay-x"]}
+        enrolled = client.post("/api/v1/agents", agent, content_type=json, headers=headers)
+        assert (applied.status_code, enrolled.status_code) == (200, 201)
+        job = client.post("/api/v1/jobs", {}, content_type=json, headers=headers)
+        assert job.status_code == 403
+
+    def test_a_later_start_keeps_it_and_one_that_no_longer_works_is_replaced(
+        self, state: Path
+    ) -> None:
+        _prepare("--replay")
+        secret = _read(state / "replay-token")
+        _prepare("--replay")
+        assert _read(state / "replay-token") == secret
+        (state / "replay-token").unlink()
+        _prepare("--replay")
+        assert _read(state / "replay-token") != secret
+        assert ApiToken.objects.usable().count() == 1
+
+    def test_the_demos_token_in_its_place_is_not_taken(self, state: Path) -> None:
+        _prepare("--demo")
+        (state / "replay-token").write_text(_read(state / "demo-token"))
+        _prepare("--replay")
+        assert _read(state / "replay-token") != _read(state / "demo-token")
+
+    def test_a_servers_start_asks_for_it_whether_there_is_a_demo_or_not(self) -> None:
+        for demo in (True, False):
+            assert "--replay" in up._preparation(Namespace(demo=demo))
+
+    def test_without_the_option_there_is_none(self, state: Path) -> None:
+        _prepare()
+        assert not (state / "replay-token").exists()
 
 
 class TestMachine:

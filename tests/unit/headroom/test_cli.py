@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from headroom import __version__, logs
 from headroom.cli import main
 from headroom.settings import NoTokenError, find_token
+from tests.unit.headroom.recordings import WALL
 
 REFERENCE = Path("docs/reference/command-line.md")
 
@@ -57,14 +58,37 @@ def test_the_token_file_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:2"])
 def test_the_demos_token_is_for_this_machines_server(tmp_path: Path, url: str) -> None:
     make_demo_token(tmp_path)
-    assert find_token(None, demo_server=url) == "hru_demo"
+    assert find_token(None, local_server=url) == "hru_demo"
+
+
+def test_a_replay_finds_a_token_of_its_own_and_never_takes_the_demos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_demo_token(tmp_path)
+    asked: list[str] = []
+
+    class Asked(Exception):
+        """The command has found its token."""
+
+    def note(_server: str, token: str) -> None:
+        asked.append(token)
+        raise Asked
+
+    monkeypatch.setattr("headroom.replay.command.Client", note)
+    recording = tmp_path / "wall_power.csv"
+    recording.write_text(WALL)
+    arguments = ["replay", str(recording), "--machine", "h200", "--server", "http://127.0.0.1:1"]
+    assert "--token-file" in CliRunner().invoke(main, arguments).output
+    (tmp_path / "state" / "replay-token").write_text("hru_replay\n")
+    assert isinstance(CliRunner().invoke(main, arguments).exception, Asked)
+    assert asked == ["hru_replay"]
 
 
 def test_the_demos_token_goes_nowhere_else(tmp_path: Path) -> None:
     make_demo_token(tmp_path)
     for url in ("", "https://headroom.example.com", "http://127.0.0.1.example.com"):
         with pytest.raises(NoTokenError):
-            find_token(None, demo_server=url)
+            find_token(None, local_server=url)
 
 
 def test_a_token_that_is_not_there_is_told_with_the_way_out(tmp_path: Path) -> None:
