@@ -1,4 +1,7 @@
-"""The inventory in the database, as the arrays of ``fleet.tables``."""
+"""The inventory in the database, as the arrays of ``fleet.tables``.
+
+Sites of recordings that are over are not in it: nothing is there that could draw or be used.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from fleet.models import (
     StorageEndpoint,
 )
 from fleet.reading import one_view_of_the_database
+from fleet.recordings import recordings_over
 from fleet.tables import (
     COOLING_KINDS,
     DOMAIN_KINDS,
@@ -102,10 +106,26 @@ def _labels() -> Mapping[int, dict[str, str]]:
     return dict(Node.objects.exclude(labels={}).values_list("pk", "labels"))
 
 
+#: How rows lead to their site, and to others that they need.
+_TO_SITES: Mapping[type[models.Model], Sequence[str]] = {
+    Site: ["pk"],
+    PowerDomain: ["site"],
+    CoolingZone: ["site"],
+    StorageEndpoint: ["site"],
+    Rack: ["site"],
+    Node: ["rack__site"],
+    Gpu: ["node__rack__site"],
+    Link: ["site", "peer_site"],
+    Meter: ["power_domain__site", "cooling_zone__site", "rack__site", "node__rack__site"],
+}
+
+
 def _columns(model: type[models.Model], *names: str, order_by: Sequence[str] = ()) -> list[Any]:
     """Return one sequence for each of the columns ``names``. One query."""
-    rows = model._default_manager.order_by(*order_by).values_list(*names)
-    return list(zip(*rows, strict=True)) or [() for _ in names]
+    there = model._default_manager.order_by(*order_by)
+    for path in _TO_SITES.get(model, ()):
+        there = there.exclude(**{f"{path}__in": recordings_over()})
+    return list(zip(*there.values_list(*names), strict=True)) or [() for _ in names]
 
 
 def _ints(values: Iterable[int | None]) -> Ints:

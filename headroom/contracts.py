@@ -33,6 +33,9 @@ _ODD = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 PLAIN = rf"^[^{_ODD}]*$(?!\n)"
 #: The same in words, after "has to be".
 PLAIN_IN_WORDS = "text without line breaks, control characters and turns of direction"
+#: The label of nodes whose recording has been played. A site all of whose nodes have it is left out
+#: of the fleet.
+RECORDING_OVER = "recording-over"
 _FIRST_ODD = re.compile(f"[{_ODD}\ud800-\udfff]")
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN)]

@@ -20,6 +20,7 @@ from dashboard.readings import GpuNow
 from dashboard.timeline import Timeline
 from dashboard.views.timelines import Views
 from fleet.models import Gpu, Node
+from headroom.contracts import RECORDING_OVER
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
 
@@ -58,6 +59,7 @@ def _now(node: Node) -> dict[str, Any]:
         "gpus": gpus,
         "host": host,
         "known": row is not None and bool(nodes.seen[row]),
+        "is_recorded": row is None and RECORDING_OVER in node.labels,
         "stale": row is None or bool(nodes.stale[row]),
         "age_s": None if row is None else float(nodes.age_s[row]),
         "load_w": None if row is None else float(nodes.load_w[row]),

@@ -20,6 +20,7 @@ from accounts.models import User
 from accounts.roles import Capability
 from admission.jobs.models import Job
 from fleet.models import Gpu, Link, Node, Rack, Site
+from fleet.recordings import recordings_over
 
 __all__ = ["page"]
 
@@ -80,13 +81,13 @@ def _groups(query: str, user: User) -> list[Group]:
 
 
 def _sites(query: str, most: int) -> list[Hit]:
-    found = _named(Site.objects.all(), query)[:most]
+    found = _named(Site.objects.exclude(pk__in=recordings_over()), query)[:most]
     return [Hit(site.name, f"{reverse('fleet')}?{_param(site.name)}", "site") for site in found]
 
 
 def _racks(query: str, most: int) -> list[Hit]:
     site, _, name = query.rpartition("/")
-    racks = Rack.objects.select_related("site")
+    racks = Rack.objects.exclude(site__in=recordings_over()).select_related("site")
     if site:
         racks = racks.filter(site__name__iexact=site)
     return [

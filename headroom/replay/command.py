@@ -58,7 +58,8 @@ def run_replay(options: ReplayOptions, out: TextIO) -> bool:
     with Client(options.server, token) as user:
         _announce(recording, fleet, options, out)
         user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
-        agent = user.with_token(_enroll(user, fleet, any_job=bool(recording.job)))
+        enrolled = _enroll(user, fleet, any_job=bool(recording.job))
+        agent = user.with_token(enrolled["token"])
         with _quiet(), _progress(recording, out) as progress:
             player = Player(recording, fleet, agent, speed=options.speed, progress=progress)
             call_on_stop(player.stop)
@@ -66,18 +67,28 @@ def run_replay(options: ReplayOptions, out: TextIO) -> bool:
             player.play(loop=options.loop)
             player.settle()
             took_s = time.monotonic() - started
+        _retire(user, make_fleet(recording, is_over=True), enrolled["id"])
     _report(recording, player, took_s, out)
     return not player.stopped
 
 
-def _enroll(user: Client, fleet: ReplayFleet, *, any_job: bool) -> str:
-    """Return a token for the agent of the fleet's site. One that an earlier replay had ends.
+def _enroll(user: Client, fleet: ReplayFleet, *, any_job: bool) -> dict[str, Any]:
+    """Return id and token of the agent of the fleet's site. A token of an earlier replay ends.
 
     ``any_job``: the recording is of a job, which Headroom has placed nowhere.
     """
     document = {"name": fleet.site, "nodes": [], "sites": [fleet.site], "any_job": any_job}
-    token: str = user.post("/api/v1/agents", document, {"rotate": "1"})["token"]
-    return token
+    enrolled: dict[str, Any] = user.post("/api/v1/agents", document, {"rotate": "1"})
+    return enrolled
+
+
+def _retire(user: Client, fleet: ReplayFleet, agent: int) -> None:
+    """Take the site out of the fleet: what was recorded draws nothing here, and fell not silent.
+
+    Its readings stay. The next replay puts it back.
+    """
+    user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
+    user.post(f"/api/v1/agents/{agent}/revoke", None)
 
 
 def _announce(
@@ -102,6 +113,7 @@ def _report(recording: Recording, player: Player, took_s: float, out: TextIO) ->
         f"  energy            {summary.energy_kwh:,.2f} kWh",
         f"  gaps over {GAP_S:.0f} s    {summary.gaps} (longest {summary.longest_gap_s:.1f} s)",
         f"  zero or negative  {summary.non_positive}",
+        "Its site is no part of the fleet any more; its nodes' pages keep what was read.",
     ]
     click.echo("\n".join(lines), file=out)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from headroom.contracts import RECORDING_OVER
 from headroom.replay.description import EXAMPLE, FILE, MACHINES
 from headroom.replay.recording import Hardware, Recording, RecordingError
 
@@ -28,8 +29,10 @@ class ReplayFleet:
     meter_names: tuple[str, ...]
 
 
-def make_fleet(recording: Recording) -> ReplayFleet:
+def make_fleet(recording: Recording, *, is_over: bool = False) -> ReplayFleet:
     """Return a site for ``recording``, with one power meter on each node.
+
+    ``is_over``: it has been played, and its machines are there no more.
 
     Raises :class:`RecordingError` where nothing says which machines were recorded.
     """
@@ -43,9 +46,10 @@ def make_fleet(recording: Recording) -> ReplayFleet:
     width = len(str(len(recording.nodes)))
     names = tuple(f"{site}-n{i:0{width}}" for i in range(1, len(recording.nodes) + 1))
     meters = tuple(f"{name}/power" for name in names)
+    labels = {"recording": recording.title} | ({RECORDING_OVER: "yes"} if is_over else {})
     document = {
         "hardware_models": _hardware_models(hardware),
-        "sites": [_site(recording, hardware, site, names)],
+        "sites": [_site(hardware, site, names, labels)],
         "meters": [
             {"name": meter, "kind": "power", "node": node}
             for meter, node in zip(meters, names, strict=True)
@@ -78,7 +82,7 @@ def _hardware_models(hardware: Hardware) -> list[dict[str, Any]]:
 
 
 def _site(
-    recording: Recording, hardware: Hardware, site: str, names: tuple[str, ...]
+    hardware: Hardware, site: str, names: tuple[str, ...], labels: dict[str, str]
 ) -> dict[str, Any]:
     size = hardware.nodes_per_rack
     shelves = [names[i : i + size] for i in range(0, len(names), size)]
@@ -109,14 +113,14 @@ def _site(
             }
         ],
         "racks": [
-            _rack(recording.title, hardware, number, len(shelves), nodes)
+            _rack(labels, hardware, number, len(shelves), nodes)
             for number, nodes in enumerate(shelves)
         ],
     }
 
 
 def _rack(
-    title: str, hardware: Hardware, number: int, racks: int, nodes: tuple[str, ...]
+    labels: dict[str, str], hardware: Hardware, number: int, racks: int, nodes: tuple[str, ...]
 ) -> dict[str, Any]:
     per_row = -(-racks // len(_ROWS)) if racks > 1 else 1
     height_u = 6
@@ -135,7 +139,8 @@ def _rack(
                 "model": hardware.host_model,
                 "position_u": 1 + height_u * place,
                 "height_u": height_u,
-                "labels": {"recording": title},
+                # Its own: YAML would make one that is shared a reference.
+                "labels": dict(labels),
                 "gpus": {"model": hardware.gpu_model, "count": hardware.gpus_per_node},
             }
             for place, name in enumerate(nodes)

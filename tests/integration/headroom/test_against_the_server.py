@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from django.db import connection, connections
+from django.test import Client as DjangoClient
 from pytest_django.live_server_helper import LiveServer
 
-from accounts.models import AuditEntry
+from accounts.models import AuditEntry, User
 from accounts.roles import Role
 from fleet import snapshot
 from fleet.inventory import parse, plan, read_state
-from fleet.models import Meter, Node
+from fleet.models import Meter, Node, Site
 from headroom.agent.delivery import Delivery
 from headroom.agent.host import HostSource
 from headroom.agent.loop import AgentSettings, Sampler
@@ -27,6 +28,7 @@ from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
 from telemetry import stream
 from telemetry.directory import invalidate_scopes
+from telemetry.models import Agent
 from telemetry.writer import Writer
 from tests.builders.accounts import make_token, make_user
 from tests.unit.headroom.recordings import write_training
@@ -117,6 +119,42 @@ def test_a_recording_is_stored_as_published_and_can_be_played_again(
     play(live_server.url, folder, token)
     assert stored_power() == [100, 1000, -1, 0, 2000] * 2
     assert Node.objects.count() == 2
+
+
+def test_a_recording_that_is_over_is_no_part_of_the_fleet_until_it_is_played_again(
+    live_server: LiveServer, folder: Path, token: str, client: DjangoClient
+) -> None:
+    oslo = Site.objects.create(name="oslo")
+    play(live_server.url, folder, token)
+    left = snapshot.fresh()
+    assert left.sites.names.tolist() == [oslo.name]
+    for table in (left.domains, left.zones, left.racks, left.nodes, left.gpus, left.meters):
+        assert len(table) == 0
+    assert Agent.objects.get().revoked_at is not None
+    node = Node.objects.first()
+    assert node is not None
+    client.force_login(User.objects.get())
+    page = client.get(f"/nodes/{node.pk}/", follow=True).content.decode()
+    assert "was played from a recording, which is over" in " ".join(page.split())
+    assert client.get("/search", {"q": node.rack.site.name}, follow=True).status_code == 200
+
+    fleet = make_fleet(load(folder))
+    with Client(live_server.url, token) as user:
+        user.post_yaml("/api/v1/fleet/apply", fleet.inventory)
+        user.post("/api/v1/agents", {"name": fleet.site, "sites": [fleet.site]}, {"rotate": "1"})
+    again = snapshot.fresh()
+    assert sorted(again.sites.names) == ["oslo", fleet.site]
+    assert (len(again.nodes), len(again.meters)) == (2, 2)
+    assert Agent.objects.get().revoked_at is None
+
+
+def test_a_label_on_some_machines_hides_nothing(
+    live_server: LiveServer, folder: Path, token: str
+) -> None:
+    play(live_server.url, folder, token)
+    assert len(snapshot.fresh().nodes) == 0
+    Node.objects.filter(pk__in=Node.objects.values("pk")[:1]).update(labels={})
+    assert len(snapshot.fresh().nodes) == 2
 
 
 def test_the_fleet_of_a_recording_is_an_inventory_that_stays_as_it_is(

@@ -288,6 +288,7 @@ def folder(tmp_path: Path) -> Path:
 def api(server: FakeServer) -> FakeServer:
     server.answers["POST", "/api/v1/fleet/apply"] = {"created": {}}
     server.answers["POST", "/api/v1/agents"] = {"id": 1, "name": "x", "token": "hra_new"}
+    server.answers["POST", "/api/v1/agents/1/revoke"] = {"id": 1}
     return server
 
 
@@ -329,6 +330,13 @@ def test_the_command_makes_the_fleet_then_plays_into_it(
     assert "5 sent, 5 durable" in out.getvalue()
     assert "zero or negative  2" in out.getvalue()
     assert "gaps over 10 s    1 (longest 28.0 s)" in out.getvalue()
+
+    # At the end the site leaves the fleet, by the user's token, and the agent's token ends.
+    left, revoked = api.requests[-2:]
+    assert left.headers["Authorization"] == revoked.headers["Authorization"] == "Bearer hru_user"
+    assert left.body.count(b"recording-over: 'yes'") == 2
+    assert b"recording-over" not in apply.body
+    assert revoked.path == "/api/v1/agents/1/revoke"
 
 
 def test_only_the_first_seconds_are_played_on_request(
