@@ -67,7 +67,7 @@ class Meters:
         self._operator.post_yaml("/api/v1/fleet/apply", _inventory(self._runs))
         sites = sorted({run.recording for run in self._runs})
         made = self._operator.post("/api/v1/agents", {"name": self._agent_name, "sites": sites})
-        self._ids = self._find_ids(sites)
+        self._ids = self._find_ids()
         self._push(self._operator.with_token(made["token"]))
         return self
 
@@ -122,17 +122,16 @@ class Meters:
         are_minutes = all(part["tier"] == "minute" for each in told for part in each["tiers"])
         return are_minutes and sum(_total(each, "readings") for each in told) >= run.readings
 
-    def _find_ids(self, sites: Sequence[str]) -> dict[str, int]:
+    def _find_ids(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for site in sites:
-            url: str | None = "/api/v1/meters"
-            params: dict[str, str] | None = {"site": site, "page_size": "500"}
-            while url:
-                page = self._operator.get(url, params)
-                found |= {meter["name"]: meter["id"] for meter in page["results"]}
-                following = page["next"]
-                url = following and following.removeprefix(self._operator.server_url)
-                params = None
+        url: str | None = "/api/v1/meters"
+        params: dict[str, str] | None = {"page_size": "500"}
+        while url:
+            page = self._operator.get(url, params)
+            found |= {meter["name"]: meter["id"] for meter in page["results"]}
+            following = page["next"]
+            url = following and following.removeprefix(self._operator.server_url)
+            params = None
         return found
 
     def _push(self, agent: Client) -> None:
