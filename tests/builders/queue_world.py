@@ -170,14 +170,21 @@ class World:
                 running.append(each)
         return replace(self.snapshot(), now=at, cluster=cluster, running=tuple(running))
 
-    def applied(self, key: str, found: Counterfactual, decisions: Decisions) -> Decisions:
-        """Return what a cycle decides once a change is applied, or at the time that it tells."""
+    def applied(
+        self, key: str, found: Counterfactual, decisions: Decisions, *, after_s: float = 0.0
+    ) -> Decisions:
+        """Return what a cycle decides once a change is applied, or at the time that it tells.
+
+        ``after_s``: the cycle is so much later, and nothing else has happened.
+        """
         at = found.change.begin_at
         if at is not None:
-            return decide(self.snapshot_at(at, decisions.after.endings))
+            return decide(self.snapshot_at(at + after_s, decisions.after.endings))
         request = found.change.apply(self.pending[key].request, self.classes)
         pending = {**self.pending, key: replace(self.pending[key], request=request)}
-        return decide(replace(self.snapshot(), pending=tuple(pending.values())))
+        snapshot = self.snapshot()
+        snapshot.cluster.now += after_s
+        return decide(replace(snapshot, now=self.now + after_s, pending=tuple(pending.values())))
 
     def cycle(self) -> Decisions:
         """Decide, and do what was decided: start jobs, and tell those that give way."""

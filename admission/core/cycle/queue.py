@@ -164,7 +164,7 @@ class Queue:
         """
         snapshot = self.snapshot
         self._running = (*snapshot.running, *self._started())
-        self.order: Order = self._ordered(self._columns_next())
+        self.order: Order = self._ordered(self._columns_next(), self.now)
         for each in self._closing:
             self.cluster.free(each, _NOBODY)
         for _, request, placement in self.staggered.values():
@@ -373,13 +373,13 @@ class Queue:
         waits = [each.request.key not in self.endings for each in self._columns.pending]
         return self._columns if all(waits) else self._columns.chosen(np.flatnonzero(waits))
 
-    def _ordered(self, columns: Columns) -> Order:
+    def _ordered(self, columns: Columns, now: float) -> Order:
         snapshot = self.snapshot
         return order(
             columns,
             self._running,
             snapshot.projects,
-            now=snapshot.now,
+            now=now,
             tuning=snapshot.tuning,
         )
 
@@ -398,12 +398,14 @@ class Queue:
         kept = {each.request.key: each.rank for each in self.reservations.kept}
         return kept | {name: rank for name, (rank, _, _) in self.staggered.items()}
 
-    def order_with(self, pending: Pending) -> tuple[Order, int, int]:
+    def order_with(self, pending: Pending, after_s: float = 0.0) -> tuple[Order, int, int]:
         """Return the order with ``pending`` in it, its place there, and its rank in this queue.
 
+        The order is that of a cycle which comes ``after_s`` seconds after this one.
         Its rank here is such that all for whom something is kept and who would be before it are.
         """
-        found = self._ordered(self.order.columns.with_last(pending, self.now))
+        columns = self.order.columns.with_last(pending, self.now)
+        found = self._ordered(columns, self.now + after_s)
         at = next(n for n, each in enumerate(found.pending) if each is pending)
         before = {each.request.key for each in found.pending[:at]}
         kept = self._room_kept_for() | self.quotas.kept_for()

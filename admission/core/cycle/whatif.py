@@ -25,8 +25,10 @@ from admission.core.snapshot import Pending, Running, Snapshot
 __all__ = ["DryRun", "Explanation", "dry_run", "explain", "snapshot_then"]
 
 _MINUTE_S = 60.0
-#: A shorter run ends so long before what it takes is kept for others: a change takes a while.
+#: A run ends so long before what it takes is kept for others: a change takes a while.
 _SPARE_S = 60.0
+#: The next cycle comes so long after one, s: who began in that one counts as running by then.
+_NEXT_S = 2.0
 #: Nobody is offered a run that is shorter.
 _LEAST_WALLTIME_S = 300.0
 #: Between checkpoints that are offered.
@@ -168,9 +170,12 @@ class _Search:
         return cls(decisions, order.pending[rank], order, rank, rank)
 
     @classmethod
-    def of_new(cls, decisions: Decisions, pending: Pending) -> _Search:
-        """Search for a job that is not queued, or has another priority in the queue."""
-        return cls(decisions, pending, *decisions.after.order_with(pending))
+    def of_new(cls, decisions: Decisions, pending: Pending, after_s: float = 0.0) -> _Search:
+        """Search for a job that is not queued, or has another priority in the queue.
+
+        ``after_s``: in the order as it is then.
+        """
+        return cls(decisions, pending, *decisions.after.order_with(pending, after_s))
 
     def verdict(self, request: Request) -> Verdict:
         return self.queue.verdict(replace(self.pending, request=request), self.rank)
@@ -232,10 +237,10 @@ class _Search:
         """Yield the longest walltime with which it puts off nobody; with checkpoints, too."""
         request, walltimes = self.pending.request, self._shorter_walltimes()
         # Where the shortest does not help, no longer one does.
-        if not walltimes or self._placed(replace(request, walltime_s=walltimes[-1])) is None:
+        if not walltimes or self._placed(_ending_later(request, walltimes[-1])) is None:
             return
         for walltime_s in walltimes:
-            if self._placed(replace(request, walltime_s=walltime_s)) is not None:
+            if self._placed(_ending_later(request, walltime_s)) is not None:
                 yield Change(walltime_s=walltime_s)
                 if request.checkpoint_interval_s is None:
                     interval_s = min(max(walltime_s / 4.0, _LEAST_INTERVAL_S), _USUAL_INTERVAL_S)
@@ -279,6 +284,10 @@ class _Search:
         price = Price(slower=placement.slowdown, later_s=at - now)
         return self._told(Change(begin_at=at), placement, price)
 
+    def has_time_to_spare(self, request: Request, placement: Placement) -> bool:
+        """Say whether a job that would start at ``placement`` now does so a little later, too."""
+        return self._placed(_ending_later(request, request.walltime_s)) == placement
+
     def _placed(self, request: Request) -> Placement | None:
         """Return the placement with which it would be admitted, if any."""
         verdict = self.verdict(request)
@@ -290,15 +299,19 @@ class _Search:
         request = change.apply(old, self._after.snapshot.classes)
         if request == old:
             return None
-        search: _Search = self
+        search = then = self
         if request.priority != old.priority:
             if not self._might_start(request):
                 return None
-            search = _Search.of_new(self._decisions, replace(self.pending, request=request))
+            changed = replace(self.pending, request=request)
+            search = _Search.of_new(self._decisions, changed)
+            then = _Search.of_new(self._decisions, changed, _NEXT_S)
             if request.priority < old.priority and self._makes_way(request):
                 return None
         verdict = search.verdict(request)
         if verdict.stage is not Stage.ADMITTED or verdict.placement is None:
+            return None
+        if not then.has_time_to_spare(request, verdict.placement):
             return None
         speed = (1.0 - verdict.placement.slowdown) * min(request.gpus / old.gpus, 1.0)
         if speed < self.least_speed:
@@ -366,6 +379,11 @@ class _Search:
                 for reason in waiting.reasons
             )
         )
+
+
+def _ending_later(request: Request, walltime_s: float) -> Request:
+    """Return a job that runs for ``walltime_s`` as one that ends when it does if begun later."""
+    return replace(request, walltime_s=walltime_s + _SPARE_S)
 
 
 def _in_class(name: str) -> Change:
