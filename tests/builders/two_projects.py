@@ -19,6 +19,7 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.roles import Role
+from admission.bookings.models import Booking
 from admission.core.allocation.reservation import BIN_EDGES_W
 from admission.core.directives.restricting import CAP_OWNER
 from admission.core.reasons import ReasonToken
@@ -118,6 +119,7 @@ def make_world() -> World:
         _telemetry_rows(one, fleet)
         _restrictions(one)
         _curtailment(one)
+        _booking(one)
         _incidents(one, rule.name, channel)
         _runs(one, playbook)
         _learned(one, slo)
@@ -331,6 +333,15 @@ def _curtailment(one: Marked) -> None:
         site="oslo", asked={"to_w": 8e3}, source="user:eva", reason=f"{key} can wait",
         target_w=8e3, announced_at=now, starts_at=now, ends_at=now + timedelta(hours=1),
         restriction=held, estimate=estimate,
+    )  # fmt: skip
+
+
+def _booking(one: Marked) -> None:
+    now = timezone.now()
+    Booking.objects.create(
+        project=one.project, nodes=[one.node], gpus=4, starts_at=now + timedelta(days=2),
+        ends_at=now + timedelta(days=3), reason=f"{one.project.name} shows {one.key('held')}",
+        made_by="eva", made_at=now,
     )  # fmt: skip
 
 

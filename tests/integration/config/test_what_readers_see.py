@@ -25,6 +25,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from accounts.models import User
 from accounts.roles import Role
+from admission.bookings.models import Booking
 from admission.curtailments.models import Curtailment
 from admission.directives.models import Directive
 from admission.jobs.models import Job
@@ -178,6 +179,7 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("restrictions", "pk"): _ids(Restriction),
         ("curtailments", "curtailment_id"): _ids(Curtailment),
         ("curtailments", "pk"): _ids(Curtailment),
+        ("bookings", "pk"): _ids(Booking),
         ("incidents", "number"): _ids(Incident), ("INC-", "number"): _ids(Incident),
         ("runs", "run_id"): _ids(PlaybookRun), ("playbook-runs", "pk"): _ids(PlaybookRun),
         ("silences", "pk"): _ids(Silence), ("silences", "silence_id"): some,

@@ -43,6 +43,7 @@ phases:
     walltime_s: 3600
     command: [python, train.py]
 """
+BOOKED = ["--from", "2100-01-01T00:00Z", "--to", "2100-01-02T00:00Z", "--gpus", "4"]
 #: The arguments of every command about jobs; ``{file}`` is a specification.
 ARGUMENTS = {
     "queue": [],
@@ -53,6 +54,10 @@ ARGUMENTS = {
     "submit": ["{file}", "--dry-run"],
     "hold": ["mine"],
     "release": ["mine"],
+    "waive": ["mine"],
+    "bookings": [],
+    "book": [*BOOKED, "--why", "more"],
+    "unbook": ["1"],
     "cancel": ["mine"],
     # It is over by then.
     "watch": ["mine"],
@@ -91,6 +96,8 @@ def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, User]:
         assert runs("submit", str(path)).exit_code == 0
         cycle()
     live.invalidate()
+    kept = runs("book", *BOOKED, "--for", f"{HIDDEN}-team", "--why", f"{HIDDEN}-demo")
+    assert kept.exit_code == 0
     (tmp_path / "file.yaml").write_text((tmp_path / "mine.yaml").read_text())
     return {"member": member, "operator": operator}
 
@@ -127,6 +134,7 @@ def test_the_command_line_names_no_job_that_its_user_may_not_see(
         assert "goes ahead of 1 job that waits" in told["explain"]
     else:
         assert f"ahead of {HIDDEN}-job/{HIDDEN}-phase" in told["explain"]
+        assert f"{HIDDEN}-team" in told["bookings"]
 
 
 @pytest.mark.parametrize("who", ["member", "operator"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.roles import Role
@@ -46,9 +47,17 @@ def shadow(text: str) -> AdmissionPolicyVersion:
 
 def move_back(then: datetime) -> None:
     """Have all that was queued and begun just now have been so at ``then``."""
-    Job.objects.update(submitted_at=then)
-    Phase.objects.exclude(queued_at=None).update(queued_at=then)
+    come(Phase.objects.exclude(queued_at=None), then)
     Attempt.objects.update(dispatched_at=then + timedelta(seconds=2))
+
+
+def come(phases: QuerySet[Phase], at: datetime) -> None:
+    """Have jobs have been submitted at ``at``, and their phases have come into reach then."""
+    Job.objects.filter(phases__in=phases).update(submitted_at=at)
+    for phase in phases:
+        phase.request["submitted_at"] = at.timestamp()
+        phase.queued_at = at
+        phase.save(update_fields=["request", "queued_at"])
 
 
 def told() -> list[tuple[str, str]]:
@@ -101,8 +110,7 @@ def test_what_ran_then_holds_its_gpus(then: datetime) -> None:
     assert cycle().admitted == 1
     move_back(then)
     queued("later", gpus=4)
-    Job.objects.filter(name="later").update(submitted_at=then + timedelta(hours=1))
-    Phase.objects.filter(job__name="later").update(queued_at=then + timedelta(hours=1))
+    come(Phase.objects.filter(job__name="later"), then + timedelta(hours=1))
     shadow("name: order\nadmission: {tuning: {max_preemptions: 0}}\n")
     lookback.look_back(timezone.now())
     # Neither begins it while the fleet is full: had the holder been forgotten, both would have.
