@@ -364,7 +364,9 @@ def _play(seed: int) -> int:
         queue.submit([chosen(JOBS) for _ in range(dice.randint(1, 3))])
         for waits_s in (dice.choice(WAITS_S), 0.0):
             decisions = queue.world.cycle()
-            again = decide(queue.world.snapshot())
+            later = queue.world.snapshot()
+            later.cluster.now += CYCLE_S
+            again = decide(replace(later, now=later.now + CYCLE_S))
             is_next = any(_is_next(each.dominant.token) for each in decisions.waiting.values())
             # Where others start or are to give way in the next cycle, more than time has passed.
             if not (is_next or again.admitted or again.preempt):
