@@ -165,7 +165,7 @@ class TestWaiting:
         text = text_of(html)
         assert f"It never starts as it is, were the fleet all its own: {why}" in text
         assert "Otherwise likely" not in text
-        assert "Could start, which it never can as it is at 550 W per GPU (4 % slower)" in text
+        assert "Never starts as it is, but could at 550 W per GPU (4 % slower)" in text
         (value,) = re.findall(r'name="change" value="([^"]+)"', html)
         do(operator, "apply", "?phase=train", change=value.replace("&quot;", '"'))
         assert Job.objects.get().spec["phases"][0]["power"] == {"lowest_cap_w": 550.0}
