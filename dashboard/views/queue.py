@@ -34,7 +34,7 @@ _PANEL = "dashboard/panels/queue.html"
 _PAGE_SIZE = 100
 _LABELS = {
     Tab.QUEUED: "waiting",
-    Tab.WAITING: "behind a phase",
+    Tab.WAITING: "behind others",
     Tab.RUNNING: "running",
     Tab.ENDED: "ended",
 }

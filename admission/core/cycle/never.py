@@ -21,6 +21,12 @@ __all__ = ["Hopeless", "Never", "least_speed", "never"]
 
 #: Of these an empty fleet may have none to-day and others to-morrow: air cools, readings come back.
 _PASSING = frozenset({ReasonToken.THERMAL, ReasonToken.TELEMETRY_STALE})
+#: Reasons that say what a fleet has. Of holds, needs, quotas and restrictions it does not matter.
+_OF_THE_FLEET = CURED_BY_ENDS | {
+    ReasonToken.HARDWARE_MISMATCH,
+    ReasonToken.COOLING_MISMATCH,
+    ReasonToken.LOCALITY_UNSATISFIABLE,
+}
 #: A job with checkpoints may take so many runs of its walltime; one without has to end in one.
 _MOST_RUNS = 4.0
 #: Jobs of which nothing is known run for half of what they ask for.
@@ -115,7 +121,7 @@ class Hopeless:
         found: dict[str, str] = {}
         tried = 0
         for key, waiting in decisions.waiting.items():
-            if waiting.dominant.token not in CURED_BY_ENDS:
+            if waiting.dominant.token not in _OF_THE_FLEET:
                 continue
             shape = shape_of(waiting.request)
             known = self._known.get(shape) or before.get(shape)

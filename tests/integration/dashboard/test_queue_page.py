@@ -165,7 +165,7 @@ def test_what_waits_for_a_phase_of_its_job_has_a_list_of_its_own(
     make_job("pipeline", phases={"load": (), "train": ("load",)})
     html = opened(viewer, f"{URL}?state=waiting")
     assert names_of(html) == ["pipeline"]
-    assert "1 phase behind others of its job" in text_of(html)
+    assert "1 phase behind others" in text_of(html)
 
 
 def test_what_has_ended_says_how_and_what_was_lost(viewer: Client, small: SmallFleet) -> None:

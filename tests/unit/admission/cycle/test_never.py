@@ -39,6 +39,14 @@ def test_a_gang_that_no_empty_fleet_can_power_is_never_told_a_start() -> None:
     assert found.reason.token is ReasonToken.RACK_POWER
 
 
+def test_a_gang_larger_than_any_site_is_never_told_a_start() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=512))
+    decisions = world.cycle()
+    assert decisions.waiting["a/train"].dominant.token is ReasonToken.LOCALITY_UNSATISFIABLE
+    assert list(Hopeless().look(decisions)) == ["a/train"]
+
+
 def test_a_gang_that_waits_for_others_alone_is_not_told_never() -> None:
     world = _world(budget_w=44_000.0)
     world.submit(make_request("b/train", gpus=16))
