@@ -128,7 +128,7 @@ class Storms(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         #: When a line of each failure was let through last, and how many were left out since.
-        self._last: dict[tuple[object, ...], tuple[float, int]] = {}
+        self._last: dict[tuple[str, int, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -136,7 +136,7 @@ class Storms(logging.Filter):
         event = told.get("event", record.msg)
         if not (record.exc_info or told.get("exc_info") or event in _OF_STORES):
             return True
-        key = (record.name, record.levelno, str(event)[:200], type(told.get("exception")))
+        key = record.name, record.levelno, str(event)[:200]
         with self._lock:
             at, left_out = self._last.get(key, (-math.inf, 0))
             if record.created - at < _STORM_S and record.created >= at:

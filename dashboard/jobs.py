@@ -216,8 +216,7 @@ class NeedShown:
 
 def dependencies(phase: Phase, visibility: Visibility) -> list[NeedShown]:
     """Return the needs of a phase that are more than phases before it. Two queries at most."""
-    in_spec = phase.job.spec["phases"][phase.index]["name"] if phase.job.spec else phase.name
-    rows = list(phase.job.dependencies.filter(phase__in=("", in_spec)))
+    rows = list(phase.job.dependencies.filter(phase__in=("", phase.name_in_spec)))
     seen = visibility.seen([row.on for row in rows])
     return [
         NeedShown(

@@ -267,7 +267,7 @@ def booked(user: User, fleet: FleetArrays, now: datetime) -> list[BookingRow]:
     known = set(Project.objects.visible_to(user).values_list("pk", flat=True))
     found = []
     for row in Booking.objects.live(now).select_related("project"):
-        scope, is_known = scope_of_booking(row), row.project_id is None or row.project_id in known
+        scope, is_known = scope_of_booking(row), row.is_known_to(known)
         project = row.project.name if row.project and is_known else "another project"
         found.append(
             BookingRow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db import models
@@ -60,6 +61,10 @@ class Booking(models.Model):
         if self.scope_kind:
             return f"{self.scope_kind.replace('_', ' ')} {self.scope_name}"
         return f"{len(self.nodes)} host{'' if len(self.nodes) == 1 else 's'}"
+
+    def is_known_to(self, projects: Collection[int]) -> bool:
+        """Say whether whoever may know of ``projects`` (ids) is told whose it is, and what for."""
+        return self.project_id is None or self.project_id in projects
 
     def state_at(self, now: datetime) -> str:
         """Return ``ahead``, ``running``, ``over`` or ``ended`` (before its time)."""

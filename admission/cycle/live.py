@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -57,6 +56,7 @@ from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
+from headroom.jobs import array
 from policies import current
 from policies.headroom import live as headroom_live
 from policies.headroom.columns import Bools
@@ -224,7 +224,7 @@ def _waiting(fleet: FleetArrays) -> Waiting:
                 user=user,
                 held_by=held_by,
                 waits_for=tuple(each for each in before if (job, each) not in done),
-                needs=_unmet_of(row, unmet),
+                needs=_unmet_of(job, name, element, unmet) if state == Phase.State.WAITING else (),
                 not_before=not_before.timestamp() if not_before else 0.0,
             )
         )
@@ -232,12 +232,9 @@ def _waiting(fleet: FleetArrays) -> Waiting:
 
 
 def _unmet_of(
-    row: tuple[Any, ...], unmet: Mapping[tuple[int, str], Sequence[Unmet]]
+    job: int, name: str, element: int | None, unmet: Mapping[tuple[int, str], Sequence[Unmet]]
 ) -> tuple[Unmet, ...]:
-    if not unmet or row[3] != Phase.State.WAITING:
-        return ()
-    job, name, element = row[1], row[10], row[13]
-    in_spec = name if element is None else name.rpartition(".")[0]
+    in_spec = name if element is None else array.name_in_spec(name)
     return (*unmet.get((job, ""), ()), *unmet.get((job, in_spec), ()))
 
 

@@ -59,8 +59,8 @@ def cancel(job: Job, user: User, *, why: str, now: datetime, only: str = "") -> 
     elif job.elements is not None:
         job.elements_reached = job.elements
         job.save(update_fields=["elements_reached"])
-    over = {"state": Phase.State.CANCELLED, "ended_at": now, "reason": "", "reason_since": None}
-    phases.filter(state__in=Phase.PENDING).update(**over)
+    waiting = phases.filter(state__in=Phase.PENDING)
+    waiting.update(**Phase.ended(Phase.State.CANCELLED, now))
     # The next cycle tells their executors.
     stopped = Attempt.objects.open().filter(phase__in=phases.filter(state__in=Phase.ACTIVE))
     stopped.update(outcome=Attempt.Outcome.CANCELLED, why=text[:500])
@@ -214,8 +214,7 @@ def _waiting(job: Job, phase: str) -> bool:
 
 def _in_spec(spec: Mapping[str, Any], phase: str) -> str:
     """Return the name that the specification has for a phase of an element: all have the same."""
-    base, _, index = phase.rpartition(".")
-    return base if base and index.isdecimal() and spec.get("array") else phase
+    return array.name_in_spec(phase) if spec.get("array") else phase
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,16 @@ from headroom.jobs import array, reading
 from headroom.jobs.array import Array
 from headroom.jobs.spec import JobSpec
 
-__all__ = ["array_of", "counts_of", "leave_out", "make", "most_waiting", "phase_rows"]
-__all__ += ["phases_shown", "release"]
+__all__ = [
+    "array_of",
+    "counts_of",
+    "leave_out",
+    "make",
+    "most_waiting",
+    "phase_rows",
+    "phases_shown",
+    "release",
+]
 
 #: Elements of one array that wait in the queue at once, and phases of those.
 _MOST_WAITING, _MOST_PHASES = 100, 1_000

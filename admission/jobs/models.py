@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from django.db import models
 from django.db.models import F, Q
 
 from accounts import visibility
 from accounts.models import User
 from accounts.roles import Capability
+from headroom.jobs import array
 from policies.documents.models import Version
 
 __all__ = [
@@ -365,10 +369,20 @@ class Phase(models.Model):
     def __str__(self) -> str:
         return self.key
 
+    @staticmethod
+    def ended(state: Phase.State, now: datetime) -> dict[str, Any]:
+        """Return the fields of a phase that is over in ``state``, with their values."""
+        return {"state": state, "ended_at": now, "reason": "", "reason_since": None}
+
     @property
     def key(self) -> str:
         """Its key in the solver."""
         return f"{self.job.name}/{self.name}"
+
+    @property
+    def name_in_spec(self) -> str:
+        """The name that the specification has for it: all elements of an array share it."""
+        return self.name if self.element is None else array.name_in_spec(self.name)
 
 
 class Dependency(models.Model):

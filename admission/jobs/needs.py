@@ -32,8 +32,10 @@ __all__ = [
     "kept",
     "plain",
     "standing",
+    "text_of",
+    "unmet",
+    "why_never",
 ]
-__all__ += ["text_of", "unmet", "why_never"]
 
 
 class Standing(enum.Enum):

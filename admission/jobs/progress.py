@@ -35,7 +35,7 @@ def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") 
     A phase that is over already stays as it ended.
     """
     job = lock(phase.job_id)
-    over = {"state": state, "ended_at": now, "reason": "", "reason_since": None}
+    over = Phase.ended(state, now)
     rows = Phase.objects.open().filter(pk=phase.pk)
     if not rows.update(**over):
         return

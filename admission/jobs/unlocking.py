@@ -63,9 +63,8 @@ def _never(job: Job, row: Dependency, now: datetime) -> None:
         text = f"{row.phase or 'The job'} can never begin: {text}"
         history.event(job.pk, history.NEVER, text, now, phase=row.phase).save()
         return
-    over = {"state": Phase.State.CANCELLED, "ended_at": now, "reason": "", "reason_since": None}
     waiting = job.phases.filter(name=row.phase, state=Phase.State.WAITING)
-    if waiting.update(left_out=True, **over):
+    if waiting.update(left_out=True, **Phase.ended(Phase.State.CANCELLED, now)):
         text = f"{row.phase} is left out: {text}"
         history.event(job.pk, history.ENDED, text, now, phase=row.phase).save()
 

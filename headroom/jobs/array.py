@@ -6,12 +6,22 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["LARGEST_INDEX", "MOST_ELEMENTS", "Array", "ArrayError", "indices_of", "name_of", "read"]
+__all__ = [
+    "LARGEST_INDEX",
+    "MOST_ELEMENTS",
+    "Array",
+    "ArrayError",
+    "indices_of",
+    "name_in_spec",
+    "name_of",
+    "read",
+]
 
 #: Elements of one array, and the largest index of one.
 MOST_ELEMENTS, LARGEST_INDEX = 10_000, 999_999
 
 _SPAN = re.compile(r"(?P<first>[0-9]{1,7})(-(?P<last>[0-9]{1,7})(:(?P<step>[0-9]{1,7}))?)?\Z")
+_OF_ELEMENT = re.compile(r"(?P<phase>.+)\.[0-9]+\Z")
 _LIMIT = re.compile(r"[0-9]{1,7}\Z")
 _FORM = "write it as Slurm does: 0-99, 0-99:2 or 1,5,9-12, and %10 behind it for ten at once"
 
@@ -76,3 +86,9 @@ def _span(part: str) -> range:
 def name_of(phase: str, element: int) -> str:
     """Return the name of a phase of one element: it is unique in the job."""
     return f"{phase}.{element}"
+
+
+def name_in_spec(name: str) -> str:
+    """Return the name that the specification has for a phase of an element; others as they are."""
+    match = _OF_ELEMENT.match(name)
+    return name if match is None else match["phase"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import graphlib
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ LEVELS: list[Level] = list(Level)
 _RESERVED = ("HEADROOM_", "CUDA_VISIBLE_DEVICES")
 #: Phases of an array have the index of their element behind their name: "train.7".
 _LONGEST_OF_ARRAY = 50
-_ENDS_IN_INDEX = re.compile(r"\.[0-9]+\Z")
 
 
 def problems_of(spec: JobSpec) -> list[FieldError]:
@@ -133,7 +131,7 @@ def _array(spec: JobSpec) -> Iterator[FieldError]:
     except array.ArrayError as error:
         yield FieldError(code="invalid_array", message=str(error), field="array", hint=error.hint)
     for index, phase in enumerate(spec.phases):
-        if len(phase.name) > _LONGEST_OF_ARRAY or _ENDS_IN_INDEX.search(phase.name):
+        if len(phase.name) > _LONGEST_OF_ARRAY or array.name_in_spec(phase.name) != phase.name:
             yield FieldError(
                 code="invalid_array",
                 message=f"{phase.name!r} leaves no room for the index of an element",

@@ -18,6 +18,7 @@ from headroom.contracts import ThrottleCause
 from telemetry.rollups.spec import MAX_GAP_S, Rollup, seconds_of
 from telemetry.samples import Table
 from telemetry.store.columns import US, Array, Columns, empty, is_null, null_of, take
+from telemetry.throttle import EXPLAINS_SLOWDOWN
 
 _P95 = 0.95
 
@@ -262,10 +263,10 @@ def _throttled(rollup: Rollup, rows: Columns) -> Columns:
         found[seconds_of(cause)] = seconds
     slowdown = seconds_of(ThrottleCause.HW_SLOWDOWN)
     if slowdown in found:
-        counters = [rollup.causes[cause] for cause in _EXPLAIN]
+        counters = [rollup.causes[cause] for cause in EXPLAINS_SLOWDOWN]
         grown_s = sum(_grown_s(rows[name], later, earlier) for name in counters if name)
         by_both = [
-            (_explained(mask, places)).astype("f8") / 2 * length_s for places in (later, earlier)
+            _explained(mask, places).astype("f8") / 2 * length_s for places in (later, earlier)
         ]
         explained_s = np.where(has_masks, by_both[0] + by_both[1], np.nan)
         own = rollup.causes[ThrottleCause.HW_SLOWDOWN]
@@ -277,13 +278,9 @@ def _throttled(rollup: Rollup, rows: Columns) -> Columns:
     return found
 
 
-#: What a hardware slowdown, of which drivers count no time, is explained by: it lasts no longer.
-_EXPLAIN = (ThrottleCause.HW_THERMAL, ThrottleCause.HW_POWER_BRAKE)
-
-
 def _explained(mask: Array, places: Array) -> Array:
     slow = (mask[places] & int(ThrottleCause.HW_SLOWDOWN)) != 0
-    return np.asarray(slow & ((mask[places] & sum(map(int, _EXPLAIN))) != 0))
+    return np.asarray(slow & ((mask[places] & sum(map(int, EXPLAINS_SLOWDOWN))) != 0))
 
 
 def _grown_s(counter: Array, later: Array, earlier: Array) -> Array:

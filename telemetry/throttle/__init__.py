@@ -7,7 +7,9 @@ is kept in Postgres and in Redis.
 
 from headroom.contracts import ThrottleCause
 
-__all__ = ["THROTTLE_BITS"]
+__all__ = ["EXPLAINS_SLOWDOWN", "THROTTLE_BITS"]
 
 #: Bits that say that a GPU is throttled; the others tell of idleness or settings.
 THROTTLE_BITS = sum(int(cause) for cause in ThrottleCause)
+#: What a hardware slowdown, of which drivers count no time, is explained by: it lasts no longer.
+EXPLAINS_SLOWDOWN = (ThrottleCause.HW_THERMAL, ThrottleCause.HW_POWER_BRAKE)

@@ -15,6 +15,7 @@ import numpy as np
 
 from headroom.contracts import ThrottleCause
 from telemetry.samples import NULL_INT
+from telemetry.throttle import EXPLAINS_SLOWDOWN
 from telemetry.throttle.readings import COUNTERS, Readings
 from telemetry.throttle.rules import (
     CAUSES,
@@ -29,10 +30,7 @@ from telemetry.throttle.rules import (
 
 _BITS = np.array([int(cause) for cause in CAUSES])
 _SLOWDOWN = CAUSES.index(ThrottleCause.HW_SLOWDOWN)
-#: The causes of a hardware slowdown that have counters of their own.
-_EXPLAIN = [
-    CAUSES.index(cause) for cause in (ThrottleCause.HW_THERMAL, ThrottleCause.HW_POWER_BRAKE)
-]
+_EXPLAIN = [CAUSES.index(cause) for cause in EXPLAINS_SLOWDOWN]
 
 #: What is remembered of a GPU's last reading. ``us`` 0: there was none.
 LAST = np.dtype(

@@ -52,13 +52,13 @@ class BookingSerializer(serializers.ModelSerializer[Booking]):
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_project(self, row: Booking) -> str | None:
-        known: set[int] = self.context["known"]
-        return row.project.name if row.project and row.project_id in known else None
+        is_known = row.is_known_to(self.context["known"])
+        return row.project.name if row.project and is_known else None
 
     def to_representation(self, instance: Booking) -> dict[str, Any]:
         """Return a booking without the words of people about projects that are not the reader's."""
         found = super().to_representation(instance)
-        if instance.project_id and instance.project_id not in self.context["known"]:
+        if not instance.is_known_to(self.context["known"]):
             found["reason"] = ""
         return found
 

@@ -77,14 +77,15 @@ def explain(decisions: Decisions, key: str) -> Explanation:
     waiting = decisions.waiting[key]
     search = _Search.of_waiting(decisions, key)
     reasons = _all_reasons(decisions, search, waiting.reasons)
+    is_up_to_it = _is_up_to_its_request(reasons)
     return Explanation(
         key,
         decisions.snapshot.now,
         dominant(reasons),
         reasons,
         waiting.position,
-        search.counterfactuals() if _is_up_to_its_request(reasons) else (),
-        search.never() if _is_up_to_its_request(reasons) else None,
+        search.counterfactuals() if is_up_to_it else (),
+        search.never() if is_up_to_it else None,
     )
 
 
