@@ -15,13 +15,13 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.stack import Stack
+from bench.stack import Stack, new_state_dir, running_on
 from headroom.client import Client
 from headroom.contracts import MeterColumns, TelemetryBatch
 from tests.data_sets import data_set
@@ -35,6 +35,15 @@ ODD = "power_8node_ssd.csv.gz"
 _BATCH_ROWS = 20_000
 _PATIENCE_S = 180.0
 _POLL_S = 0.5
+#: All rows come from one agent, and all questions from one user, within minutes.
+_ENOUGH = {"TELEMETRY_BURST_ROWS_PER_NODE": "1000000", "DEAR_REQUESTS_PER_S": "1000"}
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """An installation that takes days of readings from one agent at once."""
+    with new_state_dir() as folder, running_on(folder, "--no-demo", env=_ENOUGH) as started:
+        yield started
 
 
 def test_energy_per_run_is_that_of_the_file_and_odd_readings_are_flagged(
