@@ -20,6 +20,7 @@ NAMES = (
     "storage",
     "physics",
     "telemetry",
+    "timelines",
     "policies",
     "admission",
     "backfill",

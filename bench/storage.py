@@ -86,12 +86,12 @@ def only_keeper() -> Iterator[None]:
         time.sleep(0.1)
 
 
-def load_fleet(gpus: int) -> list[int]:
+def load_fleet(gpus: int, *, nodes_per_rack: int = 4) -> list[int]:
     """Make an inventory of ``gpus`` GPUs and return their ids."""
     from fleet import inventory, snapshot
     from tests.builders.inventory import make_inventory
 
-    document = inventory.parse(make_inventory(gpus=gpus))
+    document = inventory.parse(make_inventory(gpus=gpus, nodes_per_rack=nodes_per_rack))
     inventory.apply(inventory.plan(document, inventory.read_state(), prune_sites=True), "bench")
     snapshot.invalidate()
     return [int(each) for each in snapshot.current().gpus.ids]
@@ -404,13 +404,14 @@ def timelines(stack: Stack, gpus: list[int]) -> dict[str, Any]:
         times = []
         for _ in range(REQUESTS):
             url = f"{stack.url}/api/v1/series?kind={kind}&id={rng.choice(ids)}&{span}"
-            times.append(_answer_ms(pool, url, headers))
+            times.append(answer_ms(pool, url, headers))
         figures[f"{name}_p95_ms"] = report.percentile(times[1:], 0.95)
-    healthz = [_answer_ms(pool, f"{stack.url}/healthz", {}) for _ in range(REQUESTS)]
+    healthz = [answer_ms(pool, f"{stack.url}/healthz", {}) for _ in range(REQUESTS)]
     return figures | {"healthz_p95_ms": report.percentile(healthz, 0.95)}
 
 
-def _answer_ms(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> float:
+def answer_ms(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> float:
+    """Return how long it takes to get an answer, ms. Raises ``RuntimeError`` unless it is 200."""
     began = time.perf_counter()
     answer = pool.request("GET", url, headers=headers)
     if answer.status != 200:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 # What needs models is imported in functions: Django is set up when there is a server.
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
-from bench import django_in, ingest, peers, report
+from bench import django_in, ingest, peers, report, timelines
 from bench.feed import NODE_GPUS, RACK_GPUS, Agents, RemoteWrites, enroll_agents
 from bench.peers import Peer, Prometheus, VictoriaMetrics
 from bench.readings import STEP_S, Readings, Step
@@ -33,6 +34,9 @@ KEPT_STEPS = 720
 #: A run that keeps its pace for less is a look, and its figures are not kept.
 WHOLE_MINUTES = 10.0
 NODE_BATCHES_S = 60.0
+
+T = TypeVar("T")
+
 _DURABLE_S = 300.0
 _POLL_S = 0.02
 
@@ -41,7 +45,7 @@ def run(*, minutes: float = WHOLE_MINUTES) -> None:
     """Measure all figures. ``minutes``: for how long 100,000 GPUs push every ten seconds."""
     for kind in peers.PEERS:
         peers.find(kind.program)  # better now than after a quarter of an hour
-    figures = _way_in(minutes) | _kept() | _peers()
+    figures = _way_in(minutes) | _kept() | _series() | _peers()
     notes = NOTES | {"machine_share_100k": f"of all cores, for {minutes:g} minutes"}
     report.show("telemetry", figures, notes)
     if minutes >= WHOLE_MINUTES:
@@ -57,6 +61,7 @@ NOTES = {
     "visible_p99_s": "then, from the reading to the live frame",
     "hot_bytes_per_value": "in Postgres, index included",
     "cold_bytes_per_value": "in the files of the cold tier",
+    timelines.KEY: timelines.NOTE,
 }
 
 
@@ -96,10 +101,21 @@ def _way_in(minutes: float) -> dict[str, Any]:
 
 
 def _kept() -> dict[str, Any]:
-    # On a stack of its own, and so in a process of its own: Django reads its settings once.
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-        kept = apart.submit(headroom_bytes).result()
+    kept = _apart(headroom_bytes)
     return {"hot_bytes_per_value": kept.hot, "cold_bytes_per_value": kept.cold}
+
+
+def _series() -> dict[str, Any]:
+    return {timelines.KEY: report.percentile(_apart(timelines.rack_day_ms), 0.95)}
+
+
+def _apart(measure: Callable[[], T]) -> T:
+    """Return what ``measure`` does on a stack, and in a process, of its own.
+
+    Django reads its settings once.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        return apart.submit(measure).result()
 
 
 def _peers() -> dict[str, Any]:

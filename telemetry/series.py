@@ -288,9 +288,14 @@ def query_members(request: SeriesRequest, members: Members, now: float) -> Serie
     is_sum = bool(SUMS.intersection(request.fields))
     lead_s = 0.0 if is_sum else 120.0 + 3 * (request.end - request.start) / request.points
     window = Window(request.start - lead_s, request.end)
-    sources = groups.read(members, request.fields, window, _tier(request, len(members)), now)
+    tier = _tier(request, len(members))
+    bin_s = _bin_s(request, tier)
+    sources = groups.read(members, request.fields, window, tier, now, bin_s=bin_s)
     most = request.points if request.method is Method.MEAN else MAX_POINTS
     step_s = step_for(request.start, request.end, most, sources.least_step_s)
+    if bin_s and step_s != bin_s:  # some part reports too rarely
+        sources = groups.read(members, request.fields, window, tier, now)
+        step_s = step_for(request.start, request.end, most, sources.least_step_s)
     start = math.floor(request.start / step_s) * step_s
     points = groups.combine(members, sources.since(start), request.fields, start, step_s)
     points = _settled(points, now)
@@ -309,6 +314,14 @@ def query_members(request: SeriesRequest, members: Members, now: float) -> Serie
     whole = points.at(points.t >= request.start) if len(points) else points
     each = {n: extents.extent(whole, whole.fields[n], exact=is_exact) for n in names}
     return replace(answer, extents={n: extent for n, extent in each.items() if extent is not None})
+
+
+def _bin_s(request: SeriesRequest, tier: Tier) -> int:
+    """Return how wide buckets of roll-ups may be where only means over them are given; 0: none."""
+    if request.method is not Method.MEAN or tier is Tier.RAW or request.kind is Kind.JOB:
+        return 0
+    step_s = step_for(request.start, request.end, request.points, tier.width_s)
+    return int(step_s) if step_s > tier.width_s and step_s % tier.width_s == 0 else 0
 
 
 def _with_extremes(

@@ -6,7 +6,7 @@ they are: 1 µs of CPU a row of 22 columns, the server's part included, where ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -51,6 +51,52 @@ def fetch(
     return _columns(chosen, _copied(cursor, statement))
 
 
+def fetch_bins(
+    cursor: Cursor[Any],
+    table: Table,
+    totals: Mapping[str, str],
+    window: Window,
+    ids: Sequence[int],
+    step_s: int,
+) -> Columns:
+    """Return a row for each of ``ids`` and bucket of ``step_s`` (from 1970 on) with rows in it.
+
+    It has ``totals``: of each of these columns ``sum`` (as float64), ``min``, ``max`` or
+    ``bit_or``; how many ``rows`` there were, and how many of the values in them were ``known``.
+    """
+    by_name = {column.name: column for column in table.columns}
+    made = [Column(n, "float8") if how == "sum" else by_name[n] for n, how in totals.items()]
+    chosen = (Column("ts", "timestamptz"), by_name[table.key], *_BIN_COUNTS, *made)
+    statement = sql.SQL(
+        "COPY (SELECT date_bin(make_interval(secs => {step}), ts, to_timestamp(0)), {key},"
+        " count(*), sum(num_nonnulls({names})), {totals} FROM {table} WHERE {condition}"
+        " GROUP BY 1, 2) TO STDOUT (FORMAT binary)"
+    ).format(
+        step=sql.Literal(step_s),
+        key=sql.Identifier(table.key),
+        names=sql.SQL(", ").join(map(sql.Identifier, totals)),
+        totals=sql.SQL(", ").join(
+            _total(column, how) for column, how in zip(made, totals.values(), strict=True)
+        ),
+        table=sql.Identifier(table.name),
+        condition=_condition(table, window, ids),
+    )
+    return _columns(chosen, _copied(cursor, statement))
+
+
+_BIN_COUNTS = (Column("rows", "int8"), Column("known", "int8"))
+_TOTALS = {
+    "sum": sql.SQL("sum({}::float8)"),
+    "min": sql.SQL("min({})"),
+    "max": sql.SQL("max({})"),
+    "bit_or": sql.SQL("bit_or({})"),
+}
+
+
+def _total(column: Column, how: str) -> sql.Composable:
+    return _or_null(column, _TOTALS[how].format(sql.Identifier(column.name)))
+
+
 def _copied(cursor: Cursor[Any], statement: sql.Composed) -> bytearray:
     """Return the data that a COPY TO STDOUT sends.
 
@@ -88,11 +134,13 @@ def _condition(table: Table, window: Window, ids: Sequence[int] | IdRange | None
 
 def _never_null(column: Column) -> sql.Composable:
     name = sql.Identifier(column.name)
-    if column.pg_type == "timestamptz":
-        return name
+    return name if column.pg_type == "timestamptz" else _or_null(column, name)
+
+
+def _or_null(column: Column, value: sql.Composable) -> sql.Composable:
     null = null_of(dtype_of(column))
-    value = sql.Literal("NaN" if column.is_float else str(null))
-    return sql.SQL("coalesce({}, {}::{})").format(name, value, sql.SQL(column.pg_type))
+    instead = sql.Literal("NaN" if column.is_float else str(null))
+    return sql.SQL("coalesce({}, {}::{})").format(value, instead, sql.SQL(column.pg_type))
 
 
 def _columns(chosen: tuple[Column, ...], data: bytearray) -> Columns:

@@ -8,7 +8,7 @@ what was read is whole. Where they differ, it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connection, transaction
@@ -56,6 +56,25 @@ def read(
             is_superseding = isinstance(table, SupersedingTable)
             return (last_of_each if is_superseding else order_by)(rows, table.key)
     raise Unsettled(f"{table.name} did not rest between {window.start_at} and {window.end_at}")
+
+
+def bins(
+    table: Table, totals: Mapping[str, str], window: Window, ids: Sequence[int], step_s: int
+) -> Columns | None:
+    """Return the rows in ``window`` totaled by Postgres in buckets of ``step_s``, in order.
+
+    None where rows may lie elsewhere too: those are for :func:`read`. See
+    :func:`telemetry.store.hot.fetch_bins` for what is in them.
+    """
+    with connection.cursor() as django_cursor:
+        cursor: Cursor[Any] = django_cursor.cursor
+        nowhere_else = catalog.Parts((), ())
+        if catalog.parts(cursor, table.name, window) != nowhere_else:
+            return None
+        found = hot.fetch_bins(cursor, table, totals, window, ids, step_s)
+        if catalog.parts(cursor, table.name, window) != nowhere_else:
+            return None
+    return order_by(found, table.key)
 
 
 def _try(

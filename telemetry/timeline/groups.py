@@ -91,9 +91,18 @@ def _since(found: Found | None, start: float) -> Found | None:
 
 
 def read(
-    members: Members, fields: Sequence[str], window: Window, tier: Tier, now: float
+    members: Members,
+    fields: Sequence[str],
+    window: Window,
+    tier: Tier,
+    now: float,
+    *,
+    bin_s: int = 0,
 ) -> Sources:
-    """Read the rows from which ``fields`` and the fields of power are computed."""
+    """Read the rows from which ``fields`` and the fields of power are computed.
+
+    Those of GPUs may come in buckets of ``bin_s`` where that changes no mean over these.
+    """
     power = ("power_w", USED) if USED in fields else ("power_w",)
     across = [name for name in fields if name in ACROSS]
 
@@ -103,14 +112,17 @@ def read(
         *names: str,
         stats: Sequence[str] = (),
         job: int | None = None,
+        bin_s: int = 0,
     ) -> Found | None:
         if not ids:
             return None
         chosen = tuple(dict.fromkeys(names))
-        return fetch(table, ids, chosen, window, tier, now, stats=stats, job=job)
+        return fetch(table, ids, chosen, window, tier, now, stats=stats, job=job, bin_s=bin_s)
+
+    of_gpus = (*power, *across)
 
     return Sources(
-        gpus=rows(samples.GPU, list(members.gpus), *power, *across, job=members.job),
+        gpus=rows(samples.GPU, list(members.gpus), *of_gpus, job=members.job, bin_s=bin_s),
         meters=rows(
             samples.METER, list(members.meters), *power, SUSPECT, READINGS, stats=("min", "max")
         ),
@@ -268,7 +280,7 @@ class _Grid:
         at = groups.starts
         each = found.points.fields[name]
         if over_time(name) is Over.MEAN:
-            value = weighted_mean(each.told, found.points.stood_s(found.ids), groups)
+            value = weighted_mean(each.told, found.stood_s, groups)
         else:
             value = aggregate(each.value, over_time(name), at) if len(at) else each.value
         return found.ids[at], bucket[at], value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,19 @@ from telemetry.rollups import progress
 from telemetry.rollups.compute import first_known, integrate, is_failed
 from telemetry.rollups.spec import HOUR_S, HOURS, MAX_GAP_S, MINUTE_S, MINUTES, ROLLUPS
 from telemetry.samples import Array, Table
-from telemetry.store.columns import US, Columns, Window, is_null, null_of, order_by, take
+from telemetry.store.columns import (
+    US,
+    Columns,
+    SupersedingTable,
+    Window,
+    is_null,
+    null_of,
+    order_by,
+    take,
+)
 from telemetry.store.columns import concatenate as concatenate_columns
 from telemetry.store.reading import read
+from telemetry.timeline import bins
 from telemetry.timeline.fields import READINGS, SUMS, SUSPECT
 from telemetry.timeline.points import Field, Points, concatenate
 from telemetry.timeline.tiers import Known, Part, Tier, parts
@@ -33,6 +44,11 @@ class Found:
     points: Points
     #: The tiers that answered, the oldest part of the span first.
     parts: list[Part]
+
+    @cached_property
+    def stood_s(self) -> Array:
+        """Return for how long each row stands, s."""
+        return self.points.stood_s(self.ids)
 
 
 def known(table: Table, now: float) -> Known:
@@ -60,15 +76,21 @@ def fetch(
     *,
     stats: Sequence[str] = (),
     job: int | None = None,
+    bin_s: int = 0,
 ) -> Found:
     """Return ``names`` of ``ids`` over ``window``; with ``job``, only while they carried it.
 
+    Roll-ups may be put together in buckets of ``bin_s`` where that changes no mean over these.
     Of roll-ups, ``stats`` are given too: ``min``, ``max``, ``p95``. What is summed up is that of
     the window to the second, where there are readings at both ends.
     """
     has_sums = bool(SUMS.intersection(names))
     divided = parts(tier, window.start, window.end, known(table, now), exact=has_sums)
-    pieces = [_part(table, ids, names, part, window, stats, job) for part in divided]
+    pieces = [
+        (bin_s and part.tier.width_s and _binned(table, ids, names, part, bin_s))
+        or _part(table, ids, names, part, window, stats, job)
+        for part in divided
+    ]
     whole = concatenate([points for _, points in pieces], names)
     return Found(np.concatenate([found for found, _ in pieces]), whole, divided)
 
@@ -88,14 +110,43 @@ def _part(
         rows = _rolled(table, ids, names, part, stats, job)
     if job is not None:
         rows = take(rows, rows["job_id"] == job)
-    found, t = rows[table.key], rows["ts"] / US
-    power = ROLLUPS[table.name].power if table.name in ROLLUPS else ()
-    fields = {name: _field(rows, name, part.tier, is_power=name in power) for name in names}
-    width = np.full(len(t), float(part.tier.width_s))
-    cadence_s = _cadence_s(found, t)
+    cadence_s = _cadence_s(rows[table.key], rows["ts"] / US)
     # Roll-ups are as far apart as they are wide, unless readings are further.
     cadence_s = cadence_s if cadence_s > part.tier.width_s else 0.0
-    return found, Points(t, width, np.full(len(t), cadence_s), fields)
+    return rows[table.key], _points(table, rows, names, part.tier, part.tier.width_s, cadence_s)
+
+
+def _points(
+    table: Table, rows: Columns, names: Sequence[str], tier: Tier, width_s: float, cadence_s: float
+) -> Points:
+    t = rows["ts"] / US
+    power = ROLLUPS[table.name].power if table.name in ROLLUPS else ()
+    fields = {name: _field(rows, name, tier, is_power=name in power) for name in names}
+    return Points(t, np.full(len(t), float(width_s)), np.full(len(t), cadence_s), fields)
+
+
+def _binned(
+    table: Table, ids: Sequence[int], names: Sequence[str], part: Part, bin_s: int
+) -> tuple[Array, Points] | None:
+    """Return roll-ups in buckets of ``bin_s`` where nothing is missing, as they are elsewhere."""
+    rolled, width_s = _rollups(table, part.tier), part.tier.width_s
+    there = {column.name for column in rolled.columns}
+    wanted = [READINGS, *(name for name in names if name in there)]
+    window = Window(part.start // width_s * width_s, part.end)
+    found = bins.read(rolled, wanted, window, ids, width_s=width_s, step_s=bin_s)
+    if found is None:
+        return None
+    pieces = [(found.columns, bin_s)]
+    for left in found.left:
+        between = Part(part.tier, left.start, left.end)
+        rows = _rolled(table, ids, names, between, stats=(), job=None)
+        pieces.append((found.outside(rows), width_s))
+    key = np.concatenate([rows[table.key] for rows, _ in pieces])
+    whole = concatenate(
+        [_points(table, rows, names, part.tier, width, 0.0) for rows, width in pieces], names
+    )
+    order = np.lexsort((whole.t, key))
+    return key[order], whole.at(order)
 
 
 def _readings(
@@ -168,13 +219,17 @@ def _rolled(
 ) -> Columns:
     """Return roll-ups, with those columns of each field that they have."""
     width_s = part.tier.width_s
-    rolled = (MINUTES if width_s == MINUTE_S else HOURS)[table.name]
+    rolled = _rollups(table, part.tier)
     there = {column.name for column in rolled.columns}
     suffixes = ("", "_n", *(f"_{stat}" for stat in stats))
     wanted = [f"{name}{suffix}" for name in names for suffix in suffixes]
     wanted = [READINGS, *filter(there.__contains__, wanted), *(["job_id"] if job else [])]
     window = Window(part.start // width_s * width_s, part.end)
     return read(rolled, wanted, window, ids)
+
+
+def _rollups(table: Table, tier: Tier) -> SupersedingTable:
+    return (MINUTES if tier is Tier.MINUTE else HOURS)[table.name]
 
 
 def _field(rows: Columns, name: str, tier: Tier, *, is_power: bool) -> Field:
