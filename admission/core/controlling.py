@@ -8,7 +8,7 @@ they begin (:mod:`policies.controller.control`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from policies.headroom.reach import Reach, Room, reach_of
 
 __all__ = [
     "Excess",
+    "LastHeld",
     "Unmanaged",
     "asked_sites",
     "at_rest",
@@ -43,6 +44,9 @@ __all__ = [
 _USUAL_OF_S, _STAYS_FOR_S = 40.0, 8.0
 #: Once hosts are known better, what was beside GPUs by what was known before says nothing.
 _SAME_SHARE = 0.02
+#: The GPUs of an attempt that has ended rest, and readings show it, within so long, s. What still
+#: draws then is load of no known owner.
+_RESTS_WITHIN_S = 10.0
 #: A GPU rests that draws no more than so much of the way from its draw at rest to its rating.
 _AT_REST = 0.1
 #: … or no more than this share of what it draws at any speed while it works.
@@ -159,18 +163,32 @@ def without_new(memory: Memory, plant: Plant, units: Units, reach: Reach, heard:
     return replace(memory, other_w=other_w, limit_w=limit_w, below_for_s=below_for_s)
 
 
-def without_ended(
-    budgets: Budgets, plant: Plant, memory: Memory, units: Units, held: Bools
-) -> Budgets:
-    """Return budgets without what GPUs draw whose attempt has just ended: they are about to rest.
+@dataclass(frozen=True, eq=False)
+class LastHeld:
+    """By GPU: for how long no attempt has held it, s; inf: as long as is known. Empty: unknown."""
 
-    ``held`` says of each GPU whether an attempt holds it.
+    at: float = -np.inf
+    for_s: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def after(self, held: Bools, now: float) -> LastHeld:
+        """Return what is known now, Unix s; ``held`` says of each GPU whether an attempt does."""
+        for_s = self.for_s if len(self.for_s) == len(held) else np.full(len(held), np.inf)
+        return LastHeld(now, np.where(held, 0.0, for_s + max(now - self.at, 0.0)))
+
+    @property
+    def comes_to_rest(self) -> Bools:
+        """Say which GPUs are about to rest, since their attempt has just ended."""
+        return np.asarray((self.for_s > 0.0) & (self.for_s <= _RESTS_WITHIN_S))
+
+
+def without_ended(budgets: Budgets, plant: Plant, comes_to_rest: Bools, idle_w: Floats) -> Budgets:
+    """Return budgets without what GPUs draw above rest whose attempt has just ended.
+
+    What they draw at rest, ``idle_w`` by GPU, they go on to draw.
     """
-    if len(memory.of_units) != len(held):
-        return budgets
-    is_ended = memory.of_units & ~held
-    is_ended[units.gpu] = False
-    ended_w = _drawn_by(plant, budgets.reach, np.flatnonzero(is_ended))
+    gpus = np.flatnonzero(comes_to_rest)
+    above_w = np.maximum(plant.drawn_w[gpus] - idle_w[gpus], 0.0)
+    ended_w = budgets.reach.of_gpus((1.0 + plant.host_share[gpus]) * above_w, plant.rack[gpus])
     return replace(budgets, load_w=budgets.load_w - ended_w)
 
 
@@ -221,18 +239,21 @@ def units_of(
     unmanaged: Unmanaged,
     resting: Collection[int] = (),
     known: Collection[int] = (),
+    comes_to_rest: Bools | None = None,
 ) -> Units:
     """Return what can be held: attempts all of whose GPUs can be capped, and unmanaged nodes.
 
     ``may_cap`` says of each GPU whether its agent is heard and sets caps. ``resting``: ids of
     attempts that stand still, and draw what they do at rest: they are what budgets carry besides.
     ``known``: ids of units that were held before. They stay so on those of their GPUs that still
-    can be: else one agent that falls silent would let go of a whole gang.
+    can be: else one agent that falls silent would let go of a whole gang. ``comes_to_rest`` says
+    of GPUs that their attempt has just ended: what they still draw is not load of no known owner.
     """
     owned = _owned(held, headroom, may_cap, resting, known)
     if not unmanaged.is_capped:
         return owned
-    return _joined(owned, _unowned(held, headroom, may_cap, unmanaged.lowest_speed))
+    nobodys = ~held.gpus if comes_to_rest is None else ~held.gpus & ~comes_to_rest
+    return _joined(owned, _unowned(nobodys, headroom, may_cap, unmanaged.lowest_speed))
 
 
 def _joined(first: Units, second: Units) -> Units:
@@ -308,14 +329,14 @@ def _kind(request: Request) -> Kind:
     return Kind.AGREED if agreed else Kind.FIRM
 
 
-def _unowned(held: Allocations, headroom: Headroom, may_cap: Bools, lowest_speed: float) -> Units:
+def _unowned(nobodys: Bools, headroom: Headroom, may_cap: Bools, lowest_speed: float) -> Units:
     """Return nodes on which something runs that no attempt holds, each as one unit."""
     fleet = headroom.fleet
-    works = busy(headroom) & ~held.gpus
+    works = busy(headroom) & nobodys
     nodes = np.unique(fleet.gpus.node[works])
     place = np.full(len(fleet.nodes), -1)
     place[nodes] = np.arange(len(nodes))
-    gpu = np.flatnonzero((place[fleet.gpus.node] >= 0) & ~held.gpus & may_cap)
+    gpu = np.flatnonzero((place[fleet.gpus.node] >= 0) & nobodys & may_cap)
     known = np.unique(fleet.gpus.node[gpu])
     place[known] = np.arange(len(known))
     count = len(known)

@@ -15,6 +15,7 @@ from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import (
     Excess,
+    LastHeld,
     Unmanaged,
     asked_sites,
     brought_down,
@@ -44,7 +45,7 @@ ROOM_WITHIN_S = 60.0
 class Remembered:
     """What the last look left: units, what budgets carry besides, heat, and who stands still.
 
-    ``fresh`` says of each GPU whether it was heard.
+    ``fresh`` says of each GPU whether it was heard, ``last_held`` since when no attempt holds it.
     """
 
     units: Memory = field(default_factory=Memory)
@@ -53,6 +54,7 @@ class Remembered:
     fresh: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     paused: Paused = field(default_factory=Paused)
     together: Together = field(default_factory=Together)
+    last_held: LastHeld = field(default_factory=LastHeld)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,7 @@ class Holding:
     before: Paused
     paused: Paused
     together: Together
+    last_held: LastHeld
 
     @property
     def remembered(self) -> Remembered:
@@ -92,6 +95,7 @@ class Holding:
             fresh=self.headroom.summary.gpus.fresh,
             paused=self.paused,
             together=self.together,
+            last_held=self.last_held,
         )
 
     @property
@@ -144,11 +148,14 @@ def look(
     """
     if not may_cap.any():
         return None
-    units = units_of(held, headroom, may_cap, unmanaged, resting, memory.units.since)
+    last_held = memory.last_held.after(held.gpus, headroom.at)
+    comes_to_rest = last_held.comes_to_rest
+    units = units_of(held, headroom, may_cap, unmanaged, resting, memory.units.since, comes_to_rest)
     heat_w, warmth = limited_by_heat(headroom, memory.warmth)
     plant = plant_of(headroom, heat_w)
     budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
-    budgets = without_ended(budgets, plant, memory.units, units, held.gpus)
+    idle_w = np.nan_to_num(headroom.fleet.gpus.idle_w)
+    budgets = without_ended(budgets, plant, comes_to_rest, idle_w)
     fresh = headroom.summary.gpus.fresh
     known = memory.fresh if len(memory.fresh) == len(fresh) else fresh
     heard = np.flatnonzero(fresh & ~known)
@@ -177,4 +184,5 @@ def look(
         before=memory.paused,
         paused=paused,
         together=memory.together.after(plant, units, budgets, found),
+        last_held=last_held,
     )

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from admission.core import holding as core
 from admission.core.allocation.allocations import Allocations
-from admission.core.controlling import Excess, at_rest
+from admission.core.controlling import Excess, LastHeld, at_rest
 from admission.core.directives.standing import Standing, keep_still
 from admission.core.holding import ROOM_WITHIN_S, Holding, Remembered
 from admission.core.policy import AdmissionPolicy
@@ -149,6 +149,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     paused: tuple[tuple[int, bool, float, bytes], ...] = ()
     #: what units drew together: until when, the most, and what they would draw one by one
     together: tuple[float, bytes, bytes] | None = None
+    #: for how long no attempt has held each GPU, s
+    free_for_s: bytes = b""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -188,6 +190,7 @@ def _remember(holding: Holding) -> None:
             for each, watts in {**paused.saves_w, **paused.goes_w}.items()
         ),
         together=(together.at, _bytes(together.most_w), _bytes(together.apart_w)),
+        free_for_s=_narrow(left.last_held.for_s),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
@@ -229,6 +232,7 @@ def remembered(fleet: FleetArrays) -> Remembered:
             {each: cap_w for each, _, cap_w, _ in kept.paused},
         ),
         _together(kept),
+        LastHeld(kept.at, _widened(kept.free_for_s)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from admission.core.controlling import without_ended, without_new
+from admission.core.controlling import LastHeld, without_ended, without_new
 from policies.controller.control import Budgets
 from tests.unit.policies.controller.plants import HOST_W, RATED_W, Shop, make_fleet, make_units
 
@@ -19,21 +19,35 @@ def _shop() -> Shop:
     return shop
 
 
-def test_a_job_that_has_just_ended_is_no_other_load() -> None:
+def test_a_job_that_has_just_ended_is_no_other_load_beyond_what_its_gpus_draw_at_rest() -> None:
     shop = _shop()
     shop.runs[:16], shop.work[:16] = True, 1.0
-    before = shop.look(make_units([_FIRST_RACK]))
     budgets = Budgets(shop.reach, shop.budget_w, shop.load_w)
-    nobody = np.zeros(len(_FLEET.gpus), dtype=bool)
+    comes_to_rest = np.zeros(len(_FLEET.gpus), dtype=bool)
+    comes_to_rest[:16] = True
+    idle_w = np.full(len(_FLEET.gpus), 70.0)
 
-    found = without_ended(budgets, shop.plant(), before.memory, make_units([]), nobody)
+    found = without_ended(budgets, shop.plant(), comes_to_rest, idle_w)
 
-    assert found.load_w[0] == 2 * HOST_W
-    held = nobody.copy()
-    held[:16] = True
-    for units, by_attempts in ((make_units([]), held), (make_units([_FIRST_RACK]), nobody)):
-        again = without_ended(budgets, shop.plant(), before.memory, units, by_attempts)
-        assert again.load_w[0] == budgets.load_w[0], "an attempt's, or load of no known owner"
+    assert found.load_w[0] == 2 * HOST_W + 16 * 70.0
+    assert found.load_w[1] == budgets.load_w[1], "of another rack"
+    shop.runs[:16] = False
+    budgets = Budgets(shop.reach, shop.budget_w, shop.load_w)
+    again = without_ended(budgets, shop.plant(), comes_to_rest, idle_w)
+    assert again.load_w.tolist() == budgets.load_w.tolist(), "they rest already"
+
+
+def test_gpus_are_about_to_rest_for_some_seconds_after_their_attempt() -> None:
+    held = np.array([True, False])
+    known = LastHeld().after(held, 100.0)
+    assert known.comes_to_rest.tolist() == [False, False]
+
+    ended = [known := known.after(~held & False, 100.0 + at) for at in (2.0, 10.0, 12.0)]
+
+    assert [each.comes_to_rest.tolist()[0] for each in ended] == [True, True, False]
+    assert not any(each.comes_to_rest[1] for each in ended), "no attempt is known to have held it"
+    assert not known.after(held, 114.0).comes_to_rest.any()
+    assert not known.after(np.zeros(3, dtype=bool), 114.0).comes_to_rest.any(), "another fleet"
 
 
 def test_gpus_that_rested_count_once_when_a_job_takes_them() -> None:
