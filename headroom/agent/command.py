@@ -108,7 +108,7 @@ def open_sources(options: AgentOptions, actuation: Actuation | None = None) -> l
 
 def _open(options: AgentOptions, actuation: Actuation | None, *, longest_s: float) -> list[Source]:
     config = options.config
-    gpus = _open_nvml(actuation) if config.nvml else None
+    gpus = _open_nvml(actuation, config.energy_s) if config.nvml else None
     sources: list[Source] = [HostSource()] if config.host else []
     sources += open_configured(
         config,
@@ -123,13 +123,14 @@ def _open(options: AgentOptions, actuation: Actuation | None, *, longest_s: floa
     return sources
 
 
-def _open_nvml(actuation: Actuation | None) -> NvmlSource | None:
+def _open_nvml(actuation: Actuation | None, energy_s: float) -> NvmlSource | None:
     try:
         import pynvml
     except ImportError:
         logger.info("no GPU readings: nvidia-ml-py is not installed")
         return None
-    return NvmlSource(pynvml, actuator=actuation.actuator if actuation else None)
+    actuator = actuation.actuator if actuation else None
+    return NvmlSource(pynvml, actuator=actuator, energy_s=energy_s)
 
 
 def _open_for_a_look(options: AgentOptions) -> list[Source]:

@@ -45,6 +45,8 @@ DEFAULT_FILE = Path("/etc/headroom/agent.toml")
 _REFERENCE = "docs/reference/agent-configuration.md"
 
 _Positive: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
+#: The server joins readings of an energy counter that are no further apart than 15 s.
+_EnergySeconds: TypeAlias = Annotated[float, Meta(ge=0, le=14)]
 _Seconds: TypeAlias = Annotated[float, Meta(ge=1, le=86_400)]
 #: Boards behind Redfish are small computers, and have other things to do.
 _PoliteSeconds: TypeAlias = Annotated[float, Meta(ge=5, le=86_400)]
@@ -181,6 +183,8 @@ class AgentConfig(_Section, frozen=True):
     node: Name | None = None
     sample_s: _Positive = 1
     push_s: _Positive = 5
+    #: How often the energy counters of GPUs are read; 0: in each sample.
+    energy_s: _EnergySeconds = 10
     allow_actuation: bool = False
     #: Whether jobs of the server may be run here.
     allow_jobs: bool = False

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headroom.contracts import ThrottleCause
-from telemetry.rollups.spec import MAX_GAP_S, Rollup, seconds_of
+from telemetry.rollups.spec import MAX_COUNTED_GAP_S, MAX_GAP_S, Rollup, seconds_of
 from telemetry.samples import Table
 from telemetry.store.columns import US, Array, Columns, empty, is_null, null_of, take
 from telemetry.throttle import EXPLAINS_SLOWDOWN
@@ -44,7 +44,8 @@ def roll_up(rollup: Rollup, rows: Columns, before: Columns, width_s: int) -> Col
     """Return a row for each thing and bucket of ``width_s`` with readings in ``rows``.
 
     ``rows`` are in order of thing and time. ``before`` has, of ``rollup.edge_inputs``, the last
-    reading of each thing before its first in ``rows``, in order of things; it may lack some.
+    reading of each thing before its first in ``rows``, and the last of its energy counter, in order
+    of things and time; it may lack some.
     """
     if not len(rows["ts"]):
         table = rollup.table(width_s)
@@ -233,7 +234,8 @@ def _energy(rollup: Rollup, rows: Columns) -> tuple[Array, Array]:
     counter = rows[rollup.energy] if rollup.energy else np.full(len(power), np.nan)
     used, covered = np.full(len(power), np.nan), np.full(len(power), np.nan)
     # A row that tells nothing of energy does not end the piece around it; one that failed does.
-    told = np.flatnonzero(~(np.isnan(power) & np.isnan(counter)))
+    is_told = ~np.isnan(counter) | (~np.isnan(power) & ~_just_counted(rollup, rows, counter))
+    told = np.flatnonzero(is_told)
     later, earlier, length_s = _pairs(told, rows[rollup.source.key], rows["ts"])
     counted = counter[later] - counter[earlier]
     working = np.where(is_failed(power), np.nan, power)
@@ -244,6 +246,17 @@ def _energy(rollup: Rollup, rows: Columns) -> tuple[Array, Array]:
     used[later] = joules
     covered[later] = np.where(np.isnan(joules), np.nan, length_s)
     return used, covered
+
+
+def _just_counted(rollup: Rollup, rows: Columns, counter: Array) -> Array:
+    """Tell which rows come so soon after a reading of the counter that its next one has them.
+
+    Counters are dear to read, and powers stand in between: those are in the counter's difference.
+    """
+    ids, ts = rows[rollup.source.key], rows["ts"]
+    every = np.arange(len(counter))
+    last = np.maximum.accumulate(np.where(np.isnan(counter), -1, every))
+    return np.asarray((last >= 0) & (ids == ids[last]) & (ts - ts[last] <= MAX_COUNTED_GAP_S * US))
 
 
 def _throttled(rollup: Rollup, rows: Columns) -> Columns:

@@ -20,6 +20,9 @@ MINUTE_S, HOUR_S = 60, 3600
 #: Two readings further apart than this are not joined: what was drawn in between is unknown, s.
 MAX_GAP_S = 180
 
+#: An energy counter that is read no further apart than this counts for all that lies in between, s.
+MAX_COUNTED_GAP_S = 15
+
 ALL = ("min", "max", "p95")
 _PEAK = ("max",)
 

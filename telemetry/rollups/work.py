@@ -21,7 +21,14 @@ from telemetry import samples, tiers
 from telemetry.rollups import carriers, marks
 from telemetry.rollups.compute import roll_up
 from telemetry.rollups.marks import BLOCK, BLOCK_BITS, Mark, NewMark
-from telemetry.rollups.spec import HOUR_S, MAX_GAP_S, MINUTE_S, ROLLUPS, Rollup
+from telemetry.rollups.spec import (
+    HOUR_S,
+    MAX_COUNTED_GAP_S,
+    MAX_GAP_S,
+    MINUTE_S,
+    ROLLUPS,
+    Rollup,
+)
 from telemetry.samples import NULL_INT, Rows, Table
 from telemetry.store.columns import US, Array, Columns, Window, is_null, take
 from telemetry.store.hot import IdRange
@@ -39,7 +46,7 @@ _ROWS_AT_ONCE = 500_000
 _BLOCKS_AT_ONCE = 128
 _FIRST_IDS = 256
 #: Most things have a reading within so long before a bucket; only for the others more is read.
-_NEAR_S = 15
+_NEAR_S = MAX_COUNTED_GAP_S
 _FEW_IDS = 2_000
 
 
@@ -146,7 +153,10 @@ def _spans(blocks: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _before(rollup: Rollup, window: Window, ids: IdRange, rows: Columns) -> Columns:
-    """Return the last reading before ``window`` of each thing in ``rows``, as far as it counts."""
+    """Return the last reading before ``window`` of each thing in ``rows``, as far as it counts.
+
+    And the last of its energy counter, where that is not the same.
+    """
     if not rollup.edge_inputs:
         return {}
     key, near = rollup.source.key, window.start - _NEAR_S
@@ -162,12 +172,17 @@ def _before(rollup: Rollup, window: Window, ids: IdRange, rows: Columns) -> Colu
         found = {name: np.concatenate([further[name], found[name]]) for name in found}
     found = take(found, np.isin(found[key], present))
     order = np.argsort(found[key], kind="stable")
-    return _last(take(found, order), key)
+    found = take(found, order)
+    kept = _is_last(found[key])
+    if rollup.energy:
+        counted = np.flatnonzero(~is_null(found[rollup.energy]))
+        kept[counted[_is_last(found[key][counted])]] = True
+    return take(found, kept)
 
 
-def _last(rows: Columns, key: str) -> Columns:
-    ids = rows[key]
-    return take(rows, np.append(ids[1:] != ids[:-1], True)[: len(ids)])
+def _is_last(ids: Array) -> Array:
+    """Return which of ``ids``, which are in order, are the last of theirs."""
+    return np.append(ids[1:] != ids[:-1], True)[: len(ids)]
 
 
 def _replace(

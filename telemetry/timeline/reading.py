@@ -29,7 +29,7 @@ from telemetry.store.columns import (
 from telemetry.store.columns import concatenate as concatenate_columns
 from telemetry.store.reading import read
 from telemetry.timeline import bins
-from telemetry.timeline.fields import READINGS, SUMS, SUSPECT
+from telemetry.timeline.fields import COVERED, READINGS, SUMS, SUSPECT, USED
 from telemetry.timeline.points import Field, Points, concatenate
 from telemetry.timeline.tiers import Known, Part, Tier, parts
 
@@ -171,38 +171,69 @@ def _readings(
     pieces[READINGS] = np.ones(len(rows["ts"]))
     if rollup.power:
         pieces[SUSPECT] = is_failed(first_known(rows, rollup.power)).astype("f8")
+    begun = _begun(rows, table.key, pieces)
     rows = {**rows, **{name: pieces[name] for name in sums}}
-    if part.start == window.start:
-        _cut_first(rows, table.key, sums, span)
+    is_first = part.start == window.start
+    if is_first:
+        _cut_first(rows, begun, sums, span)
     inside = take(rows, (rows["ts"] >= span.start_us) & (rows["ts"] < span.end_us))
     if part.end != window.end:
         return inside
-    return order_by(concatenate_columns([inside, _rest(rows, table.key, sums, span)]), table.key)
+    rest = _rest(rows, begun, table.key, sums, span, is_first=is_first)
+    return order_by(concatenate_columns([inside, rest]), table.key)
 
 
-def _cut_first(rows: Columns, key: str, sums: Sequence[str], span: Window) -> None:
+def _begun(rows: Columns, key: str, pieces: Columns) -> tuple[Array, Array]:
+    """Return when what ends at each row began, µs: pieces of energy, and all others.
+
+    NaN where there is none.
+    """
+    ts, ids = rows["ts"], rows[key]
+    before = np.where(ids[1:] == ids[:-1], ts[:-1].astype("f8"), np.nan)
+    others = np.append(np.nan, before)[: len(ts)]
+    return (ts - pieces[COVERED] * US if COVERED in pieces else others), others
+
+
+def _start_of(name: str, begun: tuple[Array, Array]) -> Array:
+    return begun[0] if name in (USED, COVERED) else begun[1]
+
+
+def _cut_first(
+    rows: Columns, begun: tuple[Array, Array], sums: Sequence[str], span: Window
+) -> None:
     """Scale the pieces across the start of ``span`` to the part inside, in proportion to time."""
-    ts, ids = rows["ts"], rows[key]
-    across = np.flatnonzero((ts[1:] >= span.start_us) & (ts[:-1] < span.start_us)) + 1
-    across = across[ids[across] == ids[across - 1]]
-    share = (ts[across] - span.start_us) / (ts[across] - ts[across - 1])
+    ends = rows["ts"]
     for name in set(sums) - {READINGS, SUSPECT}:
-        rows[name][across] *= share
+        start = _start_of(name, begun)
+        is_across = (start < span.start_us) & (ends >= span.start_us) & (ends < span.end_us)
+        share = (ends - span.start_us) / (ends - start)
+        rows[name][is_across] *= share[is_across]
 
 
-def _rest(rows: Columns, key: str, sums: Sequence[str], span: Window) -> Columns:
-    """Return a row at the end of ``span`` for each piece across it, scaled to the part inside."""
-    ts, ids = rows["ts"], rows[key]
-    across = np.flatnonzero((ts[1:] >= span.end_us) & (ts[:-1] < span.end_us)) + 1
-    across = across[ids[across] == ids[across - 1]]
-    begun = np.maximum(ts[across - 1], span.start_us)
-    share = (span.end_us - begun) / (ts[across] - ts[across - 1])
+def _rest(
+    rows: Columns,
+    begun: tuple[Array, Array],
+    key: str,
+    sums: Sequence[str],
+    span: Window,
+    *,
+    is_first: bool,
+) -> Columns:
+    """Return a row at the end of ``span`` for each row with pieces across it, of the part inside.
+
+    ``is_first``: nobody else counts what they have before ``span``, nor is it wanted.
+    """
+    ends = rows["ts"]
+    is_across = [(ends >= span.end_us) & (start < span.end_us) for start in begun]
+    across = np.flatnonzero(is_across[0] | is_across[1])
     rest = take(rows, across)
     for name, values in rest.items():
         if name in (READINGS, SUSPECT):
             values[:] = 0
         elif name in sums:
-            values *= share
+            start = _start_of(name, begun)[across]
+            inside = span.end_us - (np.maximum(start, span.start_us) if is_first else start)
+            values *= np.where(start < span.end_us, inside / (ends[across] - start), np.nan)
         elif name not in (key, "ts", "job_id"):
             values[:] = null_of(values.dtype)
     rest["ts"] = np.full(len(across), span.end_us - 1)

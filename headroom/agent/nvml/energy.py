@@ -1,10 +1,10 @@
-"""Mean power from a counter of energy."""
+"""Mean power: from a counter of energy, and from power readings."""
 
 from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["EnergyLog"]
+__all__ = ["EnergyLog", "PowerLog"]
 
 #: Over less than this the steps of the counter show: drivers move it each 10 to 100 ms.
 _SHORTEST_S = 0.5
@@ -66,3 +66,21 @@ class EnergyLog:
 
     def _is_sane(self, grown_j: float, span_s: float) -> bool:
         return span_s >= _SHORTEST_S and 0 < grown_j <= self._most_w * span_s
+
+
+class PowerLog:
+    """The last half minute of one GPU's own readings of power."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, float]] = deque()
+
+    def add(self, at_s: float, watts: float) -> None:
+        """Add one reading."""
+        self._readings.append((at_s, watts))
+        while self._readings[0][0] < at_s - _KEPT_S:
+            self._readings.popleft()
+
+    def mean_w(self, since_s: float) -> float | None:
+        """Return the mean of the readings after ``since_s``, W; None where there is none."""
+        found = [watts for at_s, watts in self._readings if at_s > since_s]
+        return sum(found) / len(found) if found else None

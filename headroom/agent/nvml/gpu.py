@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from headroom.agent.actuation.knobs import Knob
 from headroom.agent.devices import Value
 from headroom.agent.nvml.caps import make_knob
-from headroom.agent.nvml.energy import EnergyLog
+from headroom.agent.nvml.energy import EnergyLog, PowerLog
 from headroom.agent.nvml.numbered import NumberedFields
 from headroom.agent.nvml.status import is_unsupported, raise_if_gone
 
@@ -19,17 +20,27 @@ T = TypeVar("T")
 
 #: Stands for the most that a GPU may draw where NVML does not tell, W.
 _ANY_GPU_W = 3000.0
+#: Rounds are not on time to the millisecond: what is due within a part of one is read in this one.
+_EARLY_SHARE = 0.05
 
 
 class NvmlGpu:
     """One GPU. Fields that it does not support are asked for once, and again when its MIG mode
     changes.
 
-    ``most_s`` is how long one reading may take: what is not read by then is left out.
+    ``most_s`` is how long one reading may take: what is not read by then is left out. ``energy_s``
+    is how often the energy counter and the margin to the limit are read, each of which costs a
+    driver milliseconds; 0: each time.
     """
 
     def __init__(
-        self, nvml: Any, index: int, *, most_s: float, monotonic: Callable[[], float]
+        self,
+        nvml: Any,
+        index: int,
+        *,
+        most_s: float,
+        energy_s: float,
+        monotonic: Callable[[], float],
     ) -> None:
         self.index = index
         self.errors = 0
@@ -40,8 +51,13 @@ class NvmlGpu:
         self.uuid: str = nvml.nvmlDeviceGetUUID(self.handle)
         self._nvml = nvml
         self._most_s = most_s
+        self._energy_s = energy_s
         self._monotonic = monotonic
         self._energy = EnergyLog(most_w=self._most_w())
+        self._power_log = PowerLog()
+        #: Whether what is dear is read this time, when it was last, and whether it was last time.
+        self._is_due = self._was_due = False
+        self._due_read_at = -math.inf
         self._knobs: dict[str, Knob | None] = {}
         self._mig_mode: int | None = None
         self._instances: list[Any] | None = None
@@ -52,6 +68,10 @@ class NvmlGpu:
         """Return one row. Raises ``GpuLostError`` or ``DriverGoneError``."""
         started = self._monotonic()
         self.slow_s = 0.0
+        self._was_due = self._is_due
+        self._is_due = started - self._due_read_at >= (1 - _EARLY_SHARE) * self._energy_s
+        if self._is_due:
+            self._due_read_at = started
         row: dict[str, Value] = {"gpu": self.index}
         for part in self._parts:
             row |= part()
@@ -68,8 +88,12 @@ class NvmlGpu:
         return self._knobs[kind]
 
     def mean_w(self, since_s: float) -> float | None:
-        """Return the mean power from a monotonic time to the last reading, W."""
-        return self._energy.mean_w(since_s)
+        """Return the mean power from a monotonic time to the last reading, W.
+
+        By the energy counter, or where that was not read twice since then by the power readings.
+        """
+        counted = self._energy.mean_w(since_s)
+        return self._power_log.mean_w(since_s) if counted is None else counted
 
     def _most_w(self) -> float:
         """Return more than this GPU can draw: a power limit bounds the mean, not each moment."""
@@ -82,6 +106,7 @@ class NvmlGpu:
     def _forget_unsupported(self) -> None:
         self._unsupported: set[str] = set()
         self._slowdown_margin_c: float | None = None
+        self._limit_c: float | None = None
         self._numbered = NumberedFields(
             self._nvml, self.handle, note=self._note, monotonic=self._monotonic
         )
@@ -113,21 +138,30 @@ class NvmlGpu:
         return {name: self._try(name, reader)}
 
     def _power(self) -> dict[str, Value]:
-        """Read energy and power: the mean since the last reading, by the energy, where it tells.
+        """Read power, and energy where that is due.
 
-        The driver's own reading is a filtered average on some parts and a momentary value on
-        others, and either misses what happens between two readings.
+        The driver's own reading of power is a filtered average on some parts and a momentary value
+        on others. Where the energy counter is read each time, it gives the mean since the last one.
         """
-        nvml, handle = self._nvml, self.handle
-        watts: float | None = None
-        counted_mj = self._try(
-            "energy_j", lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        watts, energy_j = self._count_energy() if self._is_due else (None, None)
+        if watts is None or not self._was_due:
+            told: float | None = self._try(
+                "power_w", lambda: self._nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3
+            )
+            watts = watts if told is None else told
+        if watts is not None:
+            self._power_log.add(self._monotonic(), watts)
+        return {"power_w": watts, "energy_j": energy_j}
+
+    def _count_energy(self) -> tuple[float | None, float | None]:
+        """Read the energy counter; return the mean power since it was read last, W, and J."""
+        counted_mj: int | None = self._try(
+            "energy_j",
+            lambda: int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)),
         )
-        if counted_mj is not None:
-            watts = self._energy.add(self._monotonic(), counted_mj)
-        if watts is None:
-            watts = self._try("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
-        return {"power_w": watts, "energy_j": None if counted_mj is None else counted_mj / 1e3}
+        if counted_mj is None:
+            return None, None
+        return self._energy.add(self._monotonic(), counted_mj), counted_mj / 1e3
 
     def _temperatures(self) -> dict[str, Value]:
         nvml, handle = self._nvml, self.handle
@@ -141,7 +175,9 @@ class NvmlGpu:
             ),
         )
         if limit_c is None and temp_c is not None:
-            limit_c = self._limit_by_margin(temp_c)
+            if self._is_due:
+                self._limit_c = self._limit_by_margin(temp_c)
+            limit_c = self._limit_c
         return {"temp_c": temp_c, "temp_limit_c": limit_c}
 
     def _limit_by_margin(self, temp_c: float) -> float | None:

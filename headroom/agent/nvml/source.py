@@ -70,15 +70,20 @@ class NvmlSource:
         nvml: Any,
         *,
         actuator: Actuator | None = None,
+        energy_s: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Asks nothing yet: a driver may hang, or be loaded later."""
+        """Asks nothing yet: a driver may hang, or be loaded later.
+
+        ``energy_s``: how often what is dear to the driver is read; 0: each time.
+        """
         self.last_error = ""
         #: The index of each GPU that ever answered, by PCI domain, bus and device: the kernel's
         #: log names them so.
         self.gpus_by_pci: dict[tuple[int, int, int], int] = {}
         self._nvml = nvml
         self._actuator = actuator
+        self._energy_s = energy_s
         self._monotonic = monotonic
         self._past_errors = 0
         self._slots: dict[int, _Slot] = {}
@@ -205,7 +210,13 @@ class NvmlSource:
     def _open(self, index: int, slot: _Slot) -> NvmlGpu:
         """Raises ``GpuLostError`` or ``DriverGoneError``."""
         try:
-            gpu = NvmlGpu(self._nvml, index, most_s=_SLOW_S, monotonic=self._monotonic)
+            gpu = NvmlGpu(
+                self._nvml,
+                index,
+                most_s=_SLOW_S,
+                energy_s=self._energy_s,
+                monotonic=self._monotonic,
+            )
         except self._nvml.NVMLError as exc:
             raise_if_gone(self._nvml, exc.value, str(exc))
             raise GpuLostError(f"gpu{index}: {exc}") from exc

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headroom.agent.devices import ColumnBuffer, Row
 from headroom.agent.nvml import NvmlSource
+from headroom.agent.nvml.gpu import NvmlGpu
 from headroom.contracts import GpuColumns
 from tests.standin.nvml import StandIn
 from tests.unit.headroom.builders import Clock
 
 GIB = 2**30
+
+
+class Actuator:
+    """Takes what there is to actuate, and does nothing."""
+
+    def __init__(self) -> None:
+        self.gpus: list[NvmlGpu] = []
+
+    def step(self, gpus: list[NvmlGpu]) -> None:
+        self.gpus = gpus
+
+    def stop(self, gpus: list[NvmlGpu]) -> None:
+        pass
 
 
 def first(source: NvmlSource) -> Row:
@@ -101,6 +116,46 @@ def test_power_is_the_mean_since_the_reading_before(
     machine.gpu(power_mw=100_000, energy_mj=2_300_000)
     row = first(source)
     assert (row["power_w"], row["energy_j"]) == (650, 2300)
+
+
+def test_the_energy_counter_is_read_as_often_as_is_said(
+    machine: StandIn, open_source: Callable[..., NvmlSource], clock: Clock
+) -> None:
+    machine.gpu(power_mw=300_000, energy_mj=None)
+    machine.record_calls()
+    source, rows = open_source(energy_s=10.0), []
+    for second in range(25):
+        machine.gpu(energy_mj=500_000 * second)
+        rows.append(next(iter(list(source.read()))))
+        clock.now += 1
+    told = [second for second, row in enumerate(rows) if row["energy_j"] is not None]
+    assert told == [0, 10, 20]
+    assert [rows[second]["energy_j"] for second in told] == [0, 5000, 10_000]
+    assert {row["power_w"] for row in rows} == {300}
+    assert len(machine.calls("nvmlDeviceGetTotalEnergyConsumption")) == 2 * 3
+
+
+def test_a_limit_told_by_its_margin_stands_until_it_is_read_again(
+    machine: StandIn, open_source: Callable[..., NvmlSource], clock: Clock
+) -> None:
+    machine.gpu(temperature=50, temperature_limit=None, margin=38, slowdown_tlimit=-2)
+    source = open_source(energy_s=10.0)
+    for _ in range(3):
+        assert first(source)["temp_limit_c"] == 90
+        machine.gpu(temperature=60)  # its margin is not asked for
+        clock.now += 1
+
+
+def test_power_over_a_time_without_its_counter_is_that_of_the_readings(
+    machine: StandIn, open_source: Callable[..., NvmlSource], clock: Clock
+) -> None:
+    actuator = Actuator()
+    source = open_source(energy_s=10.0, actuator=actuator)
+    for second in range(6):
+        machine.gpu(power_mw=100_000 * second)
+        list(source.read())
+        clock.now += 1
+    assert actuator.gpus[0].mean_w(clock.now - 3.5) == 400  # of 300, 400 and 500 W
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,18 @@ def test_a_piece_across_a_border_counts_where_it_ends() -> None:
     assert rows("meter_hour", "used_j", "covered_s", "readings") == [(1, 0, 7000, 70, 3)]
 
 
+def test_a_counter_that_is_read_seldom_loses_nothing_at_a_border() -> None:
+    counted = [1000.0 * (s // 10) if s % 10 == 5 else None for s in range(180)]
+    write_samples(
+        samples.GPU, 1, [T0 + s for s in range(180)], power_w=[900.0] * 180, energy_j=counted
+    )
+    housekeeping.roll_up(LATER)
+    # Until the counter is read first, powers count.
+    expected = [(1, 0, 9500, 55), (1, 60, 6000, 60), (1, 120, 6000, 60)]
+    assert rows("gpu_minute", "used_j", "covered_s") == expected
+    assert rows("gpu_hour", "used_j", "covered_s") == [(1, 0, 21_500, 175)]
+
+
 def test_a_late_reading_changes_its_bucket_and_the_next_piece_at_every_tier() -> None:
     write_meter(1, [10, 130], 100)
     write_meter(2, [10, 130], 100)

@@ -100,6 +100,27 @@ def test_energy_is_the_same_at_any_width(gpu: Gpu, points: int) -> None:
     assert sum(known(found, "used_j")) == pytest.approx(trapezoids, rel=1e-9)
 
 
+@pytest.mark.parametrize("start", [0, 3, 57, 61])
+@pytest.mark.parametrize("length_s", [2, 100, 1803])
+def test_energy_of_a_counter_that_is_read_seldom_is_that_of_the_span(
+    start: int, length_s: int
+) -> None:
+    gpu = make_node(gpus=1).gpus.get()
+    seconds = range(-30, 3000)
+    write_samples(
+        samples.GPU,
+        gpu.pk,
+        [T0 + s for s in seconds],
+        power_w=111.0,
+        energy_j=[400.0 * (s + 30) if s % 10 == 0 else None for s in seconds],
+    )
+    housekeeping.roll_up(NOW)
+    span = {"start": T0 + start, "end": T0 + start + length_s}
+    found = ask(Kind.GPU, gpu.pk, "used_j", "covered_s", **span)
+    assert sum(known(found, "covered_s")) == pytest.approx(length_s)
+    assert sum(known(found, "used_j")) == pytest.approx(400 * length_s)
+
+
 def test_a_spike_shows_at_any_width(gpu: Gpu) -> None:
     for points in (5000, 50, 10):
         found = ask(Kind.GPU, gpu.pk, "power_w", points=points, method=Method.MINMAX)

@@ -101,6 +101,7 @@ struct gpu_control {
     char status[512]; /* "FUNCTION:CODE FIELD_ID:CODE ..." */
     char kill[96];    /* "FUNCTION:before" or "FUNCTION:after" */
     char slow[512];   /* "FUNCTION:MS ..." */
+    char busy[512];   /* "FUNCTION:MS ..." */
     long long temperature, temperature_limit, margin, slowdown_tlimit, memory_temperature;
     long long power_mw, energy_mj, limit_min_mw, limit_max_mw, limit_default_mw;
     long long sm_mhz, max_sm_mhz, mem_mhz, throttle, util, fan, ecc;
@@ -145,7 +146,8 @@ static const struct {
 static const struct {
     const char *key;
     size_t at, size;
-} TEXTS[] = {TEXT(name), TEXT(uuid), TEXT(pci), TEXT(status), TEXT(kill), TEXT(slow)};
+} TEXTS[] = {TEXT(name), TEXT(uuid), TEXT(pci), TEXT(status), TEXT(kill), TEXT(slow),
+    TEXT(busy)};
 
 /* --- What is set, shared by all processes ----------------------------------------------------- */
 
@@ -197,6 +199,15 @@ static double monotonic_s(void) {
 static void sleep_ms(long long ms) {
     struct timespec wait = {ms / 1000, (ms % 1000) * 1000000};
     nanosleep(&wait, NULL);
+}
+
+/* Use the processor, as a driver does that talks to its card. */
+static void spin_ms(long long ms) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    long long end_ns = now.tv_sec * 1000000000LL + now.tv_nsec + ms * 1000000;
+    while (now.tv_sec * 1000000000LL + now.tv_nsec < end_ns)
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
 }
 
 /* --- Reading the control file ----------------------------------------------------------------- */
@@ -439,11 +450,12 @@ static int enter(const char *name, const struct device *device) {
     else if (device && !is_device(device))
         result = INVALID_ARGUMENT;
     if (result == OK) {
-        long long wait = control.slow_ms;
+        long long wait = control.slow_ms, work = 0;
         if (device) {
             const struct gpu_control *gpu = &control.gpu[device->gpu];
             long long own = listed(gpu->slow, name);
             wait += gpu->slow_ms + (own > 0 ? own : 0);
+            work = listed(gpu->busy, name);
             long long status = listed(gpu->status, name);
             if (gpu->lost) result = GPU_IS_LOST;
             else if (status >= 0) result = (int)status;
@@ -454,6 +466,7 @@ static int enter(const char *name, const struct device *device) {
             sleep_ms(wait);
             pthread_mutex_lock(&mutex);
         }
+        if (work > 0) spin_ms(work);
     }
     if (result != OK) pthread_mutex_unlock(&mutex);
     return result;

@@ -142,6 +142,19 @@ class TestEnergy:
         rows = make_rows(samples.METER, [T0, T0 + 10], power_w=100, energy_j=[5000, 6234])
         assert rolled(METER, rows)["used_j"].tolist() == [1234]
 
+    def test_between_two_readings_of_a_counter_powers_do_not_count(self) -> None:
+        counted = [1000.0 * (s // 10) if s % 10 == 0 else None for s in range(60)]
+        rows = make_rows(samples.GPU, [T0 + s for s in range(60)], power_w=300, energy_j=counted)
+        made = rolled(GPU, rows)
+        # Up to the last reading of the counter: what comes after counts where its next one stands.
+        assert (made["used_j"][0], made["covered_s"][0]) == (5000, 50)
+
+    def test_a_counter_that_is_read_no_more_leaves_it_to_the_powers(self) -> None:
+        counted = [0.0, *[None] * 9, 1000.0, *[None] * 49]
+        rows = make_rows(samples.GPU, [T0 + s for s in range(60)], power_w=300, energy_j=counted)
+        made = rolled(GPU, rows)
+        assert (made["used_j"][0], made["covered_s"][0]) == (1000 + 49 * 300, 59)
+
     def test_where_the_counter_began_anew_power_counts(self) -> None:
         rows = make_rows(
             samples.METER, [T0, T0 + 10, T0 + 20], power_w=100, energy_j=[5000, 3, 1003]
