@@ -64,7 +64,8 @@ class Ending:
 class Reservation:
     """The reservation of a blocked job: where it will start, and from when on (Unix s).
 
-    ``then`` is the fleet at that time with the job on it; ``rank`` its place in the order.
+    ``then`` is the fleet at that time, ``at`` by its clock, with the job on it; ``rank`` its place
+    in the order.
     ``beside`` are the jobs with reservations made before it that are to run then.
     """
 
@@ -75,8 +76,9 @@ class Reservation:
     then: Cluster
     beside: frozenset[str] = frozenset()
 
-    def reason(self, request: Request, end_at: float) -> Reason:
-        need, have = end_at - self.then.now, self.at - self.then.now
+    def reason(self, request: Request, now: float, end_at: float) -> Reason:
+        """Return why a job that would run from ``now`` until ``end_at`` has to wait for it."""
+        need, have = end_at - now, self.at - now
         told = balance(need, have, "s")
         text = (
             f"would run {told.told(told.short)} longer than the {told.told(told.have)} after which"
@@ -193,8 +195,12 @@ class Reservations:
         return self._once_over(cluster, ended, upto), upto, place
 
     def _once_over(self, cluster: Cluster, ended: int, upto: int) -> Cluster:
-        """Return the fleet once the endings from ``ended`` up to ``upto`` are over, too."""
+        """Return the fleet once the endings from ``ended`` up to ``upto`` are over, too.
+
+        As it is then: what is booked for others from that time on is not there to be had.
+        """
         then = cluster.copy()
+        then.now = max(cluster.now, self._endings[upto - 1].at)
         then.free_all(held_by(self._endings[ended:upto]))
         return then
 
@@ -208,6 +214,7 @@ class Reservations:
         at = max(each.at for each in leaving)
         self._may_move = False
         then = self._cluster.copy()
+        then.now = at
         gone = {each.request.key for each in leaving}
         to_come, self._ended = self._endings[self._ended :], 0
         self._ahead.free_all(held_by(each for each in to_come if each.request.key in gone))

@@ -24,6 +24,9 @@ __all__ = ["Asked", "preempt_for"]
 #: A job of a point of priority more, or one whose project holds no more than is due to it then, is
 #: asked back only where others are not enough: as if it lost so much more, GPU seconds.
 _PER_PRIORITY, _BELOW_DUE = 1e9, 1e14
+#: Whoever began while a job waited is left alone by it for so long, s, whatever the policy says: to
+#: be stopped for it in the next cycle it need not have begun.
+_LET_AHEAD_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _victims(
         own = [each for each in open_ if each.request.key not in costs]
         costs |= _asked_back(queue, claim, own, spared if not by_class else Counter())
     may = [each for each in open_ if each.request.key in costs]
-    may = _unprotected(queue, may, costs, spared)
+    may = _unprotected(queue, request, may, costs, spared)
     return [Victim(each, costs[each.request.key]) for each in may], spared
 
 
@@ -177,26 +180,38 @@ def _lost(running: Running, now: float) -> float:
     return max(lost, 1.0)
 
 
+def _was_let_ahead(running: Running, request: Request, now: float) -> bool:
+    """Say whether a job has just begun while another one waited already."""
+    return request.submitted_at < running.started_at > now - _LET_AHEAD_S
+
+
 def _unprotected(
-    queue: Queue, running: Sequence[Running], costs: dict[str, float], spared: Counter[str]
+    queue: Queue,
+    request: Request,
+    running: Sequence[Running],
+    costs: dict[str, float],
+    spared: Counter[str],
 ) -> list[Running]:
-    """Return the jobs that the policy does not protect: the cheapest of each project."""
+    """Return the jobs that the policy does not protect from a job: the cheapest of each project."""
     policy, now = queue.snapshot.preemption, queue.now
     old = [each for each in running if now - each.started_at >= policy.least_runtime_s]
     if young := len(running) - len(old):
         spared[f"have run for less than {lasting(policy.least_runtime_s)}"] += young
+    established = [each for each in old if not _was_let_ahead(each, request, now)]
+    if new := len(old) - len(established):
+        spared["began while it waited, just now"] += new
     left = {
         name: max(policy.most_of(name) - queue.disrupted[name], 0)
-        for name in {each.request.project for each in old}
+        for name in {each.request.project for each in established}
     }
     found = []
-    for each in sorted(old, key=lambda each: (costs[each.request.key], each.request.key)):
+    for each in sorted(established, key=lambda each: (costs[each.request.key], each.request.key)):
         if left[each.request.project] > 0:
             left[each.request.project] -= 1
             found.append(each)
-    if len(old) > len(found):
+    if len(established) > len(found):
         text = "are of a project of which as many as may be have been asked within the hour"
-        spared[text] += len(old) - len(found)
+        spared[text] += len(established) - len(found)
     return found
 
 

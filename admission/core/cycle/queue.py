@@ -314,7 +314,7 @@ class Queue:
         if kept is not None:
             other = self._elsewhere(fitted, end_at, rank)
             if other is None:
-                why = kept.reason(fitted, end_at)
+                why = kept.reason(fitted, self.now, end_at)
                 return Verdict(Stage.RESERVATIONS, (why,), found)
             found = other
         if fitted is not request:

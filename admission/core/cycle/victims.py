@@ -78,6 +78,8 @@ class Wanted:
         """Return the fleet once some jobs are over, less what others are to have of it by then."""
         queue = self.queue
         cluster, soon = queue.cluster.copy(), queue.now + queue.snapshot.tuning.preemption_grace_s
+        # What others have booked is asked for the time that it begins at.
+        cluster.now = soon
         if endings:
             cluster.free_all(held_by(endings))
         for each in queue.reservations.kept:

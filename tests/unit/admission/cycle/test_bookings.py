@@ -107,6 +107,30 @@ def test_where_the_fleet_is_short_anyway_that_is_told() -> None:
     assert token is ReasonToken.LOCALITY_UNSATISFIABLE
 
 
+@pytest.mark.parametrize(
+    ("booked", "begins_h", "node"),
+    [((5.0, 6.0, ""), 4.5, 1), ((6.0, 7.0, ""), 4.0, 0), ((-1.0, 4.0, "speech"), 4.0, 0)],
+)
+def test_room_is_kept_where_nobody_has_booked_it_for_then(
+    booked: tuple[float, float, str], begins_h: float, node: int
+) -> None:
+    world = world_with(booked)
+    for key, hours in (("first", 4.0), ("second", 4.5)):
+        project = booked[2] or "vision"
+        world.submit(make_request(f"{key}/train", gpus=8, walltime_s=hours * HOUR, project=project))
+    assert len(world.cycle().admitted) == 2
+    world.submit(make_request("a/train", gpus=8, walltime_s=1.9 * HOUR))
+    decisions = world.cycle()
+    [kept] = decisions.after.reservations.kept
+    assert (kept.at, kept.placement.nodes) == (NOW + begins_h * HOUR, (node,))
+    [told] = explain(decisions, "a/train").counterfactuals
+    assert told.change.begin_at is not None
+    assert told.placement.nodes == (node,)
+    world.now = kept.at
+    world.end_due()
+    assert [each.placement.nodes for each in world.cycle().admitted] == [(node,)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_job_ever_starts_that_may_still_run_when_what_it_stands_on_is_booked(
     seed: int,

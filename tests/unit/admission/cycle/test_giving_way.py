@@ -52,6 +52,8 @@ def _fill(world: World, project: str, *, jobs: int, gpus: int = 8, **values: Any
         world.submit(make_request(f"{project}{n}/train", project=project, gpus=gpus, **given))
         world.cycle()
         world.now += 1.0
+    # None of them has just begun.
+    world.now += 60.0
 
 
 def _held(world: World, project: str) -> int:
@@ -275,6 +277,27 @@ def test_what_has_just_begun_is_left_alone() -> None:
     assert "8 have run for less than 10 min" in _giving_way(decisions, "urgent/train")
     world.now += 600.0
     assert len(world.cycle().preempt) == 1
+
+
+def test_what_began_while_a_job_waited_is_not_stopped_for_it_at_once() -> None:
+    world = _urgent_world()
+    world.submit(_urgent(gpus=8, submitted_at=NOW - 10.0), held_by="operator ann")
+    _fill(world, "a", jobs=8)
+    world.now -= 60.0
+    world.pending["urgent/train"] = replace(world.pending["urgent/train"], held_by="")
+    decisions = world.cycle()
+    assert decisions.preempt == ()
+    assert "8 began while it waited, just now" in _giving_way(decisions, "urgent/train")
+    world.now += 60.0
+    assert [each.for_key for each in world.cycle().preempt] == ["urgent/train"]
+
+
+def test_what_began_just_before_a_job_came_is_stopped_for_it_where_the_policy_has_it_so() -> None:
+    world = _urgent_world()
+    _fill(world, "a", jobs=8)
+    world.now -= 60.0
+    world.submit(_urgent(gpus=8, submitted_at=world.now))
+    assert [each.for_key for each in world.cycle().preempt] == ["urgent/train"]
 
 
 def test_a_project_is_disrupted_so_often_in_an_hour_and_no_more() -> None:
