@@ -27,11 +27,14 @@ from headroom import documents
 from headroom.contracts import FieldError
 from headroom.documents import Document, DocumentError, closest
 
-__all__ = ["NAME", "AdmissionPolicy", "Played", "built_in_text", "for_server", "read"]
+__all__ = ["LEASE_S", "NAME", "AdmissionPolicy", "Played", "built_in_text", "for_server", "read"]
 
 #: Of the policy that comes with Headroom.
 NAME = "headroom"
 _SEE = "docs/reference/admission-policy.md"
+#: For which a machine that runs jobs may be silent, where no policy says otherwise, and at least: a
+#: shorter silence is told from a slow network by nobody, s.
+LEASE_S, LEAST_LEASE_S = 60.0, 20.0
 _Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,99}$")]
 _Word = Annotated[str, Meta(min_length=1, max_length=100)]
 Tuned = TypeVar("Tuned", snapshot.Tuning, reservation.Rules, respond.Tuning)
@@ -90,6 +93,10 @@ class _Preemption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reclaim_share_after_s: _Seconds | None = PreemptionPolicy.reclaim_share_after_s
 
 
+class _Machines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    lease_s: Annotated[float, Meta(ge=LEAST_LEASE_S, le=86_400)] = LEASE_S
+
+
 class _Organization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight: _Weight = 1.0
 
@@ -125,6 +132,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unmanaged: _Unmanaged = _Unmanaged()
     shares: _Shares = _Shares()
     preemption: _Preemption = _Preemption()
+    machines: _Machines = _Machines()
     open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
@@ -169,6 +177,8 @@ class AdmissionPolicy:
     shares: Shares = field(default_factory=Shares)
     #: who may have whom give way
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
+    #: a machine that runs jobs and is silent for so long is given up, s
+    lease_s: float = LEASE_S
     played: Played = field(default_factory=Played)
 
 
@@ -189,6 +199,7 @@ def built_in_text() -> str:
         },
         "shares": {"half_life_s": policy.shares.half_life_s, "organizations": {}},
         "preemption": msgspec.to_builtins(_Preemption()),
+        "machines": {"lease_s": policy.lease_s},
         "open_classes": None,
         "projects": {},
     }
@@ -242,6 +253,7 @@ def read(text: str) -> AdmissionPolicy:
         grants=_grants(given),
         shares=_shares(given),
         preemption=_preemption(given),
+        lease_s=given.machines.lease_s,
         played=_played(given),
     )
     problems += (*_unknown_organizations(document, given), *_faults_of_cohorts(document, given))

@@ -17,6 +17,7 @@ import structlog
 from django.db import transaction
 
 from admission.core.response.shedding import lost_gpu_s
+from admission.cycle import unheard
 from admission.cycle.dispatch import dispatch
 from admission.cycle.restarting import After, Terms, after
 from admission.executors.node_queue import moment
@@ -74,6 +75,7 @@ def reconcile(now: float) -> Reconciled:
     for name, executor in all_executors().items():
         executor.follow(now)
         _reconcile(name, executor, now, done, looks_at_all=looks_at_all)
+    unheard.note(moment(now))
     if looks_at_all:
         _LastLook.at = now
     return done

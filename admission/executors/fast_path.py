@@ -13,9 +13,8 @@ from urllib.parse import parse_qs
 from django.conf import settings
 from django.db.models import Q
 
-from admission.executors import output
+from admission.executors import output, runners
 from admission.executors.models import NodeAssignment
-from admission.executors.runners import fence_s
 from admission.executors.sync import nodes_of
 from fleet.cache import Cache
 from telemetry.ingest.fast_path import Environ, FastPath
@@ -48,9 +47,10 @@ class WorkFastPath(FastPath):
         names = parse_qs(environ.get("QUERY_STRING", "")).get("node", [])
         if not _busy.get(_read_busy).isdisjoint(node.node_id for _, node in nodes_of(scope, names)):
             return None
+        lease_s = runners.lease_s()
         return b'{"now":%.6f,"orders":[],"poll_s":%g,"report_s":%g,"fence_s":%g}' % (
             time.time(),
             settings.WORK_POLL_S,
-            settings.WORK_REPORT_S,
-            fence_s(settings.WORK_LEASE_S),
+            runners.report_s(lease_s),
+            runners.fence_s(lease_s),
         )

@@ -174,6 +174,8 @@ class Runner(models.Model):
     seen_at = models.DateTimeField()
     #: how long we had listened in all by then, s: see Hearing
     heard_s = models.FloatField(default=0)
+    #: after so long a silence it is given up, s; null: an earlier release has heard it last
+    lease_s = models.FloatField(null=True)
 
     class Meta:
         constraints = [

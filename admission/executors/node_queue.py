@@ -166,7 +166,7 @@ class NodeQueue:
             runners.prune(now, _KEPT_S)
 
     def _give_up(self, now: float) -> None:
-        silent = runners.silent(now, settings.WORK_LEASE_S, executor=self.name)
+        silent = runners.silent(now, executor=self.name)
         if not silent:
             return
         with transaction.atomic():
@@ -182,7 +182,7 @@ class NodeQueue:
             for assignment in lost:
                 assignment.state, assignment.outcome = _Part.ENDED, WorkOutcome.LOST
                 assignment.ended_at = moment(now)
-                assignment.text = f"not heard for {settings.WORK_LEASE_S:g} s"
+                assignment.text = f"not heard for {silent[assignment.pk]:g} s"
             NodeAssignment.objects.bulk_update(
                 lost, ["state", "outcome", "ended_at", "text"], _MOST
             )

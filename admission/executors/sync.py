@@ -59,11 +59,13 @@ def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
     """
     nodes = nodes_of(scope, message.nodes)
     reports = _reports(message)
+    lease_s = runners.lease_for(message.runs_for_s)
     runners.seen(
         nodes,
         agent=scope.name,
         store=message.store,
         version=message.version,
+        lease_s=lease_s,
         is_simulated=message.simulated,
         at=moment(now),
     )
@@ -80,12 +82,15 @@ def sync(scope: AgentScope, message: WorkReports, now: float) -> WorkOrders:
         _write(moved, reports, message.store, now)
     # What was taken above was taken in memory alone, and without a lock.
     rows = _assignments(nodes, reports, now) if moved else rows
-    return _answer(rows, reports, message.store, now)
+    # What it has left of a longer lease it keeps; more it is not given.
+    to_have_s = runners.lease_s() if message.runs_for_s is not None else lease_s
+    return _answer(rows, reports, message.store, min(lease_s, to_have_s), now)
 
 
 def look(scope: AgentScope, nodes: Sequence[str], store: str, now: float) -> WorkOrders:
     """Return the state wanted of a machine that reports nothing. One query."""
-    return _answer(_assignments(nodes_of(scope, nodes), {}, now), {}, store, now)
+    rows = _assignments(nodes_of(scope, nodes), {}, now)
+    return _answer(rows, {}, store, runners.lease_s(), now)
 
 
 def nodes_of(scope: AgentScope, names: Sequence[str]) -> _Nodes:
@@ -218,6 +223,7 @@ def _answer(
     rows: Sequence[NodeAssignment],
     reports: Mapping[tuple[str, str], WorkReport],
     store: str,
+    lease_s: float,
     now: float,
 ) -> WorkOrders:
     orders = list(told(rows, reports, store, _nodes_of_gangs(rows)))
@@ -227,8 +233,8 @@ def _answer(
         orders=orders[:MAX_ORDERS],
         logs=output.asks_of(rows, store, moment(now)),
         poll_s=min(_READ_POLL_S, settings.WORK_POLL_S) if is_read else settings.WORK_POLL_S,
-        report_s=settings.WORK_REPORT_S,
-        fence_s=runners.fence_s(settings.WORK_LEASE_S),
+        report_s=runners.report_s(lease_s),
+        fence_s=runners.fence_s(lease_s),
     )
 
 

@@ -472,6 +472,12 @@ class Attempt(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     checkpoint_at = models.DateTimeField(null=True, blank=True, help_text="The last one")
     lost_gpu_s = models.FloatField(default=0.0, help_text="Work done since, thrown away")
+    unheard = models.CharField(
+        max_length=500,
+        blank=True,
+        default="",
+        help_text="Which of its machines are not heard, and since when; empty: all are",
+    )
 
     objects = AttemptQuerySet.as_manager()
 
@@ -486,7 +492,10 @@ class Attempt(models.Model):
                 name="attempt_one_open",
             ),
         ]
-        indexes = [models.Index(fields=["ended_at"], name="attempt_ended")]
+        indexes = [
+            models.Index(fields=["ended_at"], name="attempt_ended"),
+            models.Index(fields=["phase"], condition=~Q(unheard=""), name="attempt_unheard"),
+        ]
 
     def __str__(self) -> str:
         return self.key

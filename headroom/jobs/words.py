@@ -332,7 +332,8 @@ def _standing(phase: Answer, now: float) -> str:
         again = f", attempt {attempt['number']}" if attempt.get("number", 1) > 1 else ""
         begun_at = attempt["started_at"]
         begun = f", begun {lasting(since(begun_at, now))} ago" if begun_at else ""
-        return f"is {phase['state']}{again}{begun}."
+        unheard = f" {attempt['unheard']}." if attempt.get("unheard") else ""
+        return f"is {phase['state']}{again}{begun}.{unheard}"
     return f"is {phase['state']}."
 
 

@@ -229,3 +229,4 @@ class WorkReports(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
     logs: Annotated[list[LogPart], Meta(max_length=MAX_LOG_PARTS)] = []
     version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""
     simulated: bool = False
+    runs_for_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None

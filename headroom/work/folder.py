@@ -156,6 +156,30 @@ class Folder:
             os.close(fd)
         return False
 
+    def promise(self, until: float) -> None:
+        """Note until when the command may run unless the server is heard again, by CLOCK_BOOTTIME.
+
+        It is the time of a file, so that a full disk takes it, too. It only ever grows.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        until = max(until, self.promised() or 0.0)
+        fd = os.open(self.path / "until", flags, 0o600)
+        try:
+            os.utime(fd, (until, until))
+        finally:
+            os.close(fd)
+
+    def promised(self) -> float | None:
+        """Return until when the command may run; None where nobody has noted it."""
+        try:
+            return os.lstat(self.path / "until").st_mtime
+        except FileNotFoundError:
+            return None
+
+    def has_begun(self) -> bool:
+        """Say whether a shim may have started the command."""
+        return self._started_at() is not None
+
     def bar(self) -> bool:
         """Prevent any shim from starting the command; return False where one may have.
 

@@ -92,6 +92,8 @@ class Launcher:
             "user": separation and user and self._cage(separation, user, folder, part),
         }
         write_plain(folder.path / "task.json", msgspec.json.encode(document), 0o600)
+        if until is not None:
+            folder.promise(until)
         self._shims[folder.path] = self._spawn(folder)
 
     def _spawn(self, folder: Folder) -> int:

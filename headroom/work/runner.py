@@ -57,6 +57,8 @@ _AT_ONCE_S = 0.02
 _KEPT_FOLDERS = 50
 #: For how long what a server runs here goes on without it, where the server does not say, s.
 _FENCE_S = 150.0
+#: As many tries to reach the server fit into the time for which what runs here goes on without it.
+_TRIES = 3
 #: Parts of output that one reader is sent at once.
 _PARTS_AHEAD = 4
 #: What goes wrong with one attempt, and is held to it.
@@ -129,6 +131,8 @@ class Runner:
         self._until: dict[str, float] = {}
         #: what was last told of each, for when it cannot be looked at
         self._told: dict[str, WorkReport] = {}
+        #: for how long what runs here goes on without the server, as that said last, s
+        self._fence_s = _FENCE_S
         self._backoff = Backoff(first_s=_FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S, draw=draw)
         self._complaint = ""
         self._troubles: dict[str, str] = {}
@@ -195,11 +199,13 @@ class Runner:
             answer = self._ask(reports)
         except HeadroomError as exc:
             self._complain("work is not reported", exc)
-            return self._backoff.fail(exc.retry_after_s if isinstance(exc, Unavailable) else None)
+            wait_s = self._backoff.fail(exc.retry_after_s if isinstance(exc, Unavailable) else None)
+            return min(wait_s, self._fence_s / 2 / _TRIES)
         self._complaint = ""
         self._backoff.succeed()
+        self._fence_s = answer.fence_s or _FENCE_S
         # From when it was asked for: the server counts from when it heard that, which is later.
-        until = asked_at + (answer.fence_s or _FENCE_S)
+        until = asked_at + self._fence_s
         has_changed = [self._safe_obey(order, until) for order in answer.orders]
         self._logs = self._read_logs(answer.logs)
         # A fleet that was started as one should not ask as one.
@@ -214,19 +220,37 @@ class Runner:
         said = [*reports, *self._declined.values()]
         # What does not get through is asked for again, as long as somebody reads it.
         logs, self._logs = self._logs, []
+        timeout_s = min(_TIMEOUT_S, self._fence_s / 2 / _TRIES)
         if not said and not logs and now < self._report_at:
-            return self._server.work(self._settings.node, self._journal.store, timeout_s=_TIMEOUT_S)
+            return self._server.work(self._settings.node, self._journal.store, timeout_s=timeout_s)
         message = WorkReports(
             store=self._journal.store,
             nodes=[self._settings.node],
             reports=said,
             logs=logs,
             version=__version__,
+            runs_for_s=self._runs_for_s(now),
         )
-        answer = self._server.report_work(message, timeout_s=_TIMEOUT_S)
+        answer = self._server.report_work(message, timeout_s=timeout_s)
         self._report_at = now + answer.report_s
         self._declined = {}
         return answer
+
+    def _runs_for_s(self, now: float) -> float | None:
+        """Return for how long what runs here goes on at most without the server, s; None: unknown.
+
+        What an earlier life of ours was told counts, too: its jobs run on by that.
+        """
+        longest_s = 0.0
+        for claim in self.held():
+            if claim.state != ClaimState.STARTING:
+                continue
+            folder = self._folder(claim)
+            until = folder.promised()
+            if until is None and folder.has_begun():
+                return None
+            longest_s = max(longest_s, (until or now) - now)
+        return longest_s
 
     # --- What is held -----------------------------------------------------------------------------
 
@@ -394,7 +418,10 @@ class Runner:
         if claim.state == ClaimState.CLAIMED:
             return self._journal.start(order.attempt)
         # A life of ours that has just begun may start it only now.
-        self._folder(claim).tell(f"until {until:.3f}")
+        folder = self._folder(claim)
+        if folder.promised() is not None:
+            folder.promise(until)
+        folder.tell(f"until {until:.3f}")
         return self._pass_on(claim, order.signals) or is_new
 
     def _stop_one(self, order: Order, claim: Claim | None) -> bool:

@@ -92,6 +92,7 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "ended_at",
             "checkpoint_at",
             "lost_gpu_s",
+            "unheard",
         )
         read_only_fields = fields
 

@@ -69,6 +69,11 @@ class Scene:
         }  # fmt: skip
         self.client.post("/api/v1/jobs", spec)
 
+    def unheard(self) -> str:
+        """Return what is said of machines of the job that are not heard."""
+        job = self.client.get("/api/v1/jobs/ticks")
+        return " ".join(str(each["unheard"]) for each in job["phases"][0]["attempts"])
+
     def ticks(self, attempt: int) -> list[float]:
         """Return when the job wrote, in one of its attempts."""
         lines = [line.split() for line in self.ledger.read_text().splitlines()]
@@ -92,6 +97,16 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setenv("WORK_LEASE_S", str(LEASE_S))
     monkeypatch.setenv("WORK_POLL_S", "0.5")
     monkeypatch.setenv("WORK_REPORT_S", "1")
+    yield from _scene(tmp_path)
+
+
+@pytest.fixture
+def ordinary_scene(tmp_path: Path) -> Iterator[Scene]:
+    """With leases, polls and reports as they are by default."""
+    yield from _scene(tmp_path)
+
+
+def _scene(tmp_path: Path) -> Iterator[Scene]:
     with running() as stack:
         token_file = tmp_path / "operator-token"
         token_file.write_text(stack.credential("operator_token"))
@@ -139,3 +154,35 @@ def test_a_machine_that_is_cut_off_stands_still_before_its_work_runs_elsewhere(
     wait_for(lambda: list(folder.glob("*/exit.json")), 60.0)
     assert scene.last(1) < scene.ticks(2)[0]
     assert scene.last(2) > scene.ticks(2)[0]
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_killed_is_told_of_soon_and_its_work_restarts_after_the_lease(
+    ordinary_scene: Scene,
+) -> None:
+    """SIGKILL, and what it watched runs on: the policy's lease of 60 s, as everybody has it."""
+    scene = ordinary_scene
+    for agent in (scene.first, scene.second):
+        agent.machine.gpu(util=0, power_mw=40_000)
+    scene.first.start()
+    scene.submit()
+    wait_for(lambda: scene.ticks(1), 120.0)
+    scene.second.start()
+    # It has confirmed the lease of the policy, and the other machine is ready.
+    time.sleep(20.0)
+
+    assert scene.first.process is not None
+    scene.first.process.kill()
+    killed_at = time.monotonic()
+    wait_for(lambda: "unknown: nothing heard of" in scene.unheard(), 60.0)
+    told_s = time.monotonic() - killed_at
+    wait_for(lambda: scene.ticks(2), 120.0)
+    stood_s, restarted_s = scene.last(1) - killed_at, scene.ticks(2)[0] - killed_at
+    print(
+        f"killed; told of after {told_s:.1f} s, stood still after {stood_s:.1f} s, "
+        f"restarted after {restarted_s:.1f} s"
+    )
+    assert 30.0 <= told_s <= 60.0
+    assert stood_s <= 31.0
+    assert restarted_s <= 80.0
+    assert scene.last(1) < scene.ticks(2)[0]

@@ -137,6 +137,41 @@ def test_a_machine_that_falls_silent_is_given_up_and_the_gang_queued_again(
     assert scene.machines[1].wanted() == {attempt.key: "stop"}
 
 
+def test_a_machine_that_is_not_heard_is_told_of_long_before_it_is_given_up(scene: Scene) -> None:
+    attempt = scene.running(restart={"tolerance": "disruption"})
+    Runner.objects.filter(node=NODES[1]).update(lease_s=60)
+    since = Runner.objects.get(node=NODES[1]).seen_at
+    scene.listen(35, hears=NODES[0])
+    attempt.refresh_from_db()
+    assert attempt.unheard == ""
+    scene.listen(5, hears=NODES[0])
+    attempt.refresh_from_db()
+    assert attempt.unheard.startswith(
+        f"unknown: nothing heard of {NODES[1]} since {since:%H:%M:%S} UTC; what runs there stands"
+    )
+    # It holds all that it held, and nobody has its GPUs before the fence does.
+    assert (attempt.state, scene.gang(attempt).state) == ("running", "go")
+    Runner.objects.filter(node=NODES[1]).update(seen_at=scene.at)
+    scene.reconcile()
+    attempt.refresh_from_db()
+    assert attempt.unheard == ""
+    events = attempt.phase.job.events.filter(kind__in=("unheard", "heard")).order_by("pk")
+    assert [each.kind for each in events] == ["unheard", "heard"]
+
+
+def test_a_machine_that_says_how_long_its_work_goes_on_has_the_lease_of_the_policy(
+    scene: Scene,
+) -> None:
+    scene.running()
+    assert set(Runner.objects.values_list("lease_s", flat=True)) == {300.0}
+    for told_s, lease_s in [(100.0, 200.0), (None, 300.0), (12.0, 60.0)]:
+        Runner.objects.update(heard_s=-100.0)
+        answer = scene.machines[0].post(runs_for_s=told_s).json()
+        assert Runner.objects.get(node=NODES[0]).lease_s == lease_s
+        # It is let run for half of the lease in force, never for more than is written down.
+        assert answer["fence_s"] == (150.0 if told_s is None else 30.0)
+
+
 def test_silence_of_everybody_is_not_taken_for_their_end(
     scene: Scene, settings: LazySettings
 ) -> None:

@@ -1,6 +1,7 @@
 """A machine stops by itself before the server may run its work elsewhere, in any order of events.
 
-The server's count of silence and the machine's fence are the real ones. Between them are a network
+The server's count of silence and the machine's fence are the real ones, and so is the lease, which
+the admission policy sets and a machine confirms. Between them are a network
 that loses and delays, clocks that are set and drift, and processes that stand still, die and come
 back. Time is what passes for all of them; what each of them reads of it is not. That these events
 would find a fence that comes too late is a test of its own.
@@ -30,7 +31,8 @@ LEASE_S = 60.0
 DRIFT = 0.01
 #: How long a shim that runs may take from the end of its time until all stands still, s.
 REACTION_S = 2.0
-_WRITE_S = runners._WRITE_AT * LEASE_S
+#: What a policy may set it to, s.
+_LEASES_S = [20.0, 60.0, 300.0]
 #: From a look of the worker to the next, s. After more than ``gap_s`` it has not been looking.
 _LOOKS_S = [0.5, 2.0, 5.5, 5.9, 20.0]
 #: From a report to the next, s. Not all are written down.
@@ -46,21 +48,30 @@ class Server:
     looked_s: float = 0.0
     boot: int = 0
     row_boot: int = 0
-    #: the machine's, as written down, and somebody's who is always heard
+    #: as the policy in force states it
+    lease_s: float = LEASE_S
+    #: the machine's, as written down; somebody else is always heard
     heard_s: float | None = None
+    row_lease_s: float = LEASE_S
     is_up: bool = True
     gave_up: bool = False
 
-    def hear(self) -> None:
-        """Take a request of the machine, as ``runners.seen`` does."""
-        if self.heard_s is None or self.heard_s < self.ears.listened_s - _WRITE_S:
-            self.heard_s = self.ears.listened_s
+    def hear(self, runs_for_s: float) -> float:
+        """Take a request of the machine, as ``runners.seen`` does; return the fence it is told."""
+        lease_s = max(self.lease_s, runs_for_s / runners.FENCE_SHARE)
+        is_due = self.heard_s is None or (
+            self.heard_s < self.ears.listened_s - runners._WRITE_AT * lease_s
+        )
+        if is_due or self.row_lease_s < lease_s:
+            self.heard_s, self.row_lease_s = self.ears.listened_s, lease_s
+        return runners.fence_s(self.lease_s)
 
     def look(self, uptime_s: float) -> None:
         passed_s = uptime_s - self.looked_s if self.boot == self.row_boot else None
-        self.ears = runners.listen(self.ears, passed_s, self.ears.listened_s, LEASE_S)
+        least_s = min(self.lease_s, self.row_lease_s)
+        self.ears = runners.listen(self.ears, passed_s, self.ears.listened_s, least_s)
         self.looked_s, self.row_boot = uptime_s, self.boot
-        if runners.is_silent(self.ears, self.heard_s, LEASE_S):
+        if runners.is_silent(self.ears, self.heard_s, self.row_lease_s):
             self.gave_up = True
 
 
@@ -75,6 +86,7 @@ class Fence(RuleBasedStateMachine):
         self.until = 0.0
         self.runner_is_up = True
         self.runs = False
+        #: answers on their way: until when it may run, and whether it is to
         self.in_flight: list[tuple[float, bool]] = []
         self.ask(is_answered=True)
 
@@ -83,34 +95,42 @@ class Fence(RuleBasedStateMachine):
         """The machine's CLOCK_BOOTTIME."""
         return self.now * self.rates[0]
 
-    def confirm(self, asked_at: float, *, is_wanted: bool) -> None:
+    def heard(self) -> float:
+        """The server takes a request; return until when it lets the work run.
+
+        A runner that asks again has given the answer before up.
+        """
+        self.in_flight.clear()
+        runs_for_s = max(0.0, self.until - self.uptime_s)
+        return self.uptime_s + self.server.hear(runs_for_s)
+
+    def confirm(self, until: float, *, is_wanted: bool) -> None:
         """An answer has come: what it says to the shim."""
         if not is_wanted:
             self.runs = False
             return
-        self.until = max(self.until, asked_at + runners.fence_s(LEASE_S))
+        self.until = max(self.until, until)
         self.runs = self.uptime_s < self.until
 
     @rule(is_answered=st.booleans())
     def ask(self, is_answered: bool) -> None:
         """The runner asks, and the answer comes at once, or is lost."""
         if self.runner_is_up and self.server.is_up:
-            self.server.hear()
+            until = self.heard()
             if is_answered:
-                self.confirm(self.uptime_s, is_wanted=not self.server.gave_up)
+                self.confirm(until, is_wanted=not self.server.gave_up)
 
     @rule()
     def ask_and_have_the_answer_late(self) -> None:
         if self.runner_is_up and self.server.is_up:
-            self.server.hear()
-            self.in_flight.append((self.uptime_s, not self.server.gave_up))
+            self.in_flight.append((self.heard(), not self.server.gave_up))
 
     @rule()
     def a_late_answer_comes(self) -> None:
         """A runner that stood still meanwhile reads it now."""
         if self.in_flight and self.runner_is_up:
-            asked_at, is_wanted = self.in_flight.pop(0)
-            self.confirm(asked_at, is_wanted=is_wanted)
+            until, is_wanted = self.in_flight.pop(0)
+            self.confirm(until, is_wanted=is_wanted)
 
     @rule()
     def the_runner_stands_still_or_goes_on(self) -> None:
@@ -124,6 +144,10 @@ class Fence(RuleBasedStateMachine):
     @rule()
     def the_server_goes_away_or_comes_back(self) -> None:
         self.server.is_up = not self.server.is_up
+
+    @rule(lease_s=st.sampled_from(_LEASES_S))
+    def another_policy_is_in_force(self, lease_s: float) -> None:
+        self.server.lease_s = lease_s
 
     @rule()
     def the_worker_moves_to_another_machine(self) -> None:
@@ -214,6 +238,40 @@ def test_a_fence_that_comes_too_late_is_found(
     )
     with pytest.raises(AssertionError, match=_DOUBLED):
         run_state_machine_as_test(Fence, settings=always)
+
+
+@pytest.mark.parametrize("lease_s", [20.0, 60.0])
+def test_a_machine_that_was_let_run_for_longer_keeps_its_longer_lease(lease_s: float) -> None:
+    """A policy that shortens the lease holds for a machine once that has confirmed it."""
+    world = Fence()
+    world.begin(-DRIFT, DRIFT)
+    world.server.lease_s = 300.0
+    world.ask(is_answered=True)
+    world.server.lease_s = lease_s
+    world.pass_time(2.0, 2.0)
+    world.ask(is_answered=True)
+    world.server.is_up, world.runner_is_up = True, False
+    while not world.server.gave_up:
+        world.pass_time(2.0, 2.0)
+    assert world.now > 150.0
+
+
+def test_a_policy_that_lengthens_the_lease_does_not_make_looks_far_apart_count() -> None:
+    """What was heard just before such a look would be as old as the look before."""
+    world = Fence()
+    world.begin(0.0, 0.0)
+    world.server.lease_s = 20.0
+    for _ in range(20):
+        world.pass_time(2.0, 2.0)
+        world.ask(is_answered=True)
+    world.server.lease_s = 300.0
+    world.pass_time(1.0, 1.0)
+    # Its last report is written down; the answer, and with it the longer lease, is lost.
+    world.pass_time(29.0, 29.9)
+    world.server.heard_s = world.server.ears.listened_s
+    world.until, world.runs = world.uptime_s + 10.0, True
+    world.pass_time(1.0, 29.9)
+    assert not world.server.gave_up
 
 
 @pytest.mark.parametrize("look_s", [0.5, 2.0, 5.9])
