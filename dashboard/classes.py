@@ -13,8 +13,9 @@ from django.db.models import Count, Min, Sum
 from accounts.models import User
 from admission.allocation import open_attempts
 from admission.core.grants import Grants
+from admission.core.per_user import UserLimit
 from admission.core.policy import NAME, AdmissionPolicy
-from admission.core.sharing import Shares
+from admission.core.sharing import Shares, Stated
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.limits import Limits, limits_of
@@ -212,6 +213,7 @@ class ProjectLine:
     project: Project
     use: Use
     share: Standing
+    each_user: UserLimit
 
     @property
     def had(self) -> float:
@@ -222,6 +224,26 @@ class ProjectLine:
     def gpu_share(self) -> float:
         """The share of its GPU quota in use; NaN without one."""
         return _share(self.use.gpus, self.share.gpu_quota)
+
+    @property
+    def per_user(self) -> str:
+        """What each of its users may have at once, in words; empty: as much as it has itself."""
+        most = self.each_user
+        found = [
+            units.count(limit, word)
+            for limit, word in ((most.gpus, "GPU"), (most.running, "phase"))
+            if limit is not None
+        ]
+        waiting = [
+            units.count(limit, word)
+            for limit, word in ((most.pending_jobs, "job"), (most.pending_phases, "phase"))
+            if limit is not None
+        ]
+        said = [f"{' and '.join(found)} at once"] if found else []
+        said += [f"{' and '.join(waiting)} that wait"] if waiting else []
+        if most.submissions_per_s is not None:
+            said.append(f"{most.submissions_per_s:g} submissions a second")
+        return ", ".join(said)
 
     @property
     def borrowed(self) -> int:
@@ -272,7 +294,12 @@ def projects(user: User, fleet: FleetArrays, now: float, stated: Shares) -> Proj
     use = in_use("job__project__name", fleet)
     standings = shares.standings(rows, now, stated)
     lines = [
-        ProjectLine(row, use.get(row.name, Use()), standings[row.name])
+        ProjectLine(
+            row,
+            use.get(row.name, Use()),
+            standings[row.name],
+            stated.projects.get(row.name, Stated()).per_user.each,
+        )
         for row in rows
         if row.pk in seen
     ]

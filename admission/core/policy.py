@@ -20,6 +20,7 @@ from admission.core.allocation import reservation
 from admission.core.controlling import Unmanaged
 from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.grants import Grants
+from admission.core.per_user import PerUser, UserLimit
 from admission.core.preempting import PreemptionPolicy
 from admission.core.response import fallback, respond
 from admission.core.sharing import HALF_LIFE_S, Shares, Stated
@@ -106,6 +107,14 @@ class _Shares(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     organizations: dict[_Word, _Organization] = {}
 
 
+class _UserLimit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    gpus: _Gpus | None = None
+    running: _Count | None = None
+    pending_jobs: _Count | None = None
+    pending_phases: _Count | None = None
+    submissions_per_s: Annotated[float, Meta(ge=0.01, le=1e4)] | None = None
+
+
 class _Project(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     classes: Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=50)] | None = None
     granted: _Classes = ()
@@ -117,6 +126,8 @@ class _Project(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     may_borrow: _Gpus | None = None
     may_lend: _Gpus | None = None
     disruptions_per_h: _Count | None = None
+    each_user: _UserLimit = _UserLimit()
+    user_limits: dict[_Word, _UserLimit] = {}
 
 
 class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -297,7 +308,15 @@ def _stated(project: _Project) -> Stated:
         cohort=project.cohort or "",
         may_borrow=project.may_borrow,
         may_lend=project.may_lend,
+        per_user=PerUser(
+            _user_limit(project.each_user),
+            {name: _user_limit(each) for name, each in project.user_limits.items()},
+        ),
     )
+
+
+def _user_limit(stated: _UserLimit) -> UserLimit:
+    return UserLimit(**msgspec.structs.asdict(stated))
 
 
 def _preemption(given: _Document) -> PreemptionPolicy:

@@ -34,6 +34,8 @@ class Request:
     job_class: str
     #: larger is more urgent; the class has added its own
     priority: int
+    #: who submitted its job; empty: nobody whose limits count
+    user: str = ""
     #: Unix seconds
     submitted_at: float
     #: Unix seconds by which it should begin; None: none

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from admission.core.per_user import PerUser
 from admission.core.snapshot import ProjectShare
 
 __all__ = ["HALF_LIFE_S", "PastUse", "Shares", "Stated", "decayed", "due"]
@@ -31,6 +32,8 @@ class Stated:
     cohort: str = ""
     may_borrow: int | None = None
     may_lend: int | None = None
+    #: what each of its users may have at once
+    per_user: PerUser = field(default_factory=PerUser)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,7 @@ class Shares:
             cohort=stated.cohort,
             may_borrow=stated.may_borrow,
             may_lend=stated.may_lend,
+            per_user=stated.per_user,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.core.grants import Grants
+from admission.core.per_user import PerUser
 from admission.core.placement.cluster import Cluster
 from admission.core.preempting import PreemptionPolicy
 from admission.core.request import Placement, Request
@@ -94,6 +95,8 @@ class ProjectShare:
     #: GPUs that it may borrow beyond its quota, and lend of it; None: no limit
     may_borrow: int | None = None
     may_lend: int | None = None
+    #: what each of its users may have at once
+    per_user: PerUser = field(default_factory=PerUser)
 
 
 @dataclass(frozen=True)

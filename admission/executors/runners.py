@@ -291,7 +291,7 @@ ORDER BY gang.key, part.rank
 
 def unheard(at: datetime) -> list[Unheard]:
     """Return the machines that run something and have not been heard for a while. One query."""
-    given = {
+    given: dict[str, float | datetime] = {
         "at": at, "after_s": UNKNOWN_AFTER_S, "write_at": _WRITE_AT,
         "lease_s": settings.WORK_LEASE_S,
     }  # fmt: skip

@@ -11,10 +11,11 @@ from django.db import connection
 
 from accounts.models import User
 from accounts.roles import Capability
-from admission.core.grants import Grants
+from admission.core.policy import AdmissionPolicy
+from admission.core.sharing import Stated
 from admission.jobs import classes, resolution
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.limits import Holder, limits_of
+from admission.jobs.limits import Holder, limits_of, member_of
 from admission.jobs.models import ClassVersion, Phase, Project, UserLimits
 from admission.policy.reading import compiled
 from policies.documents.life import Kind, Refused
@@ -82,21 +83,19 @@ def for_submission(user: User, project: str) -> Admitted:
         cursor.execute(_FOR_SUBMISSION, given)
         key, *values, texts, policy = cursor.fetchone()
     classes = _with_built_in(texts)
-    allowed = _grants(policy).allowed(project, classes.values())
+    in_force = (None if policy is None else compiled(policy)) or AdmissionPolicy()
+    allowed = in_force.grants.allowed(project, classes.values())
     if key is None:
         return Admitted(None, classes, allowed)
     row = Project(pk=key, name=project, **dict(zip(_LIMITS, values[:4], strict=True)))
     own = UserLimits(**dict(zip(_LIMITS, values[4:], strict=True)))
     of_project = Holder("project", key, project, limits_of(row, "project"))
     of_user = Holder("user", user.pk, user.get_username(), limits_of(own, "user"))
-    holders = (of_project,) if is_operator else (of_user, of_project)
-    return Admitted(row, classes, allowed, holders)
-
-
-def _grants(policy: str | None) -> Grants:
-    """Return the grants of a policy's text; None: of the one that comes with Headroom."""
-    found = None if policy is None else compiled(policy)
-    return Grants() if found is None else found.grants
+    if is_operator:
+        return Admitted(row, classes, allowed, (of_project,))
+    stated = in_force.shares.projects.get(project, Stated()).per_user.of(user.get_username())
+    in_project = member_of(key, project, user.pk, user.get_username(), stated)
+    return Admitted(row, classes, allowed, (of_user, in_project, of_project))
 
 
 def as_json(job_class: SchedulingClass) -> dict[str, Any]:

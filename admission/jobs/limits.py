@@ -14,11 +14,25 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import connection
 
+from admission.core.per_user import UserLimit
+
 if TYPE_CHECKING:
     from admission.jobs.models import SubmissionLimits
 
-__all__ = ["Holder", "Limits", "OverLimit", "Waiting", "charge", "check", "check_size", "limits_of"]
+__all__ = [
+    "Holder",
+    "Limits",
+    "OverLimit",
+    "Waiting",
+    "charge",
+    "check",
+    "check_size",
+    "limits_of",
+    "member_of",
+]
 
+#: The kind of a holder that is a user in a project.
+MEMBER = "member"
 #: So many seconds' worth of submissions may come at once.
 BURST_S = 20.0
 #: When what waits may be less, nobody knows: so often it is worth to try again, s.
@@ -27,11 +41,11 @@ _TRY_AGAIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one user, or one project, may have waiting, and submit in a second."""
+    """How much one user, or one project, may have waiting, and submit in a second; inf: no end."""
 
-    max_pending_jobs: int
-    max_pending_phases: int
-    max_phases_per_job: int
+    max_pending_jobs: float
+    max_pending_phases: float
+    max_phases_per_job: float
     submissions_per_s: float
 
     @property
@@ -42,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A user or a project, and its limits."""
+    """A user, a project, or a user in a project ("member"), and the limits."""
 
     kind: str
     id: int
@@ -76,7 +90,7 @@ class OverLimit(Exception):
         retry_after_s: float | None,
         hint: str,
     ) -> None:
-        whose = f"{holder.kind} {holder.name!r}"
+        whose = holder.name if holder.kind == MEMBER else f"{holder.kind} {holder.name!r}"
         words = what.replace("_", " ")
         super().__init__(
             f"{whose} may have {limit:g} {words}; it has {used:g}, and this asks for {asked:g}"
@@ -99,6 +113,24 @@ def limits_of(row: SubmissionLimits | None, kind: str) -> Limits:
     return Limits(**found)
 
 
+def member_of(project_id: int, project: str, user_id: int, user: str, stated: UserLimit) -> Holder:
+    """Return a user in a project, with what the admission policy states for that."""
+
+    def at_most(limit: float | None) -> float:
+        return math.inf if limit is None else limit
+
+    limits = Limits(
+        max_pending_jobs=at_most(stated.pending_jobs),
+        max_pending_phases=at_most(stated.pending_phases),
+        max_phases_per_job=math.inf,
+        submissions_per_s=at_most(stated.submissions_per_s),
+    )
+    # Both ids are far below: so each pair has a number of its own.
+    return Holder(
+        MEMBER, project_id << 32 | user_id, f"user {user!r} in project {project!r}", limits
+    )
+
+
 def check_size(holders: tuple[Holder, ...], phases: int, waiting: int) -> None:
     """Raise :class:`OverLimit` where one job has more phases than any of the holders may have.
 
@@ -114,7 +146,8 @@ def check_size(holders: tuple[Holder, ...], phases: int, waiting: int) -> None:
                 raise OverLimit(
                     "too_many_phases", holder, what.removeprefix("max_"), limit=limit, used=0,
                     asked=asked, retry_after_s=None,
-                    hint=f"{split}, or have an operator raise {what}",
+                    hint=f"{split}, or have an operator raise "
+                    f"{_stated_as(holder, what.removeprefix('max_'))}",
                 )  # fmt: skip
 
 
@@ -144,6 +177,8 @@ def charge(holders: tuple[Holder, ...], cost: float = 1.0) -> None:
     """
     for holder in holders:
         rate = holder.limits.submissions_per_s
+        if math.isinf(rate):
+            continue
         given: dict[str, str | int | float] = {
             "kind": holder.kind, "holder": holder.id, "takes_s": cost / rate,
             "bucket_s": holder.limits.burst / rate,
@@ -172,7 +207,10 @@ _WAITING = """
 SELECT count(DISTINCT job.id) FILTER (WHERE job.submitted_by = %(user)s),
        count(*) FILTER (WHERE job.submitted_by = %(user)s),
        count(DISTINCT job.id) FILTER (WHERE job.project_id = %(project)s),
-       count(*) FILTER (WHERE job.project_id = %(project)s)
+       count(*) FILTER (WHERE job.project_id = %(project)s),
+       count(DISTINCT job.id) FILTER (
+           WHERE job.project_id = %(project)s AND job.submitted_by = %(user)s),
+       count(*) FILTER (WHERE job.project_id = %(project)s AND job.submitted_by = %(user)s)
 FROM admission_jobs_job AS job JOIN admission_jobs_phase AS phase ON phase.job_id = job.id
 WHERE job.state IN ('queued', 'running') AND phase.state IN ('waiting', 'queued')
   AND (job.submitted_by = %(user)s OR job.project_id = %(project)s)
@@ -196,13 +234,27 @@ def check(holders: tuple[Holder, ...], user: str, project_id: int, phases: int) 
                     "too_much_waits", holder, what, limit=limit, used=used, asked=asked,
                     retry_after_s=_TRY_AGAIN_S,
                     hint="there is room as jobs begin, or where you cancel some; an operator can"
-                    f" raise max_{what}",
+                    f" raise {_stated_as(holder, what)}",
                 )  # fmt: skip
 
 
+def _stated_as(holder: Holder, what: str) -> str:
+    """Return where a limit is stated."""
+    if holder.kind == MEMBER:
+        return f"{what} in the admission policy"
+    return f"max_{what}"
+
+
 def waiting_of(user: str, project_id: int) -> dict[str, Waiting]:
-    """Return the waiting jobs and phases of a user and of a project. One query."""
+    """Return the waiting jobs and phases of a user, of a project, and of that user in it.
+
+    One query.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, {"user": user, "project": project_id})
-        jobs, phases, of_project, its_phases = cursor.fetchone()
-    return {"user": Waiting(jobs, phases), "project": Waiting(of_project, its_phases)}
+        jobs, phases, of_project, its_phases, of_both, their_phases = cursor.fetchone()
+    return {
+        "user": Waiting(jobs, phases),
+        "project": Waiting(of_project, its_phases),
+        MEMBER: Waiting(of_both, their_phases),
+    }

@@ -12,7 +12,7 @@ from accounts import audit
 from accounts.models import User
 from admission.jobs.models import Project, UserLimits
 
-__all__ = ["Use", "create", "limit_user", "update", "uses"]
+__all__ = ["Use", "UserUse", "create", "limit_user", "update", "user_use", "uses"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,38 @@ def uses(project_ids: Iterable[int]) -> dict[int, Use]:
     with connection.cursor() as cursor:
         cursor.execute(_USES, [list(project_ids)])
         return {row[0]: Use(int(row[1]), float(row[2]), row[3], row[4]) for row in cursor}
+
+
+@dataclass(frozen=True)
+class UserUse:
+    """What one user holds of a project, and has waiting there."""
+
+    gpus: int = 0
+    running: int = 0
+    pending_jobs: int = 0
+    pending_phases: int = 0
+
+
+_USER_USE = """
+SELECT
+    coalesce(sum(jsonb_array_length(jsonb_path_query_array(attempt.placement, '$.gpus.*[*]'))), 0),
+    count(attempt.id),
+    count(DISTINCT job.id) FILTER (WHERE phase.state IN ('waiting', 'queued')),
+    count(*) FILTER (WHERE phase.state IN ('waiting', 'queued'))
+FROM admission_jobs_phase phase
+JOIN admission_jobs_job job ON job.id = phase.job_id
+LEFT JOIN admission_jobs_attempt attempt
+    ON attempt.phase_id = phase.id AND attempt.state IN ('dispatched', 'running')
+WHERE phase.state NOT IN ('succeeded', 'failed', 'cancelled')
+    AND job.state IN ('queued', 'running') AND job.project_id = %s AND job.submitted_by = %s
+"""
+
+
+def user_use(project_id: int, user: str) -> UserUse:
+    """Return the present use that a user makes of a project. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_USER_USE, [project_id, user])
+        return UserUse(*map(int, cursor.fetchone()))
 
 
 @transaction.atomic

@@ -204,8 +204,10 @@ def _names(request: Request) -> list[str]:
     ]
 
 
-def requests_of(resolved: Resolved, *, name: str, submitted_at: datetime) -> list[Request]:
-    """Return one request for each phase of a job called ``name``."""
+def requests_of(
+    resolved: Resolved, *, name: str, submitted_at: datetime, user: str = ""
+) -> list[Request]:
+    """Return one request for each phase of a job called ``name`` that ``user`` submits."""
     spec = resolved.spec
     return [
         _request(
@@ -213,6 +215,7 @@ def requests_of(resolved: Resolved, *, name: str, submitted_at: datetime) -> lis
             resolved.job_class,
             job=name,
             project=spec.project,
+            user=user,
             priority=spec.priority,
             submitted_at=submitted_at.timestamp(),
             deadline_at=spec.begin_by.timestamp() if spec.begin_by else None,
@@ -241,6 +244,7 @@ def made_for(phase: Phase, classes: Mapping[str, SchedulingClass]) -> Request:
         classes.get(job.job_class) or SchedulingClass(name=job.job_class),
         job=job.name,
         project=job.project.name,
+        user=job.submitted_by,
         priority=job.priority,
         submitted_at=job.submitted_at.timestamp(),
         deadline_at=_deadline(job),

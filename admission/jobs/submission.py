@@ -121,7 +121,7 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
     if project is None or resolved is None or problems:
         raise SpecError(problems)
     name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
-    requests = requests_of(resolved, name=name, submitted_at=now)
+    requests = requests_of(resolved, name=name, submitted_at=now, user=user.get_username())
     prepared = Prepared(resolved, name, project, requests, admitted.holders, dependencies)
     limits.check_size(admitted.holders, len(spec.phases), prepared.waiting)
     return prepared

@@ -91,6 +91,11 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "logs"), params)
         return found
 
+    def project(self, name: str) -> Answer:
+        """Return a project, with what its users may have of it."""
+        found: Answer = self._client.get(f"/api/v1/projects/{quote(name, safe='')}")
+        return found
+
     def bookings(self) -> list[Answer]:
         """Return the bookings that are not over, the next first."""
         found = self._client.get("/api/v1/bookings", {"live": "1", "page_size": "1000"})

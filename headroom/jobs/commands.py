@@ -321,6 +321,18 @@ def watch(job: str, server: str, token_file: Path | None) -> None:
 
 
 @click.command()
+@click.argument("project")
+@_json
+@_asks
+def limits(project: str, as_json: bool, server: str, token_file: Path | None) -> None:
+    """Show what you may have of PROJECT at once, and what you have."""
+    from headroom.jobs import words
+
+    found = _jobs(server, token_file).project(project)
+    _print(found["per_user"], words.limits(found), as_json=as_json)
+
+
+@click.command()
 @_json
 @_asks
 def bookings(as_json: bool, server: str, token_file: Path | None) -> None:
@@ -382,7 +394,7 @@ def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path |
 
 COMMANDS = (
     *(submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch),
-    *(bookings, book, unbook),
+    *(limits, bookings, book, unbook),
 )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "explained",
     "harmless",
     "lasting",
+    "limits",
     "listed",
     "queue",
     "said",
@@ -172,6 +173,36 @@ def _listed(job: Answer, now: float) -> tuple[str, ...]:
         f"{lasting(since(job['submitted_at'], now))} ago",
         job["submitted_by"],
     )
+
+
+# --- What one may have ----------------------------------------------------------------------------
+
+_LIMITS = (
+    ("gpus", "GPUs at once"),
+    ("running", "phases that run at once"),
+    ("pending_jobs", "jobs that wait"),
+    ("pending_phases", "phases that wait"),
+)
+
+
+def limits(project: Answer) -> Iterator[str]:
+    """Yield what whoever asks may have of a project at once, and has, as lines of a table."""
+    mine = project["per_user"]["mine"]
+    rows = [
+        (words, f"{mine['use'][name]:,}", _limit(mine["limits"][name])) for name, words in _LIMITS
+    ]
+    yield f"In project {project['name']}, you have:"
+    yield from table([("", "now", "at most"), *rows], right={1, 2})
+    rate = mine["limits"]["submissions_per_s"]
+    if rate is not None:
+        yield f"You may submit {rate:g} jobs a second there."
+    quota = project["share"]["gpu_quota"]
+    whole = "no quota" if quota is None else f"{counted(quota, 'GPU')} at once"
+    yield f"All of it together holds {counted(project['gpus_held'], 'GPU')}, and has {whole}."
+
+
+def _limit(limit: int | None) -> str:
+    return "no limit" if limit is None else f"{limit:,}"
 
 
 # --- What is booked -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Request
@@ -239,6 +240,9 @@ class Quotas:
     ) -> None:
         self._gpus_of_project: dict[str, Quota] = {}
         self._in_cohort: dict[str, _Member] = {}
+        self._per_user = {name: each.per_user for name, each in projects.items()}
+        #: by project and user, those of whom something was asked
+        self._of_user: dict[tuple[str, str], list[Quota]] = {}
         self._watts_of_project: dict[str, Quota] = {}
         self._jobs_of_class: dict[str, list[Quota]] = {}
         self._gpus_of_class: dict[str, Quota] = {}
@@ -307,6 +311,25 @@ class Quotas:
                 return  # it is on a thing that is gone, and holds for nothing
             self._places.append(_PlaceCap(quota, frozenset(nodes.tolist())))
 
+    def _user_quotas(self, request: Request) -> list[Quota]:
+        """Return the limits of a job's user in its project, made when they are first asked for."""
+        key = (request.project, request.user)
+        if not request.user or request.project not in self._per_user:
+            return []
+        if key not in self._of_user:
+            most = self._per_user[request.project].of(request.user)
+            label = f"each user of its project {request.project} may have"
+            if request.user in self._per_user[request.project].own:
+                label = f"its user may have in project {request.project}"
+            evidence = {"project": request.project, "per_user": True}
+            limits = {"GPUs": most.gpus, "jobs": most.running}
+            self._of_user[key] = [
+                Quota(ReasonToken.QUOTA_EXCEEDED, label, float(limit), unit, None, {**evidence})
+                for unit, limit in limits.items()
+                if limit is not None
+            ]
+        return self._of_user[key]
+
     # --- What a job draws on ----------------------------------------------------------------------
 
     def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
@@ -319,6 +342,8 @@ class Quotas:
         ):
             if name in by_name:
                 yield by_name[name], float(gpus)
+        for each in self._user_quotas(request):
+            yield each, float(gpus) if each.unit == "GPUs" else 1.0
         for each in self._jobs_of_class.get(request.job_class, ()):
             yield each, 1.0
         for each in self._of_job.get(request.job, ()):
@@ -437,6 +462,7 @@ class Quotas:
         found._gpus_of_class = each_of(self._gpus_of_class)
         found._jobs_of_class = all_of(self._jobs_of_class)
         found._of_job = all_of(self._of_job)
+        found._of_user = {key: list(map(chosen, each)) for key, each in self._of_user.items()}
         found._places = [replace(each, quota=chosen(each.quota)) for each in self._places]
         found._in_cohort = {name: each.chosen(chosen) for name, each in self._in_cohort.items()}
         return found
@@ -470,7 +496,9 @@ class Quotas:
 
     def go_back(self) -> None:
         """Go back to the remembered use of all quotas, and drop all reservations."""
-        for each, (used, ends) in zip(self._all(), self._at_first, strict=True):
+        # What was first asked of since then comes last: nobody had any of it.
+        at_first = chain(self._at_first, repeat((0.0, [])))
+        for each, (used, ends) in zip(self._all(), at_first, strict=False):
             each.used, each.ends, each.kept = used, ends.copy(), None
         for name, from_own in self._from_own_at_first.items():
             self._in_cohort[name].from_own = dict(from_own)
@@ -505,6 +533,8 @@ class Quotas:
             yield place.quota
         # Those of one cohort have one pool.
         yield from {id(each): each for of in self._in_cohort.values() for each in of.all()}.values()
+        for quotas in self._of_user.values():
+            yield from quotas
 
 
 def _most(quota: Quota, end_at: float, rank: int) -> int:

@@ -23,7 +23,7 @@ from admission.jobs.models import (
     UserLimits,
 )
 from admission.jobs.needs import text_of
-from admission.jobs.projects import Use
+from admission.jobs.projects import Use, user_use
 from policies.documents.api import VERSION_FIELDS, CheckedSerializer
 
 __all__ = [
@@ -303,6 +303,35 @@ class StandingSerializer(serializers.Serializer[Any]):
     may_lend = serializers.IntegerField(allow_null=True, help_text="GPUs; null: all of its quota")
 
 
+class UserLimitSerializer(serializers.Serializer[Any]):
+    """The limits of a user in a project. null: none."""
+
+    gpus = serializers.IntegerField(allow_null=True, help_text="Held by what runs at once")
+    running = serializers.IntegerField(allow_null=True, help_text="Phases that run at once")
+    pending_jobs = serializers.IntegerField(allow_null=True)
+    pending_phases = serializers.IntegerField(allow_null=True)
+    submissions_per_s = serializers.FloatField(allow_null=True)
+
+
+class UserUseSerializer(serializers.Serializer[Any]):
+    gpus = serializers.IntegerField()
+    running = serializers.IntegerField()
+    pending_jobs = serializers.IntegerField()
+    pending_phases = serializers.IntegerField()
+
+
+class MyUseSerializer(serializers.Serializer[Any]):
+    """The limits and the present use of whoever asks."""
+
+    limits = UserLimitSerializer()
+    use = UserUseSerializer()
+
+
+class PerUserSerializer(serializers.Serializer[Any]):
+    each = UserLimitSerializer(help_text="Of whom nothing else is stated")
+    mine = MyUseSerializer()
+
+
 class ProjectSerializer(serializers.ModelSerializer[Project]):
     members = serializers.SlugRelatedField(
         slug_field="username",
@@ -321,6 +350,9 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
     )  # fmt: skip
     limits = serializers.SerializerMethodField(help_text="In force for submissions")
     share = serializers.SerializerMethodField(help_text="In force, by the admission policy")
+    per_user = serializers.SerializerMethodField(
+        help_text="What each user may have of it at once, by the admission policy"
+    )
     gpus_held = serializers.SerializerMethodField(help_text="By what runs now")
     reserved_w = serializers.SerializerMethodField(help_text="Peak of what runs now, W")
     waiting = serializers.SerializerMethodField(help_text="Phases that wait")
@@ -341,6 +373,7 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
             "limits",
             "members",
             "share",
+            "per_user",
             "used_gpu_s",
             "gpus_held",
             "reserved_w",
@@ -364,6 +397,15 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
     @extend_schema_field(StandingSerializer)
     def get_share(self, row: Project) -> dict[str, Any]:
         return asdict(self.context["standings"](row.name))
+
+    @extend_schema_field(PerUserSerializer)
+    def get_per_user(self, row: Project) -> dict[str, Any]:
+        stated = self.context["per_user"](row.name)
+        user = self.context["request"].user.get_username()
+        return {
+            "each": asdict(stated.each),
+            "mine": {"limits": asdict(stated.of(user)), "use": asdict(user_use(row.pk, user))},
+        }
 
     def get_gpus_held(self, row: Project) -> int:
         return self._use(row).gpus_held

@@ -32,6 +32,8 @@ from accounts.permissions import (
 )
 from accounts.roles import Capability
 from accounts.visibility import Visibility
+from admission.core.per_user import PerUser
+from admission.core.sharing import Stated
 from admission.cycle import live
 from admission.jobs import actions, catalog, classes, elements, projects, submission, unlocking
 from admission.jobs.api import answers
@@ -485,7 +487,12 @@ class ProjectViewSet(
     def get_serializer_context(self) -> dict[str, Any]:
         """With use and share of each project: three queries, when they are first asked for."""
         found = super().get_serializer_context()
-        return {**found, "uses": _Uses(), "standings": _Standings()}
+        return {
+            **found,
+            "uses": _Uses(),
+            "standings": _Standings(),
+            "per_user": _PerUser(),
+        }
 
     @extend_schema(responses={201: ProjectSerializer})
     def create(self, request: Request) -> Response:
@@ -549,6 +556,16 @@ class _Uses:
         if self._found is None:
             self._found = projects.uses(Project.objects.values_list("pk", flat=True))
         return self._found.get(project_id, Use())
+
+
+class _PerUser:
+    def __init__(self) -> None:
+        self._stated: Mapping[str, Stated] | None = None
+
+    def __call__(self, project: str) -> PerUser:
+        if self._stated is None:
+            self._stated = policy_in_force().shares.projects
+        return self._stated.get(project, Stated()).per_user
 
 
 class _Standings:

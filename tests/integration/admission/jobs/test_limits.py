@@ -17,10 +17,12 @@ from accounts.roles import Role
 from admission.jobs import submission
 from admission.jobs.models import Job, Phase, Project, UserLimits
 from admission.jobs.submission import OverLimit
+from admission.policy.catalog import POLICIES
 from fleet import snapshot
 from headroom.jobs.reading import convert
 from telemetry import stream
 from tests.builders.accounts import make_user
+from tests.builders.documents import put_in_force
 from tests.integration.admission.jobs.conftest import client_as, make_project
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
@@ -182,6 +184,63 @@ def test_a_limit_that_is_none_is_refused(operator: User, ada: User, value: Any) 
         answer = client_as(operator).patch(url, change, content_type="application/json")
         assert answer.status_code == 400
         assert answer.json()["error"]["field"] == "submissions_per_s"
+
+
+PER_USER = """
+name: shared-out
+projects:
+  vision:
+    each_user: {gpus: 8, running: 2, pending_jobs: 1, pending_phases: 20, submissions_per_s: 2}
+    user_limits: {bob: {pending_jobs: 2}}
+"""
+
+
+def test_the_policy_limits_what_each_user_of_a_project_has_waiting(ada: User, bob: User) -> None:
+    put_in_force(POLICIES, PER_USER)
+    Project.objects.get(name="vision").members.add(bob)
+    assert post(client_as(ada)).status_code == 201
+    found = refused(post(client_as(ada)))
+    assert found["limit"]["of"] == "member"
+    assert found["limit"]["name"] == "user 'ada' in project 'vision'"
+    assert (found["limit"]["limit"], found["limit"]["used"]) == (1, 1)
+    assert "pending_jobs in the admission policy" in found["error"]["hint"]
+    # What one has waiting is nobody else's, and some may have more.
+    assert [post(client_as(bob)).status_code for _ in range(3)] == [201, 201, 429]
+
+
+def test_the_policy_limits_how_fast_each_user_of_a_project_submits(ada: User, bob: User) -> None:
+    rate = PER_USER.replace("submissions_per_s: 2", "submissions_per_s: 0.05")
+    put_in_force(POLICIES, rate.replace("pending_jobs: 1", "pending_jobs: 9"))
+    Project.objects.get(name="vision").members.add(bob)
+    assert [post(client_as(ada)).status_code for _ in range(2)] == [201, 429]
+    assert post(client_as(bob)).status_code == 201
+
+
+def test_a_user_sees_what_the_policy_lets_have_of_a_project(ada: User, bob: User) -> None:
+    put_in_force(POLICIES, PER_USER)
+    Project.objects.get(name="vision").members.add(bob)
+    assert post(client_as(ada)).status_code == 201
+    found = client_as(ada).get("/api/v1/projects/vision").json()["per_user"]
+    assert found["each"] == found["mine"]["limits"]
+    assert found["mine"]["limits"]["gpus"] == 8
+    assert found["mine"]["use"] == {
+        "gpus": 0, "running": 0, "pending_jobs": 1, "pending_phases": 1,
+    }  # fmt: skip
+    found = client_as(bob).get("/api/v1/projects/vision").json()["per_user"]
+    assert (found["each"]["pending_jobs"], found["mine"]["limits"]["pending_jobs"]) == (1, 2)
+    assert found["mine"]["use"]["pending_jobs"] == 0
+
+
+def test_a_request_names_whose_limits_count(ada: User) -> None:
+    assert post(client_as(ada)).status_code == 201
+    assert Phase.objects.get().request["user"] == "ada"
+
+
+def test_the_page_of_projects_shows_what_each_user_may_have(client: Client, ada: User) -> None:
+    put_in_force(POLICIES, PER_USER)
+    client.force_login(ada)
+    page = " ".join(client.get("/classes/").content.decode().split())
+    assert "each user 8 GPUs and 2 phases at once, 1 job and 20 phases that wait" in page
 
 
 def test_the_page_of_projects_shows_what_may_wait(client: Client, ada: User) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from admission.core.cycle.quotas import Kept, Quota, Quotas
+from admission.core.per_user import PerUser, UserLimit
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality, Placement, Request
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare
@@ -164,3 +165,61 @@ def test_without_some_jobs_quotas_are_as_if_these_had_never_taken_of_them() -> N
     (after,) = quotas.without([(behind, placement, 5000.0)])._all()
     assert (after.used, after.ends, after.kept) == was
     assert before.used == 3.0
+
+
+# --- Each user -----------------------------------------------------------------------------------
+
+
+def of_users(**own: UserLimit) -> Quotas:
+    """Return the quotas of a project whose users have 8 GPUs and two jobs each, and some others."""
+    per_user = PerUser(UserLimit(gpus=8, running=2), own)
+    return Quotas(FLEET, {"vision": ProjectShare("vision", per_user=per_user)}, {}, ())
+
+
+def test_a_user_at_the_limit_waits_and_others_of_the_project_go_on() -> None:
+    quotas = of_users()
+    quotas.take(wants(gpus=6, min_gpus=6, user="ada"), placed(6), NOW + 60.0)
+    fewer = quotas.fitted(wants(gpus=4, min_gpus=1, user="ada"), NOW + 60.0, 0)
+    assert isinstance(fewer, Request)
+    assert fewer.gpus == 2
+    (why,) = quotas.fitted(wants(gpus=4, min_gpus=4, user="ada"), NOW + 60.0, 0)
+    assert (why.token, why.need, why.have) == (ReasonToken.QUOTA_EXCEEDED, 4.0, 2.0)
+    assert "each user of its project vision may have 8 GPUs at once" in why.sentence
+    for other in (wants(gpus=8, min_gpus=8, user="bob"), wants(gpus=8, min_gpus=8)):
+        assert quotas.fitted(other, NOW + 60.0, 0) == other
+
+
+def test_a_user_runs_so_many_jobs_at_once_whatever_their_size() -> None:
+    quotas = of_users()
+    for name in ("a/train", "b/train"):
+        quotas.take(make_request(name, user="ada"), placed(1), NOW + 60.0)
+    (why,) = quotas.fitted(make_request("c/train", user="ada"), NOW + 60.0, 0)
+    assert (why.unit, why.have) == ("jobs", 0.0)
+
+
+def test_a_user_may_have_limits_of_the_own() -> None:
+    quotas = of_users(ada=UserLimit(gpus=16))
+    sixteen = wants(gpus=16, min_gpus=16, user="ada")
+    assert quotas.fitted(sixteen, NOW + 60.0, 0) == sixteen
+    # What is not stated of her is as for each.
+    quotas.take(make_request("a/train", user="ada"), placed(1), NOW + 60.0)
+    quotas.take(make_request("b/train", user="ada"), placed(1), NOW + 60.0)
+    reasons = quotas.fitted(make_request("c/train", user="ada"), NOW + 60.0, 0)
+    assert isinstance(reasons, tuple)
+    assert reasons[0].unit == "jobs"
+
+
+def test_what_users_took_is_forgotten_though_they_were_not_known_before() -> None:
+    quotas = of_users()
+    quotas.take(make_request("a/train", user="ada", gpus=8), placed(8), NOW + 60.0)
+    quotas.remember()
+    quotas.take(make_request("b/train", user="bob", gpus=8), placed(8), NOW + 60.0)
+    quotas.go_back()
+    assert not isinstance(quotas.fitted(wants(gpus=8, min_gpus=8, user="bob"), NOW, 0), tuple)
+    assert isinstance(quotas.fitted(wants(gpus=1, min_gpus=1, user="ada"), NOW, 0), tuple)
+
+
+def test_no_user_is_ever_let_have_more_than_the_limit() -> None:
+    quotas = of_users()
+    assert not quotas.ever_let(wants(gpus=9, min_gpus=9, user="ada"), placed(9))
+    assert quotas.ever_let(wants(gpus=8, min_gpus=8, user="ada"), placed(8))

@@ -226,3 +226,25 @@ def test_elements_share_a_line_of_the_queue() -> None:
     lines = list(words.queue(make_queue(make_queued(elements=3)), NOW))
     assert "llama-ft-12/train and 2 like it" in "\n".join(lines)
     assert lines[-1].startswith("… and 1 more")
+
+
+def test_limits_are_said_beside_what_one_has() -> None:
+    project = {
+        "name": "vision",
+        "gpus_held": 40,
+        "share": {"gpu_quota": 64},
+        "per_user": {
+            "mine": {
+                "limits": {
+                    "gpus": 16, "running": None, "pending_jobs": 50, "pending_phases": 200,
+                    "submissions_per_s": 2.0,
+                },
+                "use": {"gpus": 12, "running": 3, "pending_jobs": 1, "pending_phases": 1},
+            }
+        },
+    }  # fmt: skip
+    said = list(words.limits(project))
+    assert said[0] == "In project vision, you have:"
+    assert said[2].split() == ["GPUs", "at", "once", "12", "16"]
+    assert said[3].endswith("no limit")
+    assert said[-2] == "You may submit 2 jobs a second there."
