@@ -254,7 +254,9 @@ def _written_out(values: dict[str, Any], job_class: SchedulingClass | None) -> d
 
 def _rewrite(job: Job, resolved: Resolved) -> None:
     """Rewrite the requests of waiting phases from the specification as it is now."""
-    requests = requests_of(resolved, name=job.name, submitted_at=job.submitted_at)
+    requests = requests_of(
+        resolved, name=job.name, submitted_at=job.submitted_at, user=job.submitted_by
+    )
     rows = list(job.phases.filter(state__in=Phase.PENDING))
     for row in rows:
         queued_at = row.request["submitted_at"]

@@ -159,7 +159,12 @@ def make(job: Job, elements: Collection[int], now: datetime, **state: object) ->
     """Make the phases of elements of a locked job, in another ``state`` where it is given."""
     spec = reading.convert(job.spec)
     job_class = catalog.current().get(job.job_class) or SchedulingClass(name=job.job_class)
-    requests = requests_of(Resolved(spec, job_class), name=job.name, submitted_at=job.submitted_at)
+    requests = requests_of(
+        Resolved(spec, job_class),
+        name=job.name,
+        submitted_at=job.submitted_at,
+        user=job.submitted_by,
+    )
     kept = needs.kept(job)
     rows = [
         row

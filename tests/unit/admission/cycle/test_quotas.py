@@ -9,7 +9,7 @@ import pytest
 
 from admission.core.cycle.quotas import Kept, Quota, Quotas
 from admission.core.per_user import PerUser, UserLimit
-from admission.core.reasons import ReasonToken
+from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Request
 from admission.core.snapshot import ClassRules, ConcurrencyCap, ProjectShare
 from policies.scopes import Scope, ScopeKind
@@ -176,13 +176,18 @@ def of_users(**own: UserLimit) -> Quotas:
     return Quotas(FLEET, {"vision": ProjectShare("vision", per_user=per_user)}, {}, ())
 
 
+def refused(fitted: Request | tuple[Reason, ...]) -> tuple[Reason, ...]:
+    assert isinstance(fitted, tuple)
+    return fitted
+
+
 def test_a_user_at_the_limit_waits_and_others_of_the_project_go_on() -> None:
     quotas = of_users()
     quotas.take(wants(gpus=6, min_gpus=6, user="ada"), placed(6), NOW + 60.0)
     fewer = quotas.fitted(wants(gpus=4, min_gpus=1, user="ada"), NOW + 60.0, 0)
     assert isinstance(fewer, Request)
     assert fewer.gpus == 2
-    (why,) = quotas.fitted(wants(gpus=4, min_gpus=4, user="ada"), NOW + 60.0, 0)
+    (why,) = refused(quotas.fitted(wants(gpus=4, min_gpus=4, user="ada"), NOW + 60.0, 0))
     assert (why.token, why.need, why.have) == (ReasonToken.QUOTA_EXCEEDED, 4.0, 2.0)
     assert "each user of its project vision may have 8 GPUs at once" in why.sentence
     for other in (wants(gpus=8, min_gpus=8, user="bob"), wants(gpus=8, min_gpus=8)):
@@ -193,7 +198,7 @@ def test_a_user_runs_so_many_jobs_at_once_whatever_their_size() -> None:
     quotas = of_users()
     for name in ("a/train", "b/train"):
         quotas.take(make_request(name, user="ada"), placed(1), NOW + 60.0)
-    (why,) = quotas.fitted(make_request("c/train", user="ada"), NOW + 60.0, 0)
+    (why,) = refused(quotas.fitted(make_request("c/train", user="ada"), NOW + 60.0, 0))
     assert (why.unit, why.have) == ("jobs", 0.0)
 
 
@@ -204,9 +209,8 @@ def test_a_user_may_have_limits_of_the_own() -> None:
     # What is not stated of her is as for each.
     quotas.take(make_request("a/train", user="ada"), placed(1), NOW + 60.0)
     quotas.take(make_request("b/train", user="ada"), placed(1), NOW + 60.0)
-    reasons = quotas.fitted(make_request("c/train", user="ada"), NOW + 60.0, 0)
-    assert isinstance(reasons, tuple)
-    assert reasons[0].unit == "jobs"
+    (why,) = refused(quotas.fitted(make_request("c/train", user="ada"), NOW + 60.0, 0))
+    assert why.unit == "jobs"
 
 
 def test_what_users_took_is_forgotten_though_they_were_not_known_before() -> None:
