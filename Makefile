@@ -22,6 +22,7 @@ test: $(VENV)/dev.stamp
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
+	@sh tests/slurm/ensure-slurm.sh
 	@# In the order of the folders: what waits for servers and browsers comes first, what is quick last.
 	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -32,6 +33,7 @@ test-all: $(VENV)/dev.stamp
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
+	@sh tests/slurm/ensure-slurm.sh
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp

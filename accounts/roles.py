@@ -66,6 +66,7 @@ MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
     "admission_jobs": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_bookings": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_executors": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "admission_schedulers": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_directives": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_slos": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_curtailments": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),

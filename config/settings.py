@@ -165,6 +165,7 @@ INSTALLED_APPS = [
     "policies.playbooks",
     "admission.jobs",
     "admission.executors",
+    "admission.executors.schedulers",
     "admission.directives",
     "admission.policy",
     "admission.slos",

@@ -16,6 +16,7 @@ from headroom.options import FILE, machine_options, server_option, token_file_op
 __all__ = ["main"]
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
 _SHARED_USER = click.option(
     "--shared-user",
     is_flag=True,
@@ -207,6 +208,95 @@ def work(
             "configuration file"
         )
     command.run_jobs(command.options_of(given, config_file))
+
+
+@main.group()
+def slurm() -> None:
+    """Stand between a Slurm cluster and the server: see docs/how-to/turn-on-beside-slurm.md."""
+
+
+@slurm.command("run")
+@server_option
+@token_file_option
+@click.option("--name", required=True, help="The cluster's name on the server.")
+@click.option(
+    "--run-dir",
+    type=_FOLDER,
+    default=Path("/run/headroom-slurm"),
+    show_default=True,
+    help="What job_submit.lua and PrologSlurmctld read.",
+)
+@click.option("--shared-dir", type=_FOLDER, help="Where jobs find directives. [default: none]")
+@click.option(
+    "--when-away",
+    type=click.Choice(["open", "closed"]),
+    default="closed",
+    show_default=True,
+    help="Without the server: let jobs start, or have them wait.",
+)
+@click.option(
+    "--away-s",
+    type=_POSITIVE,
+    default=60.0,
+    show_default=True,
+    help="With --when-away open: seconds without the server until held jobs are let go.",
+)
+@click.option(
+    "--node-name",
+    default="{node}",
+    show_default=True,
+    help="The inventory's name of a node; {node} stands for Slurm's.",
+)
+def slurm_run(
+    server: str,
+    token_file: Path | None,
+    name: str,
+    run_dir: Path,
+    shared_dir: Path | None,
+    when_away: str,
+    away_s: float,
+    node_name: str,
+) -> None:
+    """Report the cluster's jobs and nodes to the server, and carry out what it decides.
+
+    On the machine of slurmctld, as SlurmUser or root.
+    """
+    from headroom import logs
+    from headroom.client import Client
+    from headroom.schedulers.contract import WhenAway
+    from headroom.settings import find_token
+    from headroom.signals import call_on_stop
+    from headroom.slurm.bridge import Bridge, BridgeSettings
+
+    logs.set_up()
+    settings = BridgeSettings(
+        name=name,
+        when_away=WhenAway(when_away),
+        away_s=away_s,
+        run_dir=run_dir,
+        shared_dir=shared_dir,
+        node_name=node_name,
+    )
+    with Client(server, find_token(token_file)) as client:
+        bridge = Bridge(settings, client)
+        call_on_stop(bridge.stop.set)
+        bridge.run()
+
+
+@slurm.command("let-go")
+@click.option(
+    "--run-dir", type=_FOLDER, default=Path("/run/headroom-slurm"), help="As given to run."
+)
+def slurm_let_go(run_dir: Path) -> None:
+    """Lift all holds and drains of Headroom, as if it had never been there.
+
+    Stop "headroom slurm run" and take job_submit.lua out before: new jobs would be held again.
+    """
+    from headroom.slurm.bridge import let_all_go
+    from headroom.slurm.commands import Slurm
+
+    done = let_all_go(Slurm(), run_dir)
+    click.echo(f"{done.jobs} jobs and {done.nodes} nodes were let go")
 
 
 @main.command()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import urllib3
@@ -28,6 +28,7 @@ from headroom.contracts import (
     encode_batch,
 )
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
+from headroom.schedulers.contract import SchedulerOrders, SchedulerReport
 from headroom.work.contract import WorkOrders, WorkReports
 
 __all__ = [
@@ -155,6 +156,12 @@ class Client:
         body, headers = msgspec.json.encode(reports), {"Content-Type": "application/json"}
         answer = self._send("POST", "/api/v1/work", body=body, headers=headers, timeout_s=timeout_s)
         return self._decoded(answer, WorkOrders)
+
+    def scheduler(self, name: str, report: SchedulerReport) -> SchedulerOrders:
+        """Send the report of a scheduler's bridge; return what is wanted of the scheduler."""
+        body, headers = msgspec.json.encode(report), {"Content-Type": "application/json"}
+        path = f"/api/v1/schedulers/{quote(name, safe='')}"
+        return self._decoded(self._send("POST", path, body=body, headers=headers), SchedulerOrders)
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """GET ``path`` and return the decoded JSON."""

@@ -50,6 +50,10 @@ class Request:
     models: tuple[str, ...] = ()
     cooling: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
+    #: the only ones that it may use
+    nodes: tuple[str, ...] = ()
+    #: the scheduler on whose nodes alone it runs; empty: nodes that no scheduler has
+    executor: str = ""
 
     #: expected peak of each GPU, W; None: what its model is rated for
     gpu_peak_w: float | None = None

@@ -102,7 +102,7 @@ def _attempt(
         phase_id=row.id,
         number=number,
         key=f"{admitted.request.key}/{number}",
-        executor=LOCAL,
+        executor=admitted.request.executor or LOCAL,
         placement=placement_as_json(placement, inputs.allocations.fleet),
         dispatched_at=at,
         room_by=at + holding.ROOM_WITHIN if inputs.starts_low else None,
@@ -110,10 +110,14 @@ def _attempt(
 
 
 def _say_who_runs(attempts: Sequence[Attempt]) -> None:
-    """Name the executor of each attempt: the twin where all its machines are of it. One query."""
-    nodes = {name for attempt in attempts for name in attempt.placement["nodes"]}
+    """Name the executor of each attempt: the twin where all its machines are of it. One query.
+
+    Those of a scheduler have it already.
+    """
+    mine = [attempt for attempt in attempts if attempt.executor == LOCAL]
+    nodes = {name for attempt in mine for name in attempt.placement["nodes"]}
     simulated = runners.simulated_nodes(nodes)
-    for attempt in attempts:
+    for attempt in mine:
         if simulated.issuperset(attempt.placement["nodes"]):
             attempt.executor = TWIN
 

@@ -15,6 +15,7 @@ import numpy as np
 from django.db import connection
 from django.db.models import BigIntegerField
 from django.db.models.expressions import RawSQL
+from numpy.typing import NDArray
 
 from admission.allocation import open_attempts
 from admission.bookings import store as booked
@@ -46,6 +47,7 @@ from admission.directives import fallback
 from admission.directives.actions import preempted_by_project
 from admission.directives.placed import placed_on
 from admission.executors.runners import ready_nodes
+from admission.executors.schedulers import registered
 from admission.jobs import catalog, needs
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
@@ -130,6 +132,8 @@ class Moment:
     in_force: InForce
     occupied: GpuUses
     ready: Bools
+    #: of each node the scheduler that has it, empty for none; None: there is no scheduler
+    executors: NDArray[np.str_] | None
     memory: Remembered
     standing: Standing
     bookings: Bookings
@@ -303,11 +307,19 @@ def read_input(now: float) -> CycleInput:
     policy = policy_in_force()
     measured = _measured(now, in_force, held)
     return input_of(
-        now, waiting, held, measured, in_force, ready_nodes(now),
+        now, waiting, held, measured, in_force, ready_nodes(now) | registered.ready_nodes(now),
         policy=policy, memory=holding.remembered(fleet), number=number,
         standing=_standing(fleet, in_force, now),
         bookings=booked.live(fleet, now),
+        executors=registered.executor_by_node(),
     )  # fmt: skip
+
+
+def _executors(fleet: FleetArrays, of: Mapping[int, str]) -> NDArray[np.str_] | None:
+    """Return the scheduler of each node, given by the ids of those that have one."""
+    if not of:
+        return None
+    return np.array([of.get(node, "") for node in fleet.nodes.ids.tolist()])
 
 
 def _standing(fleet: FleetArrays, in_force: InForce, now: float) -> Standing:
@@ -331,12 +343,13 @@ def input_of(
     number: int = 0,
     standing: Standing | None = None,
     bookings: Bookings | None = None,
+    executors: Mapping[int, str] | None = None,
 ) -> CycleInput:
     """Return the input of a cycle at ``now`` (Unix s). Six queries.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
-    ids of nodes that run jobs. ``memory``: what the last round of the controller left;
-    ``standing``: who may have to stand still.
+    ids of nodes that run jobs; ``executors``: the schedulers of those that have one. ``memory``:
+    what the last round of the controller left; ``standing``: who may have to stand still.
     """
     ready = np.isin(measured.fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
     moment = Moment(
@@ -346,6 +359,7 @@ def input_of(
         in_force=in_force,
         occupied=_occupied_in(measured, held, ready),
         ready=ready,
+        executors=_executors(measured.fleet, executors or {}),
         memory=memory or Remembered(),
         standing=standing or Standing(),
         bookings=bookings or Bookings(),
@@ -424,6 +438,7 @@ def _room(
         now=measured.at,
         kept_shares=kept_shares,
         bookings=moment.bookings,
+        executors=moment.executors,
     )
     return cluster, running_of(held, reserved)
 

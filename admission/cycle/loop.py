@@ -21,7 +21,17 @@ from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.estimates import Estimate, estimates
 from admission.core.cycle.never import Hopeless
 from admission.core.holding import Holding
-from admission.cycle import admit, dispatch, holding, live, metrics, reconciliation
+from admission.cycle import (
+    admit,
+    adopting,
+    cordoning,
+    dispatch,
+    explaining,
+    holding,
+    live,
+    metrics,
+    reconciliation,
+)
 from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
@@ -77,7 +87,10 @@ class _Work:
 
     def run(self) -> Cycle:
         started = time.perf_counter()
+        self._part("adopt", lambda: adopting.adopt(self.now))
         self._part("reconcile", lambda: reconciliation.reconcile(self.now))
+        self._part("adopted", lambda: adopting.follow(self.now))
+        self._part("cordon", lambda: cordoning.cordon(self.now))
         self._part("needs", lambda: unlocking.follow(self.at))
         self._part("elements", lambda: elements.release(self.at))
         self._part("decide", self._decide)
@@ -103,6 +116,9 @@ class _Work:
     def _decide(self) -> None:
         """Decide on queue and fleet as they are, and act on it, part by part."""
         inputs = live.read_input(self.now)
+        if adopting.count_running(inputs.snapshot.cluster, self.now):
+            # What they take is not to be given away.
+            inputs = live.read_input(self.now)
         self.holding = inputs.holding
         self._part("control", lambda: self._control(inputs))
         decisions = decide(inputs.snapshot)
@@ -154,6 +170,7 @@ class _Work:
         changed = [
             key for key in known if inputs.rows[key].reason != decisions.waiting[key].dominant.token
         ]
+        explaining.tell(decisions, known, never, self.at)
         forecasts.note({inputs.rows[key].id: known[key] for key in changed}, self.at)
         of_arrays = {
             key: row.told_as for key, row in inputs.rows.items() if row.element is not None

@@ -38,6 +38,20 @@ def _priority(spec: JobSpec, *, is_operator: bool) -> Iterator[FieldError]:
         )
 
 
+def of_a_scheduler(spec: JobSpec) -> list[FieldError]:
+    """Return the error for a job that its scheduler, and not a person, would have to send us."""
+    if not spec.scheduler:
+        return []
+    return [
+        FieldError(
+            code="of_a_scheduler",
+            message="jobs of a scheduler come from it",
+            field="scheduler",
+            hint=f"submit it to {spec.scheduler} as ever: Headroom adopts it; or leave this out",
+        )
+    ]
+
+
 def passed_deadline(spec: JobSpec, now: datetime) -> list[FieldError]:
     """Return the error for a ``begin_by`` that no job can keep any more."""
     if spec.begin_by is None or spec.begin_by > now:
@@ -86,6 +100,7 @@ def _names(phase: PhaseSpec, fleet: FleetArrays, path: str) -> Iterator[FieldErr
         ("hardware model", phase.gang.models, fleet.models.index_by_name, "gang.models[{}]"),
         ("kind of cooling", phase.thermal.cooling or [], COOLING_KINDS, "thermal.cooling[{}]"),
         ("site", locality.sites, sites, "locality.sites[{}]"),
+        ("node", locality.nodes, fleet.nodes.index_by_name, "locality.nodes[{}]"),
         ("site", [locality.data_site], sites, "locality.data_site"),
         (
             "storage endpoint",

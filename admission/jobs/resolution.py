@@ -219,6 +219,7 @@ def requests_of(
             priority=spec.priority,
             submitted_at=submitted_at.timestamp(),
             deadline_at=spec.begin_by.timestamp() if spec.begin_by else None,
+            executor=spec.scheduler,
         )
         for terms in resolved.terms
     ]
@@ -248,6 +249,7 @@ def made_for(phase: Phase, classes: Mapping[str, SchedulingClass]) -> Request:
         priority=job.priority,
         submitted_at=job.submitted_at.timestamp(),
         deadline_at=_deadline(job),
+        executor=job.spec.get("scheduler", ""),
     )
     return of_element(request, phase.element, phase.request["submitted_at"])
 
@@ -273,6 +275,7 @@ def _request(
         models=tuple(gang.models),
         cooling=tuple(terms.thermal.cooling or ()),
         sites=tuple(locality.sites),
+        nodes=tuple(locality.nodes),
         gpu_peak_w=None if terms.power.burst_allowed else terms.power.expected_peak_w,
         lowest_cap_w=terms.power.lowest_cap_w,
         max_slowdown=terms.throttling.max_slowdown or 0.0,

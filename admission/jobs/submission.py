@@ -118,6 +118,7 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
         )
     dependencies, wrong = needs.checked(spec, user, now)
     problems += wrong if is_new else []
+    problems += checks.of_a_scheduler(spec)
     if project is None or resolved is None or problems:
         raise SpecError(problems)
     name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"

@@ -27,6 +27,7 @@ from admission.core.snapshot import Pending
 from admission.cycle import live
 from admission.cycle.live import CycleInput, Row, Waiting
 from admission.executors.runners import ready_nodes
+from admission.executors.schedulers import registered
 from admission.jobs import past
 from admission.jobs.models import Phase
 from admission.jobs.resolution import request_of
@@ -127,7 +128,8 @@ def _inputs(
     fleet = inventory.fresh()
     queue, attempts = _Queue.of(since, until), open_attempts.during(fleet, since, until)
     terms = past_limits.terms(since, until, list(RestrictionKind))
-    runners = ready_nodes(time.time())
+    runners = ready_nodes(time.time()) | registered.ready_nodes(time.time())
+    executors = registered.executor_by_node()
     by_minute = len(fleet.gpus) * (until - since) / 60.0 <= _MOST_BY_MINUTE
     tier, tier_s = (Tier.MINUTE, 60.0) if by_minute else (Tier.HOUR, 3_600.0)
     lasting = headroom_live.lasting(fleet)
@@ -145,7 +147,9 @@ def _inputs(
             stale_after_s=max(settings.STALE_AFTER_S, 2 * tier_s),
         )
         held = attempts.at(at)
-        yield live.input_of(at, waiting, held, measured, in_force, runners, policy=policy)
+        yield live.input_of(
+            at, waiting, held, measured, in_force, runners, policy=policy, executors=executors
+        )
 
 
 def _in_force(terms: Sequence[Term], at: float) -> InForce:

@@ -194,6 +194,9 @@ class LocalitySpec(_Section, frozen=True):
     sites: Annotated[
         list[_Name], Meta(max_length=100, description="Where it may run; empty: anywhere")
     ] = []
+    nodes: Annotated[
+        list[_Name], Meta(max_length=20_000, description="Those that it may use; empty: any")
+    ] = []
     data_site: Annotated[_Word, _says("Where its data is; empty: everywhere")] = ""
     storage: Annotated[_Path, _says('Storage endpoint that it uses, as "site/name"')] = ""
     storage_bytes_per_s: Annotated[_Rate | None, _says("Of that endpoint, byte/s")] = None
@@ -322,5 +325,8 @@ class JobSpec(_Section, frozen=True, rename={"job_class": "class"}):
         _ArrayText | None,
         _says("Indices of its elements, as 0-99:2%10: each runs all phases; 10 of them at once"),
     ] = None
+    scheduler: Annotated[
+        _Word, _says("Whose job it is, adopted by Headroom; empty: our own, nobody sends another")
+    ] = ""
     labels: Annotated[dict[_Word, _Word], Meta(max_length=50)] = {}
     description: _Text = ""

@@ -24,6 +24,8 @@ NODE = {
     "headroom.documents",
     "headroom.jobs",
     "headroom.replay",
+    "headroom.schedulers",
+    "headroom.slurm",
     "headroom.work",
 }
 #: Modules beside those packages.

@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "headroom.documents",
         "headroom.jobs",
         "headroom.numbers",
+        "headroom.schedulers",
         "headroom.work.contract",
         "accounts",
         "fleet",

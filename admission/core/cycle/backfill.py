@@ -399,7 +399,7 @@ def _placed(cluster: Cluster, request: Request) -> Placement | None:
 
 def _pool(request: Request) -> tuple[tuple[str, ...], ...]:
     """Return what says on which GPUs of a fleet a request may stand."""
-    return request.models, request.sites, request.cooling
+    return request.models, request.sites, request.cooling, (request.executor, *request.nodes)
 
 
 def _all_fit(cluster: Cluster, holds: Iterable[tuple[Placement, Request]]) -> bool:

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from admission.core.placement.bookings import Bookings
 from admission.core.placement.gpu_use import GpuUse, GpuUses
@@ -127,6 +128,8 @@ class FleetConstants:
     keeps_checkpoints: Bools
     #: limits: what each would have left if nothing ran, W
     empty_room_w: Floats
+    #: nodes: the scheduler that has each, empty for none; None: no node is any scheduler's
+    executors: NDArray[np.str_] | None = None
     #: of places that leave as many free GPUs together the one with the most watts left is taken,
     #: and not the one with the least
     roomiest_first: bool = False
@@ -275,6 +278,7 @@ class Cluster:
         now: float,
         kept_shares: tuple[float, float] = (0.0, 0.0),
         bookings: Bookings | None = None,
+        executors: NDArray[np.str_] | None = None,
     ) -> Cluster:
         """Return the fleet at ``now`` (Unix seconds).
 
@@ -282,11 +286,12 @@ class Cluster:
         ``headroom`` is to have in it what gangs have reserved: of a node with gangs their
         ``peak_w`` and what else is drawn there. What is not read fresh is not free.
         ``kept_shares`` of budgets of power, and of cooling zones, are not given to gangs.
+        ``executors``: of each node the scheduler that has it, empty for none.
         """
         fleet = headroom.fleet
         use = np.zeros(len(fleet.gpus), dtype=np.uint8) if occupied is None else occupied
         held = np.asarray(use, dtype=bool)
-        constants = _constants(headroom, in_force, use)
+        constants = replace(_constants(headroom, in_force, use), executors=executors)
         topology = constants.topology
         free = ~held & constants.readable
         room_w = _room_w(headroom, kept_shares)

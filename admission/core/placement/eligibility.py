@@ -93,13 +93,13 @@ class Eligibility:
         """The fields of the request that masks depend on, to remember them by."""
         request = self.request
         return (
-            request.sites, request.cooling, request.storage, request.data_site,
-            request.cross_site_checkpoint, self.is_local,
+            request.sites, request.nodes, request.executor, request.cooling, request.storage,
+            request.data_site, request.cross_site_checkpoint, self.is_local,
         )  # fmt: skip
 
     @cached_property
     def named(self) -> Bools:
-        """Nodes at the sites that the request names, and at that of its storage."""
+        """Nodes of its scheduler that it names, at its sites, and at that of its storage."""
         return self._kept("named", self._named)
 
     @cached_property
@@ -214,7 +214,13 @@ class Eligibility:
         if request.storage in fleet.storage.index_by_path:
             row = fleet.storage.index_by_path[request.storage]
             sites &= np.arange(len(sites)) == fleet.storage.site[row]
-        return np.asarray(sites[self.cluster.topology.node_site])
+        nodes = np.asarray(sites[self.cluster.topology.node_site])
+        if request.nodes:
+            nodes &= np.isin(fleet.nodes.names.astype(str), request.nodes)
+        executors = self.cluster.constants.executors
+        if executors is None:
+            return nodes if not request.executor else np.zeros_like(nodes)
+        return np.asarray(nodes & (executors == request.executor))
 
     def _cooled(self) -> Bools:
         fleet, wanted = self.cluster.fleet, self.request.cooling

@@ -18,17 +18,18 @@ from admission.core.placement.cluster import Cluster, up
 from admission.core.placement.comm_ratio import comm_ratio
 from admission.core.placement.elastic import Choice, Draw, lesser
 from admission.core.placement.eligibility import Eligibility
+from admission.core.placement.labels import labels_of
 from admission.core.placement.refusals import policy_reasons, spec_reasons, storage_reasons, why_not
 from admission.core.placement.topology import Bools, Ints
 from admission.core.request import Locality, Placement, Refusal, Request
-from fleet.tables import Texts
 
 __all__ = ["fits_empty", "place", "shape_of"]
 
 #: Requests that agree in these are placed alike on one cluster.
 _shape = attrgetter(
-    "gpus", "min_gpus", "gpus_per_node", "models", "cooling", "sites", "gpu_peak_w", "lowest_cap_w",
-    "max_slowdown", "thermal_margin_c", "required", "preferred", "balanced",
+    "gpus", "min_gpus", "gpus_per_node", "models", "cooling", "sites", "nodes", "executor",
+    "gpu_peak_w", "lowest_cap_w", "max_slowdown", "thermal_margin_c", "required", "preferred",
+    "balanced",
     "cross_site_bits_per_s", "data_site", "storage", "storage_bytes_per_s",
     "collective_bytes_per_step", "step_s", "cross_site_checkpoint",
 )  # fmt: skip
@@ -150,24 +151,14 @@ def _placement(eligibility: Eligibility, choice: Choice) -> Placement:
     nodes, count, gpus = pool.rows(choice.selection)
     share = count / topology.node_gpus[nodes]
     peak_w = constants.factor[nodes] * pool.gpu_w * count + constants.host_w[nodes] * share
-    racks = np.unique(cluster.fleet.nodes.rack[nodes])
-    sites = np.unique(cluster.fleet.racks.site[racks])
-    site_names = topology.node_site[nodes]
-    domains = [
-        f"{cluster.fleet.sites.names[site]}/{name}"
-        for site, name in zip(site_names.tolist(), topology.switch_domain[nodes], strict=True)
-    ]
     found = Placement(
         gpus=tuple(gpus.tolist()),
         nodes=tuple(nodes.tolist()),
         peak_w=tuple(up(peak_w).tolist()),
         power_cap_w=choice.cap_w,
         slowdown=max(1.0 - choice.work / request.gpus, 0.0),
-        locality=_locality(eligibility, nodes),
-        sites=_words(cluster.fleet.sites.names[sites]),
-        racks=_words(cluster.fleet.racks.paths[racks]),
-        switch_domains=tuple(dict.fromkeys(domains)),
         storage=request.storage or _storage(eligibility, nodes),
+        **labels_of(topology, nodes),
     )
     ratio = comm_ratio(topology, found, request, choice.speed)
     warnings = _warnings(request, found)
@@ -176,20 +167,6 @@ def _placement(eligibility: Eligibility, choice: Choice) -> Placement:
     if ratio.warning:
         warnings = (*warnings, ratio.warning)
     return replace(found, comm_ratio=ratio.ratio, comm_model=ratio.model, warnings=warnings)
-
-
-def _locality(eligibility: Eligibility, nodes: Ints) -> Locality:
-    """Return the closest locality that all of ``nodes`` share."""
-    if len(nodes) == 1:
-        return Locality.NODE
-    for level, group in eligibility.cluster.topology.groups.items():
-        if (group[nodes] == group[nodes[0]]).all():
-            return level
-    return Locality.FLEET
-
-
-def _words(names: Texts) -> tuple[str, ...]:
-    return tuple(str(name) for name in names)
 
 
 def _storage(eligibility: Eligibility, nodes: Ints) -> str:

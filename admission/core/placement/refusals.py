@@ -182,6 +182,10 @@ def _never(eligibility: Eligibility) -> list[Reason]:
 def _where(request: Request) -> str:
     if request.storage:
         return f" at the site of {request.storage}"
+    if request.nodes:
+        return f" among the {len(request.nodes)} nodes that it may use"
+    if request.executor:
+        return f" in the scheduler {request.executor}"
     return f" at {', '.join(request.sites)}" if request.sites else " in the inventory"
 
 

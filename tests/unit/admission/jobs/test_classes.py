@@ -13,13 +13,15 @@ from tests.unit.headroom.jobs.specs import make_phase, make_spec
 CLASSES = classes.built_in()
 
 
-def test_the_five_intents_are_built_in() -> None:
+def test_the_five_intents_are_built_in_and_two_for_adopted_jobs() -> None:
     assert list(CLASSES) == [
         "high-density-training",
         "low-power-experimentation",
         "cross-site-validation",
         "checkpoint-heavy",
         "latency-sensitive-inference-build",
+        "adopted",
+        "adopted-once",
     ]
     assert all(each.description for each in CLASSES.values())
 

@@ -1,0 +1,114 @@
+"""The specification of an adopted job: what its scheduler knows, then its owner's words. Pure.
+
+What neither says is of its class, ``adopted`` or ``adopted-once``, which operators review.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from admission.executors.schedulers.models import SchedulerJob
+from admission.jobs.classes import SchedulingClass
+from admission.jobs.resolution import Resolved
+from headroom.jobs.spec import Checkpoint, Gang, JobSpec, LocalitySpec, PhaseSpec, Power, Throttling
+from headroom.schedulers import contract, words
+from headroom.schedulers.words import Words
+
+__all__ = ["CLASSES", "PHASE", "Adopted", "slug", "spec_of"]
+
+#: The only phase of an adopted job.
+PHASE = "job"
+#: A job without a limit is taken to run for 30 days, s.
+UNLIMITED_S = 30 * 86_400.0
+_REQUEUED, _ONCE = CLASSES = ("adopted", "adopted-once")
+_LONGEST = 60
+_ODD = re.compile(r"[^a-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A specification with its class; ``wrong`` says which words of its owner were left out."""
+
+    resolved: Resolved
+    wrong: tuple[str, ...]
+
+
+def spec_of(
+    row: SchedulerJob,
+    project: str,
+    classes: Mapping[str, SchedulingClass],
+    models: Sequence[str],
+) -> Adopted:
+    """Return the specification of a job.
+
+    ``classes``: those that its project may have, and the two of adopted jobs. ``models``: those of
+    the inventory, by name.
+    """
+    told = row.report
+    said = words.read(told.comment)
+    job_class, wrong = _class(told, said, classes)
+    spec = JobSpec(
+        project=project,
+        job_class=job_class.name,
+        phases=[_phase(told, said, models)],
+        name=row.name,
+        scheduler=row.scheduler.name,
+        labels=_labels(row, told),
+    )
+    return Adopted(Resolved(spec, job_class), (*said.wrong, *wrong))
+
+
+def _class(
+    told: contract.SchedulerJob, said: Words, classes: Mapping[str, SchedulingClass]
+) -> tuple[SchedulingClass, list[str]]:
+    """Return the class of a job, and why it is not the one that its owner wants."""
+    usual = classes[_REQUEUED if told.can_requeue else _ONCE]
+    if not said.job_class:
+        return usual, []
+    wanted = classes.get(said.job_class)
+    if wanted is None:
+        return usual, [f"class {said.job_class!r} is none that it may have"]
+    if wanted.preemptible and not told.can_requeue:
+        return usual, [f"class {said.job_class!r} wants a job that can be requeued"]
+    return wanted, []
+
+
+def _phase(told: contract.SchedulerJob, said: Words, models: Sequence[str]) -> PhaseSpec:
+    step, fewest = told.gpus_per_node, told.min_nodes
+    is_elastic = step is not None and fewest is not None and 0 < fewest < told.nodes_wanted
+    wanted = told.model.casefold()
+    return PhaseSpec(
+        name=PHASE,
+        gang=Gang(
+            gpus=told.gpus,
+            min_gpus=fewest * step if is_elastic and fewest and step else None,
+            gpus_per_node=step,
+            models=[name for name in models if wanted and wanted in str(name).casefold()],
+        ),
+        walltime_s=told.time_limit_s or UNLIMITED_S,
+        locality=LocalitySpec(nodes=told.only_nodes),
+        power=Power(expected_peak_w=said.peak_w, lowest_cap_w=said.cap_w),
+        checkpoint=Checkpoint(interval_s=said.checkpoint_s),
+        throttling=Throttling(
+            responses=list(said.responses) or None, min_batch_scale=said.min_batch_scale
+        ),
+    )
+
+
+def _labels(row: SchedulerJob, told: contract.SchedulerJob) -> dict[str, str]:
+    known = {
+        "scheduler": row.scheduler.name,
+        "scheduler-job": row.ref,
+        "user": told.user,
+        "account": told.account,
+        "partition": told.partition,
+        "name": told.name,
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def slug(text: str) -> str:
+    """Return ``text`` as the name of a project; empty where nothing is left of it."""
+    return _ODD.sub("-", text.lower())[:_LONGEST].strip("-._")

@@ -1,0 +1,296 @@
+"""Adopt the jobs of schedulers that people have already: a job of ours for each of theirs.
+
+What waits there waits in our queue, and starts when a cycle admits it; what runs there is counted
+at once, as what it may draw. Each call makes good what is not so yet, so it may die anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from admission.allocation import open_attempts
+from admission.core.placement.cluster import Cluster
+from admission.core.placement.found import found_on
+from admission.core.request import placement_as_json
+from admission.cycle import adopted_spec
+from admission.cycle.adopted_spec import Adopted
+from admission.executors.node_queue import moment
+from admission.executors.protocol import WorkOutcomeKind
+from admission.executors.schedulers.leases import RUNS
+from admission.executors.schedulers.models import (
+    Lease,
+    SchedulerJob,
+    SchedulerJobQuerySet,
+    SchedulerNode,
+)
+from admission.jobs import catalog, elements, history, progress, resolution
+from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from admission.policy.catalog import policy_in_force
+from fleet import snapshot
+from fleet.snapshot import FleetArrays
+from headroom.jobs import reading
+from headroom.schedulers import contract
+from headroom.schedulers.contract import EndedAs, JobState, NodeState
+
+__all__ = ["ADOPTED", "FOUND", "adopt", "count_running", "follow"]
+
+#: The kinds of events.
+ADOPTED, FOUND = "adopted", "found"
+#: Who holds a phase that waits for something in its scheduler.
+_SCHEDULER = "its scheduler"
+#: As many as one cycle adopts.
+_MOST = 2000
+_AT_ONCE = 500
+
+
+def adopt(now: float) -> int:
+    """Bring our jobs to what their schedulers tell of theirs; return how many were adopted."""
+    at = moment(now)
+    _settle(at)
+    _cancel_there()
+    new = list(_open().filter(is_adopted=False).order_by("pk")[:_MOST])
+    return _adopt(new, at) if new else 0
+
+
+def _open() -> SchedulerJobQuerySet:
+    return SchedulerJob.objects.open().select_related("scheduler")
+
+
+# --- Over, there or here -------------------------------------------------------------------------
+
+
+def _settle(at: datetime) -> None:
+    """End our jobs whose own ones are over. Attempts are closed by the reconciliation, first."""
+    over = SchedulerJob.objects.filter(is_settled=False).exclude(ended_at=None)
+    over.filter(is_adopted=False).update(is_settled=True)
+    for row in over.filter(is_adopted=True)[:_MOST]:
+        with transaction.atomic():
+            _settle_one(row, at)
+
+
+def _settle_one(row: SchedulerJob, at: datetime) -> None:
+    job = Job.objects.select_for_update().filter(name=row.name).first()
+    if job is not None:
+        told = row.report
+        why = (told.why or f"its scheduler says {told.ended_as}")[:500]
+        attempts = Attempt.objects.open().filter(phase__job=job)
+        if told.ended_as is EndedAs.CANCELLED:
+            attempts.filter(outcome="").update(outcome=Attempt.Outcome.CANCELLED, why=why)
+        if attempts.exists():
+            return
+        state = _ENDS.get(told.ended_as or EndedAs.LOST, Phase.State.FAILED)
+        if told.ended_as is EndedAs.LOST and told.started_at is None:
+            # It waited, and is not known there any more.
+            state = Phase.State.CANCELLED
+        for phase in job.phases.open():
+            progress.phase_ended(phase, state, at, why)
+    row.is_settled = True
+    row.save(update_fields=["is_settled"])
+
+
+_ENDS = {
+    EndedAs.SUCCEEDED: Phase.State.SUCCEEDED,
+    EndedAs.CANCELLED: Phase.State.CANCELLED,
+}
+
+
+def _cancel_there() -> None:
+    """Cancel jobs of schedulers that were cancelled here, or that failed for good."""
+    over = Job.objects.filter(name=OuterRef("name")).exclude(state__in=Job.OPEN)
+    open_there = SchedulerJob.objects.open().filter(is_adopted=True, cancel_for="")
+    open_there.filter(Exists(over)).update(cancel_for="it is over in Headroom")
+
+
+# --- New ones ------------------------------------------------------------------------------------
+
+
+def _adopt(rows: Sequence[SchedulerJob], at: datetime) -> int:
+    """Make a job of ours for each of ``rows``. All at once: hundreds come with the first report."""
+    classes, models = catalog.current(), snapshot.current().models.names.tolist()
+    projects, grants = _projects(rows), policy_in_force().grants
+    names = [row.name for row in rows]
+    taken = set(Job.objects.filter(name__in=names).values_list("name", flat=True))
+    jobs: list[Job] = []
+    phases: list[Phase] = []
+    adopted: list[tuple[Job, SchedulerJob, tuple[str, ...]]] = []
+    for row in rows:
+        if row.name in taken:
+            # Somebody has submitted one of that name to us.
+            row.name = f"{row.name}-{row.pk}"
+        row.is_adopted = True
+        project = projects[_project_name(row)]
+        may = {*grants.allowed(project.name, classes.values()), *adopted_spec.CLASSES}
+        mine = {name: each for name, each in classes.items() if name in may}
+        found = adopted_spec.spec_of(row, project.name, mine, models)
+        job, its = _job(row, project, found)
+        jobs.append(job)
+        phases += its
+        adopted.append((job, row, found.wrong))
+    with transaction.atomic():
+        Job.objects.bulk_create(jobs, _AT_ONCE)
+        Phase.objects.bulk_create(phases, _AT_ONCE)
+        told = [_adopted(job, row, wrong, at) for job, row, wrong in adopted]
+        JobEvent.objects.bulk_create(told, _AT_ONCE)
+        SchedulerJob.objects.bulk_update(rows, ["is_adopted", "name"], _AT_ONCE)
+    return len(rows)
+
+
+def _job(row: SchedulerJob, project: Project, found: Adopted) -> tuple[Job, list[Phase]]:
+    told, spec = row.report, found.resolved.spec
+    submitted_at = moment(told.submitted_at)
+    job = Job(
+        name=row.name,
+        project=project,
+        job_class=spec.job_class,
+        priority=spec.priority,
+        spec=reading.as_json(spec),
+        spec_version=spec.version,
+        submitted_by=told.user or row.scheduler.name,
+        submitted_at=submitted_at,
+        labels=spec.labels,
+    )
+    requests = resolution.requests_of(found.resolved, name=row.name, submitted_at=submitted_at)
+    return job, elements.phase_rows(job, spec, requests, submitted_at)
+
+
+def _adopted(job: Job, row: SchedulerJob, wrong: Sequence[str], at: datetime) -> JobEvent:
+    told = row.report
+    text = f"Adopted from {row.scheduler}: job {row.ref} of {told.user}, {told.name!r}"
+    if wrong:
+        text += f"; of its comment was left out: {'; '.join(wrong)}"
+    return history.event(job.pk, ADOPTED, text, at, ref=row.ref, scheduler=row.scheduler.name)
+
+
+def _project_name(row: SchedulerJob) -> str:
+    """Return the project of a job by its account; without one, that of its scheduler."""
+    return adopted_spec.slug(row.report.account) or row.scheduler.name
+
+
+def _projects(rows: Sequence[SchedulerJob]) -> dict[str, Project]:
+    """Return the projects of jobs by name. Those that there are not yet are made."""
+    names = {_project_name(row) for row in rows}
+    found = {each.name: each for each in Project.objects.filter(name__in=names)}
+    for name in sorted(names - found.keys()):
+        found[name], _ = Project.objects.get_or_create(
+            name=name, defaults={"description": "Made for adopted jobs"}
+        )
+    return found
+
+
+# --- What waits for something there --------------------------------------------------------------
+
+
+def follow(now: float) -> None:
+    """Settle what the reconciliation has closed, and hold what waits for its scheduler.
+
+    Between reconciliation and decision: what has just been lost, and is gone there or may still
+    run, is not to be admitted again.
+    """
+    _settle(moment(now))
+    _follow_holds()
+
+
+def _follow_holds() -> None:
+    """Hold phases whose jobs wait for something in their scheduler, and let go those that do not.
+
+    A hold of a person here stays.
+    """
+    waiting = Phase.objects.pending()
+    blocked = _blocked()
+    held = waiting.filter(held_by=_SCHEDULER).select_related("job")
+    free = [phase.pk for phase in held if phase.job.name not in blocked]
+    Phase.objects.filter(pk__in=free).update(held_by="", hold_reason="")
+    for phase in waiting.filter(held_by="", job__name__in=blocked).select_related("job"):
+        why = (blocked[phase.job.name] or "it does not say why")[:500]
+        Phase.objects.filter(pk=phase.pk).update(held_by=_SCHEDULER, hold_reason=why)
+
+
+def _blocked() -> dict[str, str]:
+    """Return why jobs may not start for reasons of their scheduler, by name."""
+    blocked = _open().filter(is_adopted=True, state=JobState.BLOCKED)
+    found = dict(blocked.values_list("name", "told__why"))
+    down = frozenset(
+        SchedulerNode.objects.filter(state=NodeState.DOWN).values_list("node", flat=True)
+    )
+    if not down:
+        return found
+    lost = Lease.objects.filter(job__in=_open(), outcome=WorkOutcomeKind.LOST)
+    # Slurm gives a silent node up, and what it ran goes on there, unseen.
+    for name, nodes in lost.values_list("job__name", "nodes"):
+        if silent := down.intersection(nodes):
+            found[name] = (
+                f"it ran on {', '.join(sorted(silent)[:3])}, where it may still run: nobody hears"
+                ' of it. Bring the node back, or set its reason to "off" once it has no power'
+            )
+    return found
+
+
+# --- What runs there -----------------------------------------------------------------------------
+
+
+def count_running(cluster: Cluster, now: float) -> int:
+    """Count jobs that run without a lease of ours, as what they may draw; return how many.
+
+    They were there before us, are exempt, or an administrator started them.
+    """
+    running = _open().filter(is_adopted=True, state__in=RUNS)
+    leases = Lease.objects.open().filter(job=OuterRef("pk"))
+    found = {row.name: row for row in running.filter(~Exists(leases))[:_MOST]}
+    phases = Phase.objects.pending().filter(job__name__in=found).select_related("job")
+    counted = 0
+    for phase in phases if found else ():
+        row = found[phase.job.name]
+        gpus = _gpu_rows(row.report, cluster.fleet)
+        if gpus:
+            with transaction.atomic():
+                counted += _count(phase, row, cluster, gpus, moment(now))
+    if counted:
+        open_attempts.recheck()
+    return counted
+
+
+def _gpu_rows(told: contract.SchedulerJob, fleet: FleetArrays) -> list[int]:
+    """Return the GPUs that a job runs on, rows of the inventory, as far as it knows them."""
+    rows, each = fleet.gpu_index_by_node, -(-told.gpus // max(len(told.nodes), 1))
+    named = {node: told.gpu_indices.get(node) or range(each) for node in told.nodes}
+    return [rows[node, gpu] for node, gpus in named.items() for gpu in gpus if (node, gpu) in rows]
+
+
+def _count(
+    phase: Phase, row: SchedulerJob, cluster: Cluster, gpus: Sequence[int], at: datetime
+) -> bool:
+    progress.lock(phase.job_id)
+    starting = Phase.objects.pending().filter(pk=phase.pk)
+    told = row.report
+    began_at = moment(told.started_at) if told.started_at else at
+    request = resolution.request_of(phase)
+    ends_at = began_at + timedelta(seconds=request.walltime_s)
+    is_mine = starting.update(
+        state=Phase.State.RUNNING, started_at=began_at, reason="", reason_since=None,
+        held_by="", hold_reason="", expected_end_at=ends_at,
+    )  # fmt: skip
+    if not is_mine:
+        return False
+    number = phase.attempts.count() + 1
+    key = f"{phase.key}/{number}"
+    placement = found_on(cluster, request, gpus)
+    Attempt.objects.create(
+        phase=phase, number=number, key=key, executor=row.scheduler.name,
+        placement=placement_as_json(placement, cluster.fleet), state=Attempt.State.RUNNING,
+        dispatched_at=began_at, started_at=began_at,
+    )  # fmt: skip
+    Lease.objects.create(
+        job=row, key=key, restarts=told.restarts, nodes=told.nodes,
+        released_at=began_at, started_at=began_at,
+    )  # fmt: skip
+    progress.phases_began([phase])
+    text = f"{phase.name} runs already, on {', '.join(told.nodes[:3])}: counted as it may draw"
+    history.event(
+        phase.job_id, FOUND, text, at, phase=phase.name, attempt=key, gpus=len(gpus),
+        total_w=placement.total_w,
+    ).save()  # fmt: skip
+    return True

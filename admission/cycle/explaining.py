@@ -1,0 +1,72 @@
+"""Tell the owners of adopted jobs why they wait, where they look: in their scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from admission.core.cycle.decide import Decisions, Waiting
+from admission.core.cycle.estimates import Estimate
+from admission.cycle.adopted_spec import PHASE
+from admission.executors.schedulers.models import SchedulerJob
+from headroom.schedulers.contract import JobState
+
+__all__ = ["sentence", "tell"]
+
+#: Numbers move with each cycle. A comment that says the same in others is written this seldom.
+_EVERY = timedelta(seconds=60)
+#: Comments that one cycle changes.
+_MOST = 1000
+_LONGEST = 500
+_FIELDS = ["comment", "commented_at", "is_comment_new"]
+
+
+def tell(
+    decisions: Decisions,
+    known: Mapping[str, Estimate],
+    never: Mapping[str, str],
+    at: datetime,
+) -> int:
+    """Have the comments of held jobs say why they wait; return how many change. Two queries."""
+    held = SchedulerJob.objects.open().filter(is_adopted=True, state=JobState.HELD)
+    rows = []
+    for row in held.only("pk", "name", *_FIELDS):
+        key = f"{row.name}/{PHASE}"
+        waiting = decisions.waiting.get(key)
+        if waiting is None:
+            continue
+        text = sentence(waiting, known.get(key), never.get(key, ""))
+        if text != row.comment and _is_due(row, text, at):
+            row.comment, row.commented_at, row.is_comment_new = text, at, True
+            rows.append(row)
+    SchedulerJob.objects.bulk_update(rows[:_MOST], _FIELDS, 500)
+    return len(rows)
+
+
+def _is_due(row: SchedulerJob, text: str, at: datetime) -> bool:
+    if row.commented_at is None or _token(text) != _token(row.comment):
+        return True
+    return at - row.commented_at >= _EVERY
+
+
+def _token(comment: str) -> str:
+    return comment.partition(":")[0]
+
+
+def sentence(waiting: Waiting, known: Estimate | None, never: str) -> str:
+    """Return why a job waits, in numbers, and about when it starts."""
+    text = f"{waiting.dominant.token}: {waiting.dominant.sentence}"
+    if never:
+        return f"{text}; it can never start as it is: {never}"[:_LONGEST]
+    if known is not None and known.p50_s is not None:
+        text += f"; likely to start in {_about(known.p50_s)}"
+        if known.p90_s is not None:
+            text += f", 9 times of 10 within {_about(known.p90_s)}"
+    return f"{text}; place {waiting.position} in the queue"[:_LONGEST]
+
+
+def _about(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"

@@ -1,0 +1,44 @@
+"""The schedulers that bridges speak for, as each process knows them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from admission.executors.node_queue import moment
+from admission.executors.schedulers.models import Scheduler, SchedulerNode
+from fleet.cache import Cache
+from headroom.schedulers.contract import NodeState
+
+__all__ = ["RESERVED", "executor_by_node", "invalidate", "names", "ready_nodes"]
+
+#: Names of executors that are no schedulers.
+RESERVED = frozenset({"local", "twin"})
+#: A new scheduler is known to every process within this time, s.
+_MAX_AGE_S = 2.0
+#: A scheduler that was not heard for this long is given no jobs.
+_HEARD = timedelta(seconds=30)
+
+_names: Cache[frozenset[str]] = Cache(_MAX_AGE_S)
+invalidate = _names.invalidate
+
+
+def names(*, fresh: bool = False) -> frozenset[str]:
+    """Return the names of all schedulers. One query each 2 s, or at once if ``fresh``."""
+    return _names.get(_read, max_age_s=0.0) if fresh else _names.get(_read)
+
+
+def _read() -> frozenset[str]:
+    return frozenset(Scheduler.objects.values_list("name", flat=True))
+
+
+def executor_by_node() -> dict[int, str]:
+    """Return the scheduler of each node that has one, by the node's id. One query."""
+    return dict(SchedulerNode.objects.values_list("node_id", "scheduler__name"))
+
+
+def ready_nodes(now: float) -> frozenset[int]:
+    """Return the ids of nodes on which a scheduler that was heard lately starts jobs. One query."""
+    rows = SchedulerNode.objects.filter(
+        state=NodeState.UP, drain_for="", scheduler__seen_at__gt=moment(now) - _HEARD
+    )
+    return frozenset(rows.values_list("node_id", flat=True))

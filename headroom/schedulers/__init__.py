@@ -1,0 +1,1 @@
+"""What the server and the bridges of schedulers (Slurm, Kueue) say to each other."""

@@ -1,0 +1,97 @@
+"""Our words in the comment of a job: what its owner says that the scheduler has no option for.
+
+``headroom: peak_w=650 cap_w=400 class=checkpoint-heavy responses=shrink-batch,pause signal=USR1``,
+anywhere in the comment, up to its end or a semicolon.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headroom.jobs.spec import SLUG, Response
+
+__all__ = ["Words", "read"]
+
+_OURS = re.compile(r"headroom:\s*([^;]*)", re.IGNORECASE)
+#: That a job may ask to be sent: those whose purpose is left to programs.
+SIGNALS = ("USR1", "USR2", "HUP")
+
+
+@dataclass
+class Words:
+    """What a comment says; ``wrong`` has a sentence for each word that cannot be read."""
+
+    #: of each GPU, W
+    peak_w: float | None = None
+    cap_w: float | None = None
+    job_class: str = ""
+    responses: tuple[Response, ...] = ()
+    #: the smallest share of its batch
+    min_batch_scale: float | None = None
+    #: it saves between such, s
+    checkpoint_s: float | None = None
+    #: that tells it to look at its directives; empty: none, it would end it
+    signal: str = ""
+    wrong: list[str] = field(default_factory=list)
+
+
+def read(comment: str) -> Words:
+    """Return what the owner of a job says in its comment. What cannot be read is left out."""
+    words, found = Words(), _OURS.search(comment)
+    for word in found[1].split() if found else []:
+        name, _, value = word.partition("=")
+        try:
+            field_name, reader = _READERS[name]
+            setattr(words, field_name, reader(value))
+        except KeyError:
+            known = ", ".join(_READERS)
+            words.wrong.append(f"{name[:40]!r} is none of {known}")
+        except ValueError as error:
+            words.wrong.append(f"{name} {error}")
+    return words
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"is a number, not {text[:40]!r}") from None
+        if not least < value <= most:
+            raise ValueError(f"is above {least:g} and at most {most:g}")
+        return value
+
+    return number
+
+
+def _class(text: str) -> str:
+    if re.match(SLUG, text) is None or len(text) > 60:
+        raise ValueError("is the name of a scheduling class")
+    return text
+
+
+def _responses(text: str) -> tuple[Response, ...]:
+    try:
+        return tuple(Response(each) for each in text.split(",") if each)
+    except ValueError:
+        raise ValueError(f"are of {', '.join(Response)}") from None
+
+
+def _signal(text: str) -> str:
+    if text not in SIGNALS:
+        raise ValueError(f"is one of {', '.join(SIGNALS)}")
+    return text
+
+
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "peak_w": ("peak_w", _number(0.0, 1e5)),
+    "cap_w": ("cap_w", _number(0.0, 1e5)),
+    "class": ("job_class", _class),
+    "responses": ("responses", _responses),
+    "min_batch_scale": ("min_batch_scale", _number(0.0, 1.0)),
+    "checkpoint_s": ("checkpoint_s", _number(0.0, 3.2e7)),
+    "signal": ("signal", _signal),
+}

@@ -1,0 +1,1 @@
+"""The bridge between Slurm and the server: it stands beside slurmctld."""

@@ -1,0 +1,435 @@
+"""The loop of the bridge: read Slurm, tell the server, carry out what it wants; and begin anew.
+
+Nothing is kept that a restart would miss. Whose a hold is, and under which lease a job may start,
+stands in the job's AdminComment; all else is what Slurm and the server say. Slurm's own state is
+looked at again after each change, and a job is let go only where the change is seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from headroom.errors import HeadroomError
+from headroom.schedulers import words
+from headroom.schedulers.contract import (
+    JobOrder,
+    JobState,
+    SchedulerJob,
+    SchedulerKind,
+    SchedulerNode,
+    SchedulerOrders,
+    SchedulerReport,
+    WantedOfJob,
+    WhenAway,
+)
+from headroom.slurm import marks, reading
+from headroom.slurm.commands import Slurm, SlurmError
+from headroom.slurm.files import RunFiles, Shared
+
+__all__ = ["Bridge", "BridgeSettings", "LetGo", "SchedulerServer", "let_all_go"]
+
+logger = logging.getLogger(__name__)
+
+#: All there is goes to the server this often, s, for what a report may have missed.
+_ALL_EVERY_S = 300.0
+#: Nodes are read this often, s.
+_NODES_EVERY_S = 5.0
+#: job_submit.lua holds new jobs for this long after the bridge last did its round, s.
+_HOLDS_FOR_S = 30.0
+#: What job_submit.lua tells of an owner.
+_OWNER = re.compile(r" ?\[headroom: owner (holds|releases)\]")
+_RUNS = (JobState.RUNNING, JobState.SUSPENDED)
+
+
+class SchedulerServer(Protocol):
+    """The part of :class:`headroom.client.Client` that the bridge needs."""
+
+    def scheduler(self, name: str, report: SchedulerReport) -> SchedulerOrders: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeSettings:
+    """Which cluster, and how. ``node_name`` has ``{node}`` where Slurm's name of a node goes.
+
+    ``away_s``: after so long without the server jobs are let go, where ``when_away`` is open.
+    """
+
+    name: str
+    when_away: WhenAway = WhenAway.CLOSED
+    away_s: float = 60.0
+    run_dir: Path
+    #: that jobs see; None: they are sent no directives
+    shared_dir: Path | None = None
+    node_name: str = "{node}"
+    poll_s: float = 1.0
+    comments_per_s: int = 20
+
+
+@dataclass
+class _Seen:
+    """Slurm, as it was last read."""
+
+    jobs: dict[str, SchedulerJob] = field(default_factory=dict)
+    marks: dict[str, marks.Mark | None] = field(default_factory=dict)
+    #: Slurm's number of each job: an element of an array has one of its own once it may start
+    numbers: dict[str, str] = field(default_factory=dict)
+    nodes_asked: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Bridge:
+    """Between one slurmctld and one server. :meth:`step` does one round."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        server: SchedulerServer,
+        *,
+        slurm: Slurm | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings, self._server, self._clock = settings, server, clock
+        self._slurm = slurm or Slurm()
+        self._files = RunFiles(settings.run_dir)
+        self._shared = Shared(settings.shared_dir) if settings.shared_dir else None
+        self._session = secrets.token_hex(8)
+        self._version = ""
+        self._told: dict[str, SchedulerJob] = {}
+        self._told_nodes: list[SchedulerNode] | None = None
+        self._nodes: list[SchedulerNode] = []
+        self._facts: list[reading.NodeFacts] = []
+        self._all_at = self._nodes_at = -float("inf")
+        self._heard_at = clock()
+        self._comments: dict[str, str] = {}
+        self._commented: list[str] = []
+        self._written: dict[str, str] = {}
+        self._signalled: dict[str, int] = {}
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        """Do rounds until :attr:`stop` is set."""
+        while not self.stop.is_set():
+            try:
+                busy = self.step()
+            except SlurmError as error:
+                logger.warning("slurm cannot be asked: %s", error)
+                busy = False
+            self.stop.wait(0.0 if busy else self._settings.poll_s)
+
+    def step(self) -> bool:
+        """Read, tell, obey, once; return whether something was done. Raises :class:`SlurmError`."""
+        seen = self._read()
+        self._files.hold_until(self._clock() + _HOLDS_FOR_S)
+        self._take_back(seen)
+        report = self._report(seen)
+        try:
+            orders = self._server.scheduler(self._settings.name, report)
+        except HeadroomError as error:
+            self._without_server(seen, error)
+            return False
+        self._heard_at = self._clock()
+        self._remember(report, seen)
+        if orders.resync:
+            self._all_at = -float("inf")
+            return True
+        return self._obey(orders, seen)
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    def _read(self) -> _Seen:
+        if self._clock() - self._nodes_at >= _NODES_EVERY_S:
+            rows = self._slurm.nodes()
+            self._nodes = reading.nodes_of(rows, self._name)
+            self._facts = reading.facts_of(rows)
+            self._nodes_at = self._clock()
+        seen = _Seen()
+        for row in map(self._as_owners_want, self._slurm.jobs()):
+            for job in reading.jobs_of([row], self._name, self._facts):
+                # Slurm keeps ended jobs: of one ref the newest counts.
+                known = seen.jobs.get(job.ref)
+                if known is not None and known.submitted_at > job.submitted_at:
+                    continue
+                seen.jobs[job.ref] = self._with_status(job)
+                seen.marks[job.ref] = marks.read(row.get("admin_comment") or "")
+                seen.numbers[job.ref] = str(row["job_id"])
+                asked = reading.hostnames(row.get("required_nodes") or "")
+                seen.nodes_asked[job.ref] = [self._name(each) for each in asked]
+        return seen
+
+    def _as_owners_want(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Take what job_submit.lua tells of an owner out of a comment, and into the mark."""
+        comment = row.get("comment") or ""
+        found = _OWNER.search(comment)
+        if found is None or row.get("array_task_string"):
+            return row
+        by_owner = found[1] == "holds"
+        mark = marks.held("its owner holds it" if by_owner else "", by_owner=by_owner)
+        row = {**row, "comment": _OWNER.sub("", comment), "admin_comment": mark}
+        given = {"Comment": marks.clean(row["comment"]), "AdminComment": mark}
+        self._slurm.update_jobs({str(row["job_id"]): given})
+        return row
+
+    def _with_status(self, job: SchedulerJob) -> SchedulerJob:
+        if self._shared is None or job.state not in _RUNS:
+            return job
+        status = self._shared.status(job.ref)
+        return _replace(
+            job,
+            signals_seen=self._signalled.get(job.ref, 0),
+            signals_done=status.done,
+            checkpoint_at=status.checkpoint_at,
+        )
+
+    def _name(self, node: str) -> str:
+        return self._settings.node_name.format(node=node)
+
+    def _slurm_name(self, name: str) -> str:
+        before, _, after = self._settings.node_name.partition("{node}")
+        return name.removeprefix(before).removesuffix(after)
+
+    # --- Telling ----------------------------------------------------------------------------------
+
+    def _report(self, seen: _Seen) -> SchedulerReport:
+        now = self._clock()
+        is_all = now - self._all_at >= _ALL_EVERY_S
+        # What has ended before we came is nobody's business.
+        alive = {
+            ref: job
+            for ref, job in seen.jobs.items()
+            if job.state is not JobState.ENDED or ref in self._told or is_all
+        }
+        jobs = [job for ref, job in alive.items() if is_all or self._told.get(ref) != job]
+        nodes = self._nodes
+        self._version = self._version or self._slurm.version()
+        return SchedulerReport(
+            kind=SchedulerKind.SLURM,
+            session=self._session,
+            version=self._version,
+            when_away=self._settings.when_away,
+            complete=is_all,
+            jobs=jobs,
+            gone=sorted(self._told.keys() - seen.jobs.keys()),
+            commented=self._commented,
+            nodes=nodes if is_all or nodes != self._told_nodes else None,
+        )
+
+    def _remember(self, report: SchedulerReport, seen: _Seen) -> None:
+        if report.complete:
+            self._all_at = self._clock()
+            self._told = {}
+        for job in report.jobs:
+            self._told[job.ref] = job
+        for ref in report.gone:
+            self._told.pop(ref, None)
+            if self._shared is not None:
+                self._shared.forget(ref)
+        if report.nodes is not None:
+            self._told_nodes = report.nodes
+        self._commented = []
+        self._written = {ref: text for ref, text in self._written.items() if ref in seen.jobs}
+
+    # --- What needs no server ---------------------------------------------------------------------
+
+    def _take_back(self, seen: _Seen) -> None:
+        """Hold jobs whose lease is over: Slurm has put them back, and would start them again."""
+        stale = [
+            ref
+            for ref, mark in seen.marks.items()
+            if mark is not None
+            and not mark.is_hold
+            and mark.restarts != seen.jobs[ref].restarts
+            and seen.jobs[ref].state in (JobState.RELEASED, JobState.BLOCKED)
+        ]
+        if stale:
+            self._hold(stale, "it was put back into the queue")
+            for ref in stale:
+                seen.marks[ref] = marks.Mark(is_hold=True)
+                seen.jobs[ref] = _replace(seen.jobs[ref], state=JobState.HELD, lease="")
+        self._files.leases(
+            {
+                seen.numbers[ref]: mark.restarts
+                for ref, mark in seen.marks.items()
+                if mark is not None
+                and not mark.is_hold
+                and seen.jobs[ref].state is not JobState.ENDED
+            }
+        )
+
+    def _without_server(self, seen: _Seen, error: HeadroomError) -> None:
+        away_s = self._clock() - self._heard_at
+        logger.warning("the server was not heard for %.0f s: %s", away_s, error)
+        if self._settings.when_away is WhenAway.OPEN and away_s >= self._settings.away_s:
+            self._files.hold_until(0.0)
+            held = [ref for ref, mark in seen.marks.items() if self._is_held(seen, ref, mark)]
+            if held:
+                self._slurm.update_jobs({ref: {"AdminComment": ""} for ref in held})
+                self._slurm.scontrol("release", held)
+                logger.warning("%d jobs were let go: Headroom is away", len(held))
+
+    @staticmethod
+    def _is_held(seen: _Seen, ref: str, mark: marks.Mark | None) -> bool:
+        waits = seen.jobs[ref].state in (JobState.HELD, JobState.BLOCKED)
+        return waits and mark is not None and mark.is_hold and not mark.by_owner
+
+    # --- Obeying ----------------------------------------------------------------------------------
+
+    def _obey(self, orders: SchedulerOrders, seen: _Seen) -> bool:
+        by_kind: dict[WantedOfJob, list[JobOrder]] = {}
+        for order in orders.jobs:
+            job = seen.jobs.get(order.ref)
+            # What has changed since is told first: the next answer is about what is now.
+            if job is not None and job.restarts == order.restarts:
+                by_kind.setdefault(order.wanted, []).append(order)
+        for wanted, some in by_kind.items():
+            self._do(wanted, some, seen)
+        for each in orders.nodes:
+            self._drain(each.node, each.reason)
+        for ref, directives in orders.directives.items():
+            if ref in seen.jobs and self._shared is not None:
+                self._shared.direct(ref, directives)
+                if signal := words.read(seen.jobs[ref].comment).signal:
+                    self._slurm.signal(ref, signal)
+                self._signalled[ref] = directives.seq
+        self._comment(orders.comments, seen)
+        return bool(by_kind or orders.nodes or orders.directives)
+
+    def _do(self, wanted: WantedOfJob, orders: Sequence[JobOrder], seen: _Seen) -> None:
+        refs = [order.ref for order in orders]
+        match wanted:
+            case WantedOfJob.RUN:
+                self._run(orders, seen)
+            case WantedOfJob.HOLD:
+                self._hold(refs, "it did not start in time")
+            case WantedOfJob.EVICT:
+                self._evict(orders, seen)
+            case WantedOfJob.SUSPEND:
+                self._slurm.scontrol("suspend", refs)
+            case WantedOfJob.RESUME:
+                self._slurm.scontrol("resume", refs)
+            case WantedOfJob.CANCEL:
+                self._slurm.cancel(refs)
+
+    def _run(self, orders: Sequence[JobOrder], seen: _Seen) -> None:
+        """Pin jobs to their nodes under their leases, look, and release those of which it holds."""
+        held = [order for order in orders if seen.jobs[order.ref].state is JobState.HELD]
+        for order in held:
+            self._written.pop(order.ref, None)
+            self._comments.pop(order.ref, None)
+        self._slurm.update_jobs({order.ref: self._pin(order, seen) for order in held})
+        now = self._read()
+        good = [order.ref for order in held if _is_pinned(order, now)]
+        for order in held:
+            if order.ref not in good:
+                logger.warning("job %s cannot be pinned to its nodes", order.ref)
+        self._take_back(now)
+        self._slurm.scontrol("release", good)
+
+    def _pin(self, order: JobOrder, seen: _Seen) -> Mapping[str, str]:
+        nodes = ",".join(self._slurm_name(node) for node in order.nodes)
+        job = seen.jobs[order.ref]
+        given = {"NodeList": nodes}
+        if len(order.nodes) != job.nodes_wanted or job.min_nodes is not None:
+            given = {"NumNodes": str(len(order.nodes)), **given}
+        return {**given, "AdminComment": marks.leased(order.lease, order.restarts, nodes)}
+
+    def _hold(self, refs: Sequence[str], why: str) -> None:
+        self._slurm.scontrol("hold", refs)
+        self._slurm.update_jobs(
+            {ref: {"AdminComment": marks.held(why), "NodeList": ""} for ref in refs}
+        )
+
+    def _evict(self, orders: Sequence[JobOrder], seen: _Seen) -> None:
+        """Put running jobs back into the queue, held; those that cannot be started again end."""
+        again = [o for o in orders if seen.jobs[o.ref].can_requeue]
+        self._slurm.update_jobs({o.ref: {"AdminComment": marks.held(o.why)} for o in again})
+        # "Incomplete": one that has just ended by itself is not started a second time.
+        self._slurm.scontrol("requeuehold", [o.ref for o in again], "Incomplete")
+        self._slurm.cancel([o.ref for o in orders if not seen.jobs[o.ref].can_requeue])
+
+    def _drain(self, node: str, reason: str) -> None:
+        name = self._slurm_name(node)
+        try:
+            if reason:
+                text = marks.clean(f"{reading.NODE_MARK}{reason}")
+                self._slurm.update_node(name, state="drain", reason=text)
+            else:
+                self._slurm.update_node(name, state="resume")
+        except SlurmError as error:
+            logger.warning("node %s: %s", name, error)
+        self._nodes_at = -float("inf")
+
+    def _comment(self, new: Mapping[str, str], seen: _Seen) -> None:
+        """Write what owners are to read, some at a time: slurmctld has more to do."""
+        self._comments |= new
+        most = max(int(self._settings.comments_per_s * self._settings.poll_s), 1)
+        some = list(self._comments)[:most]
+        texts = {ref: self._comments.pop(ref) for ref in some}
+        due = {
+            ref: text
+            for ref, text in texts.items()
+            if ref in seen.jobs
+            and seen.jobs[ref].state is JobState.HELD
+            and self._written.get(ref) != text
+        }
+        self._slurm.update_jobs({ref: {"AdminComment": marks.held(t)} for ref, t in due.items()})
+        self._written |= due
+        self._commented += texts
+
+
+@dataclass(frozen=True)
+class LetGo:
+    """How much was let go."""
+
+    jobs: int
+    nodes: int
+
+
+def let_all_go(slurm: Slurm, run_dir: Path) -> LetGo:
+    """Undo all holds, marks and drains of ours, as if we had never been there."""
+    RunFiles(run_dir).clear()
+    held: list[str] = []
+    marked: list[str] = []
+    pinned: list[str] = []
+    for row in slurm.jobs():
+        mark = marks.read(row.get("admin_comment") or "")
+        for job in reading.jobs_of([row]) if mark is not None else ():
+            if job.state is JobState.ENDED or mark is None:
+                continue
+            marked.append(job.ref)
+            waits = job.state in (JobState.HELD, JobState.BLOCKED)
+            if waits and not mark.by_owner:
+                held.append(job.ref)
+            if waits and not mark.is_hold:
+                pinned.append(job.ref)
+    slurm.update_jobs({ref: {"AdminComment": ""} for ref in marked})
+    slurm.update_jobs({ref: {"NodeList": ""} for ref in pinned})
+    slurm.scontrol("release", held)
+    drained = [node.node for node in reading.nodes_of(slurm.nodes()) if node.is_ours]
+    for node in drained:
+        slurm.update_node(node, state="resume")
+    return LetGo(len(held), len(drained))
+
+
+def _is_pinned(order: JobOrder, now: _Seen) -> bool:
+    job, mark = now.jobs.get(order.ref), now.marks.get(order.ref)
+    return (
+        job is not None
+        and mark is not None
+        and mark.lease == order.lease
+        and mark.restarts == order.restarts == job.restarts
+        and set(now.nodes_asked[order.ref]) == set(order.nodes)
+    )
+
+
+def _replace(job: SchedulerJob, **given: object) -> SchedulerJob:
+    found: SchedulerJob = msgspec.structs.replace(job, **given)
+    return found

@@ -1,0 +1,128 @@
+"""Slurm's command line: JSON for what is read, ``scontrol`` and ``scancel`` for what is done.
+
+No shell is asked, every call has its time, and many changes are one process: ``scontrol`` takes
+them line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headroom.errors import HeadroomError
+
+__all__ = ["Slurm", "SlurmError"]
+
+#: Refs that one call names at most: a command line is bounded.
+_AT_ONCE = 500
+#: So many are changed by a process each: given line by line, texts keep the quotes around them.
+_FEW = 8
+
+
+class SlurmError(HeadroomError):
+    """Slurm cannot be asked, or refuses."""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """One cluster, as the environment (``SLURM_CONF``) names it."""
+
+    timeout_s: float = 20.0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return all jobs that slurmctld has, those that have ended lately too."""
+        found: list[dict[str, Any]] = self._json("squeue", "--json")["jobs"]
+        return found
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return all nodes."""
+        found: list[dict[str, Any]] = self._json("sinfo", "--json")["nodes"]
+        return found
+
+    def version(self) -> str:
+        """Return the version of the tools, such as ``22.05.8``."""
+        return self._run("scontrol", "--version").strip().removeprefix("slurm ")
+
+    def update_jobs(self, changes: Mapping[str, Mapping[str, str]]) -> None:
+        """Set fields of jobs, by ref. What fails is left: the next look at them shows it."""
+        if len(changes) <= _FEW:
+            for ref, given in changes.items():
+                self._try(
+                    "scontrol", "update", f"jobid={ref}", *(f"{k}={v}" for k, v in given.items())
+                )
+            return
+        lines = [
+            " ".join([f"update jobid={ref}", *(f"{k}={_word(v)}" for k, v in given.items())])
+            for ref, given in changes.items()
+        ]
+        self._lines(lines)
+
+    def update_node(self, node: str, **given: str) -> None:
+        """Set fields of a node."""
+        self._run("scontrol", "update", f"nodename={node}", *(f"{k}={v}" for k, v in given.items()))
+
+    def scontrol(self, verb: str, refs: Sequence[str], option: str = "") -> None:
+        """Do ``verb`` (hold, release, suspend, …) with jobs; those that cannot are left."""
+        for first in range(0, len(refs), _AT_ONCE):
+            some = ",".join(refs[first : first + _AT_ONCE])
+            self._try("scontrol", verb, *([option] if option else []), some)
+
+    def cancel(self, refs: Sequence[str]) -> None:
+        """End jobs for good."""
+        for first in range(0, len(refs), _AT_ONCE):
+            self._try("scancel", *refs[first : first + _AT_ONCE])
+
+    def signal(self, ref: str, signal: str) -> None:
+        """Send a signal to the batch script of a job."""
+        self._try("scancel", "--batch", f"--signal={signal}", ref)
+
+    # --- Processes --------------------------------------------------------------------------------
+
+    def _json(self, *argv: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._run(*argv))
+        except ValueError as error:
+            raise SlurmError(f"{argv[0]} prints no JSON: {error}") from error
+        if errors := found.get("errors"):
+            raise SlurmError(f"{argv[0]}: {errors[0].get('error') or errors[0]}")
+        return found
+
+    def _lines(self, lines: Sequence[str]) -> str:
+        if not lines:
+            return ""
+        done = self._done(["scontrol"], "\n".join([*lines, "quit", ""]))
+        return (done.stdout + done.stderr).strip()
+
+    def _try(self, *argv: str) -> str:
+        done = self._done(argv)
+        return (done.stdout + done.stderr).strip()
+
+    def _run(self, *argv: str) -> str:
+        done = self._done(argv)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip()[:500]
+            raise SlurmError(f"{argv[0]} ends with {done.returncode}: {said}")
+        return done.stdout
+
+    def _done(self, argv: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
+        # Indices of arrays are told whole.
+        env = {**os.environ, "SLURM_BITSTR_LEN": "0", "LC_ALL": "C", **self.env}
+        try:
+            return subprocess.run(  # noqa: S603 - no shell, and words of our own making
+                argv, input=given, capture_output=True, text=True, env=env,
+                timeout=self.timeout_s, check=False, errors="replace",
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"{argv[0]} did not answer in {self.timeout_s:g} s") from error
+        except OSError as error:
+            raise SlurmError(f"{argv[0]} cannot be run: {error}") from error
+
+
+def _word(value: str) -> str:
+    """Return ``value`` as one word of a line. Values with spaces keep their quotes in Slurm."""
+    return f'"{value}"' if " " in value else value

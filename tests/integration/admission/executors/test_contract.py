@@ -1,0 +1,216 @@
+"""What every executor keeps to: local machines, the twin's, and a scheduler that is there already.
+
+Each stage plays those who obey: machines that ask, or the bridge of a scheduler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pytest
+
+from admission.executors.models import Gang
+from admission.executors.protocol import (
+    Executor,
+    NodeShare,
+    SignalKind,
+    Work,
+    WorkOutcomeKind,
+    WorkPlacement,
+    WorkStatus,
+    WorkStatusState,
+)
+from admission.executors.registry import executor_of
+from admission.executors.schedulers import registered
+from tests.builders.fleet import SmallFleet
+from tests.integration.admission.executors.conftest import NODES, Machine
+from tests.integration.admission.executors.test_schedulers import NAME, Invented
+
+pytestmark = pytest.mark.django_db
+
+State = WorkStatusState
+#: Rounds in which all who obey have done what they were told, and told of it.
+ROUNDS = 5
+
+
+class Stage(Protocol):
+    """Those who obey an executor, and its only job."""
+
+    executor: Executor
+    job: str
+
+    @property
+    def starts(self) -> int:
+        """How often something of it was started."""
+        ...
+
+    def round(self) -> None:
+        """Have all do what they are told, and tell of it."""
+        ...
+
+    def end(self, key: str) -> None:
+        """Have the work end by itself, well."""
+        ...
+
+
+@dataclass
+class Machines:
+    """Machines that ask for their orders."""
+
+    executor: Executor
+    machines: list[Machine]
+    job: str = "llama"
+
+    def round(self) -> None:
+        for machine in self.machines:
+            machine.obey()
+
+    def end(self, key: str) -> None:
+        for machine in self.machines:
+            machine.hold(key, "ended", outcome="exited", exit_code=0)
+
+    @property
+    def starts(self) -> int:
+        return Gang.objects.exclude(go_at=None).count()
+
+
+@dataclass
+class Bridged:
+    """A scheduler that people have, and its bridge."""
+
+    executor: Executor
+    invented: Invented
+    job: str = f"{NAME}-7"
+    _began: set[float] = field(default_factory=set)
+
+    def round(self) -> None:
+        self.invented.obey()
+        self.invented.tell()
+        if began := self.invented.jobs["7"].get("started_at"):
+            self._began.add(began)
+
+    @property
+    def starts(self) -> int:
+        return len(self._began)
+
+    def end(self, key: str) -> None:
+        self.invented.jobs["7"] |= {"state": "ended", "ended_as": "succeeded", "exit_code": 0}
+
+
+@pytest.fixture(params=["local", "twin", "scheduler"])
+def stage(request: pytest.FixtureRequest, fleet: SmallFleet) -> Iterator[Stage]:
+    if request.param != "scheduler":
+        machines = [Machine(fleet.token, node) for node in NODES]
+        yield Machines(executor_of(request.param), machines)
+        return
+    registered.invalidate()
+    invented = Invented(fleet, fleet.token)
+    invented.submit("7", gpus=8, nodes_wanted=2)
+    invented.tell()
+    yield Bridged(executor_of(NAME), invented)
+    registered.invalidate()
+
+
+def work_for(stage: Stage, number: int = 1) -> Work:
+    return Work(
+        key=f"{stage.job}/job/{number}", job=stage.job, phase="job", number=number,
+        command=("train",),
+    )  # fmt: skip
+
+
+def placed(fleet: SmallFleet) -> WorkPlacement:
+    return WorkPlacement(
+        tuple(NodeShare(fleet.nodes[node].pk, node, (0, 1, 2, 3), 4) for node in NODES)
+    )
+
+
+def status(stage: Stage, key: str) -> WorkStatus:
+    (found,) = stage.executor.status([key])
+    return found
+
+
+def rounds(stage: Stage) -> None:
+    for _ in range(ROUNDS):
+        stage.round()
+
+
+def running(stage: Stage, fleet: SmallFleet) -> str:
+    work = work_for(stage)
+    stage.executor.submit([work], time.time())
+    stage.executor.release({work.key: placed(fleet)}, time.time())
+    rounds(stage)
+    assert status(stage, work.key).state is State.RUNNING
+    return work.key
+
+
+def test_what_is_submitted_is_held_and_nothing_of_it_runs(stage: Stage) -> None:
+    work = work_for(stage)
+    for _ in range(2):
+        stage.executor.submit([work], time.time())
+    rounds(stage)
+    assert status(stage, work.key).state is State.HELD
+    assert stage.executor.missing([work.key, "x/y/1"]) == [work.key, "x/y/1"]
+    assert stage.starts == 0
+
+
+def test_what_is_released_runs_once_however_often_it_is_said(
+    stage: Stage, fleet: SmallFleet
+) -> None:
+    key = running(stage, fleet)
+    stage.executor.submit([work_for(stage)], time.time())
+    stage.executor.release({key: placed(fleet)}, time.time())
+    rounds(stage)
+    assert stage.starts == 1
+    assert status(stage, key).started_at is not None
+    assert stage.executor.missing([key]) == []
+    assert [each.key for each in stage.executor.adopt()] == [key]
+
+
+def test_what_ends_is_told_until_it_is_noted(stage: Stage, fleet: SmallFleet) -> None:
+    key = running(stage, fleet)
+    stage.executor.note(stage.executor.changes())
+    assert stage.executor.changes() == []
+    stage.end(key)
+    rounds(stage)
+    for _ in range(2):
+        (changed,) = stage.executor.changes()
+        assert (changed.state, changed.outcome) == (State.ENDED, WorkOutcomeKind.SUCCEEDED)
+        assert (changed.exit_code, changed.ended_at is None) == (0, False)
+    stage.executor.note([changed])
+    assert stage.executor.changes() == []
+    assert stage.executor.adopt() == []
+
+
+def test_what_is_stopped_before_it_began_never_begins(stage: Stage, fleet: SmallFleet) -> None:
+    work = work_for(stage)
+    stage.executor.submit([work], time.time())
+    assert stage.executor.signal(work.key, SignalKind.STOP, time.time(), why="no") is not None
+    stage.executor.release({work.key: placed(fleet)}, time.time())
+    rounds(stage)
+    found = status(stage, work.key)
+    assert (found.state, found.outcome) == (State.ENDED, WorkOutcomeKind.STOPPED)
+    assert stage.starts == 0
+
+
+def test_what_runs_is_stopped_and_says_why(stage: Stage, fleet: SmallFleet) -> None:
+    key = running(stage, fleet)
+    seqs = [
+        stage.executor.signal(key, kind, time.time(), value=value, why="the feed is full")
+        for kind, value in ((SignalKind.SET_BATCH_SCALE, 0.5), (SignalKind.STOP, None))
+    ]
+    assert seqs == [1, 2]
+    rounds(stage)
+    found = status(stage, key)
+    assert (found.state, found.outcome) == (State.ENDED, WorkOutcomeKind.STOPPED)
+    assert "the feed is full" in found.why
+    assert stage.executor.signal(key, SignalKind.PAUSE, time.time()) is None
+
+
+def test_what_it_never_heard_of_it_does_not_know(stage: Stage) -> None:
+    assert status(stage, "x/y/1").state is State.UNKNOWN
+    assert stage.executor.signal("x/y/1", SignalKind.STOP, time.time()) is None
+    assert stage.executor.missing([]) == []
+    stage.executor.follow(time.time())

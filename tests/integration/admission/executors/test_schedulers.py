@@ -1,0 +1,339 @@
+"""The server's side of schedulers that people have already, with one that is invented."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.test import Client as HttpClient
+
+from accounts.roles import Role
+from admission.cycle import loop
+from admission.executors.protocol import SignalKind
+from admission.executors.registry import executor_of
+from admission.executors.schedulers import registered
+from admission.executors.schedulers.models import Lease, SchedulerJob
+from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from policies.restrictions.models import Restriction
+from tests.builders.accounts import api_client
+from tests.builders.agents import make_agent
+from tests.builders.fleet import SmallFleet
+
+pytestmark = pytest.mark.django_db
+
+NAME = "hall-a"
+NODES = ["bergen-a01-n1", "bergen-a01-n2", "bergen-a02-n1", "bergen-a02-n2"]
+
+
+@dataclass
+class Invented:
+    """A scheduler that does what it is told, and its bridge."""
+
+    fleet: SmallFleet
+    token: str
+    session: str = "s1"
+    is_new: bool = True
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def post(self, **given: Any) -> Any:
+        body = {
+            "kind": "slurm", "session": self.session, "complete": self.is_new,
+            "jobs": [{"ref": ref, **each} for ref, each in self.jobs.items()],
+            "nodes": [{"node": node, "state": "up", **self.nodes.get(node, {})} for node in NODES],
+            **given,
+        }  # fmt: skip
+        client = HttpClient(headers={"Authorization": f"Bearer {self.token}"})
+        return client.post(f"/api/v1/schedulers/{NAME}", body, content_type="application/json")
+
+    def tell(self, **given: Any) -> dict[str, Any]:
+        answer = self.post(**given)
+        assert answer.status_code == 200, answer.content
+        self.is_new = False
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def submit(self, ref: str, **given: Any) -> None:
+        self.jobs[ref] = {
+            "state": "held", "user": "ada", "account": "vision", "submitted_at": time.time() - 60,
+            "gpus": 4, "gpus_per_node": 4, "nodes_wanted": 1, "model": "h100",
+            "time_limit_s": 3600.0, "can_requeue": True, **given,
+        }  # fmt: skip
+
+    def obey(self) -> list[dict[str, Any]]:
+        """Do what is wanted of jobs, at once; return the orders."""
+        orders: list[dict[str, Any]] = self.tell().get("jobs", [])
+        for order in orders:
+            job = self.jobs[order["ref"]]
+            if order["wanted"] == "run":
+                job |= {
+                    "state": "running", "lease": order["lease"], "nodes": order["nodes"],
+                    "started_at": time.time(),
+                }  # fmt: skip
+            elif order["wanted"] == "evict":
+                job |= {
+                    "state": "held",
+                    "lease": "",
+                    "nodes": [],
+                    "restarts": 1 + job.get("restarts", 0),
+                }
+            elif order["wanted"] == "cancel":
+                job |= {"state": "ended", "ended_as": "cancelled", "nodes": []}
+        return orders
+
+    def cycle(self) -> None:
+        self.fleet.report(util=0.0, power_w=80.0)
+        done = loop.cycle_once(time.time())
+        assert done is not None
+        assert not done.failed
+
+    def round(self) -> None:
+        self.obey()
+        self.cycle()
+        self.obey()
+        self.tell()
+
+
+@pytest.fixture
+def invented(fleet: SmallFleet) -> Invented:
+    registered.invalidate()
+    return Invented(fleet, fleet.token)
+
+
+def phase_of(ref: str) -> Phase:
+    return Phase.objects.get(job__name=f"{NAME}-{ref}")
+
+
+def test_a_held_job_becomes_one_of_ours_and_starts_when_it_is_admitted(invented: Invented) -> None:
+    invented.submit("7", comment="headroom: peak_w=650 sing=loud")
+    invented.round()
+    job = Job.objects.get()
+    assert (job.name, job.project.name, job.submitted_by) == (f"{NAME}-7", "vision", "ada")
+    assert (job.job_class, job.spec["scheduler"]) == ("adopted", NAME)
+    assert phase_of("7").request["gpu_peak_w"] == 650.0
+    assert "'sing' is none of" in JobEvent.objects.get(kind="adopted").text
+    invented.cycle()
+    attempt = Attempt.objects.get()
+    assert (attempt.executor, attempt.state) == (NAME, "running")
+    assert invented.jobs["7"]["nodes"] == attempt.placement["nodes"]
+
+
+def test_jobs_of_ours_stand_on_no_node_of_a_scheduler_and_the_other_way_round(
+    invented: Invented,
+) -> None:
+    invented.tell(nodes=[{"node": node, "state": "up"} for node in NODES[:2]])
+    invented.submit("7", gpus=12, nodes_wanted=3)
+    invented.tell(nodes=None)
+    invented.cycle()
+    assert phase_of("7").reason == "LocalityUnsatisfiable"
+
+
+def test_orders_are_given_until_the_scheduler_shows_that_they_were_done(invented: Invented) -> None:
+    invented.submit("7")
+    invented.tell()
+    invented.cycle()
+    first, second = (invented.tell()["jobs"] for _ in range(2))
+    assert first == second
+    assert first[0]["wanted"] == "run"
+    invented.obey()
+    assert "jobs" not in invented.tell()
+
+
+def test_what_the_scheduler_puts_back_by_itself_is_lost_and_waits_again(invented: Invented) -> None:
+    invented.submit("7")
+    invented.round()
+    invented.cycle()
+    invented.jobs["7"] |= {"state": "held", "restarts": 1, "lease": "", "nodes": [], "why": "n1"}
+    invented.tell()
+    invented.cycle()
+    assert Attempt.objects.order_by("number").first().outcome == "lost"  # type: ignore[union-attr]
+    invented.round()
+    assert Attempt.objects.count() == 2
+
+
+def test_who_has_to_give_way_is_evicted_and_waits_again(invented: Invented) -> None:
+    invented.submit("7")
+    invented.round()
+    invented.cycle()
+    attempt = Attempt.objects.get()
+    Attempt.objects.update(outcome="preempted")
+    executor_of(NAME).signal(attempt.key, SignalKind.STOP, time.time(), why="the feed is full")
+    assert [order["wanted"] for order in invented.obey()] == ["evict"]
+    invented.tell()
+    invented.cycle()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.outcome) == ("ended", "preempted")
+    assert phase_of("7").state in ("queued", "starting")
+
+
+def test_what_runs_without_a_lease_is_counted_before_anything_is_given_away(
+    invented: Invented,
+) -> None:
+    runs = {"state": "running", "nodes": NODES, "started_at": time.time() - 500}
+    invented.submit("6", gpus=16, nodes_wanted=4, **runs)
+    invented.submit("7")
+    invented.tell()
+    invented.cycle()
+    attempt = Attempt.objects.get()
+    assert (attempt.state, attempt.phase.job.name) == ("running", f"{NAME}-6")
+    assert attempt.placement["total_w"] > 4 * 4 * 700.0
+    assert phase_of("7").state == "queued"
+    assert Lease.objects.get().started_at is not None
+
+
+def test_a_job_that_is_over_there_is_over_here(invented: Invented) -> None:
+    for ref in ("1", "2", "3"):
+        invented.submit(ref)
+    invented.submit("4", gpus=64, nodes_wanted=16)
+    invented.round()
+    invented.cycle()
+    ends = [("1", "succeeded"), ("2", "failed"), ("3", "cancelled"), ("4", "cancelled")]
+    for ref, end in ends:
+        invented.jobs[ref] |= {"state": "ended", "ended_as": end, "ended_at": time.time()}
+    invented.tell()
+    for _ in range(3):
+        invented.cycle()
+    assert [phase_of(ref).state for ref, _ in ends] == [end for _, end in ends]
+    assert not SchedulerJob.objects.filter(is_settled=False).exists()
+
+
+def test_a_job_that_waits_for_something_there_is_held_here_until_it_has_come(
+    invented: Invented,
+) -> None:
+    invented.submit("7", state="blocked", why="it waits for afterok:6")
+    invented.tell()
+    invented.cycle()
+    phase = phase_of("7")
+    assert (phase.held_by, phase.hold_reason) == ("its scheduler", "it waits for afterok:6")
+    invented.jobs["7"]["state"] = "held"
+    invented.tell()
+    invented.cycle()
+    assert phase_of("7").held_by == ""
+
+
+def test_a_ref_that_is_used_again_is_another_job(invented: Invented) -> None:
+    invented.submit("7")
+    invented.tell()
+    invented.cycle()
+    invented.submit("7", submitted_at=time.time() + 5)
+    invented.tell()
+    for _ in range(3):
+        invented.cycle()
+    assert sorted(Job.objects.values_list("state", flat=True)) == ["cancelled", "running"]
+
+
+def test_a_bridge_that_begins_anew_is_asked_for_all_there_is(invented: Invented) -> None:
+    invented.submit("7")
+    invented.tell()
+    invented.session = "s2"
+    assert invented.tell()["resync"] is True
+    assert "resync" not in invented.tell(complete=True)
+
+
+def test_what_a_complete_report_does_not_have_is_gone(invented: Invented) -> None:
+    invented.submit("7")
+    invented.tell()
+    invented.cycle()
+    invented.tell(complete=True, jobs=[])
+    invented.cycle()
+    assert Job.objects.get().state == "cancelled"
+
+
+def test_no_node_gets_jobs_of_a_scheduler_that_is_silent_or_has_drained_it(
+    invented: Invented,
+) -> None:
+    invented.nodes[NODES[0]] = {"state": "drained", "reason": "gpu 3", "drained_by": "root"}
+    invented.tell()
+    now = time.time()
+    assert len(registered.ready_nodes(now)) == 3
+    assert not registered.ready_nodes(now + 60)
+
+
+def test_what_a_restriction_drains_is_drained_there_and_comes_back_as_it_ends(
+    invented: Invented,
+) -> None:
+    operator = api_client(Role.OPERATOR)
+    given = {"kind": "drain", "scope": {"kind": "node", "name": NODES[0]}, "for_s": 600,
+             "reason": "inlet 38 °C"}  # fmt: skip
+    invented.tell()
+    made = operator.post("/api/v1/restrictions", given, content_type="application/json").json()
+    invented.cycle()
+    (order,) = invented.tell()["nodes"]
+    assert order["node"] == NODES[0]
+    assert order["reason"] == f"inlet 38 °C (restriction {made['id']})"
+    drained = {"state": "drained", "reason": order["reason"], "drained_by": "slurm"}
+    invented.nodes[NODES[0]] = {**drained, "is_ours": True}
+    assert "nodes" not in invented.tell()
+    path = f"/api/v1/restrictions/{made['id']}/lift"
+    lifted = operator.post(path, {"reason": "cool again"}, content_type="application/json")
+    assert lifted.status_code == 200, lifted.content
+    invented.cycle()
+    assert invented.tell()["nodes"] == [{"node": NODES[0]}]
+
+
+def test_what_others_drain_there_is_a_restriction_of_theirs_and_not_undone_by_us(
+    invented: Invented,
+) -> None:
+    invented.nodes[NODES[0]] = {"state": "drained", "reason": "gpu 3", "drained_by": "ada"}
+    invented.tell()
+    for _ in range(2):
+        invented.cycle()
+    (row,) = Restriction.objects.live()
+    assert (row.owner, row.reason) == (f"scheduler:{NAME}", f"drained in {NAME} by ada: gpu 3")
+    assert "nodes" not in invented.tell()
+    del invented.nodes[NODES[0]]
+    invented.tell()
+    invented.cycle()
+    assert not Restriction.objects.live().exists()
+
+
+def test_another_agent_does_not_speak_for_a_scheduler_nor_for_its_nodes(invented: Invented) -> None:
+    invented.tell()
+    _, token = make_agent("other")
+    invented.token = token
+    answer = invented.post()
+    assert answer.status_code == 403
+    assert answer.json()["error"]["code"] == "scheduler_out_of_scope"
+    client = HttpClient(headers={"Authorization": f"Bearer {token}"})
+    body = {"kind": "slurm", "session": "x", "complete": True,
+            "nodes": [{"node": NODES[0], "state": "up"}]}  # fmt: skip
+    answer = client.post("/api/v1/schedulers/mine", body, content_type="application/json")
+    assert answer.json()["error"]["code"] == "node_out_of_scope"
+    assert not registered.executor_by_node().keys() - set(registered.ready_nodes(time.time()))
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"jobs": [{"ref": "a b", "state": "held", "submitted_at": 1}]}, "jobs[0].ref"),
+        ({"jobs": [{"ref": "1", "state": "lazy", "submitted_at": 1}]}, "jobs[0].state"),
+        ({"session": ""}, "session"),
+        ({"kind": "pbs"}, "kind"),
+    ],
+)
+def test_bad_input_is_refused_with_its_field(
+    invented: Invented, given: dict[str, Any], field: str
+) -> None:
+    answer = invented.post(**given)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["field"] == field
+
+
+@pytest.mark.parametrize("name", ["local", "twin", "Hall", "a" * 21])
+def test_a_bad_name_is_refused(invented: Invented, name: str) -> None:
+    client = HttpClient(headers={"Authorization": f"Bearer {invented.token}"})
+    body = {"kind": "slurm", "session": "x", "complete": True}
+    answer = client.post(f"/api/v1/schedulers/{name}", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_name")
+
+
+def test_a_project_that_there_is_keeps_its_terms(invented: Invented) -> None:
+    Project.objects.create(name="vision", weight=3.0)
+    invented.submit("7")
+    invented.submit("8", account="")
+    invented.tell()
+    invented.cycle()
+    assert Project.objects.get(name="vision").weight == 3.0
+    assert Job.objects.get(name=f"{NAME}-8").project.name == NAME
