@@ -5,9 +5,10 @@ Neither an end nor a turn in the queue helps them, so nobody tells them when the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
-from admission.core.cycle.backfill import CURED_BY_ENDS
 from admission.core.cycle.change import Counterfactual, Price, sentence
 from admission.core.cycle.decide import Decisions
 from admission.core.cycle.tries import Tries
@@ -17,16 +18,19 @@ from admission.core.reasons import Reason, ReasonToken, dominant
 from admission.core.request import Placement, Refusal, Request
 from admission.core.snapshot import ClassRules
 
-__all__ = ["Hopeless", "Never", "least_speed", "never"]
+__all__ = ["Hopeless", "Never", "is_up_to_its_request", "least_speed", "never"]
 
 #: Of these an empty fleet may have none to-day and others to-morrow: air cools, readings come back.
 _PASSING = frozenset({ReasonToken.THERMAL, ReasonToken.TELEMETRY_STALE})
-#: Reasons that say what a fleet has. Of holds, needs, quotas and restrictions it does not matter.
-_OF_THE_FLEET = CURED_BY_ENDS | {
-    ReasonToken.HARDWARE_MISMATCH,
-    ReasonToken.COOLING_MISMATCH,
-    ReasonToken.LOCALITY_UNSATISFIABLE,
-}
+#: For these a job waits whatever it asks for, and so does any other request in its place.
+_GATED = frozenset(
+    {
+        ReasonToken.SPEC_INVALID,
+        ReasonToken.ON_HOLD,
+        ReasonToken.DEPENDENCY_NEVER_MET,
+        ReasonToken.DEPENDENCY_PENDING,
+    }
+)
 #: A job with checkpoints may take so many runs of its walltime; one without has to end in one.
 _MOST_RUNS = 4.0
 #: Jobs of which nothing is known run for half of what they ask for.
@@ -45,6 +49,14 @@ class Never:
 
     reason: Reason
     ways: tuple[Counterfactual, ...] = ()
+
+
+def is_up_to_its_request(token: ReasonToken) -> bool:
+    """Say whether a job that waits for this reason is asked whether it can start at all, and how.
+
+    It is not where gates hold it back.
+    """
+    return token not in _GATED
 
 
 def never(cluster: Cluster, request: Request, speed: float) -> Never | None:
@@ -100,6 +112,14 @@ def _ways(cluster: Cluster, request: Request, speed: float) -> tuple[Counterfact
 _NO_CLASSES: dict[str, ClassRules] = {}
 
 
+@dataclass(eq=False)
+class _Found:
+    """What was found of a shape: when, Unix s, and why it cannot be placed; empty: it can."""
+
+    at: float = -math.inf
+    why: str = ""
+
+
 class Hopeless:
     """The waiting jobs that cannot start, looked for a few at a time and remembered by shape.
 
@@ -109,29 +129,34 @@ class Hopeless:
 
     def __init__(self) -> None:
         self._fleet: object = None
-        #: when a shape was tried, Unix s, and why it cannot be placed; empty: it can
-        self._known: dict[object, tuple[float, str]] = {}
+        #: by key of a job: its request, and what was found of its shape
+        self._known: dict[str, tuple[Request, _Found]] = {}
+        #: as long as some job has that shape
+        self._shapes = WeakValueDictionary[object, _Found]()
 
     def look(self, decisions: Decisions) -> dict[str, str]:
         """Return why jobs cannot start, in a sentence, by key."""
         cluster, now = decisions.snapshot.cluster, decisions.snapshot.now
         if self._fleet is not cluster.fleet:
             self._fleet, self._known = cluster.fleet, {}
+            self._shapes.clear()
         before, self._known = self._known, {}
-        found: dict[str, str] = {}
-        tried = 0
+        told: dict[str, str] = {}
+        tries_left = _MOST_TRIED
         for key, waiting in decisions.waiting.items():
-            if waiting.dominant.token not in _OF_THE_FLEET:
+            if not is_up_to_its_request(waiting.dominant.token):
                 continue
-            shape = shape_of(waiting.request)
-            known = self._known.get(shape) or before.get(shape)
-            if known is None or now - known[0] > _KNOWN_FOR_S:
-                if tried >= _MOST_TRIED:
-                    continue
-                tried += 1
-                reason = _reason(cluster, waiting.request)
-                known = now, "" if reason is None else reason.sentence
-            self._known[shape] = known
-            if known[1]:
-                found[key] = known[1]
-        return found
+            request = waiting.request
+            known = before.get(key)
+            # Most of a queue is as it was, and of the same requests.
+            if known is None or known[0] is not request:
+                known = request, self._shapes.setdefault(shape_of(request), _Found())
+            self._known[key] = known
+            found = known[1]
+            if tries_left and now - found.at > _KNOWN_FOR_S:
+                tries_left -= 1
+                reason = _reason(cluster, request)
+                found.at, found.why = now, "" if reason is None else reason.sentence
+            if found.why:
+                told[key] = found.why
+        return told

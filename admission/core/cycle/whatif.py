@@ -13,7 +13,7 @@ from functools import cached_property
 from admission.core.cycle.backfill import held_by
 from admission.core.cycle.change import Burden, Change, Counterfactual, Price, sentence
 from admission.core.cycle.decide import Decisions, Step, placed_in_order, trace_of
-from admission.core.cycle.never import Never, least_speed, never
+from admission.core.cycle.never import Never, is_up_to_its_request, least_speed, never
 from admission.core.cycle.order import Order
 from admission.core.cycle.queue import Stage, Verdict
 from admission.core.cycle.tries import Tries
@@ -77,7 +77,7 @@ def explain(decisions: Decisions, key: str) -> Explanation:
     waiting = decisions.waiting[key]
     search = _Search.of_waiting(decisions, key)
     reasons = _all_reasons(decisions, search, waiting.reasons)
-    is_up_to_it = _is_up_to_its_request(reasons)
+    is_up_to_it = is_up_to_its_request(waiting.dominant.token)
     return Explanation(
         key,
         decisions.snapshot.now,
@@ -94,8 +94,8 @@ def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
     search = _Search.of_new(decisions, pending)
     verdict = search.verdict(pending.request)
     starts, why = verdict.stage is Stage.ADMITTED, verdict.reasons
-    is_up_to_it = not starts and _is_up_to_its_request(why)
     rank, first = search.place_in_order, dominant(why) if why else None
+    is_up_to_it = not starts and first is not None and is_up_to_its_request(first.token)
     return DryRun(
         decisions.snapshot.now,
         verdict.placement if starts else None,
@@ -104,16 +104,6 @@ def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
         trace_of(search.order, rank, verdict.stage, first),
         search.counterfactuals() if is_up_to_it else (),
         search.never() if is_up_to_it else None,
-    )
-
-
-def _is_up_to_its_request(reasons: tuple[Reason, ...]) -> bool:
-    """Say whether another request may help: it does not where gates hold the job back."""
-    return dominant(reasons).token not in (
-        ReasonToken.SPEC_INVALID,
-        ReasonToken.ON_HOLD,
-        ReasonToken.DEPENDENCY_NEVER_MET,
-        ReasonToken.DEPENDENCY_PENDING,
     )
 
 

@@ -11,9 +11,9 @@ from admission.core.cycle.never import Hopeless, least_speed
 from admission.core.cycle.whatif import Explanation, dry_run, explain
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
-from admission.core.snapshot import Pending
+from admission.core.snapshot import Pending, ProjectShare, Tuning
 from tests.builders.arrays import make_arrays
-from tests.builders.queue_world import World, make_request
+from tests.builders.queue_world import NOW, World, make_request
 
 
 def _world(**values: Any) -> World:
@@ -119,6 +119,38 @@ def test_a_few_are_looked_at_in_one_cycle_and_all_in_the_end() -> None:
     first = hopeless.look(decisions)
     assert 0 < len(first) < 100
     assert len(hopeless.look(decisions)) == 100
+
+
+@pytest.mark.parametrize(
+    ("values", "token"),
+    [
+        ({"depth": 1}, ReasonToken.BEHIND_HIGHER_PRIORITY),
+        ({}, ReasonToken.QUOTA_EXCEEDED),
+    ],
+)
+def test_the_queue_says_never_of_whom_an_explanation_does(
+    values: dict[str, Any], token: ReasonToken
+) -> None:
+    projects = {"vision": ProjectShare("vision", gpu_quota=None if values else 8)}
+    world = World(
+        make_arrays(racks=1, nodes=2, budget_w=9_000.0), tuning=Tuning(**values), projects=projects
+    )
+    world.submit(make_request("b/train", gpus=9, gpu_peak_w=100.0, submitted_at=NOW - 60.0))
+    world.submit(make_request("a/train", gpus=16))
+    decisions = world.cycle()
+    assert decisions.waiting["a/train"].dominant.token is token
+    never = explain(decisions, "a/train").never
+    assert never is not None
+    assert Hopeless().look(decisions)["a/train"] == never.reason.sentence
+
+
+def test_a_job_is_looked_at_anew_when_it_asks_for_something_else() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=16))
+    hopeless = Hopeless()
+    assert hopeless.look(world.cycle())
+    world.submit(make_request("a/train", gpus=8, min_gpus=1))
+    assert hopeless.look(world.cycle()) == {}
 
 
 # --- What is worth offering -----------------------------------------------------------------------
