@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from admission.core.placement.cluster import Cluster
-from admission.core.placement.place import place
+from admission.core.placement.place import placed
 from admission.core.reasons import Reason, ReasonToken
-from admission.core.request import Placement, Refusal, Request
+from admission.core.request import Placement, Request
 from policies.headroom.binding import balance
 
 #: Project and user.
@@ -139,10 +139,10 @@ class Reservations:
 
     def reserve(self, request: Request, rank: int) -> bool:
         """Reserve room for a blocked job from when there will be enough; False if never."""
-        if self._all_over is not None and _placed(self._all_over, request) is None:
+        if self._all_over is not None and placed(self._all_over, request) is None:
             return False
         # Of the fleet as it is now, with nothing kept, it is known that it is not enough.
-        now = _placed(self._ahead, request) if self.kept else None
+        now = placed(self._ahead, request) if self.kept else None
         first = self._search(request) if now is None else (self._ahead.copy(), self._ended, now)
         if first is None:
             return False
@@ -166,7 +166,7 @@ class Reservations:
         while before < len(self._endings):
             upto = min(before + stride, len(self._endings))
             later = self._once_over(ahead, before, upto)
-            found = _placed(later, request)
+            found = placed(later, request)
             if found is not None:
                 return self._first_enough(request, (ahead, before), (later, upto, found))
             ahead, before, stride = later, upto, max(1, int(_STRIDE * (upto - self._ended)))
@@ -184,7 +184,7 @@ class Reservations:
             cluster, ended = short
             middle = (ended + enough[1]) // 2
             then = self._once_over(cluster, ended, middle)
-            found = _placed(then, request)
+            found = placed(then, request)
             if found is None:
                 short = then, middle
             else:
@@ -326,7 +326,7 @@ class Reservations:
             if not _all_fit(then, holds):
                 return None
             stays = then.admits(each.placement, each.request)
-            stands = each.placement if stays else _placed(then, each.request)
+            stands = each.placement if stays else placed(then, each.request)
             if stands is None:
                 return None
             then.allocate(stands, each.request)
@@ -369,14 +369,36 @@ class Reservations:
             self._beside = self._cluster.copy()
             for each in self.kept:
                 hold_free_part(self._beside, each.placement, each.request)
-        return _placed(self._beside, request)
+        return placed(self._beside, request)
 
-    def of_those_before(self, rank: int, cluster: Cluster) -> Reservations:
-        """Return the reservations of those before ``rank``, on ``cluster``: to be read only."""
+    def of_those_before(
+        self, rank: int, cluster: Cluster, behind: Sequence[Ending] = ()
+    ) -> Reservations:
+        """Return the reservations of those before ``rank``, on ``cluster``: to be read only.
+
+        ``behind``: who stands on the fleet and comes after them, and is taken off it.
+        """
         found = Reservations(cluster, (), most=0)
-        found.kept = [each for each in self.kept if each.rank < rank]
+        found.kept = [self._without(each, behind) for each in self.kept if each.rank < rank]
         found._may_move, found._accounts, found._run = self._may_move, self._accounts, self._run
         return found
+
+    def _without(self, kept: Reservation, behind: Sequence[Ending]) -> Reservation:
+        stay = [each for each in behind if self._stays(kept, each.request, each.at)]
+        if not stay:
+            return kept
+        then = kept.then.copy()
+        then.free_all(held_by(stay))
+        return replace(kept, then=then)
+
+    def is_soon_to_count(self, ending: Ending, rank: int, later_s: float) -> bool:
+        """Say whether a job of ``rank`` would be there when one before it is, if begun later."""
+        return any(
+            not self._stays(each, ending.request, ending.at)
+            and self._stays(each, ending.request, ending.at + later_s)
+            for each in self.kept
+            if each.rank < rank
+        )
 
 
 def held_by(endings: Iterable[Ending]) -> list[tuple[Placement, Request]]:
@@ -390,11 +412,6 @@ def _end_of(ending: Ending) -> float:
 
 def _when(ending: Ending) -> tuple[float, str]:
     return ending.at, ending.request.key
-
-
-def _placed(cluster: Cluster, request: Request) -> Placement | None:
-    found = place(cluster, request)
-    return None if isinstance(found, Refusal) else found
 
 
 def _pool(request: Request) -> tuple[tuple[str, ...], ...]:

@@ -26,7 +26,9 @@ def starting_low(snapshot: Snapshot) -> Snapshot:
         replace(each, request=lowered(cluster, each.request)) for each in snapshot.pending
     )
     constants = replace(cluster.constants, roomiest_first=True, _heat={}, memo={})
-    cluster = replace(cluster, constants=constants, refused={}, hopeless={}, scratch={})
+    cluster = replace(
+        cluster, constants=constants, refused={}, nowhere=set(), hopeless={}, scratch={}
+    )
     return replace(snapshot, cluster=cluster, pending=pending, starts_low=True)
 
 

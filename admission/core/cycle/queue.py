@@ -356,8 +356,26 @@ class Queue:
             turn.cluster.free_all([(placement, request) for request, placement in behind])
             turn.ramp = self.ramp.without([placement for _, placement in behind])
             turn._give_back(behind)
-        turn.reservations = self.reservations.of_those_before(rank, turn.cluster)
+        gone = [Ending(self._end_if_now(request), request, place) for request, place in behind]
+        turn.reservations = self.reservations.of_those_before(rank, turn.cluster, gone)
         return turn
+
+    def _end_if_now(self, request: Request) -> float:
+        return self.now + request.walltime_s
+
+    def is_settled_before(self, rank: int, later_s: float) -> bool:
+        """Say whether those before ``rank`` that wait for others' heat hold their places for long.
+
+        One that ends just when what it stands on is kept for others does not: begun ``later_s``
+        later it would run into that.
+        """
+        return not any(
+            self.reservations.is_soon_to_count(
+                Ending(self._end_if_now(request), request, placement), its_rank, later_s
+            )
+            for its_rank, request, placement in self.staggered.values()
+            if its_rank < rank
+        )
 
     def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
         """Open the quotas, and the places that restrictions close, that jobs behind have taken."""

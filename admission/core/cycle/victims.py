@@ -9,15 +9,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from admission.core.cycle.backfill import Ending, held_by, hold_free_part
+from admission.core.cycle.backfill import held_by, hold_free_part
 from admission.core.cycle.queue import Queue
 from admission.core.placement.cluster import Cluster
-from admission.core.placement.place import place
-from admission.core.request import Locality, Placement, Refusal, Request
+from admission.core.placement.place import placed
+from admission.core.placement.refusals import may_have_room
+from admission.core.request import Locality, Placement, Request
 from admission.core.response.shedding import rank_by_watts_per_lost_work
 from admission.core.snapshot import Running
 
@@ -55,34 +57,42 @@ class Wanted:
         ending = [key for key, each in self.queue.endings.items() if each.at <= soon]
         return bool(ending) and self.fits(ending) is not None
 
-    def fits(self, ended: Sequence[str]) -> Placement | None:
-        """Return where it would stand once jobs, by key, have ended; None: nowhere."""
+    def fits(self, ended: Sequence[str], over: Cluster | None = None) -> Placement | None:
+        """Return where it would stand once jobs, by key, have ended; None: nowhere.
+
+        ``over``: a copy of the fleet without them, where there is one.
+        """
         queue, request = self.queue, self.request
         end_at = queue.now + request.walltime_s
-        endings = [queue.endings[key] for key in ended]
         quotas = queue.quotas
         if self._by_quota:
+            endings = [queue.endings[key] for key in ended]
             quotas = quotas.without([(each.request, each.placement, each.at) for each in endings])
             fitted = quotas.fitted(request, end_at, self._rank)
             if isinstance(fitted, tuple):
                 return None
             request = fitted
-        found = place(self._once_over(endings), request)
-        if isinstance(found, Refusal):
+        then = self._less_what_is_kept(over or self.once_over(queue.cluster, ended))
+        found = placed(then, request) if may_have_room(then, request) else None
+        if found is None:
             return None
         if self._by_quota and quotas.refusals(self.request, found, end_at, self._rank):
             return None
         return found
 
-    def _once_over(self, endings: Sequence[Ending]) -> Cluster:
-        """Return the fleet once some jobs are over, less what others are to have of it by then."""
-        queue = self.queue
-        cluster, soon = queue.cluster.copy(), queue.now + queue.snapshot.tuning.preemption_grace_s
+    def once_over(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
+        """Return the fleet once jobs, by key, are over, too."""
+        cluster = cluster.copy()
+        if ended:
+            cluster.free_all(held_by([self.queue.endings[key] for key in ended]))
+        return cluster
+
+    def _less_what_is_kept(self, cluster: Cluster) -> Cluster:
+        """Take what others are to have by the time that the job begins off a fleet."""
+        soon = self.queue.now + self.queue.snapshot.tuning.preemption_grace_s
         # What others have booked is asked for the time that it begins at.
         cluster.now = soon
-        if endings:
-            cluster.free_all(held_by(endings))
-        for each in queue.reservations.kept:
+        for each in self.queue.reservations.kept:
             if each.rank < self._rank and each.at <= soon:
                 hold_free_part(cluster, each.placement, each.request)
         return cluster
@@ -117,10 +127,7 @@ class _Search:
         group = _groups(wanted)
         node_of = cluster.fleet.gpus.node
         self._free = np.bincount(group[node_of[cluster.gpu_free]], minlength=int(group.max()) + 1)
-        self._gpus = [
-            np.unique(group[node_of[list(each.running.placement.gpus)]], return_counts=True)
-            for each in victims
-        ]
+        self._gpus = _counted(victims, group[node_of])
         self._needs = request.min_gpus
         part = min(_GPUS / len(cluster.fleet.gpus), 1.0)
         self._tries_left, self._looks = int(_MOST_TRIED * part), int(_MOST_SEEN * part)
@@ -183,10 +190,16 @@ class _Search:
 
     def enough_of(self, order: list[int]) -> list[int]:
         """Return the first in an order that are enough: all of them together are."""
-        upto = 0
+        wanted, upto, ended = self._wanted, 0, 0
+        over = wanted.queue.cluster
         while upto < len(order):
             upto += max(1, upto // 4)
-            if self._fits(order[:upto]):
+            rows = order[:upto]
+            if not self._may_fit(rows):
+                continue
+            keys = self.keys(rows)
+            over, ended = wanted.once_over(over, keys[ended:]), len(keys)
+            if wanted.fits(keys, over.copy()) is not None:
                 break
         return order[:upto]
 
@@ -244,6 +257,18 @@ class _Search:
                 swapped = cost - self._costs[order[places[-1]]] + more
                 heapq.heappush(heap, (swapped, (*places[:-1], after)))
         return best
+
+
+def _counted(victims: Sequence[Victim], group_of_gpu: Ints) -> list[tuple[Ints, Ints]]:
+    """Return the groups that each holds GPUs of, in order, and how many of each."""
+    held = [each.running.placement.gpus for each in victims]
+    width = int(group_of_gpu.max()) + 1
+    row = np.repeat(np.arange(len(held)), np.array([len(gpus) for gpus in held], dtype=np.int64))
+    gpus = np.fromiter(chain.from_iterable(held), np.int64)
+    keys, counts = np.unique(row * width + group_of_gpu[gpus], return_counts=True)
+    bounds = np.searchsorted(keys, np.arange(len(held) + 1) * width).tolist()
+    groups = keys % width
+    return [(groups[a:b], counts[a:b]) for a, b in pairwise(bounds)]
 
 
 def _groups(wanted: Wanted) -> Ints:

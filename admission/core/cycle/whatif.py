@@ -182,13 +182,19 @@ class _Search:
 
         What costs others comes after all that does not.
         """
+        found: list[Counterfactual] = []
+        if self._after.is_settled_before(self.rank, _NEXT_S):
+            found = self._starting_now()
+        if (later := self._later()) is not None:
+            found.append(later)
+        return tuple(sorted(found, key=self._cost))
+
+    def _starting_now(self) -> list[Counterfactual]:
         found = [each for change in self._single() if (each := self._tried(change))]
         if not found:
             changes = dict.fromkeys(self._tries.double(self._shorter_walltimes()[-1:]))
             found = [each for change in changes if (each := self._tried(change))]
-        if (later := self._later()) is not None:
-            found.append(later)
-        return tuple(sorted(found, key=self._cost))
+        return found
 
     def _cost(self, found: Counterfactual) -> tuple[bool, float, int]:
         delay_s = found.price.delay_s(self.pending.request.walltime_s)

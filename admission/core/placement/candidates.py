@@ -130,6 +130,8 @@ class CandidatePool:
     key: object = None
     #: the pool of all nodes, where this one has those of whole racks, and which racks these are
     whole: tuple[CandidatePool, Bools] | None = None
+    #: no limit in watts is short
+    is_endless: bool = False
     _group_fit: dict[Locality, Ints] = field(default_factory=dict)
 
     @staticmethod
@@ -195,6 +197,8 @@ class CandidatePool:
         if self.whole is not None:
             pool, inside = self.whole
             return np.where(inside, pool.rack_fit, 0)
+        if self.is_endless:
+            return self.free_gpus.by_group(Locality.RACK) // self.step * self.step
         constants, (racks, _) = self.cluster.constants, self.free_gpus.racks
         more_w = np.maximum(self.gpu_w - constants.rack_base_w[racks], 0.0)
         unit_w = constants.rack_factor[racks] * more_w + _ROUNDING_W
@@ -214,6 +218,8 @@ class CandidatePool:
         if self.whole is not None:
             pool, inside = self.whole
             return np.where(inside, pool.rack_most, 0)
+        if self.is_endless:
+            return self.rack_fit
         racks, firsts = self.free_gpus.racks
         found = np.zeros_like(self.rack_fit)
         if len(racks):
@@ -287,6 +293,7 @@ class CandidatePool:
                 cluster=self.cluster.endless(),
                 free_gpus=self.free_gpus.within(level, group),
                 key=None,
+                is_endless=True,
                 whole=None,
                 _group_fit={},
             )

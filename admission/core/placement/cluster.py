@@ -203,6 +203,19 @@ class FleetConstants:
         return np.where(np.isinf(found), 0.0, found)
 
     @cached_property
+    def rack_least_factor(self) -> Floats:
+        """The least factor of the nodes of each rack."""
+        found = _of_racks(np.minimum, self.factor, self.topology.fleet, np.inf)
+        return np.where(np.isinf(found), 1.0, found)
+
+    @cached_property
+    def rack_most_base_w(self) -> Floats:
+        """The most that a GPU of each rack draws while no gang holds it, W."""
+        fleet = self.topology.fleet
+        node_w = _extreme(np.maximum, self.base_w, fleet, 0.0)
+        return _of_racks(np.maximum, node_w, fleet, 0.0)
+
+    @cached_property
     def least_cap_w(self) -> Floats:
         """The lowest cap in force on a GPU of each node, W; inf for none."""
         return _extreme(np.minimum, self.cap_w, self.topology.fleet, np.inf)
@@ -236,6 +249,13 @@ def _extreme(which: np.ufunc, values: Floats, fleet: FleetArrays, empty: float) 
     return np.where(np.isinf(found) & (np.diff(fleet.gpu_bounds) == 0), empty, found)
 
 
+def _of_racks(which: np.ufunc, values: Floats, fleet: FleetArrays, empty: float) -> Floats:
+    """Return the least or greatest of the nodes of each rack, ``empty`` where it has none."""
+    found = np.full(len(fleet.racks), empty)
+    which.at(found, fleet.nodes.rack, values)
+    return found
+
+
 @dataclass(eq=False)
 class Cluster:
     """A fleet with gangs on it. ``copy`` is cheap; only ``allocate`` and ``free`` change it.
@@ -264,6 +284,8 @@ class Cluster:
     bookings: Bookings = field(default_factory=Bookings)
     #: requests that were refused since something was last freed, by what they want
     refused: dict[object, Refusal] = field(default_factory=dict, repr=False)
+    #: the same of those of which nobody asked why
+    nowhere: set[object] = field(default_factory=set, repr=False)
     #: the fewest GPUs that had no place since, by where and how they were wanted
     hopeless: dict[object, int] = field(default_factory=dict, repr=False)
     #: what is remembered until something is allocated or freed
@@ -325,6 +347,7 @@ class Cluster:
             link_room_bits_per_s=self.link_room_bits_per_s.copy(),
             storage_room_bytes_per_s=self.storage_room_bytes_per_s.copy(),
             refused=dict(self.refused),
+            nowhere=set(self.nowhere),
             hopeless=dict(self.hopeless),
             scratch={},
         )
@@ -371,6 +394,7 @@ class Cluster:
         watts = self._watts(placement) + self.first_w(nodes)
         self._change(nodes, watts, usable, placement, request, taken=False)
         self.refused.clear()
+        self.nowhere.clear()
         self.hopeless.clear()
 
     def free_all(self, held: Sequence[tuple[Placement, Request]]) -> None:
@@ -392,11 +416,12 @@ class Cluster:
             )
         self.gpu_free[usable] = True
         np.add.at(self.node_free, (topology.gpu_kind[usable], self.fleet.gpus.node[usable]), 1)
-        self.admit_w = _admit_w(topology, self.room_w, 0, len(self.fleet.racks))
+        self._admit_anew(rack[nodes])
         for placement, request in held:
             self._change_flows(placement, request, taken=False)
         self.scratch.clear()
         self.refused.clear()
+        self.nowhere.clear()
         self.hopeless.clear()
 
     def admits(self, placement: Placement, request: Request) -> bool:
@@ -532,11 +557,15 @@ class Cluster:
         self.gpu_free[gpus] = not taken
         cells = (topology.gpu_kind[gpus], self.fleet.gpus.node[gpus])
         np.subtract.at(self.node_free, cells, 1 if taken else -1)
-        for site in set(self.fleet.racks.site[rack].tolist()):
-            first, last = topology.racks_of_site[site]
-            self.admit_w[first:last] = _admit_w(topology, self.room_w, first, last)
+        self._admit_anew(rack)
         self._change_flows(placement, request, taken=taken)
         self.scratch.clear()
+
+    def _admit_anew(self, racks: Ints) -> None:
+        """Note what racks may draw more at the sites of ``racks``, whose limits have changed."""
+        for site in set(self.fleet.racks.site[racks].tolist()):
+            first, last = self.topology.racks_of_site[site]
+            self.admit_w[first:last] = _admit_w(self.topology, self.room_w, first, last)
 
     def _change_flows(self, placement: Placement, request: Request, *, taken: bool) -> None:
         sign = 1.0 if taken else -1.0

@@ -19,11 +19,17 @@ from admission.core.placement.comm_ratio import comm_ratio
 from admission.core.placement.elastic import Choice, Draw, lesser
 from admission.core.placement.eligibility import Eligibility
 from admission.core.placement.labels import labels_of
-from admission.core.placement.refusals import policy_reasons, spec_reasons, storage_reasons, why_not
+from admission.core.placement.refusals import (
+    missed,
+    policy_reasons,
+    spec_reasons,
+    storage_reasons,
+    why_not,
+)
 from admission.core.placement.topology import Bools, Ints
 from admission.core.request import Locality, Placement, Refusal, Request
 
-__all__ = ["fits_empty", "place", "shape_of"]
+__all__ = ["fits_empty", "place", "placed", "shape_of"]
 
 #: Requests that agree in these are placed alike on one cluster.
 _shape = attrgetter(
@@ -62,6 +68,26 @@ def place(cluster: Cluster, request: Request) -> Placement | Refusal:
     return _placement(eligibility, found)
 
 
+def placed(cluster: Cluster, request: Request) -> Placement | None:
+    """Return where ``request`` may start now; None: nowhere. As :func:`place`, without reasons.
+
+    To make them takes longer than to find that there are some.
+    """
+    if spec_reasons(cluster, request) or policy_reasons(cluster, request):
+        return None
+    eligibility = Eligibility.of(cluster, request)
+    shape = (shape_of(request), eligibility.is_local, eligibility.closing)
+    if shape in cluster.refused or shape in cluster.nowhere:
+        return None
+    found = None
+    if not storage_reasons(eligibility):
+        found = _found(eligibility) or missed(eligibility)
+    if found is None:
+        cluster.nowhere.add(shape)
+        return None
+    return _placement(eligibility, found)
+
+
 def _but_for_bookings(eligibility: Eligibility, shape: object) -> Refusal:
     """Return why a request does not start that runs into bookings: for them, or anyway."""
     cluster, request = eligibility.cluster, eligibility.request
@@ -87,13 +113,18 @@ def fits_empty(cluster: Cluster, request: Request) -> Placement | Refusal:
 
 def _search(eligibility: Eligibility) -> Choice | Refusal:
     wanting = storage_reasons(eligibility)
-    if not wanting:
-        for nodes, widest in eligibility.node_masks:
-            found = _full(eligibility, nodes, widest) or _less(eligibility, nodes, widest)
-            if found is not None and not eligibility.congested(found.selection.by_node):
-                return _preferred(eligibility, nodes, widest, found)
-    missed = why_not(eligibility, wanting)
-    return missed if isinstance(missed, Choice) else Refusal(tuple(missed))
+    if not wanting and (found := _found(eligibility)) is not None:
+        return found
+    instead = why_not(eligibility, wanting)
+    return instead if isinstance(instead, Choice) else Refusal(tuple(instead))
+
+
+def _found(eligibility: Eligibility) -> Choice | None:
+    for nodes, widest in eligibility.node_masks:
+        found = _full(eligibility, nodes, widest) or _less(eligibility, nodes, widest)
+        if found is not None and not eligibility.congested(found.selection.by_node):
+            return _preferred(eligibility, nodes, widest, found)
+    return None
 
 
 def _full(eligibility: Eligibility, nodes: Bools, widest: Locality) -> Choice | None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from admission.core.placement.candidates import CandidatePool
+from admission.core.placement.candidates import CandidatePool, Selection
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import Choice, Draw
 from admission.core.placement.eligibility import Eligibility, scoped_restrictions_of
 from admission.core.placement.supply import supply_of, told
-from admission.core.placement.topology import Bools, Ints
+from admission.core.placement.topology import Bools, Floats, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
 from fleet.tables import COOLING_KINDS, DOMAIN_KINDS
@@ -28,10 +28,19 @@ from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction
 from policies.scopes import Scope, ScopeKind
 
-__all__ = ["policy_reasons", "spec_reasons", "storage_reasons", "why_not"]
+__all__ = [
+    "may_have_room",
+    "missed",
+    "policy_reasons",
+    "spec_reasons",
+    "storage_reasons",
+    "why_not",
+]
 
 #: A margin that every GPU keeps, to ask what there is beside heat, °C.
 _ANY_MARGIN_C = -1e6
+#: More than rounding makes of a sum, W; and a draw above none, to divide by.
+_SPARE_W, _ANY_W = 1.0, 1e-6
 #: Restrictions that are named in a sentence.
 _NAMED = 2
 
@@ -121,6 +130,45 @@ def why_not(eligibility: Eligibility, wanting: list[Reason]) -> Choice | list[Re
                 return missed
             found = [_link_reason(eligibility, row, bits) for row, bits in congested.items()]
     return sorted([*found, *wanting], key=lambda each: PRECEDENCE[each.token])
+
+
+def missed(eligibility: Eligibility) -> Choice | None:
+    """Return the place that a search has missed, if any: :func:`why_not` without the reasons."""
+    if _never(eligibility):
+        return None
+    found = _Lack(eligibility, _inventory(eligibility).most_open).choice()
+    if found is None or eligibility.congested(found.selection.by_node):
+        return None
+    return found
+
+
+def may_have_room(cluster: Cluster, request: Request) -> bool:
+    """Say whether racks have the GPUs and watts for a request, each by itself. Quick.
+
+    False: it has no place, however it were looked for. True says nothing.
+    """
+    eligibility = Eligibility.of(cluster, request)
+    return any(_has_room(eligibility, draw) for draw in eligibility.draws)
+
+
+def _has_room(eligibility: Eligibility, draw: Draw) -> bool:
+    cluster, topology = eligibility.cluster, eligibility.cluster.topology
+    constants, nodes = cluster.constants, cluster.fleet.nodes
+    racks, level = len(cluster.fleet.racks), eligibility.request.required
+    free = np.bincount(nodes.rack, cluster.node_free[draw.kind], racks)
+    more_w = np.maximum(draw.lowest_w - constants.rack_most_base_w, 0.0)
+    unit_w = np.maximum(constants.rack_least_factor * more_w, _ANY_W)
+    fit = np.minimum(free, np.floor((np.maximum(cluster.admit_w, 0.0) + _SPARE_W) / unit_w))
+    need = _least(eligibility.request)
+    if level <= Locality.RACK:
+        return bool(fit.max(initial=0.0) >= need)
+    if level is Locality.FLEET or (
+        level is Locality.SWITCH_DOMAIN and topology.domains_split_racks
+    ):
+        return bool(fit.sum() >= need)
+    groups = topology.group_count[level]
+    by_group = np.bincount(topology.rack_groups[level] + 1, fit, groups + 1)[1:]
+    return bool(by_group.max(initial=0.0) >= need)
 
 
 @dataclass(frozen=True)
@@ -253,6 +301,16 @@ class _Lack:
                 return new
             found = known[key] = new
         return found
+
+    def choice(self) -> Choice | None:
+        """Return the choice that lacks nothing, if there is one."""
+        pool = self._pool()
+        if pool.free_gpus.best(self._eligibility.request.required)[0] < self._need:
+            return None
+        selection = self._regardless(pool)
+        if selection is None or len(self._short_of(pool, selection)[0]):
+            return None
+        return self._chosen(pool, selection)
 
     # --- GPUs -------------------------------------------------------------------------------------
 
@@ -455,27 +513,33 @@ class _Lack:
     def watts(self, pool: CandidatePool | None = None) -> Choice | list[Reason]:
         """Return the limits that are short in a pool, or the choice that breaks none."""
         pool = pool or self._pool()
-        group = self._closest_group(pool)
-        selection = pool.without_limits(
-            self._need,
-            self._eligibility.closest(self._draw, self._need),
-            self._eligibility.request.required,
-            group,
-        )
+        selection = self._regardless(pool)
         if selection is None:
             return [self._uneven(pool.free_gpus.usable)]
+        rows, need_w = self._short_of(pool, selection)
+        return self._broken(rows, need_w) if len(rows) else self._chosen(pool, selection)
+
+    def _regardless(self, pool: CandidatePool) -> Selection | None:
+        """Return where it would stand if no limit were short."""
+        request = self._eligibility.request
+        closest = self._eligibility.closest(self._draw, self._need)
+        group = self._closest_group(pool)
+        return pool.without_limits(self._need, closest, request.required, group)
+
+    def _short_of(self, pool: CandidatePool, selection: Selection) -> tuple[Ints, Floats]:
+        """Return the limits that it would break there, with the need at each, W."""
         nodes, count, gpus = pool.rows(selection)
         constants, cluster = self._cluster.constants, self._cluster
         place = np.searchsorted(nodes, cluster.fleet.gpus.node[gpus])
         more_w = count * pool.gpu_w - np.bincount(place, constants.base_w[gpus], len(nodes))
         added_w = constants.factor[nodes] * np.maximum(more_w, 0.0) + cluster.first_w(nodes)
         # Half of what rounding up may add: so a placement that is found is also held.
-        rows, need_w = cluster.short_of(nodes, added_w + 1.0 / 1024.0)
-        if not len(rows):
-            capped = pool.gpu_w < self._draw.peak_w
-            speed = self._draw.speed(pool.gpu_w)
-            return Choice(pool, selection, pool.gpu_w if capped else None, speed)
-        return self._broken(rows, need_w)
+        return cluster.short_of(nodes, added_w + 1.0 / 1024.0)
+
+    def _chosen(self, pool: CandidatePool, selection: Selection) -> Choice:
+        capped = pool.gpu_w < self._draw.peak_w
+        speed = self._draw.speed(pool.gpu_w)
+        return Choice(pool, selection, pool.gpu_w if capped else None, speed)
 
     def _closest_group(self, pool: CandidatePool) -> int:
         """Return the group with enough GPUs that by its watts could take the most of them."""

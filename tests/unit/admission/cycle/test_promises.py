@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from admission.core.grants import Grants
 from admission.core.placement.place import fits_empty
 from admission.core.request import Locality, Refusal
-from tests.builders.promises import JOBS, WAITS_S, WORLDS, RandomQueue
+from tests.builders.promises import JOBS, WAITS_S, WORLDS, RandomQueue, Tally, play
 
 jobs = st.fixed_dictionaries({name: st.sampled_from(of) for name, of in JOBS.items()})
 worlds = st.fixed_dictionaries({name: st.sampled_from(of) for name, of in WORLDS.items()})
@@ -186,6 +186,16 @@ def test_changes_are_true_in_the_next_cycle_of_random_worlds() -> None:
     # In the last two another class and other sites were told of, which were false 2 s later: who
     # had begun counted otherwise, and a run ended just when what it takes was kept for others.
     assert sum(map(_play, (1, 2, 1176, 1040))) > 20
+
+
+def test_changes_are_true_beside_jobs_that_wait_for_others_heat() -> None:
+    # Told of were places that one further back had moved what is kept away from, and such that one
+    # further ahead gave up 2 s later: its run ended just when what it held was kept for others.
+    tally = Tally()
+    for seed in (1000501, 1000692, 1001046):
+        play(seed, tally)
+    assert tally.broken == []
+    assert tally.counts["changes"] > 10
 
 
 @pytest.mark.slow
