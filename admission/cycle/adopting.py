@@ -80,6 +80,9 @@ def _settle_one(row: SchedulerJob, at: datetime) -> None:
         attempts = Attempt.objects.open().filter(phase__job=job)
         if told.ended_as is EndedAs.CANCELLED:
             attempts.filter(outcome="").update(outcome=Attempt.Outcome.CANCELLED, why=why)
+        # Admitted as it was about to end: nobody has heard of it, and nobody will tell its end.
+        unheard = attempts.filter(outcome="").exclude(key__in=row.leases.values("key"))
+        unheard.update(outcome=Attempt.Outcome.CANCELLED, why=why)
         if attempts.exists():
             return
         state = _ENDS.get(told.ended_as or EndedAs.LOST, Phase.State.FAILED)
@@ -218,10 +221,12 @@ def _blocked() -> dict[str, str]:
     )
     if not down:
         return found
-    lost = Lease.objects.filter(job__in=_open(), outcome=WorkOutcomeKind.LOST)
+    leases = Lease.objects.filter(job__in=_open()).order_by("pk")
+    last = {row[0]: row[1:] for row in leases.values_list("job__name", "outcome", "nodes")}
     # Slurm gives a silent node up, and what it ran goes on there, unseen.
-    for name, nodes in lost.values_list("job__name", "nodes"):
-        if silent := down.intersection(nodes):
+    for name, (outcome, nodes) in last.items():
+        silent = down.intersection(nodes) if outcome == WorkOutcomeKind.LOST else frozenset()
+        if silent:
             found[name] = (
                 f"it ran on {', '.join(sorted(silent)[:3])}, where it may still run: nobody hears"
                 ' of it. Bring the node back, or set its reason to "off" once it has no power'

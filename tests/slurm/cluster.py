@@ -12,7 +12,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,9 @@ TreeWidth=64
 GresTypes=gpu
 JobSubmitPlugins=lua
 PrologSlurmctld={folder}/prolog
+Prolog={folder}/node_prolog
+Epilog={folder}/node_epilog
+PrologFlags=Alloc
 {nodes}
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=debug Nodes=ALL MaxTime=INFINITE State=UP
@@ -149,8 +152,16 @@ class SlurmCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        # What jobs left: shepherds of steps are children of nobody.
-        subprocess.run(["pkill", "-KILL", "-f", f"slurmstepd.*{self.folder.name}"], check=False)
+        self._end_rest()
+
+    def _end_rest(self) -> None:
+        """End what jobs left: shepherds of steps outlive their slurmd."""
+        mark = f"SLURM_CONF={self.env['SLURM_CONF']}".encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            # It may be over by now.
+            with suppress(OSError):
+                if mark in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
     def _write(self) -> None:
         for name in ("munge", "state", "dev", "run", "out", "shared"):
@@ -168,6 +179,7 @@ class SlurmCluster:
         lines = []
         for place, node in enumerate(self.nodes, 1):
             (self.folder / f"spool.{node}").mkdir()
+            (self.folder / "maps" / node).mkdir(parents=True)
             lines.append(
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={self.port + place}"
                 f" CPUs={_CPUS} Gres=gpu:h100:{_GPUS} State=UNKNOWN"
@@ -194,6 +206,14 @@ class SlurmCluster:
             f"exec {_DEPLOY}/prolog_slurmctld.sh\n"
         )
         prolog.chmod(0o755)
+        for name in ("node_prolog", "node_epilog"):
+            # The nodes are one machine: each has a folder of its own.
+            path = self.folder / name
+            path.write_text(
+                f"#!/bin/sh\nexport DCGM_HPC_JOB_MAPPING_DIR={self.folder}/maps/$SLURMD_NODENAME\n"
+                f"exec {_DEPLOY}/{name}.sh\n"
+            )
+            path.chmod(0o755)
 
     def _spawn(self, program: str, *options: str, name: str = "") -> None:
         with (self.folder / "errors.log").open("ab") as errors:

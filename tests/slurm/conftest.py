@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,6 @@ class Site:
     server: Server
     settings: BridgeSettings
     bridge: Bridge
-    now: float = field(default_factory=time.time)
 
     def restart_bridge(self) -> None:
         """Begin the bridge's life anew."""

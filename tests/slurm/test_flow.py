@@ -70,6 +70,15 @@ def test_a_job_is_held_adopted_admitted_run_and_ended(site: Site) -> None:
     assert list(kinds) == ["adopted", "dispatched", "started", "ended", "ended"]
 
 
+def test_gpus_are_mapped_to_their_jobs_for_as_long_as_these_run(site: Site) -> None:
+    ref = site.cluster.submit("-p", "debug", "--gpus-per-node=h100:2", script="sleep 2")
+    wait(lambda: _is_running(site, ref))
+    maps = site.cluster.folder / "maps" / site.cluster.job(ref)["nodes"]
+    wait(lambda: len(list(maps.iterdir())) == 2)
+    assert {path.read_text().strip() for path in maps.iterdir()} == {ref}
+    wait(lambda: not list(maps.iterdir()))
+
+
 def test_an_owner_cannot_let_a_job_go_that_waits_for_room(site: Site) -> None:
     ref = site.cluster.submit()
     site.cluster.as_user("scontrol", "release", ref, check=False)
