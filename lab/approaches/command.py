@@ -11,6 +11,7 @@ import msgspec
 
 from lab.approaches.anchors import anchors_of
 from lab.approaches.approaches import NAMES
+from lab.approaches.bound import bounds_table
 from lab.approaches.comparison import Run, Setup, compare
 from lab.approaches.judging import as_table, judge, parts_of
 from lab.approaches.results import Comparison, write
@@ -37,6 +38,11 @@ __all__ = ["approaches"]
     help="Folder of published traces: judge what comes built in beside a plain queue, on parts of"
     " them that were chosen by a rule. Of the other options only those of seeds, cores and --out"
     " count.",
+)
+@click.option(
+    "--bound/--no-bound",
+    default=False,
+    help="With --windows: run nothing, and say how much work could be done at most.",
 )
 @click.option("--from-h", type=click.FloatRange(min=0.0), default=Setup.from_h, show_default=True)
 @click.option(
@@ -71,6 +77,7 @@ __all__ = ["approaches"]
 def approaches(
     trace: Path | None,
     data: Path | None,
+    bound: bool,
     from_h: float,
     hours: float,
     gpus: int,
@@ -87,6 +94,9 @@ def approaches(
     out: Path | None,
 ) -> None:
     """Compare ways to run a fleet under limits, on the same jobs, and print a table."""
+    if bound:
+        _bound(data, seeds)
+        return
     where, before = spread_of(workers, broker, kept, fresh=fresh)
     if data is not None:
         _judge(data, seeds, where, before, out)
@@ -123,6 +133,15 @@ def approaches(
             found = msgspec.structs.replace(found, anchors=anchors_of(found.runs, setup))
         for path in write(found, out):
             click.echo(path)
+
+
+def _bound(data: Path | None, seeds: tuple[int, ...]) -> None:
+    if data is None:
+        raise click.UsageError("--bound is of windows: give their folder with --windows")
+    try:
+        click.echo(bounds_table(data, seeds))
+    except TraceError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _judge(
