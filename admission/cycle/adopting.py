@@ -7,10 +7,11 @@ at once, as what it may draw. Each call makes good what is not so yet, so it may
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef
 
 from admission.allocation import open_attempts
 from admission.core.placement.cluster import Cluster
@@ -20,6 +21,7 @@ from admission.cycle import adopted_spec
 from admission.cycle.adopted_spec import Adopted
 from admission.executors.node_queue import moment
 from admission.executors.protocol import WorkOutcomeKind
+from admission.executors.schedulers import registered
 from admission.executors.schedulers.leases import RUNS
 from admission.executors.schedulers.models import (
     Lease,
@@ -45,10 +47,16 @@ _SCHEDULER = "its scheduler"
 #: As many as one cycle adopts.
 _MOST = 2000
 _AT_ONCE = 500
+#: What changes of a phase that was found to run.
+_BEGUN = (
+    "state", "started_at", "expected_end_at", "reason", "reason_since", "held_by", "hold_reason",
+)  # fmt: skip
 
 
 def adopt(now: float) -> int:
     """Bring our jobs to what their schedulers tell of theirs; return how many were adopted."""
+    if not registered.names():
+        return 0
     at = moment(now)
     _settle(at)
     _cancel_there()
@@ -193,8 +201,9 @@ def follow(now: float) -> None:
     Between reconciliation and decision: what has just been lost, and is gone there or may still
     run, is not to be admitted again.
     """
-    _settle(moment(now))
-    _follow_holds()
+    if registered.names():
+        _settle(moment(now))
+        _follow_holds()
 
 
 def _follow_holds() -> None:
@@ -242,20 +251,35 @@ def count_running(cluster: Cluster, now: float) -> int:
 
     They were there before us, are exempt, or an administrator started them.
     """
+    if not registered.names():
+        return 0
     running = _open().filter(is_adopted=True, state__in=RUNS)
     leases = Lease.objects.open().filter(job=OuterRef("pk"))
     found = {row.name: row for row in running.filter(~Exists(leases))[:_MOST]}
-    phases = Phase.objects.pending().filter(job__name__in=found).select_related("job")
-    counted = 0
-    for phase in phases if found else ():
-        row = found[phase.job.name]
-        gpus = _gpu_rows(row.report, cluster.fleet)
-        if gpus:
-            with transaction.atomic():
-                counted += _count(phase, row, cluster, gpus, moment(now))
-    if counted:
+    if not found:
+        return 0
+    with transaction.atomic():
+        # Jobs first, as everywhere: see jobs.progress.
+        list(Job.objects.select_for_update().filter(name__in=found).order_by("pk"))
+        phases = Phase.objects.pending().filter(job__name__in=found).select_related("job")
+        placed = [
+            _Found(phase, found[phase.job.name], gpus)
+            for phase in phases.annotate(tried=Count("attempts"))
+            if (gpus := _gpu_rows(found[phase.job.name].report, cluster.fleet))
+        ]
+        _count(placed, cluster, moment(now))
+    if placed:
         open_attempts.recheck()
-    return counted
+    return len(placed)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A job that runs already: our phase for it, and the GPUs that it is on."""
+
+    phase: Phase
+    row: SchedulerJob
+    gpus: Sequence[int]
 
 
 def _gpu_rows(told: contract.SchedulerJob, fleet: FleetArrays) -> list[int]:
@@ -265,37 +289,43 @@ def _gpu_rows(told: contract.SchedulerJob, fleet: FleetArrays) -> list[int]:
     return [rows[node, gpu] for node, gpus in named.items() for gpu in gpus if (node, gpu) in rows]
 
 
-def _count(
-    phase: Phase, row: SchedulerJob, cluster: Cluster, gpus: Sequence[int], at: datetime
-) -> bool:
-    progress.lock(phase.job_id)
-    starting = Phase.objects.pending().filter(pk=phase.pk)
-    told = row.report
-    began_at = moment(told.started_at) if told.started_at else at
-    request = resolution.request_of(phase)
-    ends_at = began_at + timedelta(seconds=request.walltime_s)
-    is_mine = starting.update(
-        state=Phase.State.RUNNING, started_at=began_at, reason="", reason_since=None,
-        held_by="", hold_reason="", expected_end_at=ends_at,
-    )  # fmt: skip
-    if not is_mine:
-        return False
-    number = phase.attempts.count() + 1
-    key = f"{phase.key}/{number}"
-    placement = found_on(cluster, request, gpus)
-    Attempt.objects.create(
-        phase=phase, number=number, key=key, executor=row.scheduler.name,
-        placement=placement_as_json(placement, cluster.fleet), state=Attempt.State.RUNNING,
-        dispatched_at=began_at, started_at=began_at,
-    )  # fmt: skip
-    Lease.objects.create(
-        job=row, key=key, restarts=told.restarts, nodes=told.nodes,
-        released_at=began_at, started_at=began_at,
-    )  # fmt: skip
-    progress.phases_began([phase])
-    text = f"{phase.name} runs already, on {', '.join(told.nodes[:3])}: counted as it may draw"
-    history.event(
-        phase.job_id, FOUND, text, at, phase=phase.name, attempt=key, gpus=len(gpus),
-        total_w=placement.total_w,
-    ).save()  # fmt: skip
-    return True
+def _count(placed: Sequence[_Found], cluster: Cluster, at: datetime) -> None:
+    """Write down that jobs run, all at once: hundreds are found with the first report."""
+    attempts, leases, events = [], [], []
+    for each in placed:
+        phase, row, told = each.phase, each.row, each.row.report
+        began_at = moment(told.started_at) if told.started_at else at
+        request = resolution.request_of(phase)
+        placement = found_on(cluster, request, each.gpus)
+        number = phase.tried + 1  # type: ignore[attr-defined]  # annotated
+        key = f"{phase.key}/{number}"
+        phase.state, phase.started_at = Phase.State.RUNNING, phase.started_at or began_at
+        phase.expected_end_at = began_at + timedelta(seconds=request.walltime_s)
+        phase.reason, phase.reason_since = "", None
+        phase.held_by, phase.hold_reason = "", ""
+        attempts.append(
+            Attempt(
+                phase=phase, number=number, key=key, executor=row.scheduler.name,
+                placement=placement_as_json(placement, cluster.fleet),
+                state=Attempt.State.RUNNING, dispatched_at=began_at, started_at=began_at,
+            )
+        )  # fmt: skip
+        leases.append(
+            Lease(
+                job=row, key=key, restarts=told.restarts, nodes=told.nodes,
+                released_at=began_at, started_at=began_at,
+            )
+        )  # fmt: skip
+        text = f"{phase.name} runs already, on {', '.join(told.nodes[:3])}: counted as it may draw"
+        events.append(
+            history.event(
+                phase.job_id, FOUND, text, at, phase=phase.name, attempt=key,
+                gpus=len(each.gpus), total_w=placement.total_w,
+            )
+        )  # fmt: skip
+    phases = [each.phase for each in placed]
+    Phase.objects.bulk_update(phases, _BEGUN, _AT_ONCE)
+    Attempt.objects.bulk_create(attempts, _AT_ONCE)
+    Lease.objects.bulk_create(leases, _AT_ONCE)
+    JobEvent.objects.bulk_create(events, _AT_ONCE)
+    progress.phases_began(phases)

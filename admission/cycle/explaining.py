@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from admission.core.cycle.decide import Decisions, Waiting
 from admission.core.cycle.estimates import Estimate
 from admission.cycle.adopted_spec import PHASE
+from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerJob
 from headroom.schedulers.contract import JobState
 
@@ -28,6 +29,8 @@ def tell(
     at: datetime,
 ) -> int:
     """Have the comments of held jobs say why they wait; return how many change. Two queries."""
+    if not registered.names():
+        return 0
     held = SchedulerJob.objects.open().filter(is_adopted=True, state=JobState.HELD)
     rows = []
     for row in held.only("pk", "name", *_FIELDS):
