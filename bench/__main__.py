@@ -23,6 +23,7 @@ NAMES = (
     "timelines",
     "policies",
     "admission",
+    "admission_explain",
     "backfill",
     "twin",
 )
