@@ -25,6 +25,7 @@ NAMES = (
     "admission",
     "admission_explain",
     "backfill",
+    "estimates",
     "twin",
 )
 

@@ -14,7 +14,7 @@ from bench.easy import PoolJob, easy_starts
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import NOW, Arrival, World, make_request
 
-__all__ = ["compare"]
+__all__ = ["TICK_S", "arrivals_of", "compare", "world_of"]
 
 #: Both look at whole multiples of it, s.
 TICK_S = 60.0
@@ -29,21 +29,14 @@ def compare(window: Window, *, blind: bool = False, shares: bool = False) -> dic
     ``blind``: walltimes tell nothing. ``shares``: jobs are of the projects of the trace, which take
     turns; else all are of one, and wait in the order in which they came.
     """
-    trace, allowed_s = window.jobs, walltimes_s(window, blind=blind)
-    jobs = [
-        PoolJob(at_s, gpus, max(runs_s, 1.0), walltime_s)
-        for at_s, gpus, runs_s, walltime_s in zip(
-            trace.submit_s.tolist(), trace.gpus.tolist(), trace.runs_s.tolist(), allowed_s,
-            strict=True,
-        )
-    ]  # fmt: skip
+    trace, jobs = window.jobs, _jobs_of(window, blind=blind)
     found = {
         "window": window.name,
         "gpus": window.gpus,
         "jobs": int(window.came.sum()),
     }
     starts = {
-        "": _our_starts(jobs, trace.project if shares else [""] * len(jobs), window.gpus),
+        "": _our_starts(window, trace.project if shares else None, blind=blind),
         "easy_": easy_starts(jobs, window.gpus, tick_s=TICK_S),
     }
     for name, starts_s in starts.items():
@@ -52,21 +45,47 @@ def compare(window: Window, *, blind: bool = False, shares: bool = False) -> dic
     return found
 
 
-def _our_starts(jobs: Sequence[PoolJob], projects: Sequence[str], gpus: int) -> list[float]:
-    """Return when the cycle starts each of ``jobs`` on so many GPUs, s."""
-    fleet = make_arrays(
-        racks=gpus // NODE_GPUS, nodes=1, gpus=NODE_GPUS,
-        budget_w=_PLENTY_W, zone_w=_PLENTY_W, pdu_w=_PLENTY_W,
-    )  # fmt: skip
-    world = World(fleet)
-    arrivals = [
-        Arrival(each.at_s, _request(f"j{place:06}/train", each, project), each.runs_s)
-        for place, (each, project) in enumerate(zip(jobs, projects, strict=True))
-    ]
+def _jobs_of(window: Window, *, blind: bool) -> list[PoolJob]:
+    trace, allowed_s = window.jobs, walltimes_s(window, blind=blind)
+    return [
+        PoolJob(at_s, gpus, max(runs_s, 1.0), walltime_s)
+        for at_s, gpus, runs_s, walltime_s in zip(
+            trace.submit_s.tolist(), trace.gpus.tolist(), trace.runs_s.tolist(), allowed_s,
+            strict=True,
+        )
+    ]  # fmt: skip
+
+
+def _our_starts(window: Window, projects: Sequence[str] | None, *, blind: bool) -> list[float]:
+    """Return when the cycle starts each of the jobs of a window, s."""
+    world = world_of(window)
+    arrivals = arrivals_of(window, projects, blind=blind)
     for _ in world.play(arrivals, cycle_s=TICK_S, until_all_began=True):
         pass
     starts_s = {each.request.key: each.started_at - NOW for each in world.started}
-    return [starts_s[f"j{place:06}/train"] for place in range(len(jobs))]
+    return [starts_s[each.request.key] for each in arrivals]
+
+
+def world_of(window: Window) -> World:
+    """Return the idle fleet of a window: nothing but GPUs is short in it."""
+    fleet = make_arrays(
+        racks=window.gpus // NODE_GPUS, nodes=1, gpus=NODE_GPUS,
+        budget_w=_PLENTY_W, zone_w=_PLENTY_W, pdu_w=_PLENTY_W,
+    )  # fmt: skip
+    return World(fleet)
+
+
+def arrivals_of(
+    window: Window, projects: Sequence[str] | None = None, *, blind: bool = False
+) -> list[Arrival]:
+    """Return the jobs of a window as they come; ``projects``: whose they are, or all are of one."""
+    jobs = _jobs_of(window, blind=blind)
+    return [
+        Arrival(each.at_s, _request(f"j{place:06}/train", each, project), each.runs_s)
+        for place, (each, project) in enumerate(
+            zip(jobs, projects or [""] * len(jobs), strict=True)
+        )
+    ]
 
 
 def _request(key: str, job: PoolJob, project: str) -> Request:

@@ -1,4 +1,4 @@
-"""Windows of published traces on which waits are held against FCFS with EASY backfill.
+"""Windows of published traces on which waits and ranges of starts are judged.
 
 The rule was written down and committed before the first run, and no parameter was chosen on them:
 
@@ -12,10 +12,16 @@ The rule was written down and committed before the first run, and no parameter w
 - What is left is ranked by its demand: the GPUs that its jobs would hold on average if none waited.
   Of Philly and openb the 50th, 75th and 100th percentiles are taken, and the 100th of each of the
   six virtual clusters of Helios with most GPU hours.
+- Of Acme there is no table of jobs: two days each of jobs like those of its clusters are drawn from
+  what was published of them (:mod:`bench.acme_like`), with seeds 1 and 2.
 - The fleet has as many GPUs as that demand, in whole nodes of eight, and no fewer than the largest
   job needs. GPUs are all that is short. So it is full on average, and queues come and go.
 - Walltimes are those of :class:`lab.traces.arrivals.Manner`: of the usual steps the next that is at
   least twice what the job runs. "Blind" all jobs state the longest of them, which tells nothing.
+
+Parameters are chosen on :func:`others`, which share no moment with them: of Philly and openb the
+25th, 60th and 90th percentiles of what is left when the windows above are taken away, of Helios'
+virtual clusters the 100th, and days like Acme's with seeds 3 and 4.
 """
 
 from __future__ import annotations
@@ -27,17 +33,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.acme_like import CLUSTERS, FILE, acme_like
 from lab.approaches.comparison import LOADERS, Setup
 from lab.approaches.windows import WINDOWS, setup_of
 from lab.traces import JobTrace
 from lab.traces.arrivals import Manner
 
-__all__ = ["NODE_GPUS", "Window", "walltimes_s", "windows"]
+__all__ = ["NODE_GPUS", "Window", "others", "walltimes_s", "windows"]
 
 NODE_GPUS = 8
 _DAY_S = 86_400.0
 _DAYS = {"philly": 1.0, "helios": 14.0, "openb": 3.0}
 _PERCENTILES = {"philly": (50, 75, 100), "helios": (100,), "openb": (50, 75, 100)}
+_OTHERS = {"philly": (25, 60, 90), "helios": (100,), "openb": (25, 60, 90)}
+_SEEDS, _OTHER_SEEDS = (1, 2), (3, 4)
 _FILES = {"philly": "philly-jobs/jobs.csv.gz", "openb": "alibaba-openb-jobs/pods_default.csv.gz"}
 _LEAST_JOBS = 100
 _HELIOS, _HELIOS_SEEN, _HELIOS_CLUSTERS = "helios-earth-vc-queue", "vc6YE", 6
@@ -58,16 +67,31 @@ class Window:
 
 def windows(data: Path) -> Iterator[Window]:
     """Yield the windows; ``data`` is the folder of the traces. Raises ``TraceError``."""
+    yield from _windows(data, others=False)
+
+
+def others(data: Path) -> Iterator[Window]:
+    """Yield the windows that parameters are chosen on. Raises ``TraceError``."""
+    yield from _windows(data, others=True)
+
+
+def _windows(data: Path, *, others: bool) -> Iterator[Window]:
     for form in ("philly", "openb"):
         path = data / _FILES[form]
-        yield from _of_trace(form, form, LOADERS[form](path), _seen(form, data))
+        yield from _of_trace(form, form, LOADERS[form](path), _seen(form, data), others=others)
     traces = {
         path.name.partition(".")[0]: LOADERS["helios"](path)
         for path in sorted((data / _HELIOS).glob("vc*.csv.gz"))
         if not path.name.startswith(_HELIOS_SEEN)
     }
     for name in sorted(traces, key=lambda each: -traces[each].gpu_s.sum())[:_HELIOS_CLUSTERS]:
-        yield from _of_trace("helios", f"helios-{name}", traces[name], [])
+        yield from _of_trace("helios", f"helios-{name}", traces[name], [], others=others)
+    for cluster in CLUSTERS:
+        for seed in _OTHER_SEEDS if others else _SEEDS:
+            jobs = acme_like(data / FILE, cluster, seed=seed)
+            demand = jobs.demand_gpus(0.0, _DAY_S)
+            came = np.ones(len(jobs), dtype=np.bool_)
+            yield _window(f"{cluster.lower()}-like-{seed}", jobs, came, demand)
 
 
 def _seen(form: str, data: Path) -> list[tuple[float, float]]:
@@ -84,7 +108,7 @@ def _seen(form: str, data: Path) -> list[tuple[float, float]]:
 
 
 def _of_trace(
-    form: str, name: str, trace: JobTrace, seen: list[tuple[float, float]]
+    form: str, name: str, trace: JobTrace, seen: list[tuple[float, float]], *, others: bool
 ) -> Iterator[Window]:
     lasts_s = _DAYS[form] * _DAY_S
     starts = [
@@ -95,18 +119,27 @@ def _of_trace(
     ]
     demand = [trace.demand_gpus(at, at + lasts_s) for at in starts]
     ranked = np.argsort(demand, kind="stable")
-    for percentile in _PERCENTILES[form]:
-        place = int(ranked[round(percentile / 100.0 * (len(ranked) - 1))])
+    percentiles, chosen = _PERCENTILES[form], _at(ranked, _PERCENTILES[form])
+    if others:
+        left = ranked[~np.isin(ranked, chosen)]
+        percentiles, chosen = _OTHERS[form], _at(left, _OTHERS[form])
+    for percentile, place in zip(percentiles, chosen, strict=False):
         from_s = starts[place]
         jobs = trace.over(from_s, from_s + lasts_s)
         came = trace.between(from_s, from_s + lasts_s).line
-        need = max(demand[place], float(jobs.gpus.max()))
-        yield Window(
-            name=f"{name}-{percentile}",
-            jobs=jobs,
-            came=np.isin(jobs.line, came),
-            gpus=NODE_GPUS * int(np.ceil(need / NODE_GPUS)),
-        )
+        yield _window(f"{name}-{percentile}", jobs, np.isin(jobs.line, came), demand[place])
+
+
+def _at(ranked: NDArray[np.int64], percentiles: tuple[int, ...]) -> list[int]:
+    """Return what stands at some percentiles of a ranking; nothing where it is empty."""
+    if not len(ranked):
+        return []
+    return [int(ranked[round(each / 100.0 * (len(ranked) - 1))]) for each in percentiles]
+
+
+def _window(name: str, jobs: JobTrace, came: NDArray[np.bool_], demand: float) -> Window:
+    need = max(demand, float(jobs.gpus.max()))
+    return Window(name=name, jobs=jobs, came=came, gpus=NODE_GPUS * int(np.ceil(need / NODE_GPUS)))
 
 
 def walltimes_s(window: Window, *, blind: bool = False) -> list[float]:

@@ -1,0 +1,151 @@
+"""What jobs of a window are told of their starts, and how far that holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from admission.core.cycle.decide import Decisions
+from admission.core.cycle.estimates import Calibration, Estimate, estimates
+from bench.backfill_waits import TICK_S, arrivals_of, world_of
+from bench.backfill_windows import Window
+from tests.builders.queue_world import NOW, World
+
+__all__ = ["Told", "judged", "play"]
+
+Floats = NDArray[np.float64]
+
+_LEVELS = (0.1, 0.5, 0.9)
+#: The least GPUs of each class of sizes, and its name.
+_CLASSES = {1: "1", 2: "2-7", 8: "8-15", 16: "16+"}
+#: A class of fewer jobs that waited says nothing.
+_LEAST_JOBS = 20
+_HISTORY = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """The jobs of a window that waited, in the order in which they were told.
+
+    When that was (s), in how many s after it they started, and ``ranges``: 10, 50 and 90 %, s.
+    """
+
+    at_s: Floats
+    waited_s: Floats
+    gpus: Floats
+    ranges: Floats
+
+
+class _Teller:
+    """Tells those who begin to wait, and notes when they start."""
+
+    def __init__(self) -> None:
+        self.calibration = Calibration()
+        self.open: dict[str, tuple[float, Estimate]] = {}
+        self.done: dict[str, tuple[float, Estimate, float]] = {}
+
+    def look(self, world: World, decisions: Decisions) -> None:
+        keys = [each.request.key for each in decisions.admitted if each.request.key in self.open]
+        for key in keys:
+            at, given = self.open.pop(key)
+            self.done[key] = at, given, world.now - at
+        starts = [(given, waited_s) for _, given, waited_s in map(self.done.__getitem__, keys)]
+        self.calibration = self.calibration.learn(starts, world.now)
+        new = [key for key in decisions.waiting if key not in self.open]
+        if new:
+            told = [(at, given.forecast_s) for at, given in self.open.values()]
+            found = estimates(decisions, self.calibration.beside(told, world.now))
+            self.open |= {key: (world.now, found[key]) for key in new if key in found}
+
+
+def play(window: Window, *, blind: bool = False) -> Told:
+    """Return what the jobs of a window are told that came in it and had to wait."""
+    world, teller = world_of(window), _Teller()
+    arrivals = arrivals_of(window, blind=blind)
+    for decisions in world.play(arrivals, cycle_s=TICK_S, until_all_began=True):
+        teller.look(world, decisions)
+    came = {
+        each.request.key
+        for each, is_new in zip(arrivals, window.came.tolist(), strict=True)
+        if is_new
+    }
+    gpus = {each.request.key: each.request.gpus for each in arrivals}
+    done = {key: each for key, each in teller.done.items() if key in came}
+    order = sorted(done, key=lambda key: (done[key][0], key))
+    ranges = [(given.p10_s, given.p50_s, given.p90_s) for _, given, _ in done.values()]
+    by_key = dict(zip(done, ranges, strict=True))
+    return Told(
+        at_s=np.array([done[key][0] - NOW for key in order]),
+        waited_s=np.array([done[key][2] for key in order]),
+        gpus=np.array([gpus[key] for key in order], dtype=np.float64),
+        ranges=np.array([by_key[key] for key in order]).reshape(-1, len(_LEVELS)),
+    )
+
+
+def judged(window: Window, *, blind: bool = False) -> dict[str, Any]:
+    """Return the figures of a window, as JSON."""
+    told = play(window, blind=blind)
+    low, _, high = told.ranges.T
+    within = (low <= told.waited_s) & (told.waited_s <= high)
+    loss_s = _pinball(told.ranges, told.waited_s)
+    baselines = {name: _pinball(each, told.waited_s) for name, each in _baselines(told).items()}
+    return {
+        "window": window.name,
+        "gpus": window.gpus,
+        "jobs": int(window.came.sum()),
+        "told": len(told.waited_s),
+        "coverage": float(within.mean()),
+        "below": float((told.waited_s < low).mean()),
+        "classes": {
+            name: {
+                "told": int(of.sum()),
+                "counts": bool(of.sum() >= _LEAST_JOBS),
+                "coverage": float(within[of].mean()) if of.any() else None,
+            }
+            for name, of in _by_class(told.gpus).items()
+        },
+        "width": float(np.median(np.maximum(high, TICK_S) / np.maximum(low, TICK_S))),
+        "loss_s": loss_s,
+        "baselines": baselines,
+        "loss_ratio": loss_s / min(baselines.values()),
+    }
+
+
+def _by_class(gpus: Floats) -> dict[str, NDArray[np.bool_]]:
+    number = np.searchsorted(list(_CLASSES), gpus, side="right") - 1
+    return {name: number == place for place, name in enumerate(_CLASSES.values())}
+
+
+def _pinball(ranges: Floats, waited_s: Floats) -> float:
+    """Return the mean pinball loss, s, over all levels."""
+    over, levels = waited_s[:, None] - ranges, np.array(_LEVELS)
+    return float(np.maximum(levels * over, (levels - 1.0) * over).mean())
+
+
+def _baselines(told: Told) -> dict[str, Floats]:
+    everybody = np.quantile(told.waited_s, _LEVELS)
+    all_of_them = np.ones(len(told.gpus), dtype=np.bool_)
+    of_class, by_class = np.zeros_like(told.ranges), _by_class(told.gpus)
+    for of in by_class.values():
+        of_class[of] = _history(told, of)[of]
+    return {
+        "now": np.zeros_like(told.ranges),
+        "history": _history(told, all_of_them),
+        "by_class": of_class,
+        "constant": np.broadcast_to(everybody, told.ranges.shape),
+    }
+
+
+def _history(told: Told, of: NDArray[np.bool_]) -> Floats:
+    """Return for each job the quantiles of the last waits that were over when it was told."""
+    over_at = (told.at_s + told.waited_s)[of]
+    order = np.argsort(over_at, kind="stable")
+    ends, waits = over_at[order], told.waited_s[of][order]
+    found = np.zeros_like(told.ranges)
+    for row, upto in enumerate(np.searchsorted(ends, told.at_s, side="right").tolist()):
+        if upto:
+            found[row] = np.quantile(waits[max(upto - _HISTORY, 0) : upto], _LEVELS)
+    return found
