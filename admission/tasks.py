@@ -7,7 +7,7 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from admission.cycle import asking, loop
+from admission.cycle import asking, estimating, loop
 from admission.executors import output
 from admission.learned import draws, forecasts
 from admission.policy import shadowing
@@ -25,6 +25,12 @@ def cycle() -> bool:
     if done.decisions is not None:
         asking.hold(done.decisions)
     return not done.failed
+
+
+@shared_task
+def estimate() -> bool:
+    """Estimate when phases begin; False where another process is at it."""
+    return estimating.estimate_once(time.time()) is not None
 
 
 @shared_task

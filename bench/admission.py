@@ -19,7 +19,8 @@ NOTES = {
     "cycle_50000_100k_cpu_s": "with 50,000, of which 10,000 are tried; target 3",
     "explain_p95_ms": "one job of the 1,000: all reasons, changes tried; target 50",
     "explain_50000_p95_ms": "one of the 50,000, in the process that decided; target 200",
-    "estimates_5000_ms": "ranges of starts of all that wait",
+    "estimates_1000_100k_cpu_s": "ranges of starts of the 1,000; each minute, beside the cycles",
+    "estimates_10000_100k_cpu_s": "of 10,000",
     "admissions_per_s": "15,000 jobs, API to dispatched, no machine on the far side; target 500",
 }
 

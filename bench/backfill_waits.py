@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from admission.core.cycle.ends import Like, Ran
 from admission.core.request import Request
-from bench.backfill_windows import NODE_GPUS, Window, walltimes_s
+from bench.backfill_windows import NODE_GPUS, Window, past_walltimes_s, walltimes_s
 from bench.easy import PoolJob, easy_starts
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import NOW, Arrival, World, make_request
 
-__all__ = ["TICK_S", "arrivals_of", "compare", "world_of"]
+__all__ = ["TICK_S", "arrivals_of", "compare", "past_of", "world_of"]
 
 #: Both look at whole multiples of it, s.
 TICK_S = 60.0
@@ -84,6 +85,17 @@ def arrivals_of(
         Arrival(each.at_s, _request(f"j{place:06}/train", each, project), each.runs_s)
         for place, (each, project) in enumerate(
             zip(jobs, projects or [""] * len(jobs), strict=True)
+        )
+    ]
+
+
+def past_of(window: Window, *, blind: bool = False) -> list[Ran]:
+    """Return for what shares of their walltimes jobs ran that had ended before a window."""
+    past, allowed_s = window.past, past_walltimes_s(window, blind=blind)
+    return [
+        Ran(Like("", "", gpus, walltime_s), min(runs_s / walltime_s, 1.0))
+        for gpus, runs_s, walltime_s in zip(
+            past.gpus.tolist(), past.runs_s.tolist(), allowed_s, strict=True
         )
     ]
 

@@ -12,8 +12,10 @@ The rule was written down and committed before the first run, and no parameter w
 - What is left is ranked by its demand: the GPUs that its jobs would hold on average if none waited.
   Of Philly and openb the 50th, 75th and 100th percentiles are taken, and the 100th of each of the
   six virtual clusters of Helios with most GPU hours.
-- Of Acme there is no table of jobs: two days each of jobs like those of its clusters are drawn from
-  what was published of them (:mod:`bench.acme_like`), with seeds 1 and 2.
+- Of Acme there is no table of jobs: jobs like those of its clusters are drawn from what was
+  published of them (:mod:`bench.acme_like`), with seeds 1 and 2; the second day of each is taken.
+- How long jobs ran that ended before a window is known, as on any fleet that has run for a while:
+  of the last 2,000.
 - The fleet has as many GPUs as that demand, in whole nodes of eight, and no fewer than the largest
   job needs. GPUs are all that is short. So it is full on average, and queues come and go.
 - Walltimes are those of :class:`lab.traces.arrivals.Manner`: of the usual steps the next that is at
@@ -39,7 +41,7 @@ from lab.approaches.windows import WINDOWS, setup_of
 from lab.traces import JobTrace
 from lab.traces.arrivals import Manner
 
-__all__ = ["NODE_GPUS", "Window", "others", "walltimes_s", "windows"]
+__all__ = ["NODE_GPUS", "Window", "others", "past_walltimes_s", "walltimes_s", "windows"]
 
 NODE_GPUS = 8
 _DAY_S = 86_400.0
@@ -49,6 +51,7 @@ _OTHERS = {"philly": (25, 60, 90), "helios": (100,), "openb": (25, 60, 90)}
 _SEEDS, _OTHER_SEEDS = (1, 2), (3, 4)
 _FILES = {"philly": "philly-jobs/jobs.csv.gz", "openb": "alibaba-openb-jobs/pods_default.csv.gz"}
 _LEAST_JOBS = 100
+_MOST_PAST = 2_000
 _HELIOS, _HELIOS_SEEN, _HELIOS_CLUSTERS = "helios-earth-vc-queue", "vc6YE", 6
 #: Days of Philly that ranges of starts were made on: from the first, and how many.
 _ESTIMATES = (44.0, 6.0)
@@ -63,6 +66,8 @@ class Window:
     #: of each job, whether it came in this window; the others ran already when it begins
     came: NDArray[np.bool_]
     gpus: int
+    #: jobs that had ended when it began, in the order in which they did
+    past: JobTrace
 
 
 def windows(data: Path) -> Iterator[Window]:
@@ -88,10 +93,8 @@ def _windows(data: Path, *, others: bool) -> Iterator[Window]:
         yield from _of_trace("helios", f"helios-{name}", traces[name], [], others=others)
     for cluster in CLUSTERS:
         for seed in _OTHER_SEEDS if others else _SEEDS:
-            jobs = acme_like(data / FILE, cluster, seed=seed)
-            demand = jobs.demand_gpus(0.0, _DAY_S)
-            came = np.ones(len(jobs), dtype=np.bool_)
-            yield _window(f"{cluster.lower()}-like-{seed}", jobs, came, demand)
+            trace = acme_like(data / FILE, cluster, seed=seed)
+            yield _window(f"{cluster.lower()}-like-{seed}", trace, _DAY_S, 2.0 * _DAY_S)
 
 
 def _seen(form: str, data: Path) -> list[tuple[float, float]]:
@@ -124,10 +127,7 @@ def _of_trace(
         left = ranked[~np.isin(ranked, chosen)]
         percentiles, chosen = _OTHERS[form], _at(left, _OTHERS[form])
     for percentile, place in zip(percentiles, chosen, strict=False):
-        from_s = starts[place]
-        jobs = trace.over(from_s, from_s + lasts_s)
-        came = trace.between(from_s, from_s + lasts_s).line
-        yield _window(f"{name}-{percentile}", jobs, np.isin(jobs.line, came), demand[place])
+        yield _window(f"{name}-{percentile}", trace, starts[place], starts[place] + lasts_s)
 
 
 def _at(ranked: NDArray[np.int64], percentiles: tuple[int, ...]) -> list[int]:
@@ -137,14 +137,32 @@ def _at(ranked: NDArray[np.int64], percentiles: tuple[int, ...]) -> list[int]:
     return [int(ranked[round(each / 100.0 * (len(ranked) - 1))]) for each in percentiles]
 
 
-def _window(name: str, jobs: JobTrace, came: NDArray[np.bool_], demand: float) -> Window:
-    need = max(demand, float(jobs.gpus.max()))
-    return Window(name=name, jobs=jobs, came=came, gpus=NODE_GPUS * int(np.ceil(need / NODE_GPUS)))
+def _window(name: str, trace: JobTrace, from_s: float, to_s: float) -> Window:
+    jobs = trace.over(from_s, to_s)
+    need = max(trace.demand_gpus(from_s, to_s), float(jobs.gpus.max()))
+    ends_s = trace.submit_s + trace.runs_s
+    past = np.argsort(ends_s, kind="stable")[: int((ends_s <= from_s).sum())]
+    return Window(
+        name=name,
+        jobs=jobs,
+        came=np.isin(jobs.line, trace.between(from_s, to_s).line),
+        gpus=NODE_GPUS * int(np.ceil(need / NODE_GPUS)),
+        past=trace.take(past[-_MOST_PAST:]),
+    )
 
 
 def walltimes_s(window: Window, *, blind: bool = False) -> list[float]:
     """Return what each job of a window says that it may run for, s."""
-    manner = Manner()
-    wanted = (manner.walltime_times * window.jobs.runs_s).tolist()
-    stated = [next((step for step in manner.walltimes_s if step >= each), each) for each in wanted]
+    stated = _stated_s(window.jobs)
     return [max(stated)] * len(stated) if blind else stated
+
+
+def past_walltimes_s(window: Window, *, blind: bool = False) -> list[float]:
+    """Return what each job said that had ended before a window, s."""
+    return [max(_stated_s(window.jobs))] * len(window.past) if blind else _stated_s(window.past)
+
+
+def _stated_s(jobs: JobTrace) -> list[float]:
+    manner = Manner()
+    wanted = (manner.walltime_times * jobs.runs_s).tolist()
+    return [next((step for step in manner.walltimes_s if step >= each), each) for each in wanted]

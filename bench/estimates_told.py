@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from admission.core.cycle.calibration import Calibration, Estimate
 from admission.core.cycle.decide import Decisions
-from admission.core.cycle.estimates import Calibration, Estimate, estimates
-from bench.backfill_waits import TICK_S, arrivals_of, world_of
+from admission.core.cycle.estimates import estimates
+from bench.backfill_waits import TICK_S, arrivals_of, past_of, world_of
 from bench.backfill_windows import Window
 from tests.builders.queue_world import NOW, World
 
@@ -48,22 +49,25 @@ class _Teller:
         self.done: dict[str, tuple[float, Estimate, float]] = {}
 
     def look(self, world: World, decisions: Decisions) -> None:
-        keys = [each.request.key for each in decisions.admitted if each.request.key in self.open]
-        for key in keys:
-            at, given = self.open.pop(key)
-            self.done[key] = at, given, world.now - at
-        starts = [(given, waited_s) for _, given, waited_s in map(self.done.__getitem__, keys)]
-        self.calibration = self.calibration.learn(starts, world.now)
+        starts = []
+        for key in (each.request.key for each in decisions.admitted):
+            if key in self.open:
+                at, given = self.open.pop(key)
+                self.done[key] = at, given, world.now - at
+                starts.append((given, at, world.now - at))
+        self.calibration = self.calibration.learn(starts)
         new = [key for key in decisions.waiting if key not in self.open]
         if new:
-            told = [(at, given.forecast_s) for at, given in self.open.values()]
-            found = estimates(decisions, self.calibration.beside(told, world.now))
+            told = [(given.drawn, at) for at, given in self.open.values()]
+            calibration = self.calibration.beside(told, world.now)
+            found = estimates(decisions, world.ended, calibration)
             self.open |= {key: (world.now, found[key]) for key in new if key in found}
 
 
 def play(window: Window, *, blind: bool = False) -> Told:
     """Return what the jobs of a window are told that came in it and had to wait."""
     world, teller = world_of(window), _Teller()
+    world.ended.extend(past_of(window, blind=blind))
     arrivals = arrivals_of(window, blind=blind)
     for decisions in world.play(arrivals, cycle_s=TICK_S, until_all_began=True):
         teller.look(world, decisions)
@@ -111,6 +115,8 @@ def judged(window: Window, *, blind: bool = False) -> dict[str, Any]:
         "loss_s": loss_s,
         "baselines": baselines,
         "loss_ratio": loss_s / min(baselines.values()),
+        "knowable_loss_ratio": loss_s
+        / min(each for name, each in baselines.items() if name != "constant"),
     }
 
 

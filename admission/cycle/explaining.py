@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from admission.core.cycle.decide import Decisions, Waiting
-from admission.core.cycle.estimates import Estimate
 from admission.cycle.adopted_spec import PHASE
 from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerJob
+from admission.queue.starts import Start, Starts
 from headroom.schedulers.contract import JobState
 
 __all__ = ["sentence", "tell"]
@@ -24,7 +24,7 @@ _FIELDS = ["comment", "commented_at", "is_comment_new"]
 
 def tell(
     decisions: Decisions,
-    known: Mapping[str, Estimate],
+    known: Starts | None,
     never: Mapping[str, str],
     at: datetime,
 ) -> int:
@@ -38,7 +38,8 @@ def tell(
         waiting = decisions.waiting.get(key)
         if waiting is None:
             continue
-        text = sentence(waiting, known.get(key), never.get(key, ""))
+        start = known.of(key, at.timestamp()) if known else None
+        text = sentence(waiting, start, never.get(key, ""))
         if text != row.comment and _is_due(row, text, at):
             row.comment, row.commented_at, row.is_comment_new = text, at, True
             rows.append(row)
@@ -56,7 +57,7 @@ def _token(comment: str) -> str:
     return comment.partition(":")[0]
 
 
-def sentence(waiting: Waiting, known: Estimate | None, never: str) -> str:
+def sentence(waiting: Waiting, known: Start | None, never: str) -> str:
     """Return why a job waits, in numbers, and about when it starts."""
     text = f"{waiting.dominant.token}: {waiting.dominant.sentence}"
     if never:

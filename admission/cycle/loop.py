@@ -18,7 +18,6 @@ import msgspec
 import structlog
 
 from admission.core.cycle.decide import Decisions, Waiting, decide
-from admission.core.cycle.estimates import Estimate, estimates
 from admission.core.cycle.never import Hopeless
 from admission.core.holding import Holding
 from admission.cycle import (
@@ -36,10 +35,11 @@ from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
 from admission.jobs import elements, unlocking
-from admission.learned import forecasts, shares
+from admission.learned import shares
 from admission.policy import shadowing
-from admission.queue import queue_status, reasons
+from admission.queue import queue_status, reasons, starts
 from admission.queue.queue_status import PendingStatus, QueueStatus, ReasonLine, TraceLine
+from admission.queue.starts import NOT_MADE, Start, Starts
 from fleet.locks import only_one
 from policies.caps import metrics as held_metrics
 from policies.caps import status as held_status
@@ -165,13 +165,8 @@ class _Work:
 
     def _publish(self, inputs: CycleInput, decisions: Decisions) -> None:
         never = _hopeless.look(decisions)
-        known = estimates(decisions, forecasts.calibration_at(self.now), never=never)
-        # With a new reason comes a new wait: what was told at its beginning is measured by.
-        changed = [
-            key for key in known if inputs.rows[key].reason != decisions.waiting[key].dominant.token
-        ]
+        known = starts.read()
         explaining.tell(decisions, known, never, self.at)
-        forecasts.note({inputs.rows[key].id: known[key] for key in changed}, self.at)
         of_arrays = {
             key: row.told_as for key, row in inputs.rows.items() if row.element is not None
         }
@@ -194,11 +189,11 @@ class _Work:
 
 
 def pending_statuses(
-    decisions: Decisions, known: Mapping[str, Estimate], never: Mapping[str, str] | None = None
+    decisions: Decisions, known: Starts | None, never: Mapping[str, str] | None = None
 ) -> dict[str, PendingStatus]:
     """Return the status of each waiting phase, in order of position.
 
-    By key, when it is likely to start (``known``), and why it cannot at all (``never``).
+    ``known``: when they are likely to start, as last estimated; ``never``, by key: why they cannot.
     """
     never = never or {}
     ordered = sorted(decisions.waiting.items(), key=lambda item: item[1].position)
@@ -212,21 +207,29 @@ def pending_statuses(
             made[same] = queue_status.reason_lines(
                 waiting.reasons if in_full else [waiting.dominant]
             )
-        status = _pending_status(waiting, made[same], known.get(key), in_full)
-        found[key] = msgspec.structs.replace(status, never=never[key]) if key in never else status
+        found[key] = _pending_status(waiting, made[same], known, in_full, decisions.snapshot.now)
+        if key in never:
+            found[key] = msgspec.structs.replace(
+                found[key], never=never[key], p10_s=None, p50_s=None, p90_s=None, basis=""
+            )
     return found
 
 
 def _pending_status(
-    waiting: Waiting, reasons: tuple[ReasonLine, ...], known: Estimate | None, in_full: bool
+    waiting: Waiting,
+    reasons: tuple[ReasonLine, ...],
+    known: Starts | None,
+    in_full: bool,
+    now: float,
 ) -> PendingStatus:
     trace = waiting.trace if in_full else ()
+    start = known.of(waiting.request.key, now) if known else Start(basis=NOT_MADE)
     return PendingStatus(
         position=waiting.position,
         reasons=reasons,
-        p10_s=known.p10_s if known else None,
-        p50_s=known.p50_s if known else None,
-        p90_s=known.p90_s if known else None,
-        basis=known.basis if known else "",
+        p10_s=start.p10_s,
+        p50_s=start.p50_s,
+        p90_s=start.p90_s,
+        basis=start.basis,
         trace=tuple(TraceLine(each.check, each.passed, each.sentence) for each in trace),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from admission.core.cycle.estimates import Calibration
+from admission.core.cycle.calibration import Calibration
 from admission.core.reasons import ReasonToken
 from admission.core.request import Request
 from admission.queue.queue_status import Count

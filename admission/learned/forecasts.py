@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from admission.core.cycle.estimates import Calibration, Estimate
+from admission.core.cycle.calibration import Calibration, Estimate
+from admission.core.cycle.ends import Like, Ran
 from admission.cycle import metrics
-from admission.jobs.models import Phase
+from admission.jobs.models import Attempt, Phase
 from admission.learned.models import StartCalibration, StartForecast
 
-__all__ = ["KEPT", "began", "calibration", "calibration_at", "note", "prune"]
+__all__ = ["KEPT", "began", "calibration", "calibration_at", "note", "past_runs", "prune"]
 
 #: Forecasts are kept for so long, to be looked at.
 KEPT = timedelta(days=30)
 _AT_ONCE = 1_000
 #: Of a longer queue these say enough of how it goes.
 _MOST_WAITING = 5_000
+#: Of so many attempts that have ended it is looked at how long they ran.
+_MOST_RUNS = 2_000
+_CAME_TO_THEIR_END = frozenset({Attempt.Outcome.SUCCEEDED, Attempt.Outcome.FAILED})
 
 
 def calibration() -> Calibration:
@@ -28,23 +32,45 @@ def calibration() -> Calibration:
 def calibration_at(now: float) -> Calibration:
     """Return the calibration with those who still wait at ``now`` (Unix s). Two queries."""
     open_ = StartForecast.objects.filter(began_s=None, phase__state=Phase.State.QUEUED)
-    newest = open_.order_by("-made_at").values_list("made_at", "forecast_s")[:_MOST_WAITING]
-    told = [(made_at.timestamp(), forecast_s) for made_at, forecast_s in newest]
+    newest = open_.order_by("-made_at")[:_MOST_WAITING]
+    told = [(row.drawn, row.made_at.timestamp()) for row in newest]
     return calibration().beside(told, now)
+
+
+def past_runs() -> list[Ran]:
+    """Return for what shares of their walltimes the last attempts ran. One query.
+
+    Of those that were stopped it is known that they ran for so long at least.
+    """
+    rows = Attempt.objects.filter(
+        state=Attempt.State.ENDED, started_at__isnull=False, ended_at__isnull=False
+    ).order_by("-ended_at")
+    found = []
+    for project, user, request, outcome, started_at, ended_at in rows.values_list(
+        "phase__job__project__name", "phase__job__submitted_by", "phase__request",
+        "outcome", "started_at", "ended_at",
+    )[:_MOST_RUNS]:  # fmt: skip
+        like = Like(project, user, request["gpus"], request["walltime_s"])
+        share = max((ended_at - started_at).total_seconds(), 0.0) / request["walltime_s"]
+        found.append(Ran(like, share, outcome in _CAME_TO_THEIR_END))
+    return found
 
 
 def note(made: Mapping[int, Estimate], at: datetime) -> None:
     """Keep the estimates of phases, by id, made at ``at``. Phases that have one keep it."""
+    have = set(StartForecast.objects.filter(began_s=None).values_list("phase_id", flat=True))
     rows = [
         StartForecast(
             phase_id=phase,
             made_at=at,
-            forecast_s=each.forecast_s,
+            gpus=each.drawn.gpus,
+            drawn_s=[each.drawn.low_s, each.drawn.middle_s, each.drawn.high_s],
             p10_s=each.p10_s,
             p50_s=each.p50_s,
             p90_s=each.p90_s,
         )
         for phase, each in made.items()
+        if phase not in have
     ]
     StartForecast.objects.bulk_create(rows, ignore_conflicts=True, batch_size=_AT_ONCE)
 
@@ -63,9 +89,9 @@ def began(phases: Sequence[int], at: datetime) -> None:
     starts = []
     for row in rows:
         row.began_s = max((at - row.made_at).total_seconds(), 0.0)
-        given = Estimate(row.p10_s, row.p50_s, row.p90_s, row.forecast_s, "")
-        starts.append((given, row.began_s))
-    learned = Calibration.from_json(kept.document).learn(starts, at.timestamp())
+        given = Estimate(row.p10_s, row.p50_s, row.p90_s, row.drawn)
+        starts.append((given, row.made_at.timestamp(), row.began_s))
+    learned = Calibration.from_json(kept.document).learn(starts)
     StartForecast.objects.bulk_update(rows, ["began_s"], batch_size=_AT_ONCE)
     kept.document, kept.updated_at = learned.as_json(), at
     kept.save()

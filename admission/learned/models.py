@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import User
+from admission.core.cycle.calibration import Given
 from admission.jobs.models import Attempt, Phase, Project
 
 __all__ = ["Cycle", "Draw", "DrawProfile", "StartCalibration", "StartForecast", "UserUse"]
@@ -111,11 +112,15 @@ class DrawProfile(models.Model):
 
 
 class StartForecast(models.Model):
-    """When a phase was first estimated to begin, and when it did: seconds from ``made_at``."""
+    """When a phase was first estimated to begin, and when it did: seconds from ``made_at``.
+
+    ``drawn_s`` are 10, 50 and 90 % of its starts in the futures that were drawn.
+    """
 
     phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="start_forecasts")
     made_at = models.DateTimeField()
-    forecast_s = models.FloatField()
+    gpus = models.PositiveIntegerField(default=1)
+    drawn_s = ArrayField(models.FloatField(), default=list)
     p10_s = models.FloatField()
     p50_s = models.FloatField()
     p90_s = models.FloatField()
@@ -134,9 +139,13 @@ class StartForecast(models.Model):
     def __str__(self) -> str:
         return f"{self.phase} in {self.p10_s:.0f} to {self.p90_s:.0f} s"
 
+    @property
+    def drawn(self) -> Given:
+        return Given(self.gpus, *self.drawn_s)
+
 
 class StartCalibration(models.Model):
-    """One row: the errors of such estimates (``admission.core.cycle.estimates.Calibration``)."""
+    """One row: the errors of such estimates (``admission.core.cycle.calibration.Calibration``)."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     document = models.JSONField()

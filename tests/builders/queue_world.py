@@ -22,6 +22,7 @@ import numpy as np
 from admission.core.cycle.backfill import Ending
 from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.decide import Decisions, decide
+from admission.core.cycle.ends import Like, Ran
 from admission.core.grants import Grants
 from admission.core.placement.cluster import Cluster
 from admission.core.preempting import PreemptionPolicy, disrupted
@@ -126,6 +127,8 @@ class World:
         self._ends: dict[str, float] = {}
         self._runs_s: dict[str, float] = {}
         self._ratios: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=50))
+        #: for what shares of their walltimes the last jobs ran
+        self.ended: deque[Ran] = deque(maxlen=2_000)
 
     def submit(self, request: Request, *, runs_s: float | None = None, **values: Any) -> None:
         """Queue a job that really runs for ``runs_s``, or as long as it asks for."""
@@ -224,7 +227,11 @@ class World:
         ended = self.running.pop(key)
         self._use(ended, -len(ended.placement.gpus))
         ran_s = self.now - ended.started_at
-        self._ratios[ended.request.project].append(min(ran_s / ended.request.walltime_s, 1.0))
+        request = ended.request
+        share = min(ran_s / request.walltime_s, 1.0)
+        self._ratios[request.project].append(share)
+        like = Like(request.project, ended.user, request.gpus, request.walltime_s)
+        self.ended.append(Ran(like, share, is_over=not ended.preempting))
         self.cluster.free(ended.placement, ended.request)
 
     @property

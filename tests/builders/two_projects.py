@@ -415,6 +415,6 @@ def _learned(one: Marked, slo: Any) -> None:
         p99_w=[500.0], read_s=[60.0], seen_at=now,
     )  # fmt: skip
     StartForecast.objects.create(
-        phase=one.jobs["queued"].phases.get(), made_at=now, forecast_s=60, p10_s=30, p50_s=60,
-        p90_s=90,
+        phase=one.jobs["queued"].phases.get(), made_at=now, gpus=1, drawn_s=[40, 60, 80],
+        p10_s=30, p50_s=60, p90_s=90,
     )  # fmt: skip

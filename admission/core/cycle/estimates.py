@@ -1,50 +1,45 @@
-"""When a job that waits will start, as a range, and how far such ranges have held.
+"""When a job that waits will start, as a range: the queue played on, many times.
 
-A forecast plays the queue on: jobs in order take what running ones give back. It knows nothing of
-jobs that come later, of those that end early, and of places. How far off forecasts were, by how
-far ahead they looked, makes a range of each: four starts of five are to fall into theirs. Who still
-waits counts with what has passed already, or ranges would follow those who were lucky.
+How jobs end is drawn, from how those like them have ended, and each draw is played on as the cycle
+would (``futures``). What the draws leave out makes them off; by how much they were off lately moves
+the range (``calibration``): four starts of five are to fall into theirs.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
-import statistics
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from admission.core.cycle.backfill import Ending
+from admission.core.cycle.calibration import SHARES, Calibration, Estimate, Given
 from admission.core.cycle.decide import Decisions, Waiting
+from admission.core.cycle.ends import Like, Ran, RunRecord
+from admission.core.cycle.futures import PoolState, starts_s
+from admission.core.cycle.queue import Stage
 from admission.core.reasons import ReasonToken
-from admission.core.request import Placement, Request
+from admission.core.request import Request
 
-__all__ = ["Calibration", "Estimate", "estimate", "estimates", "forecasts"]
+__all__ = ["estimates", "ranges"]
 
-#: Waits shorter than this are alike, s.
-_SHORT_S = 30.0
-#: Forecasts are off by as much as others that looked as far ahead, to a factor of this.
-_FACTOR = 6.0
-#: Of so many of the last starts errors are kept, for each distance.
-_KEPT = 256
-#: Of starts within so long a time, s, so many count for each distance: what nobody could know
-#: puts all of them off alike, and a burst of a thousand says no more than a few of them.
-_TOGETHER_S = 300.0
-_MOST_TOGETHER = 3
-#: Where fewer were seen for a distance, those for all distances count.
-_FEW = 24
-#: Shares of starts that are to come before the low end, the middle and the high end of a range.
-_SHARES = (0.1, 0.5, 0.9)
-#: Besides what was seen, errors of up to this factor either way are taken to have been seen: …
-_UNKNOWN_FACTOR = 8.0
-#: … so many of them. The first starts of a burst say little of the others of it.
-_UNSEEN = 32
-_ROUNDING = 1e-9
-_PRIOR = tuple(math.log(_UNKNOWN_FACTOR) * (2.0 * n / (_UNSEEN - 1) - 1.0) for n in range(_UNSEEN))
-#: Sets of sites that jobs are queued for, of which the ends are looked at apart.
-_MOST_SITE_POOLS = 24
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+#: What jobs wait for together: GPUs of a kind at some sites, or those of a quota or a cap.
+Key: TypeAlias = tuple[str, tuple[tuple[str, ...], ...]]
+
+#: Futures that are drawn.
+_DRAWS = 32
+#: Of those that wait for the same GPUs the first so many have a range.
+_REACH = 4_000
+#: Nobody ends before this, s.
+_SOON_S = 1.0
+#: Kinds of GPUs and sets of sites that jobs are queued for, which are looked at apart.
+_MOST_POOLS = 24
+_ANYWHERE: Key = ("fleet", ((), (), ()))
 #: Before these nobody knows when a job starts: it takes somebody or another job.
 _OPEN_ENDED = frozenset(
     {
@@ -59,220 +54,41 @@ _OPEN_ENDED = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """In how many seconds from now a job starts: of ten such jobs one before ``p10_s``, …
-
-    ``forecast_s`` is what the range was made of. ``basis`` says what it rests on.
-    """
-
-    p10_s: float
-    p50_s: float
-    p90_s: float
-    forecast_s: float
-    basis: str
-
-
-@dataclass(frozen=True)
-class _Errors:
-    """Errors of forecasts that looked as far ahead: the last ones, as logarithms of ratios.
-
-    ``taken`` of them are of the stretch of time, ``stretch``, that the last is of.
-    """
-
-    last: tuple[float, ...] = ()
-    stretch: int = -1
-    taken: int = 0
-
-    def and_those(self, more: Sequence[float], stretch: int) -> _Errors:
-        taken = self.taken if stretch == self.stretch else 0
-        counted = _spaced(more, _MOST_TOGETHER - taken)
-        return _Errors((*self.last, *counted)[-_KEPT:], stretch, taken + len(counted))
-
-
-@dataclass(frozen=True)
-class _Spread:
-    """Errors at the low end, in the middle, and at the high end of a range."""
-
-    at: tuple[float, ...]
-    basis: str
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The errors of past forecasts, and how many starts fell into their ranges. A value.
-
-    ``waiting`` are those that have not come true yet: how far they are off at least.
-    """
-
-    by_distance: Mapping[int, _Errors] = field(default_factory=dict)
-    starts: int = 0
-    within: int = 0
-    waiting: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    #: made when first asked for, by distance
-    _spreads: dict[int, _Spread] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the calibration as plain values for JSON."""
-        errors = {
-            str(key): {
-                "last": [round(each, 4) for each in one.last],
-                "stretch": one.stretch,
-                "taken": one.taken,
-            }
-            for key, one in self.by_distance.items()
-        }
-        return {"starts": self.starts, "within": self.within, "errors": errors}
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Calibration:
-        """Return the calibration that :meth:`as_json` wrote."""
-        errors = {
-            int(key): _Errors(tuple(one["last"]), one["stretch"], one["taken"])
-            for key, one in document["errors"].items()
-        }
-        return Calibration(errors, document["starts"], document["within"])
-
-    @property
-    def coverage(self) -> float | None:
-        """The share of starts that fell into their ranges; None before there was one."""
-        return self.within / self.starts if self.starts else None
-
-    def learn(self, starts: Sequence[tuple[Estimate, float]], at: float) -> Calibration:
-        """Return the calibration after jobs started at ``at`` (Unix s).
-
-        Of each what it was told, and how many seconds after that it started.
-        """
-        errors: dict[int, list[float]] = {}
-        for given, waited_s in starts:
-            errors.setdefault(_distance(given.forecast_s), []).append(
-                _error(given.forecast_s, waited_s)
-            )
-        stretch = int(at // _TOGETHER_S)
-        learned = {
-            key: self.by_distance.get(key, _Errors()).and_those(more, stretch)
-            for key, more in errors.items()
-        }
-        within = sum(given.p10_s <= waited_s <= given.p90_s for given, waited_s in starts)
-        return Calibration(
-            {**self.by_distance, **learned}, self.starts + len(starts), self.within + within
-        )
-
-    def beside(self, waiting: Iterable[tuple[float, float]], at: float) -> Calibration:
-        """Return the calibration with the jobs that still wait at ``at`` (Unix s).
-
-        Of each when it was told its range (Unix s), and the forecast of that, s. Without them only
-        those count that have started, and of those who were told the same these are the lucky ones.
-        """
-        together: dict[tuple[int, int], list[float]] = {}
-        for told_at, forecast_s in waiting:
-            key = _distance(forecast_s), int(told_at // _TOGETHER_S)
-            together.setdefault(key, []).append(_error(forecast_s, max(at - told_at, 0.0)))
-        found: dict[int, tuple[float, ...]] = {}
-        for (distance, _), errors in together.items():
-            found[distance] = (*found.get(distance, ()), *_spaced(errors, _MOST_TOGETHER))
-        return Calibration(self.by_distance, self.starts, self.within, found)
-
-    def estimate(self, forecast_s: float) -> Estimate:
-        """Return the range for a forecast."""
-        key = _distance(forecast_s)
-        if key not in self._spreads:
-            self._spreads[key] = self._spread(key)
-        spread = self._spreads[key]
-        low_s, middle_s, high_s = (
-            max((forecast_s + _SHORT_S) * math.exp(each) - _SHORT_S, 0.0) for each in spread.at
-        )
-        return Estimate(low_s, middle_s, high_s, forecast_s, spread.basis)
-
-    def _spread(self, key: int) -> _Spread:
-        seen = self.by_distance.get(key, _Errors()).last
-        waiting = self.waiting.get(key, ())
-        basis = f"the queue played on, and how far off that was for {len(seen)} starts"
-        if len(seen) < _FEW:
-            seen = tuple(each for one in self.by_distance.values() for each in one.last)
-            waiting = tuple(each for one in self.waiting.values() for each in one)
-            basis = "the queue played on; too few starts were seen to say how far that holds"
-        return _Spread(_quantiles((*seen, *_PRIOR), waiting), basis)
-
-
-def _error(forecast_s: float, waited_s: float) -> float:
-    return math.log((waited_s + _SHORT_S) / (forecast_s + _SHORT_S))
-
-
-def _spaced(values: Sequence[float], most: int) -> list[float]:
-    """Return at most so many of ``values``, evenly from the first to the last."""
-    if len(values) <= most:
-        return list(values)
-    step = (len(values) - 1) / max(most - 1, 1)
-    return [values[round(place * step)] for place in range(most)]
-
-
-def _distance(forecast_s: float) -> int:
-    return round(math.log(max(forecast_s, 0.0) / _SHORT_S + 1.0, _FACTOR))
-
-
-def _clipped(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
-
-
-def _quantiles(known: Sequence[float], at_least: Sequence[float]) -> tuple[float, ...]:
-    """Return the quantiles ``_SHARES`` of all errors.
-
-    Of those that still wait it is known that theirs are ``at_least`` so much: the estimator is that
-    of Kaplan and Meier (1958).
-    """
-    ordered = sorted([(each, False) for each in known] + [(each, True) for each in at_least])
-    found: list[float] = []
-    beyond = 1.0
-    for place, (error, still_waits) in enumerate(ordered):
-        if not still_waits:
-            beyond *= 1.0 - 1.0 / (len(ordered) - place)
-        while len(found) < len(_SHARES) and beyond <= 1.0 - _SHARES[len(found)] + _ROUNDING:
-            found.append(error)
-    return (*found, *[ordered[-1][0]] * (len(_SHARES) - len(found)))
-
-
-def estimate(decisions: Decisions, key: str, calibration: Calibration) -> Estimate | None:
-    """Return when the job ``key`` starts; None where unknown. Raises KeyError if it does not wait.
-
-    To ask for many take :func:`estimates`: it plays the queue on once.
-    """
-    waiting = decisions.waiting[key]
-    forecast_s = forecasts(decisions, upto=waiting.position).get(key)
-    return None if forecast_s is None else calibration.estimate(forecast_s)
-
-
 def estimates(
-    decisions: Decisions, calibration: Calibration, *, never: Container[str] = ()
+    decisions: Decisions,
+    ended: Iterable[Ran],
+    calibration: Calibration,
+    *,
+    never: Container[str] = (),
 ) -> dict[str, Estimate]:
     """Return when each waiting job starts, by key; those without an estimate are left out.
 
-    ``never``: the keys of those that cannot.
+    ``ended``: how jobs have ended of late. ``never``: the keys of those that cannot start.
     """
-    found = forecasts(decisions, never=never)
-    return {key: calibration.estimate(s) for key, s in found.items()}
+    found = ranges(decisions, ended, never=never)
+    return {key: calibration.estimate(drawn) for key, drawn in found.items()}
 
 
-def forecasts(
-    decisions: Decisions, *, upto: int | None = None, never: Container[str] = ()
-) -> dict[str, float]:
-    """Return in how many seconds each waiting job would start if nothing came in between.
+def ranges(
+    decisions: Decisions, ended: Iterable[Ran], *, never: Container[str] = ()
+) -> dict[str, Given]:
+    """Return the range in which each waiting job starts in futures that are drawn, by key.
 
-    Those of which nobody can say it are left out, and those that ``never`` can: keys. ``upto``: the
-    first so many in order.
+    Left out are those of which nobody can say it, those that ``never`` can, and those too far back
+    in the queue.
     """
-    queue, now = decisions.after, decisions.snapshot.now
-    pace, pools = _pace(decisions), _Pools(decisions)
-    kept = {each.request.key: each.at - now for each in queue.reservations.kept}
-    found: dict[str, float] = {}
-    for each in list(decisions.waiting.values())[:upto]:
-        if each.dominant.token in _OPEN_ENDED or _is_held(each) or each.request.key in never:
-            continue
-        start_s = pools.of(each).start(each.request, pace * each.request.walltime_s)
-        known_s = kept.get(each.request.key, math.inf)
-        found[each.request.key] = max(min(start_s, known_s), _least_s(each, now))
+    rng = np.random.default_rng(int(decisions.snapshot.now))
+    held = _Held.of(decisions)
+    record = RunRecord((*ended, *held.running()))
+    found: dict[str, Given] = {}
+    for pool in _pools(decisions, never):
+        state = pool.state(decisions, held, record, rng)
+        drawn_s = np.quantile(starts_s(state), SHARES, axis=0)
+        for each, (low_s, middle_s, high_s) in zip(pool.waiting, drawn_s.T.tolist(), strict=True):
+            if np.isfinite(high_s):
+                least_s = _least_s(each, decisions.snapshot.now)
+                at_s = (max(one_s, least_s) for one_s in (low_s, middle_s, high_s))
+                found[each.request.key] = Given(each.request.min_gpus, *at_s)
     return found
 
 
@@ -288,90 +104,144 @@ def _least_s(waiting: Waiting, now: float) -> float:
     return max(float(until) - now, 0.0)
 
 
-def _pace(decisions: Decisions) -> float:
-    """Return the median share of their walltime that running jobs are expected to use."""
-    shares = [
-        (each.expected_end_at - each.started_at) / each.request.walltime_s
-        for each in decisions.snapshot.running
-        if each.request.walltime_s > 0
-    ]
-    return _clipped(statistics.median(shares), 0.01, 1.0) if shares else 1.0
+# --- Who waits for the same -----------------------------------------------------------------------
 
 
+@dataclass
 class _Pool:
-    """GPUs that are given back one after the other, and taken by jobs in order."""
+    """GPUs that are given back one after the other, and taken by ``waiting`` in order."""
 
-    def __init__(self, ends: Iterable[tuple[float, int]], now: float) -> None:
-        self._now = now
-        #: when the last that were given back were
-        self._at = now
-        self._ends = list(ends)
-        heapq.heapify(self._ends)
-        self._left = 0
+    key: Key
+    #: rows of GPUs that are of the kind and at the sites
+    gpus: Bools
+    waiting: list[Waiting] = field(default_factory=list)
 
-    def start(self, request: Request, runs_s: float) -> float:
-        """Take the GPUs of a job; return in how many seconds it has all of them."""
-        wanted = request.min_gpus
-        while self._left < wanted and self._ends:
-            end_at, gpus = heapq.heappop(self._ends)
-            self._at = max(self._at, end_at)
-            self._left += gpus
-        if self._left < wanted:
-            # More than all that run have: what it waits for is none of them.
-            return self._at - self._now + runs_s
-        self._left -= wanted
-        heapq.heappush(self._ends, (self._at + runs_s, wanted))
-        return self._at - self._now
+    def state(
+        self, decisions: Decisions, held: _Held, record: RunRecord, rng: np.random.Generator
+    ) -> PoolState:
+        here = np.flatnonzero([self._is_in(each) for each in held.endings])
+        by_s, ran_s = held.by_s[here], held.ran_s[here]
+        allowed_s = held.walltime_s[here]
+        like = [held.like[place] for place in here.tolist()]
+        shares = record.draw(like, np.minimum(ran_s / allowed_s, 1.0), rng, _DRAWS)
+        to_s = np.clip(shares * allowed_s - ran_s, _SOON_S, np.maximum(by_s, _SOON_S))
+        wants, users = [each.request for each in self.waiting], decisions.after.users
+        walltime_s = np.array([each.walltime_s for each in wants])
+        like = [_like(each, users.get(each.key, "")) for each in wants]
+        shares = record.draw(like, np.zeros(len(wants)), rng, _DRAWS)
+        return PoolState(
+            free=self._free(decisions),
+            held=held.gpus[here],
+            held_by_s=by_s,
+            held_to_s=to_s,
+            wanted=np.array([each.min_gpus for each in wants], dtype=np.int64),
+            walltime_s=walltime_s,
+            runs_s=shares * walltime_s,
+        )
 
+    def _free(self, decisions: Decisions) -> int:
+        """Return how many GPUs may be had now: fewer than anybody was refused.
 
-class _Pools:
-    """The pools of GPUs that jobs take from: those of a quota, or at a set of sites."""
+        What is free beyond that is short of power, heat, or a place that is large enough.
+        """
+        free = int((decisions.after.cluster.gpu_free & self.gpus).sum())
+        refused = [
+            each.request.min_gpus
+            for each in self.waiting
+            if each.stage in (Stage.QUOTAS, Stage.FLEET)
+        ]
+        return max(min([free, *(gpus - 1 for gpus in refused)]), 0)
 
-    def __init__(self, decisions: Decisions) -> None:
-        self._now = decisions.snapshot.now
-        self._endings = list(_expected(decisions))
-        sites = Counter(each.request.sites for each in decisions.waiting.values())
-        #: those that many jobs may go to; the others are taken to be anywhere
-        self._sites = {names for names, _ in sites.most_common(_MOST_SITE_POOLS)}
-        self._pools: dict[tuple[str, ...], _Pool] = {}
-
-    def of(self, waiting: Waiting) -> _Pool:
-        request, token = waiting.request, waiting.dominant.token
-        if token is ReasonToken.QUOTA_EXCEEDED:
-            key: tuple[str, ...] = ("project", request.project)
-        elif token is ReasonToken.CONCURRENCY_CAP:
-            key = ("class", request.job_class)
-        else:
-            key = ("sites", *request.sites) if request.sites in self._sites else ("sites",)
-        if key not in self._pools:
-            ends = [
-                (each.at, len(each.placement.gpus))
-                for each in self._endings
-                if _is_in(key, each.request, each.placement)
-            ]
-            self._pools[key] = _Pool(ends, self._now)
-        return self._pools[key]
+    def _is_in(self, held: Ending) -> bool:
+        kind, names = self.key
+        if kind == "project":
+            return held.request.project in names[0]
+        if kind == "class":
+            return held.request.job_class in names[0]
+        return bool(self.gpus[held.placement.gpus[0]]) if held.placement.gpus else False
 
 
-def _expected(decisions: Decisions) -> Iterator[Ending]:
-    """Yield the jobs that hold GPUs, with when they are expected to give them back.
+def _pools(decisions: Decisions, never: Container[str]) -> Iterable[_Pool]:
+    """Return those that wait for the same GPUs, each in order, up to where it reaches."""
+    said = [
+        each
+        for key, each in decisions.waiting.items()
+        if each.dominant.token not in _OPEN_ENDED and not _is_held(each) and key not in never
+    ]
+    kinds = Counter(map(_kind, said))
+    apart = {key for key, _ in kinds.most_common(_MOST_POOLS)}
+    found: dict[Key, _Pool] = {}
+    for each in said:
+        key = _kind(each)
+        if key[0] == "fleet" and key not in apart:
+            key = _ANYWHERE
+        if key not in found:
+            found[key] = _Pool(key, _of_kind(decisions, key))
+        if len(found[key].waiting) < _REACH:
+            found[key].waiting.append(each)
+    return found.values()
 
-    Decisions count on walltimes; most jobs end before.
-    """
-    snapshot = decisions.snapshot
-    now, overrun_s = snapshot.now, snapshot.tuning.overrun_s
-    ran = {each.request.key: each.expected_end_at for each in snapshot.running}
-    for key, ending in decisions.after.endings.items():
-        slowdown = ending.placement.slowdown
-        at = ran.get(key, now + snapshot.expected_s(ending.request, slowdown))
-        at = at if at > now else now + overrun_s
-        yield replace(ending, at=min(at, ending.at))
+
+def _kind(waiting: Waiting) -> Key:
+    request, token = waiting.request, waiting.dominant.token
+    if token is ReasonToken.QUOTA_EXCEEDED:
+        return "project", ((request.project,),)
+    if token is ReasonToken.CONCURRENCY_CAP:
+        return "class", ((request.job_class,),)
+    return "fleet", (request.models, request.sites, request.cooling)
 
 
-def _is_in(key: tuple[str, ...], request: Request, placement: Placement) -> bool:
-    kind, *names = key
-    if kind == "project":
-        return request.project in names
-    if kind == "class":
-        return request.job_class in names
-    return not names or not set(names).isdisjoint(placement.sites)
+def _of_kind(decisions: Decisions, key: Key) -> Bools:
+    """Return which GPUs of the fleet those of a pool may stand on."""
+    cluster = decisions.snapshot.cluster
+    fleet = cluster.fleet
+    found = np.ones(len(fleet.gpus), dtype=np.bool_)
+    kind, names = key
+    if kind == "fleet":
+        models, sites, _ = names
+        if models:
+            found &= np.isin(fleet.models.names, models)[fleet.gpus.model]
+        if sites:
+            found &= np.isin(fleet.sites.names, sites)[cluster.topology.node_site[fleet.gpus.node]]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """The jobs that hold GPUs once a cycle is over, as arrays. Times are s from now."""
+
+    endings: list[Ending]
+    like: list[Like]
+    gpus: NDArray[np.int64]
+    #: when they give them back at the latest, for how long they have run and may run
+    by_s: Floats
+    ran_s: Floats
+    walltime_s: Floats
+
+    @classmethod
+    def of(cls, decisions: Decisions) -> _Held:
+        now, endings = decisions.snapshot.now, list(decisions.after.endings.values())
+        running = {each.request.key: each for each in decisions.snapshot.running}
+        users = decisions.after.users | {key: each.user for key, each in running.items()}
+        begun = [
+            running[key].started_at if (key := each.request.key) in running else now
+            for each in endings
+        ]
+        return cls(
+            endings,
+            [_like(each.request, users.get(each.request.key, "")) for each in endings],
+            np.array([len(each.placement.gpus) for each in endings], dtype=np.int64),
+            np.array([each.at - now for each in endings], dtype=np.float64),
+            np.maximum(now - np.array(begun, dtype=np.float64), 0.0),
+            np.array([max(each.request.walltime_s, 1.0) for each in endings], dtype=np.float64),
+        )
+
+    def running(self) -> Iterable[Ran]:
+        """Return those that run, with the shares of their walltime that they have run for."""
+        shares = (self.ran_s / self.walltime_s).tolist()
+        return (Ran(like, share, is_over=False)
+                for like, share in zip(self.like, shares, strict=True) if share > 0.0)  # fmt: skip
+
+
+def _like(request: Request, user: str) -> Like:
+    return Like(request.project, user, request.gpus, request.walltime_s)

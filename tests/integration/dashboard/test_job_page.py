@@ -234,7 +234,7 @@ class TestWaiting:
         put_up({"llama-ft-12/train": make_pending_status(1)})
         StartForecast.objects.bulk_create(
             StartForecast(phase=job.phases.get(), made_at=now - timedelta(hours=n), p10_s=10.0,
-                          p50_s=20.0, p90_s=30.0, forecast_s=20.0, began_s=15.0 if n < 18 else 99.0)
+                          p50_s=20.0, p90_s=30.0, began_s=15.0 if n < 18 else 99.0)
             for n in range(20)
         )  # fmt: skip
         assert "90 % of 20 such estimates of the last week came true" in text_of(opened(viewer))

@@ -11,11 +11,12 @@ from django.utils import timezone
 from prometheus_client import REGISTRY
 
 from admission.allocation import open_attempts
-from admission.cycle import live
+from admission.cycle import estimating, live
 from admission.directives.actions import preempted_by_project
 from admission.directives.models import Directive
 from admission.executors.models import Gang, Runner
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from admission.learned import forecasts
 from admission.policy.catalog import POLICIES
 from admission.queue import queue_status
 from fleet import snapshot
@@ -293,6 +294,33 @@ def test_why_and_what_if_are_answered_by_the_same_code(fleet: SmallFleet) -> Non
     assert small.placement is not None
 
 
+def _told(name: str) -> queue_status.PendingStatus:
+    key = f"{name}/train"
+    return queue_status.pending_statuses([key])[key]
+
+
+def test_who_came_since_the_last_estimate_is_told_so(fleet: SmallFleet) -> None:
+    queued("first", gpus=16)
+    cycle()
+    start("first")
+    now = time.time()
+    assert estimating.estimate_once(now - 60.0) == 0
+    queued("second", gpus=16)
+    cycle(now)
+    assert _told("second").p50_s is None
+    assert "none since it came" in _told("second").basis
+
+
+def test_how_jobs_ended_is_what_estimates_draw_from(fleet: SmallFleet) -> None:
+    queued("first", gpus=16)
+    cycle()
+    start("first")
+    end("first", Phase.State.SUCCEEDED)
+    (ran,) = forecasts.past_runs()
+    assert (ran.like.gpus, ran.is_over) == (16, True)
+    assert 0.0 <= ran.share < 1.0
+
+
 def test_a_start_ends_its_estimate(fleet: SmallFleet) -> None:
     queued("first", gpus=16)
     cycle()
@@ -300,7 +328,15 @@ def test_a_start_ends_its_estimate(fleet: SmallFleet) -> None:
     queued("second", gpus=16)
     now = time.time()
     cycle(now)
-    assert queue_status.pending_statuses(["second/train"])["second/train"].p50_s is not None
+    assert _told("second").p50_s is None
+    assert "no estimates" in _told("second").basis
+    assert estimating.estimate_once(now) == 1
+    cycle(now + 2)
+    early = _told("second")
+    assert early.p90_s is not None
+    cycle(now + 4)
+    later = _told("second")
+    assert later.p90_s == pytest.approx(early.p90_s - 2.0)
     end("first", Phase.State.SUCCEEDED)
     idle(fleet)
     cycle(now + 5)

@@ -9,7 +9,7 @@ import pytest
 
 from accounts.roles import Role
 from admission.allocation import open_attempts
-from admission.core.cycle.estimates import Estimate
+from admission.core.cycle.calibration import Estimate, Given
 from admission.jobs.models import Attempt, Phase, Project
 from admission.learned import draws, forecasts, profiles, shares
 from admission.learned.models import Draw, DrawProfile, StartForecast
@@ -152,14 +152,16 @@ def test_the_first_estimate_of_a_wait_is_compared_with_what_came(fleet: SmallFle
     now = datetime.now(UTC)
     queued("first")
     phase = phase_of("first")
-    forecasts.note({phase.pk: Estimate(60.0, 120.0, 300.0, 110.0, "")}, now)
-    forecasts.note({phase.pk: Estimate(1.0, 2.0, 3.0, 2.0, "")}, now + timedelta(seconds=50))
+    drawn = Given(8, 70.0, 110.0, 250.0)
+    forecasts.note({phase.pk: Estimate(60.0, 120.0, 300.0, drawn)}, now)
+    forecasts.note({phase.pk: Estimate(1.0, 2.0, 3.0, drawn)}, now + timedelta(seconds=50))
     forecasts.began([phase.pk], now + timedelta(seconds=200))
     forecasts.began([phase.pk], now + timedelta(seconds=900))
     (row,) = StartForecast.objects.all()
-    assert row.p10_s == 60.0
+    assert (row.p10_s, row.drawn) == (60.0, drawn)
     assert row.began_s == pytest.approx(200.0)
     found = forecasts.calibration()
     assert (found.starts, found.within, found.coverage) == (1, 1, 1.0)
+    assert len(found.errors) == 1
     assert forecasts.prune(now + timedelta(days=40)) == 1
     assert forecasts.calibration().starts == 1

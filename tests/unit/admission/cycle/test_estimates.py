@@ -1,106 +1,129 @@
-"""Ranges of starts, and how they are held to what happens."""
+"""When jobs start, as ranges that are drawn from the queue played on."""
 
 from __future__ import annotations
 
-import json
+import pytest
 
-import numpy as np
+from admission.core.cycle import estimates as module
+from admission.core.cycle.calibration import Calibration
+from admission.core.cycle.ends import Like, Ran
+from admission.core.cycle.estimates import estimates, ranges
+from admission.core.reasons import ReasonToken
+from admission.core.snapshot import ProjectShare
+from tests.builders.arrays import make_arrays
+from tests.builders.queue_world import World, make_request
 
-from admission.core.cycle.estimates import Calibration
-
-
-def _after(calibration: Calibration, forecast_s: float, waited_s: float) -> Calibration:
-    """Return what is known after one more start, long after the last one."""
-    given = calibration.estimate(forecast_s)
-    return calibration.learn([(given, waited_s)], 1e4 * calibration.starts)
-
-
-def _share_within(factors: np.ndarray, forecasts_s: np.ndarray, *, from_: int) -> float:
-    calibration, within = Calibration(), []
-    for factor, forecast_s in zip(factors, forecasts_s, strict=True):
-        given = calibration.estimate(forecast_s)
-        waited_s = factor * forecast_s
-        within.append(given.p10_s <= waited_s <= given.p90_s)
-        calibration = _after(calibration, forecast_s, waited_s)
-    assert calibration.starts == len(factors)
-    assert calibration.within == sum(within)
-    return float(np.mean(within[from_:]))
+HALF = [Ran(Like("vision", "", gpus, 3600.0), 0.5) for gpus in (1, 2, 8)] * 100
 
 
-def test_before_anything_was_seen_ranges_are_wide_and_say_so() -> None:
-    given = Calibration().estimate(600.0)
-    assert given.p10_s < 0.3 * given.p50_s
-    assert given.p90_s > 3.0 * given.p50_s
-    assert "too few" in given.basis
+def _world(*, racks: int = 1, **given: object) -> World:
+    fleet = make_arrays(racks=racks, nodes=1, gpus=8, budget_w=1e6, zone_w=1e6, pdu_w=1e6)
+    return World(fleet, **given)  # type: ignore[arg-type]
 
 
-def test_four_of_five_starts_fall_into_ranges_though_forecasts_are_biased() -> None:
-    rng = np.random.default_rng(1)
-    factors = np.exp(rng.normal(1.0, 0.8, 2000))
-    forecasts_s = np.exp(rng.uniform(np.log(60), np.log(1e5), 2000))
-    assert 0.75 <= _share_within(factors, forecasts_s, from_=200) <= 0.85
+def test_a_job_starts_when_what_runs_is_likely_to_end() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=8))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8))
+    world.submit(make_request("c/train", gpus=8))
+    found = ranges(world.cycle(), HALF)
+    assert found["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
+    assert found["c/train"].middle_s == pytest.approx(3600.0, rel=0.02)
 
 
-def test_ranges_follow_when_forecasts_become_worse() -> None:
-    rng = np.random.default_rng(2)
-    factors = np.exp(rng.normal(0.0, np.repeat([0.2, 1.5], 1500)))
-    forecasts_s = np.full(3000, 3600.0)
-    assert 0.74 <= _share_within(factors, forecasts_s, from_=1600) <= 0.86
+def test_one_that_runs_for_longer_than_others_did_is_not_expected_at_once() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=8))
+    world.cycle()
+    world.now += 2700.0
+    world.submit(make_request("b/train", gpus=8))
+    found = ranges(world.cycle(), HALF)["b/train"]
+    assert 0.0 < found.low_s < found.middle_s < found.high_s < 900.0
 
 
-def test_ranges_are_narrow_where_forecasts_are_good() -> None:
-    rng = np.random.default_rng(3)
-    calibration = Calibration()
-    for factor in np.exp(rng.normal(0.0, 0.05, 300)):
-        calibration = _after(calibration, 7200.0, 7200.0 * factor)
-    given = calibration.estimate(7200.0)
-    assert 6000.0 < given.p10_s <= given.p50_s <= given.p90_s < 8400.0
+def test_nobody_is_told_to_start_after_all_walltimes_are_up() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=8))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8))
+    assert ranges(world.cycle(), [])["b/train"].high_s <= 3600.0
 
 
-def test_errors_of_near_starts_say_nothing_of_far_ones() -> None:
-    calibration = Calibration()
-    for _ in range(100):
-        calibration = _after(calibration, 60.0, 600.0)
-        calibration = _after(calibration, 86400.0, 86400.0)
-    assert calibration.estimate(60.0).p50_s > 300.0
-    assert calibration.estimate(86400.0).p50_s < 2 * 86400.0
+def test_short_jobs_go_ahead_where_they_put_off_nobody() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=4))
+    world.submit(make_request("x/train", gpus=4, walltime_s=600.0))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8))
+    world.submit(make_request("c/train", gpus=2, walltime_s=600.0, submitted_at=world.now))
+    world.submit(make_request("d/train", gpus=4, walltime_s=600.0, submitted_at=world.now))
+    decisions = world.cycle()
+    found = ranges(decisions, [Ran(Like("vision", "", 4, 600.0), 0.9)] * 100 + HALF)
+    assert "c/train" not in found or found["c/train"].middle_s < found["b/train"].middle_s
+    assert found["d/train"].middle_s < found["b/train"].middle_s
 
 
-def test_a_start_at_once_is_no_error_without_bound() -> None:
-    calibration = _after(Calibration(), 3600.0, 0.0)
-    given = calibration.estimate(3600.0)
-    assert np.isfinite([given.p10_s, given.p50_s, given.p90_s]).all()
+def test_what_a_quota_keeps_back_waits_for_jobs_of_its_project_alone() -> None:
+    world = _world(racks=2, projects={"vision": ProjectShare("vision", gpu_quota=8)})
+    world.submit(make_request("a/train", gpus=8, walltime_s=7200.0))
+    world.submit(make_request("x/train", gpus=1, project="speech"))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8))
+    found = ranges(world.cycle(), [Ran(Like("vision", "", 8, 7200.0), 0.5)] * 100)
+    assert found["b/train"].middle_s == pytest.approx(3600.0, rel=0.1)
 
 
-def test_a_calibration_is_kept_as_plain_values() -> None:
-    calibration = Calibration()
-    for n in range(40):
-        calibration = _after(calibration, 100.0 + n, 50.0 * n)
-    kept = Calibration.from_json(json.loads(json.dumps(calibration.as_json())))
-    assert kept.coverage == calibration.coverage
-    one, other = kept.estimate(100.0), calibration.estimate(100.0)
-    assert abs(one.p90_s - other.p90_s) < 0.1
+def test_who_names_a_site_waits_for_jobs_there_alone() -> None:
+    world = World(
+        make_arrays(sites=2, racks=1, nodes=1, gpus=8, budget_w=1e6, zone_w=1e6, pdu_w=1e6)
+    )
+    world.submit(make_request("a/train", gpus=8, sites=("s1",)))
+    world.submit(make_request("x/train", gpus=8, walltime_s=600.0))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8, sites=("s1",)))
+    assert ranges(world.cycle(), HALF)["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
 
 
-def test_a_burst_counts_as_a_few_starts() -> None:
-    calibration = Calibration()
-    for n in range(60):
-        calibration = _after(calibration, 3600.0, 3600.0 * (0.5 + n / 60))
-    given = calibration.estimate(3600.0)
-    burst = calibration.learn([(given, 36_000.0)] * 1000, 1e9)
-    assert burst.starts == 1060
-    assert burst.estimate(3600.0).p50_s < 1.2 * given.p50_s
+def test_what_is_free_and_short_of_power_is_not_to_be_had() -> None:
+    fleet = make_arrays(racks=1, nodes=2, gpus=8, budget_w=12_000.0, zone_w=1e6, pdu_w=1e6)
+    world = World(fleet)
+    world.submit(make_request("a/train", gpus=8, gpu_peak_w=1_000.0))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=4, gpu_peak_w=1_000.0))
+    decisions = world.cycle()
+    assert decisions.waiting["b/train"].dominant.token is not ReasonToken.GPU_SHORTAGE
+    assert ranges(decisions, HALF)["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
 
 
-def test_those_who_still_wait_count_with_what_has_passed() -> None:
-    calibration = Calibration()
-    for _ in range(60):
-        calibration = _after(calibration, 3600.0, 3600.0)
-    told = [(1000.0 * n, 3600.0) for n in range(100)]
-    before, after = (each.estimate(3600.0) for each in (
-        calibration, calibration.beside(told, 200_000.0)
-    ))  # fmt: skip
-    assert after.p90_s > 3.0 * before.p90_s
-    # Those who were told a moment ago say nothing.
-    fresh = calibration.beside([(200_000.0, 3600.0)] * 100, 200_001.0).estimate(3600.0)
-    assert fresh.p90_s == before.p90_s
+def test_those_that_somebody_holds_are_told_nothing() -> None:
+    world = _world()
+    world.submit(make_request("a/train"), held_by="ada")
+    world.submit(make_request("b/train"), waits_for=("prepare",))
+    assert ranges(world.cycle(), []) == {}
+
+
+def test_a_pause_that_is_known_is_the_least_of_a_range() -> None:
+    world = _world()
+    world.submit(make_request("a/train"), not_before=world.now + 500.0)
+    found = ranges(world.cycle(), [])["a/train"]
+    assert (found.low_s, found.high_s) == (500.0, 500.0)
+
+
+def test_jobs_too_far_back_are_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REACH", 3)
+    world = _world()
+    world.submit(make_request("a/train", gpus=8))
+    world.cycle()
+    for n in range(5):
+        world.submit(make_request(f"b{n}/train", gpus=8, submitted_at=world.now + n))
+    assert sorted(ranges(world.cycle(), HALF)) == ["b0/train", "b1/train", "b2/train"]
+
+
+def test_the_same_queue_is_told_the_same() -> None:
+    world = _world()
+    world.submit(make_request("a/train", gpus=8))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8))
+    decisions = world.cycle()
+    assert estimates(decisions, [], Calibration()) == estimates(decisions, [], Calibration())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.core.cycle.estimates import Calibration, estimates
+from admission.core.cycle.estimates import ranges
 from admission.core.cycle.never import Hopeless, least_speed
 from admission.core.cycle.whatif import Explanation, dry_run, explain
 from admission.core.reasons import ReasonToken
@@ -33,7 +33,7 @@ def test_a_gang_that_no_empty_fleet_can_power_is_never_told_a_start() -> None:
     never = Hopeless().look(decisions)
     assert list(never) == ["a/train"]
     assert "short" in never["a/train"]
-    assert estimates(decisions, Calibration(), never=never) == {}
+    assert ranges(decisions, [], never=never) == {}
     found = explain(decisions, "a/train").never
     assert found is not None
     assert found.reason.token is ReasonToken.RACK_POWER
@@ -55,7 +55,7 @@ def test_a_gang_that_waits_for_others_alone_is_not_told_never() -> None:
     decisions = world.cycle()
     assert Hopeless().look(decisions) == {}
     assert explain(decisions, "a/train").never is None
-    assert estimates(decisions, Calibration())["a/train"].forecast_s == 3600.0
+    assert 0.0 < ranges(decisions, [])["a/train"].middle_s < 3600.0
 
 
 def test_fewer_gpus_and_a_lower_cap_are_told_as_ways_out_while_others_run() -> None:

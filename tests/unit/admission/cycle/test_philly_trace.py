@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from admission.core.cycle.calibration import Calibration, Estimate
 from admission.core.cycle.decide import Decisions, decide
-from admission.core.cycle.estimates import Calibration, Estimate, estimates
+from admission.core.cycle.estimates import estimates
 from admission.core.cycle.whatif import explain
 from admission.core.reasons import ReasonToken
 from admission.core.snapshot import ClassRules
@@ -48,12 +49,13 @@ class Played:
             token = waiting.dominant.token
             self.reasons[token] = self.reasons.get(token, 0) + 1
         keys = [each.request.key for each in decisions.admitted if each.request.key in self.told]
-        started = [(given, world.now - at) for at, given in map(self.told.pop, keys)]
-        self.calibration = self.calibration.learn(started, world.now)
+        started = [(given, at, world.now - at) for at, given in map(self.told.pop, keys)]
+        self.calibration = self.calibration.learn(started)
         new = [key for key in decisions.waiting if key not in self.told]
         if new:
-            told = [(at, given.forecast_s) for at, given in self.told.values()]
-            found = estimates(decisions, self.calibration.beside(told, world.now))
+            told = [(given.drawn, at) for at, given in self.told.values()]
+            calibration = self.calibration.beside(told, world.now)
+            found = estimates(decisions, world.ended, calibration)
             self.told |= {key: (world.now, found[key]) for key in new if key in found}
 
     def try_changes(self, world: World, decisions: Decisions, *, of: int) -> None:
