@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.db import transaction
+
 from admission.core.cycle.calibration import Calibration, Estimate
 from admission.core.cycle.ends import Like, Ran
 from admission.cycle import metrics
@@ -57,8 +59,19 @@ def past_runs() -> list[Ran]:
 
 
 def note(made: Mapping[int, Estimate], at: datetime) -> None:
-    """Keep the estimates of phases, by id, made at ``at``. Phases that have one keep it."""
+    """Keep the estimates of phases, by id, made at ``at``. Phases that have one keep it.
+
+    Of those that have begun meanwhile, or that somebody is at work on, none is kept.
+    """
     have = set(StartForecast.objects.filter(began_s=None).values_list("phase_id", flat=True))
+    with transaction.atomic():
+        # Locked: what begins after this finds the estimate, and ends it.
+        queued = Phase.objects.filter(pk__in=made.keys() - have, state=Phase.State.QUEUED)
+        locked = queued.order_by("pk").select_for_update(of=("self",), skip_locked=True)
+        _keep({pk: made[pk] for pk in locked.values_list("pk", flat=True)}, at)
+
+
+def _keep(made: Mapping[int, Estimate], at: datetime) -> None:
     rows = [
         StartForecast(
             phase_id=phase,
@@ -70,7 +83,6 @@ def note(made: Mapping[int, Estimate], at: datetime) -> None:
             p90_s=each.p90_s,
         )
         for phase, each in made.items()
-        if phase not in have
     ]
     StartForecast.objects.bulk_create(rows, ignore_conflicts=True, batch_size=_AT_ONCE)
 

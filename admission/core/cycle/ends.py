@@ -141,7 +141,8 @@ def _distribution(ran: Sequence[tuple[float, bool]]) -> tuple[Floats, Floats]:
     ordered = sorted(ran, key=lambda each: (each[0], not each[1]))
     is_over = np.array([each[1] for each in ordered], dtype=np.bool_)
     at_risk = np.arange(len(ordered), 0, -1)
-    left: Floats = np.cumprod(np.where(is_over, 1.0 - 1.0 / at_risk, 1.0))
+    kept: Floats = np.where(is_over, 1.0 - 1.0 / at_risk, 1.0)
+    left: Floats = kept.cumprod()
     shares = np.array([each[0] for each in ordered], dtype=np.float64)
     return shares[is_over], (1.0 - left)[is_over]
 

@@ -148,6 +148,15 @@ def test_a_shorter_half_life_forgets_sooner() -> None:
     assert share.used_by_user == {}
 
 
+def test_of_a_phase_that_began_meanwhile_no_estimate_is_kept(fleet: SmallFleet) -> None:
+    now = datetime.now(UTC)
+    queued("first")
+    phase = phase_of("first")
+    Phase.objects.filter(pk=phase.pk).update(state=Phase.State.RUNNING)
+    forecasts.note({phase.pk: Estimate(60.0, 120.0, 300.0, Given(8, 70.0, 110.0, 250.0))}, now)
+    assert not StartForecast.objects.exists()
+
+
 def test_the_first_estimate_of_a_wait_is_compared_with_what_came(fleet: SmallFleet) -> None:
     now = datetime.now(UTC)
     queued("first")
