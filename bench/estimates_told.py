@@ -15,7 +15,7 @@ from bench.backfill_waits import TICK_S, arrivals_of, past_of, world_of
 from bench.backfill_windows import Window
 from tests.builders.queue_world import NOW, World
 
-__all__ = ["Told", "judged", "play"]
+__all__ = ["Told", "baselines", "judged", "pinball_s", "play"]
 
 Floats = NDArray[np.float64]
 
@@ -94,8 +94,8 @@ def judged(window: Window, *, blind: bool = False) -> dict[str, Any]:
     told = play(window, blind=blind)
     low, _, high = told.ranges.T
     within = (low <= told.waited_s) & (told.waited_s <= high)
-    loss_s = _pinball(told.ranges, told.waited_s)
-    baselines = {name: _pinball(each, told.waited_s) for name, each in _baselines(told).items()}
+    loss_s = pinball_s(told.ranges, told.waited_s)
+    losses_s = {name: pinball_s(each, told.waited_s) for name, each in baselines(told).items()}
     return {
         "window": window.name,
         "gpus": window.gpus,
@@ -113,10 +113,10 @@ def judged(window: Window, *, blind: bool = False) -> dict[str, Any]:
         },
         "width": float(np.median(np.maximum(high, TICK_S) / np.maximum(low, TICK_S))),
         "loss_s": loss_s,
-        "baselines": baselines,
-        "loss_ratio": loss_s / min(baselines.values()),
+        "baselines": losses_s,
+        "loss_ratio": loss_s / min(losses_s.values()),
         "knowable_loss_ratio": loss_s
-        / min(each for name, each in baselines.items() if name != "constant"),
+        / min(each for name, each in losses_s.items() if name != "constant"),
     }
 
 
@@ -125,13 +125,14 @@ def _by_class(gpus: Floats) -> dict[str, NDArray[np.bool_]]:
     return {name: number == place for place, name in enumerate(_CLASSES.values())}
 
 
-def _pinball(ranges: Floats, waited_s: Floats) -> float:
+def pinball_s(ranges: Floats, waited_s: Floats) -> float:
     """Return the mean pinball loss, s, over all levels."""
     over, levels = waited_s[:, None] - ranges, np.array(_LEVELS)
     return float(np.maximum(levels * over, (levels - 1.0) * over).mean())
 
 
-def _baselines(told: Told) -> dict[str, Floats]:
+def baselines(told: Told) -> dict[str, Floats]:
+    """Return the ranges of trivial methods for the same jobs, s, by name: jobs by levels."""
     everybody = np.quantile(told.waited_s, _LEVELS)
     all_of_them = np.ones(len(told.gpus), dtype=np.bool_)
     of_class, by_class = np.zeros_like(told.ranges), _by_class(told.gpus)

@@ -44,14 +44,15 @@ def past_runs() -> list[Ran]:
 
     Of those that were stopped it is known that they ran for so long at least.
     """
-    rows = Attempt.objects.filter(
-        state=Attempt.State.ENDED, started_at__isnull=False, ended_at__isnull=False
-    ).order_by("-ended_at")
+    ended = Attempt.objects.filter(state=Attempt.State.ENDED, started_at__isnull=False)
+    rows = ended.order_by("-ended_at")
     found = []
     for project, user, request, outcome, started_at, ended_at in rows.values_list(
         "phase__job__project__name", "phase__job__submitted_by", "phase__request",
         "outcome", "started_at", "ended_at",
     )[:_MOST_RUNS]:  # fmt: skip
+        if started_at is None or ended_at is None:
+            continue
         like = Like(project, user, request["gpus"], request["walltime_s"])
         share = max((ended_at - started_at).total_seconds(), 0.0) / request["walltime_s"]
         found.append(Ran(like, share, outcome in _CAME_TO_THEIR_END))

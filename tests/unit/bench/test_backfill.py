@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.backfill_waits import compare
-from bench.backfill_windows import NODE_GPUS, Window, walltimes_s, windows
+from bench.backfill_windows import NODE_GPUS, Window, others, walltimes_s, windows
 from bench.easy import PoolJob, easy_starts
 from lab.traces import JobTrace
 from tests.data_sets import data_folder, data_set
@@ -42,7 +42,7 @@ def test_it_looks_at_whole_ticks() -> None:
     assert easy_starts(jobs, 8, tick_s=10.0) == [10.0, 40.0]
 
 
-def _window(count: int = 60, gpus: int = 16) -> Window:
+def made_window(count: int = 60, gpus: int = 16) -> Window:
     rng = np.random.default_rng(4)
     nothing = np.full(count, np.nan)
     jobs = JobTrace(
@@ -50,29 +50,41 @@ def _window(count: int = 60, gpus: int = 16) -> Window:
         runs_s=rng.exponential(600.0, count), gpus=rng.choice([1, 2, 4, 8], count),
         gpu_share=np.ones(count), walltime_s=nothing, wait_s=nothing, project=("a",) * count,
     )  # fmt: skip
-    return Window(name="made", jobs=jobs, came=np.ones(count, dtype=np.bool_), gpus=gpus)
+    came = np.ones(count, dtype=np.bool_)
+    return Window(name="made", jobs=jobs, came=came, gpus=gpus, past=jobs.take(np.arange(20)))
 
 
 def test_with_one_project_the_cycle_waits_no_longer_than_the_plain_scheduler() -> None:
     for blind in (False, True):
-        found = compare(_window(), blind=blind)
+        found = compare(made_window(), blind=blind)
         assert found["easy_wait_s"] > 60.0
         assert found["wait_s"] <= found["easy_wait_s"]
 
 
 def test_blind_walltimes_tell_nothing() -> None:
-    assert len(set(walltimes_s(_window(), blind=True))) == 1
-    stated = np.array(walltimes_s(_window()))
-    assert (stated >= 2.0 * _window().jobs.runs_s).all()
+    assert len(set(walltimes_s(made_window(), blind=True))) == 1
+    stated = np.array(walltimes_s(made_window()))
+    assert (stated >= 2.0 * made_window().jobs.runs_s).all()
+
+
+def _first(window: Window) -> tuple[str, int]:
+    """Return the trace of a window, and the first line of it that came."""
+    trace = window.name.rpartition("-")[0] if "like" not in window.name else window.name
+    return trace, int(window.jobs.line[window.came][0])
 
 
 @pytest.mark.slow
 def test_windows_are_as_the_rule_says() -> None:
-    for name in ("philly-jobs", "alibaba-openb-jobs", "helios-earth-vc-queue"):
+    for name in (
+        "philly-jobs", "alibaba-openb-jobs", "helios-earth-vc-queue", "acme-seren-distributions",
+    ):  # fmt: skip
         data_set(name)
     found = list(windows(data_folder()))
-    assert len(found) == 3 + 3 + 6
+    assert len(found) == 3 + 3 + 6 + 4
     assert len({each.name for each in found}) == len(found)
+    # What parameters are chosen on came at other times, or with other seeds.
+    came = {_first(each) for each in found}
+    assert came.isdisjoint(map(_first, others(data_folder())))
     for each in found:
         assert each.gpus % NODE_GPUS == 0
         assert each.gpus >= each.jobs.gpus.max()
