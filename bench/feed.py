@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from bench.readings import Readings, Step
 from bench.remote_write import Body
-from headroom.client import Client, Unavailable, compress_batch
+from headroom.client import Client, Unavailable
 from headroom.contracts import GpuColumns, NodeReport, TelemetryBatch
+from headroom.layouts import Encoder, layout_of
 from lab import enroll
 from lab.enroll import Server
 from lab.fleet import GPUS_PER_NODE, inventory_yaml
@@ -28,7 +29,8 @@ from lab.fleet import GPUS_PER_NODE, inventory_yaml
 Array = NDArray[Any]
 
 RACK_GPUS, NODE_GPUS = 64, GPUS_PER_NODE
-_SENDERS = 4
+#: Agents push each for itself: so many at a time.
+_SENDERS = 32
 _SETUP_TIMEOUT_S = 300.0
 #: What the contract has as integers.
 _WHOLE = frozenset({"mem_used", "throttle", "ecc"})
@@ -49,15 +51,18 @@ class Agents:
     node_names: Sequence[str]
     boot_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     batches: list[list[bytes]] = field(default_factory=list)
+    encoders: dict[str, Encoder] = field(default_factory=dict)
 
     def encode(self, steps: Iterable[Step]) -> None:
-        """Make one batch of each agent for each step."""
+        """Make one batch of each agent for each step, under the layouts that they agree on."""
         for seq, step in enumerate(steps, start=len(self.batches) + 1):
             reports = list(_reports(step, self.node_names))
             self.batches.append(
                 [
-                    self._batch(name, seq, reports[nodes.start : nodes.stop])
-                    for name, nodes in zip(self.names, self.nodes, strict=True)
+                    self._batch(client, name, seq, reports[nodes.start : nodes.stop])
+                    for client, name, nodes in zip(
+                        self.clients, self.names, self.nodes, strict=True
+                    )
                 ]
             )
 
@@ -72,17 +77,21 @@ class Agents:
             for agent in range(sender, len(self.clients), _SENDERS):
                 _persist(self.clients[agent], self.batches[step][agent])
 
-    def _batch(self, agent: str, seq: int, reports: list[NodeReport]) -> bytes:
-        return compress_batch(
-            TelemetryBatch(
-                agent=agent,
-                boot_id=self.boot_id,
-                seq=seq,
-                oldest_seq=1,
-                sent_at=time.time(),
-                nodes=reports,
-            )
+    def _batch(self, client: Client, agent: str, seq: int, reports: list[NodeReport]) -> bytes:
+        batch = TelemetryBatch(
+            agent=agent,
+            boot_id=self.boot_id,
+            seq=seq,
+            oldest_seq=1,
+            sent_at=time.time(),
+            nodes=reports,
         )
+        if agent not in self.encoders:
+            self.encoders[agent] = _agreed(client, batch)
+        body = self.encoders[agent].encode(batch)
+        if body is None:
+            raise ValueError(f"a batch of {agent} does not fit its layout")
+        return body
 
 
 def enroll_agents(url: str, operator_token: str, readings: Readings, batch_gpus: int) -> Agents:
@@ -106,10 +115,18 @@ def enroll_agents(url: str, operator_token: str, readings: Readings, batch_gpus:
     return Agents(batch_gpus, clients, nodes, names, fleet.nodes)
 
 
+def _agreed(client: Client, batch: TelemetryBatch) -> Encoder:
+    layout = layout_of(batch)
+    layout_id = None if layout is None else client.agree(layout)
+    if layout is None or layout_id is None:
+        raise ValueError("there is no agreeing on a layout")
+    return Encoder(layout, layout_id)
+
+
 def _persist(client: Client, body: bytes) -> None:
     while True:
         try:
-            client.push_compressed(body)
+            client.push_rows(body)
         except Unavailable as exc:
             time.sleep(exc.retry_after_s or 0.1)
         else:

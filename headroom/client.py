@@ -18,7 +18,7 @@ import msgspec
 import urllib3
 import zstandard
 
-from headroom import __version__
+from headroom import __version__, layouts
 from headroom.contracts import (
     ErrorBody,
     FieldError,
@@ -28,6 +28,7 @@ from headroom.contracts import (
     encode_batch,
 )
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
+from headroom.layouts import Agreement, Layout
 from headroom.schedulers.contract import SchedulerOrders, SchedulerReport
 from headroom.work.contract import WorkOrders, WorkReports
 
@@ -114,7 +115,12 @@ class Client:
 
     def push_compressed(self, body: bytes, *, timeout_s: float | None = None) -> TelemetryAck:
         """Send a batch that :func:`compress_batch` made."""
-        headers = {"Content-Type": "application/msgpack", "Content-Encoding": "zstd"}
+        return self._push("application/msgpack", body, "zstd", timeout_s)
+
+    def _push(
+        self, content_type: str, body: bytes, encoding: str, timeout_s: float | None
+    ) -> TelemetryAck:
+        headers = {"Content-Type": content_type, "Content-Encoding": encoding}
         answer = self._send(
             "POST", "/api/v1/telemetry", body=body, headers=headers, timeout_s=timeout_s
         )
@@ -130,6 +136,21 @@ class Client:
                 "check the server's URL",
                 status=exc.status,
             ) from exc
+
+    def agree(self, layout: Layout, *, timeout_s: float | None = None) -> str | None:
+        """Agree on the layout of batches of fixed-width rows; return its id.
+
+        None: the server takes none.
+        """
+        body, headers = msgspec.json.encode(layout), {"Content-Type": "application/json"}
+        answer = self._send("POST", layouts.PATH, body=body, headers=headers, timeout_s=timeout_s)
+        if answer.status in (404, 405):
+            return None
+        return self._decoded(answer, Agreement).layout
+
+    def push_rows(self, body: bytes, *, timeout_s: float | None = None) -> TelemetryAck:
+        """Send a batch of fixed-width rows that :class:`headroom.layouts.Encoder` made."""
+        return self._push(layouts.CONTENT_TYPE, *layouts.compressed(body), timeout_s)
 
     def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck:
         """Return how far the batches of this token's agent under ``boot_id`` are durable."""

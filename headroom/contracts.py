@@ -24,6 +24,8 @@ from msgspec import Meta, Struct
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 #: The most rows that all blocks of a batch may have together.
 MAX_ROWS = 200_000
+#: The most that two clocks may differ by, s.
+MAX_SKEW_S = 1e11
 
 #: Postgres' text has no NUL.
 _NO_NUL = r"^[^\x00]*$"
@@ -40,6 +42,7 @@ _FIRST_ODD = re.compile(f"[{_ODD}\ud800-\udfff]")
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN)]
 BootId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64, pattern=PLAIN)]
+Seq: TypeAlias = Annotated[int, Meta(ge=1, le=2**62)]
 Timestamp: TypeAlias = Annotated[float, Meta(ge=0, lt=1e11)]
 
 _Watts = Annotated[float, Meta(ge=0, le=1e6)]
@@ -50,7 +53,7 @@ _Megahertz = Annotated[float, Meta(ge=0, le=100_000)]
 _Percent = Annotated[float, Meta(ge=0, le=100)]
 _Bytes = Annotated[int, Meta(ge=0, le=2**60)]
 _BytesPerSecond = Annotated[float, Meta(ge=0, le=1e15)]
-_Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Counter: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 _Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
@@ -106,18 +109,18 @@ class GpuColumns(Columns, kw_only=True):
     mem_used: list[_Bytes | None] | None = None
     mig_instances: list[Annotated[int, Meta(ge=0, le=255)] | None] | None = None
     fan: list[_Percent | None] | None = None
-    throttle: list[_Counter | None] | None = None
-    throttle_sw_power_cap_ns: list[_Counter | None] | None = None
-    throttle_hw_slowdown_ns: list[_Counter | None] | None = None
-    throttle_sync_boost_ns: list[_Counter | None] | None = None
-    throttle_sw_thermal_ns: list[_Counter | None] | None = None
-    throttle_hw_thermal_ns: list[_Counter | None] | None = None
-    throttle_hw_power_brake_ns: list[_Counter | None] | None = None
+    throttle: list[Counter | None] | None = None
+    throttle_sw_power_cap_ns: list[Counter | None] | None = None
+    throttle_hw_slowdown_ns: list[Counter | None] | None = None
+    throttle_sync_boost_ns: list[Counter | None] | None = None
+    throttle_sw_thermal_ns: list[Counter | None] | None = None
+    throttle_hw_thermal_ns: list[Counter | None] | None = None
+    throttle_hw_power_brake_ns: list[Counter | None] | None = None
     nvlink_tx: list[_BytesPerSecond | None] | None = None
     nvlink_rx: list[_BytesPerSecond | None] | None = None
     pcie_tx: list[_BytesPerSecond | None] | None = None
     pcie_rx: list[_BytesPerSecond | None] | None = None
-    ecc: list[_Counter | None] | None = None
+    ecc: list[Counter | None] | None = None
     xid: list[Annotated[int, Meta(ge=0, le=100_000)] | None] | None = None
     job: list[Name | None] | None = None
 
@@ -180,7 +183,7 @@ class LinkColumns(Columns, kw_only=True):
     rx_bytes_per_s: list[_BytesPerSecond | None] | None = None
     latency_s: list[_Seconds | None] | None = None
     retransmits_per_s: list[_BytesPerSecond | None] | None = None
-    errors: list[_Counter | None] | None = None
+    errors: list[Counter | None] | None = None
 
 
 class MeterColumns(Columns, kw_only=True):
@@ -202,7 +205,7 @@ class JobColumns(Columns, kw_only=True):
     """
 
     job: list[Name]
-    step: list[_Counter | None] | None = None
+    step: list[Counter | None] | None = None
     loss: list[_Finite | None] | None = None
     step_time_s: list[_Seconds | None] | None = None
     samples_per_s: list[_Finite | None] | None = None
@@ -288,12 +291,12 @@ class AgentStatus(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
     """
 
     version: Annotated[str, Meta(max_length=50, pattern=_NO_NUL)] = ""
-    spooled_batches: _Counter = 0
-    dropped_batches: _Counter = 0
-    thinned_rows: _Counter = 0
-    errors: _Counter = 0
+    spooled_batches: Counter = 0
+    dropped_batches: Counter = 0
+    thinned_rows: Counter = 0
+    errors: Counter = 0
     last_error: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
-    skew_s: Annotated[float, Meta(ge=-1e11, le=1e11)] | None = None
+    skew_s: Annotated[float, Meta(ge=-MAX_SKEW_S, le=MAX_SKEW_S)] | None = None
 
 
 class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -306,8 +309,8 @@ class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
 
     agent: Name
     boot_id: BootId
-    seq: Annotated[int, Meta(ge=1, le=2**62)]
-    oldest_seq: Annotated[int, Meta(ge=1, le=2**62)]
+    seq: Seq
+    oldest_seq: Seq
     sent_at: Timestamp
     status: AgentStatus | None = None
     nodes: list[NodeReport] = []
@@ -315,13 +318,6 @@ class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     meters: MeterColumns | None = None
     jobs: JobColumns | None = None
     limits: Annotated[list[LimitReport], Meta(max_length=10_000)] = []
-
-
-class TelemetryAck(Struct, kw_only=True):
-    """The answer to a batch: all up to and including ``durable_seq`` is committed in Postgres."""
-
-    durable_seq: int
-    received_at: float
 
 
 class FieldError(Struct, kw_only=True, omit_defaults=True):
@@ -336,6 +332,29 @@ class FieldError(Struct, kw_only=True, omit_defaults=True):
     hint: str = ""
     line: int = 0
     column: int = 0
+
+
+class LateRefusal(Struct, kw_only=True):
+    """Rows of an earlier batch that were refused when they were to be stored; the rest of it is.
+
+    ``errors`` tells of the first of them why.
+    """
+
+    seq: int
+    rows: int
+    errors: list[FieldError]
+
+
+class TelemetryAck(Struct, kw_only=True, omit_defaults=True):
+    """The answer to a batch: all up to and including ``durable_seq`` is committed in Postgres.
+
+    ``refused`` has what was found wrong with batches of fixed-width rows since the ``oldest_seq``
+    that the agent holds: it is told again until the agent has let go of them.
+    """
+
+    durable_seq: int
+    received_at: float
+    refused: list[LateRefusal] = []
 
 
 class ErrorBody(Struct, kw_only=True, omit_defaults=True):
@@ -398,17 +417,27 @@ def check_shape(batch: TelemetryBatch) -> None:
 
     Types and ranges (and with them NaN) are checked by the decoder; this is what it cannot see.
     """
-    if batch.oldest_seq > batch.seq:
-        raise BatchError(
-            "oldest_seq_above_seq",
-            f"oldest_seq {batch.oldest_seq} is above seq {batch.seq}",
-            field="oldest_seq",
-            hint="oldest_seq is the lowest seq that the agent still holds, this batch included",
-        )
+    check_seqs(batch.seq, batch.oldest_seq)
     rows = 0
     for path, block in blocks(batch):
         rows += len(block.ts)
         check_block(path, block)
+    check_row_count(rows)
+
+
+def check_seqs(seq: int, oldest_seq: int) -> None:
+    """Raise :class:`BatchError` where a batch is older than the oldest that is held."""
+    if oldest_seq > seq:
+        raise BatchError(
+            "oldest_seq_above_seq",
+            f"oldest_seq {oldest_seq} is above seq {seq}",
+            field="oldest_seq",
+            hint="oldest_seq is the lowest seq that the agent still holds, this batch included",
+        )
+
+
+def check_row_count(rows: int) -> None:
+    """Raise :class:`TooManyRows` where a batch has more rows than are taken at once."""
     if rows > MAX_ROWS:
         raise TooManyRows(
             "too_many_rows",

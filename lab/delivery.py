@@ -12,6 +12,7 @@ from typing import Protocol
 
 from headroom.client import Refused, Unauthorized, Unavailable
 from headroom.contracts import TelemetryAck
+from headroom.layouts import Layout
 from lab.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,10 @@ class Pusher(Protocol):
 
     def push_compressed(self, body: bytes) -> TelemetryAck: ...
 
+    def push_rows(self, body: bytes) -> TelemetryAck: ...
+
+    def agree(self, layout: Layout) -> str | None: ...
+
     def position(self, boot_id: str) -> TelemetryAck: ...
 
 
@@ -68,6 +73,8 @@ class Sender:
         self.client = client
         self.queued = False
         self.paused_until = 0.0
+        #: whether the server takes no rows of fixed width of this agent
+        self._is_typed = False
 
     def deliver(self, now: Callable[[], float] = time.monotonic) -> bool:
         """Push the batches that are due, a turn at most. Return whether more are left.
@@ -77,22 +84,40 @@ class Sender:
         if now() < self.paused_until:
             return False
         self.outbox.rewind(now_s=now(), after_s=RESEND_AFTER_S)
+        self._agree()
         for _ in range(TURN_BATCHES):
             batch = self.outbox.unsent()
             if batch is None:
                 return False
+            push = self.client.push_rows if batch.is_rows else self.client.push_compressed
             try:
-                ack = self.client.push_compressed(batch.body)
+                ack = push(batch.body)
             except Unauthorized as exc:
                 self.paused_until = now() + UNAUTHORIZED_PAUSE_S
                 log.error("agent not authorized", extra={"agent": self.outbox.agent, "why": exc})
                 return False
             except Refused as exc:
+                if exc.error.code == "unknown_layout" and not self._is_typed:
+                    self.outbox.renew()
+                    return True
                 self.outbox.refused(batch.seq, str(exc))
                 log.error("batch refused", extra={"agent": self.outbox.agent, "why": exc})
                 continue
             self.outbox.sent(batch.seq, durable_seq=ack.durable_seq, now_s=now())
         return self.outbox.unsent() is not None
+
+    def _agree(self) -> None:
+        """Agree on the layout that the outbox wants, if it does. Raises :class:`Unavailable`."""
+        layout = self.outbox.wanted
+        if layout is None or self._is_typed:
+            return
+        try:
+            layout_id = self.client.agree(layout)
+        except Refused as exc:
+            log.warning("layout refused", extra={"agent": self.outbox.agent, "why": exc})
+            layout_id = None
+        self._is_typed = layout_id is None
+        self.outbox.agreed(layout, layout_id)
 
     def ask(self, now: Callable[[], float] = time.monotonic) -> None:
         """Ask how far the batches are stored. Raises :class:`Unavailable`, :class:`Refused`."""

@@ -12,7 +12,8 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from headroom.client import Refused, Unavailable
 from headroom.contracts import NodeReport, TelemetryBatch, encode_batch
+from headroom.layouts import Encoder, Layout, layout_of
 from lab import enroll
 from lab.delivery import Delivery, Sender
 from lab.enroll import PUSH_TIMEOUT_S, Server
@@ -72,30 +74,35 @@ class Template:
         boot_id: str,
         reports: Sequence[NodeReport],
         compressor: zstandard.ZstdCompressor | None = None,
+        agree: Callable[[Layout], str | None] | None = None,
     ) -> None:
+        """``agree``: agrees on a layout with the server; without it batches are typed."""
         for report in reports:
             if report.gpus is not None:
                 report.gpus.ts = [_TS] * len(report.gpus)
                 report.gpus.energy_j = [_ENERGY_J] * len(report.gpus)
         self.rows = sum(len(report.gpus or ()) for report in reports)
-        self._plain = encode_batch(
-            TelemetryBatch(
-                agent=agent,
-                boot_id=boot_id,
-                seq=_SEQ,
-                oldest_seq=_OLDEST_SEQ,
-                sent_at=_SENT_AT,
-                nodes=list(reports),
-            )
+        batch = TelemetryBatch(
+            agent=agent,
+            boot_id=boot_id,
+            seq=_SEQ,
+            oldest_seq=_OLDEST_SEQ,
+            sent_at=_SENT_AT,
+            nodes=list(reports),
         )
-        self._seq, self._oldest_seq = self._places(">Q", _SEQ), self._places(">Q", _OLDEST_SEQ)
-        self._sent_at = self._places(">d", _SENT_AT)
-        self._ts, self._energy_j = self._places(">d", _TS), self._places(">d", _ENERGY_J)
+        #: the layout of its batches and the id of that, where they are rows of fixed width
+        self.agreed = _agreed(batch, agree) if agree else None
+        rows = Encoder(*self.agreed).encode(batch) if self.agreed else None
+        self._plain = encode_batch(batch) if rows is None else rows
+        self._order = ">" if rows is None else "<"
+        self._seq, self._oldest_seq = self._places("Q", _SEQ), self._places("Q", _OLDEST_SEQ)
+        self._sent_at = self._places("d", _SENT_AT)
+        self._ts, self._energy_j = self._places("d", _TS), self._places("d", _ENERGY_J)
         self._compressor = compressor or zstandard.ZstdCompressor()
 
     def _places(self, form: str, mark: float) -> NDArray[np.intp]:
         """Return where the eight bytes of each ``mark`` are."""
-        wanted, firsts = struct.pack(form, mark), []
+        wanted, firsts = struct.pack(self._order + form, mark), []
         at = self._plain.find(wanted)
         while at >= 0:
             firsts.append(at)
@@ -105,11 +112,21 @@ class Template:
     def body(self, seq: int, oldest_seq: int, now: float) -> bytes:
         """Return batch ``seq``, read at ``now``, as it is pushed."""
         plain = np.frombuffer(bytearray(self._plain), np.uint8)
-        plain[self._seq] = _bytes(">Q", seq)
-        plain[self._oldest_seq] = _bytes(">Q", oldest_seq)
-        plain[self._sent_at] = plain[self._ts] = _bytes(">d", now)
-        plain[self._energy_j] = _bytes(">d", float(seq))
-        return self._compressor.compress(plain.data)
+        order = self._order
+        plain[self._seq] = _bytes(order + "Q", seq)
+        plain[self._oldest_seq] = _bytes(order + "Q", oldest_seq)
+        plain[self._sent_at] = plain[self._ts] = _bytes(order + "d", now)
+        plain[self._energy_j] = _bytes(order + "d", float(seq))
+        return plain.tobytes() if self.agreed else self._compressor.compress(plain.data)
+
+
+def _agreed(
+    batch: TelemetryBatch, agree: Callable[[Layout], str | None]
+) -> tuple[Layout, str] | None:
+    """Return the layout of ``batch`` and its id; None where the server takes no rows."""
+    layout = layout_of(batch)
+    layout_id = None if layout is None else agree(layout)
+    return (layout, layout_id) if layout and layout_id else None
 
 
 def _bytes(form: str, value: float) -> NDArray[np.uint8]:
@@ -127,7 +144,9 @@ class Stream:
         """Make the agent's next batch."""
         now = time.time()
         self.sender.outbox.add_encoded(
-            self.template.rows, lambda seq, oldest_seq: self.template.body(seq, oldest_seq, now)
+            self.template.rows,
+            lambda seq, oldest_seq: self.template.body(seq, oldest_seq, now),
+            is_rows=self.template.agreed is not None,
         )
 
 
@@ -197,10 +216,19 @@ class Load:
         return self._result(delivery, started_at, pushed_s, took_s) | {"cpu_s": round(cpu_s, 2)}
 
     def _enroll(self) -> None:
-        self.streams = [
-            _stream(each.name, WireAgent(self._wire, each.token), each.reports)
-            for each in enrolled(self._server, self._settings, stop=self._stop)
-        ]
+        agents = enrolled(self._server, self._settings, stop=self._stop)
+        # Each of them agrees on a layout, which is for the server to do.
+        with ThreadPoolExecutor(self._settings.threads) as threads:
+            self.streams = list(threads.map(self._stream_of, agents))
+
+    def _stream_of(self, each: Enrolled) -> Stream:
+        client = WireAgent(self._wire, each.token)
+        # Nothing is ever given up: a batch too many to hold is a batch not made.
+        outbox = Outbox(each.name, max_bytes=2 * MAX_PENDING_BYTES)
+        template = Template(each.name, outbox.boot_id, each.reports, agree=client.agree)
+        if template.agreed:
+            outbox.agreed(*template.agreed)
+        return Stream(Sender(outbox, client), template)
 
     def _generate(self, delivery: Delivery) -> None:
         deadline = time.monotonic() + self._settings.duration_s
@@ -282,9 +310,3 @@ class Load:
             "rows_per_s": round(rows / pushed_s, 1),
             "by_agent": details,
         }
-
-
-def _stream(agent: str, client: WireAgent, reports: list[NodeReport]) -> Stream:
-    # Nothing is ever given up: a batch too many to hold is a batch not made.
-    outbox = Outbox(agent, max_bytes=2 * MAX_PENDING_BYTES)
-    return Stream(Sender(outbox, client), Template(agent, outbox.boot_id, reports))

@@ -24,6 +24,7 @@ from headroom.contracts import (
     TelemetryBatch,
     row_count,
 )
+from headroom.layouts import Encoder, Layout, joined, layout_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Pending:
     seq: int
     rows: int
     body: bytes
+    #: whether it is rows of fixed width under the agreed layout, not a typed batch
+    is_rows: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +68,10 @@ class Outbox:
         self._next_seq = 1
         self._sent_seq = 0
         self._waiting_since: float | None = None
-        self._last_error = ""
+        self._last_error = self._told_error = ""
+        self._encoder: Encoder | None = None
+        #: the layout that batches would go under, had the server agreed on it
+        self.wanted: Layout | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -114,17 +120,46 @@ class Outbox:
                 meters=meters,
                 limits=limits or [],
             )
-            self._keep(row_count(batch), compress_batch(batch))
+            rows = self._as_rows(batch)
+            body = compress_batch(batch) if rows is None else rows
+            self._keep(row_count(batch), body, is_rows=rows is not None)
 
-    def add_encoded(self, rows: int, encode: Callable[[int, int], bytes]) -> None:
+    def _as_rows(self, batch: TelemetryBatch) -> bytes | None:
+        """Return ``batch`` under the agreed layout; None: it goes in the typed form.
+
+        So does one that has an error to tell, since rows have no text.
+        """
+        if self._last_error != self._told_error:
+            self._told_error = self._last_error
+            return None
+        body = self._encoder.encode(batch) if self._encoder else None
+        if body is None and (layout := layout_of(batch)) is not None:
+            known = self._encoder.layout if self._encoder else layout
+            self.wanted = joined(known, layout)
+        return body
+
+    def agreed(self, layout: Layout, layout_id: str | None) -> None:
+        """Send what fits ``layout`` as rows from now on; None: the server does not take it."""
+        with self._lock:
+            self.wanted = None
+            self._encoder = Encoder(layout, layout_id) if layout_id else None
+
+    def renew(self) -> None:
+        """Want the layout again: the server has lost it. Its id stays the same."""
+        with self._lock:
+            self.wanted = self._encoder.layout if self._encoder else None
+
+    def add_encoded(
+        self, rows: int, encode: Callable[[int, int], bytes], *, is_rows: bool = False
+    ) -> None:
         """Keep the next batch, of so many rows, that ``encode`` makes of its seq and oldest_seq."""
         with self._lock:
             self._trim()
             oldest = next(iter(self._pending), self._next_seq)
-            self._keep(rows, encode(self._next_seq, oldest))
+            self._keep(rows, encode(self._next_seq, oldest), is_rows=is_rows)
 
-    def _keep(self, rows: int, body: bytes) -> None:
-        self._pending[self._next_seq] = Pending(self._next_seq, rows, body)
+    def _keep(self, rows: int, body: bytes, *, is_rows: bool) -> None:
+        self._pending[self._next_seq] = Pending(self._next_seq, rows, body, is_rows)
         self._bytes += len(body)
         self._next_seq += 1
         self.counts.batches += 1

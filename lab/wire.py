@@ -12,8 +12,10 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from headroom import layouts
 from headroom.client import HeadroomError, Refused, Unauthorized, Unavailable
 from headroom.contracts import ErrorBody, FieldError, TelemetryAck
+from headroom.layouts import Agreement, Layout
 
 _PATH = "/api/v1/telemetry"
 _decode_ack = msgspec.json.Decoder(TelemetryAck).decode
@@ -106,10 +108,33 @@ class WireAgent:
             "Content-Type: application/msgpack\r\nContent-Encoding: zstd\r\nContent-Length: "
         ).encode()
         self._get = common
+        self._push_rows = (
+            f"POST {_PATH} HTTP/1.1\r\n{common}Content-Type: {layouts.CONTENT_TYPE}\r\n"
+        ).encode()
+        self._agree = (
+            f"POST {layouts.PATH} HTTP/1.1\r\n{common}"
+            "Content-Type: application/json\r\nContent-Length: "
+        ).encode()
 
     def push_compressed(self, body: bytes) -> TelemetryAck:
         """Send a batch that is MessagePack under zstd."""
         return self._ack(self._push + b"%d\r\n\r\n" % len(body) + body)
+
+    def push_rows(self, body: bytes) -> TelemetryAck:
+        """Send a batch of fixed-width rows."""
+        data, encoding = layouts.compressed(body)
+        head = b"%sContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n"
+        return self._ack(head % (self._push_rows, encoding.encode(), len(data)) + data)
+
+    def agree(self, layout: Layout) -> str | None:
+        """Agree on a layout of batches of fixed-width rows; None: the server takes none."""
+        body = msgspec.json.encode(layout)
+        status, head, told = self._wire.ask(self._agree + b"%d\r\n\r\n" % len(body) + body)
+        if status in (404, 405):
+            return None
+        if status != 200:
+            raise _failure(status, head, told)
+        return msgspec.json.decode(told, type=Agreement).layout
 
     def position(self, boot_id: str) -> TelemetryAck:
         """Return how far the agent's batches under ``boot_id`` are durable."""
@@ -120,17 +145,22 @@ class WireAgent:
         status, head, body = self._wire.ask(request)
         if status in (200, 202):
             return _decode_ack(body)
-        error = _error(status, body)
-        if status in (401, 403):
-            raise Unauthorized(status, error)
-        if 400 <= status < 500 and status != 429:
-            raise Refused(status, error)
-        wait = _header(head, b"retry-after")
-        raise Unavailable(
-            f"the server answers {status} {error.code}: {error.message}",
-            status=status,
-            retry_after_s=float(wait) if wait else None,
-        )
+        raise _failure(status, head, body)
+
+
+def _failure(status: int, head: bytes, body: bytes) -> HeadroomError:
+    """Return the error that an answer stands for."""
+    error = _error(status, body)
+    if status in (401, 403):
+        return Unauthorized(status, error)
+    if 400 <= status < 500 and status != 429:
+        return Refused(status, error)
+    wait = _header(head, b"retry-after")
+    return Unavailable(
+        f"the server answers {status} {error.code}: {error.message}",
+        status=status,
+        retry_after_s=float(wait) if wait else None,
+    )
 
 
 def _error(status: int, body: bytes) -> FieldError:

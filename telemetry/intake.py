@@ -15,7 +15,8 @@ from django.db import DatabaseError
 
 from fleet import snapshot
 from headroom.contracts import TelemetryAck, TelemetryBatch
-from telemetry import checks, disk, naming, rows, set_back, stream, tasks
+from headroom.layouts import read_header
+from telemetry import agreements, checks, disk, late, naming, rows, set_back, stream, tasks
 from telemetry.directory import AgentScope, names_of
 from telemetry.ingest import rate
 from telemetry.ingest.errors import Overloaded, disk_full, too_fast
@@ -67,7 +68,12 @@ def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Teleme
     Raises :class:`BatchError` where it breaks the contract, is about another agent's things, comes
     too fast, or finds the stream full.
     """
-    checked = admit(look(batch, scope, received_at))
+    return append(admit(look(batch, scope, received_at)))
+
+
+def append(checked: Checked) -> TelemetryAck:
+    """Append a batch to its stream. Raises :class:`BatchError` where it comes too fast, or finds
+    the stream full."""
     try:
         appended = stream.append(checked.shard, checked.message, checked.share)
     except stream.Full:
@@ -77,7 +83,7 @@ def take(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Teleme
             hint="keep the batch and send it again; look whether a Celery worker runs",
         ) from None
     except stream.TooFast as exc:
-        rate.hold(scope.agent_id, exc.wait_s)
+        rate.hold(checked.scope.agent_id, exc.wait_s)
         raise too_fast(exc.wait_s, checked.share) from None
     (ack,) = _acks([(checked, appended)])
     return ack
@@ -102,6 +108,20 @@ def look(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Looked
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)
     return Looked(batch, packed, scope, received_at)
+
+
+def look_at_rows(body: bytes, scope: AgentScope, received_at: float) -> Checked:
+    """Return a batch of fixed-width rows, ready to be appended: its values are not looked at.
+
+    Raises :class:`BatchError` where its layout is not known, or it is not of the form that this
+    says.
+    """
+    if disk.is_full():
+        raise disk_full()
+    header = read_header(body)
+    agreed = agreements.find(scope, header.layout)
+    told = agreed.message(header, body, received_at)
+    return Checked(told, scope, stream.shard_of(scope.name))
 
 
 def learn(batches: Iterable[Looked]) -> None:
@@ -168,13 +188,15 @@ def _check_times(batch: TelemetryBatch, packed: rows.Packed, now: float) -> None
         checks.check_times(batch, now=now, max_future_s=max_future_s, max_age_s=max_age_s)
 
 
-def durable_seq(scope: AgentScope, boot_id: str) -> int:
-    """Return how far the agent's batches of ``boot_id`` are committed."""
-    shard = stream.shard_of(scope.name)
-    cached = stream.durable_seq(shard, scope.agent_id, boot_id)
-    if cached is not None:
-        return cached
-    return _stored_seqs([(shard, scope.agent_id, boot_id)])[shard, scope.agent_id, boot_id]
+def position(scope: AgentScope, boot_id: str, now: float) -> TelemetryAck:
+    """Return how far the agent's batches of ``boot_id`` are committed, and what of them is not."""
+    key = (stream.shard_of(scope.name), scope.agent_id, boot_id)
+    durable = stream.durable_seq(*key)
+    return TelemetryAck(
+        durable_seq=_stored_seqs([key])[key] if durable is None else durable,
+        received_at=now,
+        refused=late.told(*key),
+    )
 
 
 def _acks(taken: Sequence[tuple[Checked, Appended]]) -> list[TelemetryAck]:
@@ -187,6 +209,7 @@ def _acks(taken: Sequence[tuple[Checked, Appended]]) -> list[TelemetryAck]:
             if told.durable_seq is None
             else told.durable_seq,
             received_at=checked.message.received_at,
+            refused=late.of(told.refused, checked.message.boot_id, checked.message.oldest_seq),
         )
         for checked, told in taken
     ]

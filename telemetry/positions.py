@@ -30,6 +30,9 @@ class Position:
 
         ``oldest_seq`` is the lowest seq that the agent still holds: what is below will never come.
         """
+        if seq == self.mark + 1 and oldest_seq <= seq and not self.beyond:
+            self.mark = seq  # as nearly all do
+            return True
         self.mark = max(self.mark, oldest_seq - 1)
         self._close_gap()
         if seq <= self.mark or seq in self.beyond:

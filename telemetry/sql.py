@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -57,6 +57,17 @@ FROM unnest(%s::bigint[], %s::timestamptz[], %s::float8[], %s::float8[], %s::tex
             thinned_rows, errors, last_error)
 WHERE agent.id = new.id
   AND (agent.last_seen_at IS NULL OR agent.last_seen_at <= new.last_seen_at)
+"""
+
+_NOTE_REFUSALS = """
+UPDATE telemetry_agent AS agent
+SET refused_rows = agent.refused_rows + new.rows, last_refusal = new.told, last_refused_at = now()
+FROM (
+    SELECT agent_id, sum(rows)::bigint AS rows, max(told) AS told
+    FROM unnest(%s::bigint[], %s::bigint[], %s::text[]) AS each (agent_id, rows, told)
+    GROUP BY agent_id
+) AS new
+WHERE agent.id = new.agent_id
 """
 
 _INSERT_JOBS = """
@@ -121,6 +132,14 @@ class AgentNote(NamedTuple):
     last_error: str | None
 
 
+class Refusal(NamedTuple):
+    """How many rows of an agent were refused when they were to be stored, and the first cause."""
+
+    agent_id: int
+    rows: int
+    told: str
+
+
 class PositionsMoved(Exception):
     """Another writer has stored batches of the same agents in between: nothing may be committed."""
 
@@ -160,6 +179,8 @@ class Positions:
             (*key, *self._known[key], *new) for key, new in sorted(now.items())
             if new != self._known[key]
         ]  # fmt: skip
+        if not moved:
+            return
         cursor.execute(_SAVE_POSITIONS, _transposed(moved, 6))
         if cursor.rowcount != len(moved):
             raise PositionsMoved
@@ -167,6 +188,8 @@ class Positions:
 
 
 def _position(mark: int, beyond: str) -> Position:
+    if beyond == "{}":
+        return Position(mark)
     return Position(mark, {int(seq) for seq in beyond.strip("{}").split(",") if seq})
 
 
@@ -217,10 +240,19 @@ def save_xids(cursor: Cursor[Any], lines: list[XidLine]) -> None:
 
 def note_agents(cursor: Cursor[Any], notes: list[AgentNote]) -> None:
     """Save the status of agents by their newest batches."""
-    cursor.execute(_NOTE_AGENTS, _transposed(notes, 9))
+    if notes:
+        cursor.execute(_NOTE_AGENTS, _transposed(notes, 10))
 
 
-def _array_text(values: Iterable[int]) -> str:
+def note_refusals(cursor: Cursor[Any], refusals: list[Refusal]) -> None:
+    """Add refused rows to what is known of their agents."""
+    if refusals:
+        cursor.execute(_NOTE_REFUSALS, _transposed(refusals, 3))
+
+
+def _array_text(values: Collection[int]) -> str:
+    if not values:
+        return "{}"
     return "{" + ",".join(map(str, sorted(values))) + "}"
 
 

@@ -29,22 +29,43 @@ _FORWARDING = "telemetry:inbox:asked"
 #: Messages that are read in one go.
 _READ_COUNT = 100
 
-# KEYS: stream, bytes in it, durable seqs, sign of a writer, the agent's bucket of rows.
-# ARGV: message, most messages, most bytes, agent, life of the sign, rows, rows per second, rows of
-# a bucket.
-# What is answered: nothing where the stream is full; how long to wait; or durable seq and sign.
+# KEYS: stream, bytes in it, durable seqs, late refusals, sign of a writer; then of each message its
+# agent's bucket of rows.
+# ARGV: most messages, most bytes, life of the sign; then of each message: message, agent, rows,
+# rows per second, rows of a bucket.
+# What is answered: whether a writer is wanted; then of each message nothing where the stream is
+# full, how long to wait, or durable seq and late refusals.
 _APPEND = f"""
 {rate.FUNCTION}
+local now = time_now()
+local length = redis.call('XLEN', KEYS[1])
 local waiting = tonumber(redis.call('GET', KEYS[2]) or 0)
-if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) or waiting >= tonumber(ARGV[3]) then
-    return false
+local grown, answers = 0, {{0}}
+for i = 1, #KEYS - 5 do
+    local at = 5 * i - 1
+    local message, agent, rows = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+    local wait = nil
+    if length >= tonumber(ARGV[1]) or waiting + grown >= tonumber(ARGV[2]) then
+        answers[i + 1] = false
+    else
+        local rate, bucket = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+        wait = wait_for_rows(now, KEYS[5 + i], rows, rate, bucket)
+        if wait then
+            answers[i + 1] = tostring(wait)
+        else
+            redis.call('XADD', KEYS[1], '*', 'm', message)
+            length, grown = length + 1, grown + #message
+            answers[i + 1] = {{
+                redis.call('HGET', KEYS[3], agent), redis.call('HGET', KEYS[4], agent)
+            }}
+        end
+    end
 end
-local wait = wait_for_rows(KEYS[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]))
-if wait then return tostring(wait) end
-redis.call('XADD', KEYS[1], '*', 'm', ARGV[1])
-redis.call('INCRBY', KEYS[2], #ARGV[1])
-local writing = redis.call('SET', KEYS[4], 1, 'NX', 'EX', ARGV[5])
-return {{redis.call('HGET', KEYS[3], ARGV[4]), writing and 1 or 0}}
+if grown > 0 then
+    redis.call('INCRBY', KEYS[2], grown)
+    if redis.call('SET', KEYS[5], 1, 'NX', 'EX', ARGV[3]) then answers[1] = 1 end
+end
+return answers
 """
 
 # KEYS: stream, bytes in it. ARGV: the first id that stays, bytes of what goes. An empty stream has
@@ -108,10 +129,11 @@ class TooFast(Exception):
 
 @dataclass(frozen=True)
 class Appended:
-    """The answer to an appended message."""
+    """The answer to an appended message. ``refused`` is for :mod:`telemetry.late` to read."""
 
     durable_seq: int | None
     wants_writer: bool
+    refused: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +166,8 @@ PositionOf: TypeAlias = tuple[int, int, str]
 #: Keys and arguments of a script.
 Call: TypeAlias = tuple[list[str], list[str | int | bytes]]
 _Command: TypeAlias = tuple[str | int | bytes, ...]
+#: A message with its shard, and the share of rows against which it counts.
+Charged: TypeAlias = tuple[int, Message, rate.Share | None]
 
 
 class _Script:
@@ -245,6 +269,10 @@ def _durable(shard: int) -> str:
     return f"telemetry:{shard}:durable"
 
 
+def _refused(shard: int) -> str:
+    return f"telemetry:{shard}:refused"
+
+
 def backlog(shard: int) -> int:
     """Return the number of messages that wait."""
     return connection().xlen(_stream(shard))
@@ -273,53 +301,62 @@ def append(shard: int, message: Message, share: rate.Share | None = None) -> App
     Its rows count against ``share``, the agent's, where one is given. Raises :class:`Full` and
     :class:`TooFast`, with nothing appended.
     """
-    outcome = _appended(_append_script(*_append_call(shard, message, share)), message)
+    (outcome,) = append_all([(shard, message, share)])
     if isinstance(outcome, Appended):
         return outcome
     raise outcome
 
 
-def append_all(
-    messages: Sequence[tuple[int, Message, rate.Share]],
-) -> list[Appended | Exception]:
+def append_all(messages: Sequence[Charged]) -> list[Appended | Exception]:
     """Append messages, each to the stream of its shard and of its agent's share, in one round trip.
 
     Each outcome is what :func:`append` returns or raises.
     """
-    if not messages:
+    by_shard: dict[int, list[int]] = {}
+    for place, (shard, _, _) in enumerate(messages):
+        by_shard.setdefault(shard, []).append(place)
+    if not by_shard:
         return []
-    answers = _append_script.each([_append_call(*each) for each in messages])
+    found = [[messages[place] for place in places] for places in by_shard.values()]
+    answers = _append_script.each([_append_call(each) for each in found])
+    outcomes: dict[int, Appended | Exception] = {}
+    for places, answer, each in zip(by_shard.values(), answers, found, strict=True):
+        outcomes.update(zip(places, _outcomes(answer, each), strict=True))
+    return [outcomes[place] for place in range(len(messages))]
+
+
+def _append_call(messages: Sequence[Charged]) -> Call:
+    shard = messages[0][0]
+    keys = [_stream(shard), _bytes(shard), _durable(shard), _refused(shard), _writing(shard)]
+    arguments: list[str | int | bytes] = [
+        settings.TELEMETRY_MAX_BACKLOG,
+        settings.TELEMETRY_MAX_BACKLOG_MB * 2**20,
+        WRITING_TTL_S,
+    ]
+    for _, message, share in messages:
+        keys.append(rate.bucket_key(message.agent_id))
+        rows = 0 if share is None else message.packed.weight
+        arguments += (_encode(message), message.agent_id, rows, *(share or _ANY))
+    return keys, arguments
+
+
+def _outcomes(answer: Any, messages: Sequence[Charged]) -> list[Appended | Exception]:
+    if isinstance(answer, redis.ResponseError):
+        return [answer] * len(messages)
+    wants_writer, *told = answer
     return [
-        _appended(answer, message)
-        for answer, (_, message, _) in zip(answers, messages, strict=True)
+        _outcome(each, message, bool(wants_writer))
+        for each, (_, message, _) in zip(told, messages, strict=True)
     ]
 
 
-def _append_call(shard: int, message: Message, share: rate.Share | None) -> Call:
-    keys = [_stream(shard), _bytes(shard), _durable(shard), _writing(shard)]
-    return (
-        [*keys, rate.bucket_key(message.agent_id)],
-        [
-            _encode(message),
-            settings.TELEMETRY_MAX_BACKLOG,
-            settings.TELEMETRY_MAX_BACKLOG_MB * 2**20,
-            message.agent_id,
-            WRITING_TTL_S,
-            0 if share is None else message.packed.weight,
-            *(share or _ANY),
-        ],
-    )
-
-
-def _appended(answer: Any, message: Message) -> Appended | Exception:
-    if answer is None:
+def _outcome(told: Any, message: Message, wants_writer: bool) -> Appended | Exception:
+    if told is None:
         return Full()
-    if isinstance(answer, redis.ResponseError):
-        return answer
-    if isinstance(answer, bytes):
-        return TooFast(float(answer))
-    durable, wants_writer = cast(list[Any], answer)
-    return Appended(_seq_of(durable, message.boot_id), bool(wants_writer))
+    if isinstance(told, bytes):
+        return TooFast(float(told))
+    durable, refused = cast(list[Any], told)
+    return Appended(_seq_of(durable, message.boot_id), wants_writer, refused)
 
 
 def take_rows(agent_id: int, rows: int, share: rate.Share) -> None:
@@ -388,12 +425,26 @@ def remember_durable(marks: Mapping[PositionOf, int]) -> None:
     pipe.execute()
 
 
-def publish_durable(shard: int, marks: dict[tuple[int, str], int]) -> None:
-    """Tell the web processes how far agents' batches are committed: {(agent id, boot_id): seq}."""
-    kept: dict[Any, Any] = {
-        str(agent_id): f"{seq} {boot_id}" for (agent_id, boot_id), seq in marks.items()
-    }
-    connection().hset(_durable(shard), mapping=kept)
+def late_refusals(shard: int, agent_ids: Sequence[int]) -> list[bytes | None]:
+    """Return what writers left of refusals for each agent, as :mod:`telemetry.late` reads it."""
+    keys = [str(agent_id) for agent_id in agent_ids]
+    return cast(list[bytes | None], connection().hmget(_refused(shard), keys)) if keys else []
+
+
+def publish_durable(
+    shard: int, marks: dict[tuple[int, str], int], refused: Mapping[int, bytes] | None = None
+) -> None:
+    """Tell the web processes how far agents' batches are committed: {(agent id, boot_id): seq}.
+
+    And, no later than that, what of them was ``refused``, by agent.
+    """
+    pipe = connection().pipeline(transaction=True)
+    if refused:
+        pipe.hset(_refused(shard), mapping={str(agent): told for agent, told in refused.items()})
+    if marks:
+        seqs = {str(agent): f"{seq} {boot_id}" for (agent, boot_id), seq in marks.items()}
+        pipe.hset(_durable(shard), mapping=cast(dict[Any, Any], seqs))
+    pipe.execute()
 
 
 def say_writing(shard: int) -> None:

@@ -22,6 +22,7 @@ router.register("xid-events", XidEventViewSet, "xid-event")
 
 urlpatterns = [
     path("telemetry", views.push, name="telemetry"),
+    path("telemetry/layouts", views.agree, name="telemetry-layouts"),
     path("telemetry/position", views.position, name="telemetry-position"),
     path("prometheus/write", ingest.prometheus_write, name="prometheus-write"),
     path("otlp/v1/metrics", ingest.otlp_metrics, name="otlp-metrics"),

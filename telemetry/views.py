@@ -26,7 +26,8 @@ from headroom.contracts import (
     encode_batch,
     invalid_field,
 )
-from telemetry import checks, intake, metrics, naming
+from headroom.layouts import CONTENT_TYPE, Agreement, decode_layout
+from telemetry import agreements, checks, intake, metrics, naming
 from telemetry.directory import AgentScope, names_of
 from telemetry.ingest.errors import (
     JSON,
@@ -75,13 +76,32 @@ def push(request: HttpRequest) -> HttpResponse:
     return HttpResponse(msgspec.json.encode(ack), content_type=JSON, status=202)
 
 
+@csrf_exempt
+@require_POST
+def agree(request: HttpRequest) -> HttpResponse:
+    """Take a layout of batches of fixed-width rows; answer with its id."""
+    scope = None
+    try:
+        scope = authenticate(request)
+        intake.check_pace(scope)
+        body = decompress(read(request), request.META.get("HTTP_CONTENT_ENCODING", ""))
+        intake.charge(scope, len(body))
+        layout_id = agreements.agree(decode_layout(body), scope)
+    except BatchError as exc:
+        return _refuse(exc, scope)
+    except (redis.RedisError, DatabaseError) as exc:
+        log.warning("telemetry_store_unavailable", error=type(exc).__name__)
+        return answer(unavailable())
+    return HttpResponse(msgspec.json.encode(Agreement(layout=layout_id)), content_type=JSON)
+
+
 @require_GET
 def position(request: HttpRequest) -> HttpResponse:
     """Say how far the token's agent's batches of ``?boot_id=`` are committed."""
     try:
         scope = authenticate(request)
         boot_id = _boot_id(request.GET.get("boot_id", ""))
-        ack = TelemetryAck(durable_seq=intake.durable_seq(scope, boot_id), received_at=time.time())
+        ack = intake.position(scope, boot_id, time.time())
     except BatchError as exc:
         return answer(exc)
     except (redis.RedisError, DatabaseError):
@@ -102,8 +122,11 @@ def _take(
     request: HttpRequest, scope: AgentScope, now: float
 ) -> tuple[TelemetryAck, Refusals | None]:
     """Take the request: all of it, or all but the rows at fault."""
-    json = is_json(request.META.get("CONTENT_TYPE", ""))
+    content_type = request.META.get("CONTENT_TYPE", "")
+    json = content_type != CONTENT_TYPE and is_json(content_type)
     body = decompress(read(request), request.META.get("HTTP_CONTENT_ENCODING", ""))
+    if content_type == CONTENT_TYPE:
+        return intake.append(intake.look_at_rows(body, scope, now)), None
     batch = None
     try:
         batch = decode_batch(body, json=json)

@@ -15,11 +15,14 @@ from typing import Any
 
 import psycopg
 import structlog
+from django.conf import settings
 from django.db import connection, transaction
 
 from fleet import locks, snapshot
-from telemetry import metrics, rows, samples, sql, stream
+from telemetry import late, metrics, rows, samples, sql, stream
 from telemetry.frame import KINDS, FrameWriter
+from telemetry.ingest.refusals import Refusals, count_refused, time_limits
+from telemetry.judging import Judged, judge
 from telemetry.limits import store as limits
 from telemetry.positions import Position, TooFarAhead
 from telemetry.rollups import marks
@@ -32,10 +35,12 @@ from telemetry.tiers import raw_width as partition_width
 log = structlog.get_logger(__name__)
 
 #: What one round takes: enough for a COPY of some 50,000 rows, few enough to stay quick.
-MESSAGES_PER_ROUND = 1_000
+MESSAGES_PER_ROUND = 5_000
 BYTES_PER_ROUND = 8 * 2**20
 #: Partitions that end so long ago, or later, stay where they are while a writer lives.
 _LASTING = timedelta(minutes=30)
+#: A clock that is off by so much more or less is told at once, s.
+_CLOCK_NEWS_S = 1.0
 #: First of the two keys of the advisory lock; the second is the shard.
 _LOCK_CLASS = 0x48454144
 
@@ -56,6 +61,7 @@ class Writer:
         self._known_partitions: set[samples.Partition] = set()
         self._jobs: dict[str, int] = {}
         self._mounts: dict[Mount, int] = {}
+        self._noted: dict[int, sql.AgentNote] = {}
         #: whether the last round took as much as a round may take
         self.has_more = False
 
@@ -67,21 +73,28 @@ class Writer:
             return 0
         with metrics.WRITER_SECONDS.time():
             messages = [entry.message for entry in entries if entry.message is not None]
-            marks = self._store(messages)
+            marks, refused = self._store(messages)
             self._frame.flush()
-            stream.publish_durable(self._shard, marks)
+            stream.publish_durable(self._shard, marks, late.after(self._shard, refused))
             stream.remove(self._shard, entries)
         _count(entries, messages)
         return len(entries)
 
-    def _store(self, messages: list[Message]) -> dict[tuple[int, str], int]:
-        """Commit new ``messages`` and return how far each agent's batches now are."""
+    def _store(
+        self, messages: list[Message]
+    ) -> tuple[dict[sql.PositionKey, int], list[tuple[Message, Refusals]]]:
+        """Commit new ``messages``.
+
+        Return how far each agent's batches now are, and which of them had bad rows.
+        """
         with transaction.atomic():
             cursor = _cursor()
             positions = self._positions.load(cursor, {m.position_key for m in messages})
             messages = _of_known_agents(messages, positions)
             fresh = _take(messages, positions)
-            gathered = self._gather(cursor, fresh)
+            judged = judge([(m.packed, m.received_at) for m in fresh], time_limits(time.time()))
+            refused = [(fresh[place], found) for place, found in judged.refused.items()]
+            gathered = self._gather(cursor, fresh, judged)
             for found in gathered.rows.values():
                 self._copy(cursor, found)
             marks.note(cursor, gathered.rows.values())
@@ -90,7 +103,8 @@ class Writer:
             sql.save_xids(cursor, [line for m in fresh for line in m.packed.xids])
             limits.save(cursor, fresh)
             self._positions.save(cursor, positions)
-            sql.note_agents(cursor, [_note(message) for message in _last_words(messages)])
+            sql.note_agents(cursor, self._notes(messages))
+            sql.note_refusals(cursor, [_refusal(*each) for each in refused])
         for kind in KINDS:
             if kind in gathered.rows:
                 self._frame.update(kind, gathered.rows[kind], gathered.received_at[kind])
@@ -98,17 +112,31 @@ class Writer:
         metrics.DROPPED_ROWS.inc(gathered.dropped)
         for found in gathered.rows.values():
             metrics.ROWS.labels(found.table.name).inc(len(found))
-        return {key: position.mark for key, position in positions.items()}
+        for _, found_wrong in refused:
+            count_refused(found_wrong)
+        return {key: position.mark for key, position in positions.items()}, refused
 
-    def _gather(self, cursor: psycopg.Cursor[Any], fresh: list[Message]) -> Gathered:
+    def _notes(self, messages: list[Message]) -> list[sql.AgentNote]:
+        """Return what is to be noted of agents: of those that went on as before, now and then."""
+        notes = [
+            note
+            for note in _notes(messages)
+            if _is_news(note, self._noted.get(note.agent_id), settings.STALE_AFTER_S / 2)
+        ]
+        self._noted.update((note.agent_id, note) for note in notes)
+        return notes
+
+    def _gather(
+        self, cursor: psycopg.Cursor[Any], fresh: list[Message], judged: Judged
+    ) -> Gathered:
         packed = [message.packed for message in fresh]
         self._learn_jobs(cursor, rows.job_names(packed))
         self._learn_mounts(cursor, rows.mounts(packed))
         pairs = [(message.packed, message.received_at) for message in fresh]
-        gathered = rows.gather(pairs, self._directory(snapshot.current()))
+        gathered = rows.gather(pairs, self._directory(snapshot.current()), judged.parts)
         if gathered.dropped:
             # The inventory may be newer than this process's copy of it: look once more.
-            gathered = rows.gather(pairs, self._directory(snapshot.fresh()))
+            gathered = rows.gather(pairs, self._directory(snapshot.fresh()), judged.parts)
         return gathered
 
     def _directory(self, fleet: snapshot.FleetArrays) -> Directory:
@@ -182,19 +210,25 @@ def _take(messages: list[Message], positions: dict[sql.PositionKey, Position]) -
     return fresh
 
 
-def _last_words(messages: list[Message]) -> list[Message]:
-    """Return of each agent the message that was sent last."""
+def _notes(messages: list[Message]) -> list[sql.AgentNote]:
+    """Return the status of each agent by the message of its that was sent last.
+
+    A batch of fixed-width rows has no text of errors: that is the last typed one's.
+    """
     last: dict[int, Message] = {}
+    typed: dict[int, Message] = {}
     for message in messages:
-        known = last.get(message.agent_id)
-        if known is None or message.sent_at > known.sent_at:
-            last[message.agent_id] = message
-    return list(last.values())
+        for found in (last, typed) if not message.packed.unjudged else (last,):
+            known = found.get(message.agent_id)
+            if known is None or message.sent_at > known.sent_at:
+                found[message.agent_id] = message
+    return [_note(message, typed.get(agent_id)) for agent_id, message in last.items()]
 
 
-def _note(last: Message) -> sql.AgentNote:
-    """Return the status of an agent by a message of its."""
+def _note(last: Message, typed: Message | None) -> sql.AgentNote:
+    """Return the status of an agent by a message of its, and by its last typed one."""
     status, span = last.status, last.packed.span
+    errors = typed.status if typed else None
     return sql.AgentNote(
         agent_id=last.agent_id,
         last_seen_at=datetime.fromtimestamp(last.received_at, UTC),
@@ -205,8 +239,25 @@ def _note(last: Message) -> sql.AgentNote:
         dropped_batches=status.dropped_batches if status else None,
         thinned_rows=status.thinned_rows if status else None,
         errors=status.errors if status else None,
-        last_error=status.last_error if status else None,
+        last_error=errors.last_error if errors else None,
     )
+
+
+def _is_news(note: sql.AgentNote, known: sql.AgentNote | None, after_s: float) -> bool:
+    """Say whether a note has more to tell than that the agent is still there."""
+    if known is None or abs((note.last_seen_at - known.last_seen_at).total_seconds()) >= after_s:
+        return True
+    told = (note.dropped_batches, note.thinned_rows, note.errors, note.version)
+    before = (known.dropped_batches, known.thinned_rows, known.errors, known.version)
+    is_said = note.last_error is not None and note.last_error != known.last_error
+    is_set = abs(note.skew_s - known.skew_s) > _CLOCK_NEWS_S
+    return told != before or is_said or is_set
+
+
+def _refusal(message: Message, refusals: Refusals) -> sql.Refusal:
+    (first, *_) = refusals.told
+    told = f"{first.field}: {first.message}"[:500]
+    return sql.Refusal(message.agent_id, refusals.rows.total(), told)
 
 
 def _skew_s(last: Message) -> float:

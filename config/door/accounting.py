@@ -6,11 +6,10 @@ Pure: nobody is asked here for the time or for a setting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 from dataclasses import dataclass
 
-__all__ = ["Bound", "Budget", "Pace", "TooMany", "TooMuch"]
+__all__ = ["Bound", "Budget", "One", "Pace", "TooMany", "TooMuch"]
 
 
 class TooMany(Exception):
@@ -34,20 +33,16 @@ class Bound:
         self._open: Counter[Hashable] = Counter()
         self.open = 0
 
-    @contextmanager
-    def one(self, key: Hashable) -> Iterator[None]:
+    def one(self, key: Hashable) -> One:
         """Count one open request of ``key`` during the block. Raises :class:`TooMany` before it."""
-        self._enter(key)
-        try:
-            yield
-        finally:
-            self._leave(key)
+        return One(self, key)
 
     def of(self, key: Hashable) -> int:
         """Return how many of ``key`` are open."""
         return self._open[key]
 
-    def _enter(self, key: Hashable) -> None:
+    def enter(self, key: Hashable) -> None:
+        """Count one more of ``key``. Raises :class:`TooMany`."""
         # One's own bound first: who reaches it is told so, whatever others do.
         if self._open[key] >= self._each:
             raise TooMany(in_all=False)
@@ -56,12 +51,29 @@ class Bound:
         self._open[key] += 1
         self.open += 1
 
-    def _leave(self, key: Hashable) -> None:
+    def leave(self, key: Hashable) -> None:
+        """Count one less of ``key``."""
         self.open -= 1
         self._open[key] -= 1
         if not self._open[key]:
             # Addresses are without number.
             del self._open[key]
+
+
+class One:
+    """One open request during a block: of a class, since a generator costs a request dearly."""
+
+    __slots__ = ("_bound", "_key")
+
+    def __init__(self, bound: Bound, key: Hashable) -> None:
+        self._bound = bound
+        self._key = key
+
+    def __enter__(self) -> None:
+        self._bound.enter(self._key)
+
+    def __exit__(self, *_error: object) -> None:
+        self._bound.leave(self._key)
 
 
 class Budget:
@@ -71,14 +83,13 @@ class Budget:
         self._most_bytes = most_bytes
         self.held_bytes = 0
 
-    @contextmanager
-    def share(self) -> Iterator[Share]:
+    def share(self) -> Share:
         """Return a share that grows during the block, and is given back after it."""
-        share = Share(self)
-        try:
-            yield share
-        finally:
-            self.held_bytes -= share.held_bytes
+        return Share(self)
+
+    def give_back(self, size: int) -> None:
+        """Have room again for ``size`` bytes that were taken."""
+        self.held_bytes -= size
 
     def take(self, size: int) -> None:
         """Raise :class:`TooMuch` where there is no room for ``size`` more bytes."""
@@ -88,11 +99,19 @@ class Budget:
 
 
 class Share:
-    """The bytes that one request holds of a budget."""
+    """The bytes that one request holds of a budget, to the end of a block."""
+
+    __slots__ = ("_budget", "held_bytes")
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.held_bytes = 0
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._budget.give_back(self.held_bytes)
 
     def grow(self, size: int) -> None:
         """Hold ``size`` more bytes. Raises :class:`TooMuch`, and then holds as much as before."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from django.db import DatabaseError, close_old_connections
 from accounts import senders
 from config import garbage
 from config.door import answers, bodies, metrics
-from config.door.accounting import Bound, Budget, Pace, TooMany
+from config.door.accounting import Bound, Budget, One, Pace, TooMany
 from config.door.agents import Agents
 from config.door.answers import Answer, Application
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
@@ -30,7 +29,7 @@ from telemetry.ingest import batches
 from telemetry.ingest.errors import unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from config.door.protocol import HTTPProtocol, Scope
 
@@ -160,13 +159,17 @@ class Door:
             return Refused(Cause.SERVER_ERROR).answer()
 
     async def _answer_of(self, request: Request, protocol: HTTPProtocol) -> Answer:
-        with _as_refusals():
+        try:
             agent = await self._agents.find(request.token)
             if agent is not None:
-                with _one(self._of_agents, agent.agent_id, Cause.AGENT_BUSY):
+                with _One(self._of_agents, agent.agent_id, Cause.AGENT_BUSY):
                     return await self._of_agent(request, protocol)
-            with _one(self._of_others, request.origin, Cause.ADDRESS_BUSY):
+            with _One(self._of_others, request.origin, Cause.ADDRESS_BUSY):
                 return await self._of_other(request, protocol)
+        except (LaneFull, WaitedTooLong):
+            raise Refused(Cause.LANE_FULL) from None
+        except DatabaseError:
+            raise Refused(Cause.UNAVAILABLE) from None
 
     # --- Agents ----------------------------------------------------------------------------------
 
@@ -201,7 +204,7 @@ class Door:
             return await self._call(lane, request, b"")
         length = await self._allowed(request)
         with (
-            _one(self._bodies, request.origin, Cause.ADDRESS_BUSY),
+            _One(self._bodies, request.origin, Cause.ADDRESS_BUSY),
             self._budget.share() as share,
         ):
             body = await bodies.read(protocol, length, self._pace, share)
@@ -309,21 +312,17 @@ def _length(request: Request, most_bytes: int) -> int:
     return request.length
 
 
-@contextmanager
-def _one(bound: Bound, key: Hashable, cause: Cause) -> Iterator[None]:
-    try:
-        with bound.one(key):
-            yield
-    except TooMany as error:
-        raise Refused(Cause.TOO_MANY_OPEN if error.in_all else cause) from None
+class _One(One):
+    """One open request during a block; one too many is a refusal for ``cause``."""
 
+    __slots__ = ("_cause",)
 
-@contextmanager
-def _as_refusals() -> Iterator[None]:
-    """Turn exceptions of the lanes and the database into refusals."""
-    try:
-        yield
-    except (LaneFull, WaitedTooLong):
-        raise Refused(Cause.LANE_FULL) from None
-    except DatabaseError:
-        raise Refused(Cause.UNAVAILABLE) from None
+    def __init__(self, bound: Bound, key: Hashable, cause: Cause) -> None:
+        super().__init__(bound, key)
+        self._cause = cause
+
+    def __enter__(self) -> None:
+        try:
+            super().__enter__()
+        except TooMany as error:
+            raise Refused(Cause.TOO_MANY_OPEN if error.in_all else self._cause) from None

@@ -12,12 +12,21 @@ from typing import Protocol
 
 import msgspec
 
+from headroom.agent import layout
 from headroom.agent.batches import chosen
 from headroom.agent.muted import Muted
 from headroom.agent.skew import ClockSkew
 from headroom.agent.spool import Spool
-from headroom.contracts import AgentStatus, TelemetryAck, TelemetryBatch, blocks, row_count
+from headroom.contracts import (
+    AgentStatus,
+    FieldError,
+    TelemetryAck,
+    TelemetryBatch,
+    blocks,
+    row_count,
+)
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
+from headroom.layouts import as_typed
 
 __all__ = ["Backoff", "Delivery", "DeliverySettings", "Server"]
 
@@ -38,10 +47,12 @@ _RIGHT_WITHIN_S = 5.0
 _TELL_EVERY_S = 60.0
 
 
-class Server(Protocol):
+class Server(layout.Server, Protocol):
     """The part of :class:`headroom.client.Client` that delivery needs."""
 
     def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck: ...
+
+    def push_rows(self, body: bytes, *, timeout_s: float | None = None) -> TelemetryAck: ...
 
     def position(self, boot_id: str, *, timeout_s: float | None = None) -> TelemetryAck: ...
 
@@ -122,7 +133,10 @@ class Delivery:
             first_s=settings.first_backoff_s, longest_s=settings.longest_backoff_s, draw=draw
         )
         self._muted = Muted(monotonic)
+        self._layouts = layout.Agreements(server, monotonic)
         self._told: tuple[str, float] = ("", 0.0)
+        #: the batches whose late refusals were told
+        self._told_late: set[int] = set()
         self._not_before = 0.0
         self._mark_moved_at = monotonic()
         self._patience_s = settings.resend_after_s
@@ -176,7 +190,7 @@ class Delivery:
         status, now = self._status(), self._clock()
         batch = self._muted.filter(msgspec.structs.replace(batch, sent_at=now, status=status))
         try:
-            ack = self._server.push(batch, timeout_s=timeout_s)
+            ack = self._push(batch, timeout_s)
         except PartlyRefused as exc:
             self._note_refused(batch, exc)
             ack = exc.ack
@@ -189,8 +203,20 @@ class Delivery:
         self._took(seq, ack)
         return True
 
+    def _push(self, batch: TelemetryBatch, timeout_s: float | None) -> TelemetryAck:
+        """Send a batch as rows of fixed width, or in the typed form where that cannot be."""
+        rows = self._layouts.encode(batch, timeout_s=timeout_s)
+        if rows is not None:
+            return self._server.push_rows(rows, timeout_s=timeout_s)
+        ack = self._server.push(batch, timeout_s=timeout_s)
+        self._layouts.note_told(batch)
+        return ack
+
     def _deal_with(self, seq: int, batch: TelemetryBatch, exc: Refused) -> bool:
         """Act on a refusal of the whole batch; return whether to go on."""
+        if exc.error.code == "unknown_layout":
+            self._layouts.forget()
+            return True
         # Links are found by themselves; all else that is not known may be on its way.
         if exc.error.code == "unknown_link" and self._muted.learn(batch, [exc.error]):
             return True
@@ -251,6 +277,22 @@ class Delivery:
         self._told = exc.error.code, self._monotonic()
         logger.error("rows refused for good", extra={"rows": exc.refused_rows, "cause": exc})
 
+    def _note_late(self, ack: TelemetryAck) -> None:
+        """Count and log rows of earlier batches that were refused when they were to be stored."""
+        for late in ack.refused:
+            batch = None if late.seq in self._told_late else self._spool.get(late.seq)
+            if batch is None:
+                continue
+            self._told_late.add(late.seq)
+            batch = self._muted.filter(batch)
+            refused = [as_typed(batch, each) for each in late.errors]
+            first = refused[0] if refused else FieldError(code="refused", message="")
+            self._note_refused(
+                batch,
+                PartlyRefused(400, first, ack=ack, refused=refused, refused_rows=late.rows),
+            )
+        self._told_late = {seq for seq in self._told_late if seq > ack.durable_seq}
+
     def _took(self, seq: int, ack: TelemetryAck) -> None:
         self.accepted += 1
         self._succeed()
@@ -266,6 +308,7 @@ class Delivery:
 
     def _advance(self, ack: TelemetryAck) -> None:
         """Delete durable batches. A mark beyond all that was ever spooled is not believed."""
+        self._note_late(ack)
         mark = min(ack.durable_seq, self._spool.last_seq)
         if mark <= self.durable_seq:
             return

@@ -9,15 +9,17 @@ log and their note on the Agents page from ``telemetry.views``.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
+from headroom import layouts
 from headroom.contracts import MAX_BATCH_BYTES, BatchError, TelemetryAck, decode_batch
-from telemetry import intake, metrics
+from telemetry import agreements, intake, metrics
+from telemetry.directory import AgentScope
 from telemetry.ingest.errors import JSON
 from telemetry.ingest.requests import agent_of, decompress
 from telemetry.intake import Checked, Looked
@@ -61,7 +63,7 @@ def take_all(posts: Sequence[Post]) -> list[bytes | Untaken]:
     The database is not asked about names that are new: all who push would wait for that here.
     Nothing is lost where a batch is tried once more: one that was appended twice is stored once.
     """
-    return _take([_if_known(each) for each in _look_at(posts)])
+    return _take([_if_known(each) for each in _look_at(posts, _look_if_known)])
 
 
 def take_new(posts: Sequence[Post]) -> list[bytes | Untaken]:
@@ -69,34 +71,51 @@ def take_new(posts: Sequence[Post]) -> list[bytes | Untaken]:
 
     Raises what the database raises.
     """
-    looked = _look_at(posts)
+    looked = _look_at(posts, _look)
     intake.learn(each for each in looked if isinstance(each, Looked))
     return _take([_if_allowed(each) for each in looked])
 
 
-def _look_at(posts: Sequence[Post]) -> list[Looked | Untaken]:
+def _look_at(
+    posts: Sequence[Post], look: Callable[[Post, AgentScope, float], Looked | Checked | Untaken]
+) -> list[Looked | Checked | Untaken]:
     now = time.time()
-    return [_look(post, now) for post in posts]
+    found: list[Looked | Checked | Untaken] = []
+    for post in posts:
+        try:
+            scope = agent_of(post.authorization)
+            intake.check_pace(scope)
+            found.append(look(post, scope, now))
+        except Exception:
+            found.append(Untaken.HANDED_ON)
+    return found
 
 
-def _look(post: Post, now: float) -> Looked | Untaken:
-    try:
-        scope = agent_of(post.authorization)
-        intake.check_pace(scope)
+def _look(post: Post, scope: AgentScope, now: float) -> Looked | Checked:
+    plain = decompress(post.body, post.encoding)
+    if post.content_type == layouts.CONTENT_TYPE:
+        return intake.look_at_rows(plain, scope, now)
+    return intake.look(decode_batch(plain, json=is_json(post.content_type)), scope, now)
+
+
+def _look_if_known(post: Post, scope: AgentScope, now: float) -> Looked | Checked | Untaken:
+    """Look at a post without the database, which a layout that is new to this process needs."""
+    if post.content_type == layouts.CONTENT_TYPE:
         plain = decompress(post.body, post.encoding)
-        return intake.look(decode_batch(plain, json=is_json(post.content_type)), scope, now)
-    except Exception:
-        return Untaken.HANDED_ON
+        if agreements.known(scope, plain[:16]) is None:
+            return Untaken.NEW_NAMES
+        return intake.look_at_rows(plain, scope, now)
+    return _look(post, scope, now)
 
 
-def _if_known(looked: Looked | Untaken) -> Checked | Untaken:
+def _if_known(looked: Looked | Checked | Untaken) -> Checked | Untaken:
     if isinstance(looked, Looked) and not looked.has_known_names:
         return Untaken.NEW_NAMES
     return _if_allowed(looked)
 
 
-def _if_allowed(looked: Looked | Untaken) -> Checked | Untaken:
-    if isinstance(looked, Untaken):
+def _if_allowed(looked: Looked | Checked | Untaken) -> Checked | Untaken:
+    if not isinstance(looked, Looked):
         return looked
     try:
         return intake.admit(looked)

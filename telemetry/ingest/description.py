@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headroom.contracts import ErrorBody, LimitSet, TelemetryAck, TelemetryBatch
+from headroom.layouts import CONTENT_TYPE, PATH, Agreement, Layout
 
 __all__ = ["describe"]
 
@@ -30,7 +31,7 @@ _COME_BACK = {"Retry-After": {"description": "s", "schema": {"type": "integer"}}
 def describe(result: dict[str, Any], **_context: Any) -> dict[str, Any]:
     """Add the ingest endpoints to the schema that drf-spectacular has made: a hook of it."""
     _types, schemas = msgspec.json.schema_components(
-        (TelemetryBatch, TelemetryAck, LimitSet, ErrorBody),
+        (TelemetryBatch, TelemetryAck, Layout, Agreement, LimitSet, ErrorBody),
         ref_template=f"#/components/schemas/{_PREFIX}{{name}}",
     )
     components = result["components"]
@@ -51,8 +52,20 @@ def _paths() -> dict[str, Any]:
             "post": _operation(
                 "telemetry_push",
                 "Push a batch of readings. docs/reference/telemetry.md has the rules.",
-                body={_JSON: {"schema": _ref("TelemetryBatch")}, "application/msgpack": {}},
+                body={
+                    _JSON: {"schema": _ref("TelemetryBatch")},
+                    "application/msgpack": {},
+                    CONTENT_TYPE: {"schema": _BINARY},
+                },
                 done={"202": _answer("It is on its way.", "TelemetryAck")},
+            )
+        },
+        PATH: {
+            "post": _operation(
+                "telemetry_agree",
+                "Agree on the layout of batches of fixed-width rows.",
+                body={_JSON: {"schema": _ref("Layout")}},
+                done={"200": _answer("The id that batches begin with.", "Agreement")},
             )
         },
         "/api/v1/telemetry/position": {

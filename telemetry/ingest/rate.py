@@ -15,13 +15,15 @@ from django.conf import settings
 
 __all__ = ["FUNCTION", "TAKE", "Share", "bucket_key", "hold", "share_of", "wait_s"]
 
-#: A Lua function for scripts that do more than this: returns how long to wait, s, or nothing when
-#: the rows were taken from the bucket.
+#: Lua functions for scripts that do more than this. ``wait_for_rows`` returns how long to wait, s,
+#: or nothing when the rows were taken from the bucket.
 FUNCTION = """
-local function wait_for_rows(key, rows, rate, bucket)
-  if rows == 0 then return nil end
+local function time_now()
   local clock = redis.call('TIME')
-  local now = tonumber(clock[1]) + tonumber(clock[2]) / 1e6
+  return tonumber(clock[1]) + tonumber(clock[2]) / 1e6
+end
+local function wait_for_rows(now, key, rows, rate, bucket)
+  if rows == 0 then return nil end
   local kept = redis.call('GET', key) or '0'
   local full_at, written_at = string.match(kept, '^(%S+) (%S+)$')
   full_at, written_at = tonumber(full_at or kept), tonumber(written_at or '0')
@@ -40,7 +42,8 @@ end
 #: The function as a script by itself.
 TAKE = f"""
 {FUNCTION}
-local wait = wait_for_rows(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
+local rows, rate, bucket = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local wait = wait_for_rows(time_now(), KEYS[1], rows, rate, bucket)
 return wait and tostring(wait)
 """
 

@@ -48,10 +48,12 @@ class Refusals:
     audited: BatchError | None = None
     told: list[FieldError] = field(default_factory=list)
     rows: Counter[str] = field(default_factory=Counter)
+    last_code: str = ""
 
     def add(self, error: BatchError, rows: int = 1) -> None:
         """Note that ``error`` cost ``rows`` rows."""
         self.first = self.first or error
+        self.last_code = error.error.code
         if isinstance(error, _AUDITED):
             self.audited = self.audited or error
         self.rows[error.error.code] += rows

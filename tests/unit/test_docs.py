@@ -220,6 +220,8 @@ def test_every_throttle_cause_is_described(cause: ThrottleCause) -> None:
 #: Where a telemetry endpoint gets its refusals from.
 REFUSING = (
     "headroom/contracts.py",
+    "headroom/layouts.py",
+    "telemetry/agreements.py",
     "telemetry/checks.py",
     "telemetry/positions.py",
     "telemetry/intake.py",

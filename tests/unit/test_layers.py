@@ -21,7 +21,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "headroom": set(),
     "accounts": {"headroom.contracts", "headroom.numbers"},
     "fleet": {"physics", "headroom.contracts", "accounts"},
-    "telemetry": {"physics", "headroom.contracts", "headroom.dcgm", "accounts", "fleet"},
+    "telemetry": {
+        "physics",
+        "headroom.contracts",
+        "headroom.dcgm",
+        "headroom.layouts",
+        "accounts",
+        "fleet",
+    },
     "policies": {
         "physics",
         "headroom.contracts",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +16,7 @@ import pytest
 import schemathesis
 from django.conf import settings as django_settings
 from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, SerializationContext
@@ -27,11 +29,15 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from config.wsgi import application
+from headroom.contracts import HostColumns
+from headroom.layouts import CONTENT_TYPE
 from tests.builders.batches import make_batch
 from tests.builders.otlp import as_protobuf, gauge, make_request, point
 from tests.builders.remote_write import TimeSeries, request_1, request_2, snappy
 from tests.integration.telemetry.conftest import Source, drain_everything, forward_everything
 from tests.integration.telemetry.test_ingest import stored
+from tests.integration.telemetry.test_layouts import encoder_of, rows_of
+from tests.integration.telemetry.test_layouts import push as push_rows
 from tests.integration.telemetry.test_otlp_ingest import export
 from tests.integration.telemetry.test_remote_write import V2, dcgm, write
 
@@ -62,6 +68,7 @@ def as_msgpack(context: SerializationContext, value: Any) -> bytes:
 
 
 schemathesis.openapi.media_type("application/x-protobuf", st.binary(max_size=200))
+schemathesis.openapi.media_type(CONTENT_TYPE, st.binary(max_size=200))
 
 CHECKS = [
     not_a_server_error,
@@ -165,6 +172,79 @@ def test_no_document_fails(source: Source, document: Any) -> None:
         bodies["application/json"] = json.dumps(document).encode()
     for content_type, body in bodies.items():
         assert source.push(body, content_type=content_type).status_code == 400
+
+
+_odd_values = st.sampled_from(
+    [
+        struct.pack("<d", value)
+        for value in (math.nan, math.inf, -math.inf, -1.0, 1e300, 1e11, 5e-324)
+    ]
+    + [struct.pack("<f", value) for value in (math.nan, math.inf, -1.0, 3e38)]
+    + [struct.pack("<q", value) for value in (-(2**63), 2**63 - 1, -1)]
+    + [struct.pack("<I", value) for value in (0, 8, 2**31, 2**32 - 1)]
+)
+#: Where in a body what is put, in place of how many bytes.
+_wounds = st.lists(
+    st.tuples(st.integers(0, 700), _odd_values | st.binary(max_size=9), st.integers(-1, 9)),
+    max_size=6,
+)
+_BODIES_AT_ONCE = 20
+
+
+def _wounded(body: bytes, wounds: list[tuple[int, bytes, int]]) -> bytes:
+    for at, junk, size in wounds:
+        at = min(at, len(body))
+        body = body[:at] + junk + body[at + (len(junk) if size < 0 else size) :]
+    return body
+
+
+def _neighbors_rows(node: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM gpu_sample JOIN fleet_gpu ON fleet_gpu.id = gpu_id"
+            " JOIN fleet_node ON fleet_node.id = node_id WHERE fleet_node.name = %s",
+            [node],
+        )
+        return int(cursor.fetchone()[0])
+
+
+def _assault(source: Source, stranger: Source, assaults: list[Any]) -> None:
+    """Push wounded bodies of one agent, then one of a neighbor: all of its rows are stored."""
+    number = next(numbers)
+    batch = make_batch("agent-1", "n1", number, mem_used=[None, *range(7)], energy_j=1e6)
+    batch.nodes[0].host = HostColumns(ts=[time.time()], cpu_util=[50.0])
+    good = rows_of(encoder_of(source, batch), batch)
+    before = _neighbors_rows("n2")
+    for wounds in assaults:
+        answer = push_rows(source, _wounded(good, wounds))
+        assert answer.status_code in (202, 400, 413), answer.content
+    other = make_batch("agent-2", "n2", number)
+    assert push_rows(stranger, rows_of(encoder_of(stranger, other), other)).status_code == 202
+    drain_everything()
+    assert _neighbors_rows("n2") == before + 8
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM gpu_sample WHERE power_w NOT BETWEEN 0 AND 1e6")
+        assert cursor.fetchone() == (0,)
+
+
+_assaults = st.lists(_wounds, min_size=_BODIES_AT_ONCE, max_size=_BODIES_AT_ONCE)
+
+
+@settings(shared, max_examples=15)
+@given(assaults=_assaults)
+def test_no_rows_of_fixed_width_fail_or_cost_a_neighbor_anything(
+    source: Source, stranger: Source, assaults: list[Any]
+) -> None:
+    _assault(source, stranger, assaults)
+
+
+@pytest.mark.slow
+@settings(shared, max_examples=500)
+@given(assaults=_assaults)
+def test_none_of_ten_thousand_bodies_of_rows_fail_or_cost_a_neighbor_anything(
+    source: Source, stranger: Source, assaults: list[Any]
+) -> None:
+    _assault(source, stranger, assaults)
 
 
 _labels = st.dictionaries(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator
 
@@ -27,6 +28,7 @@ from headroom.errors import (
     Unauthorized,
     Unavailable,
 )
+from headroom.layouts import HEADER_BYTES, Layout, read_header
 from tests.unit.headroom.builders import Clock, make_batch, mark_of
 from tests.unit.headroom.fake_server import LOST, Answer, FakeServer, refusal
 
@@ -230,7 +232,7 @@ def test_the_position_is_learned_without_sending(
 
 
 def test_a_mark_beyond_all_that_was_spooled_is_not_believed(spool: Spool) -> None:
-    class Boastful:
+    class Boastful(TypedAlone):
         def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
             return TelemetryAck(durable_seq=99, received_at=0)
 
@@ -458,8 +460,18 @@ def test_the_clock_is_compared_with_the_servers(client: Client, spool: Spool) ->
     assert skew_s == pytest.approx(40, abs=1)
 
 
+class TypedAlone:
+    """A server from before there were layouts."""
+
+    def agree(self, layout: Layout, *, timeout_s: float | None = None) -> str | None:
+        return None
+
+    def push_rows(self, body: bytes, *, timeout_s: float | None = None) -> TelemetryAck:
+        raise AssertionError("nothing was agreed on")
+
+
 class FlakyServer:
-    """Takes, loses, forgets, lags and fails as hypothesis says."""
+    """Takes, loses, forgets, lags and fails as hypothesis says, batches of either form."""
 
     def __init__(self, draw: st.DataObject) -> None:
         self._draw = draw
@@ -469,7 +481,25 @@ class FlakyServer:
         self.mark = 0
         self.lag = 0
 
+    def agree(self, layout: Layout, *, timeout_s: float | None = None) -> str | None:
+        fate = "agree" if self.calm else self._draw.draw(st.sampled_from(AGREEING))
+        if fate == "unavailable":
+            raise Unavailable("busy")
+        if fate == "refuse":
+            raise Refused(400, FieldError(code="unknown_node", message="y"))
+        return "ab" * 16 if fate == "agree" else None
+
+    def push_rows(self, body: bytes, *, timeout_s: float | None = None) -> TelemetryAck:
+        if not self.calm and self._draw.draw(st.integers(0, 9)) == 0:
+            raise Refused(400, FieldError(code="unknown_layout", message="y"))
+        header = read_header(body)
+        (mark,) = struct.unpack_from("<d", body, HEADER_BYTES)
+        return self._take(header.seq, header.oldest_seq, mark)
+
     def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
+        return self._take(batch.seq, batch.oldest_seq, mark_of(batch))
+
+    def _take(self, seq: int, oldest_seq: int, mark: float) -> TelemetryAck:
         fate = "store" if self.calm else self._draw.draw(st.sampled_from(FATES))
         if fate == "unavailable":
             raise Unavailable("busy", retry_after_s=1)
@@ -477,14 +507,14 @@ class FlakyServer:
             raise Unauthorized(401, FieldError(code="x", message="y"))
         if fate == "not yet":
             raise Refused(400, FieldError(code="unknown_node", message="y"))
-        if fate == "refuse" and batch.seq not in self.stored:
-            self.refused.add(mark_of(batch))
+        if fate == "refuse" and seq not in self.stored:
+            self.refused.add(mark)
             raise Refused(400, FieldError(code="x", message="y"))
         if fate != "forget":
             # As the server does: once each, and nothing below oldest_seq is waited for.
-            self.mark = max(self.mark, batch.oldest_seq - 1)
-            if batch.seq not in self.stored and batch.seq > self.mark:
-                self.stored[batch.seq] = mark_of(batch)
+            self.mark = max(self.mark, oldest_seq - 1)
+            if seq not in self.stored and seq > self.mark:
+                self.stored[seq] = mark
             while self.mark + 1 in self.stored:
                 self.mark += 1
         if fate == "lose ack":
@@ -498,6 +528,7 @@ class FlakyServer:
         return TelemetryAck(durable_seq=self.mark, received_at=0)
 
 
+AGREEING = ["agree", "agree", "not offered", "refuse", "unavailable"]
 FATES = [
     *("store", "store", "forget", "lose ack", "unavailable", "unauthorized"),
     *("refuse", "not yet", "partly"),
@@ -534,7 +565,7 @@ def test_every_batch_is_stored_once_or_refused_whatever_the_server_does(
 
 
 def test_what_the_client_did_not_foresee_is_not_swallowed(spool: Spool) -> None:
-    class Broken:
+    class Broken(TypedAlone):
         def push(self, batch: TelemetryBatch, *, timeout_s: float | None = None) -> TelemetryAck:
             raise HeadroomError("odd")
 

@@ -1,0 +1,200 @@
+"""Layouts that agents have agreed on with the server: kept in Redis, known in each process.
+
+A layout is looked at by name once, and its batches are then known by its id. What it says is an
+agent's own: the id of another agent's layout is unknown. Where Redis has lost it the agent is told
+so, and agrees again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from fleet import snapshot
+from headroom.contracts import (
+    MAX_SKEW_S,
+    AgentStatus,
+    BatchError,
+    GpuColumns,
+    LinkColumns,
+    MeterColumns,
+    NodeReport,
+    TelemetryBatch,
+)
+from headroom.layouts import BLOCKS, HEADER_BYTES, Header, Layout, row_bytes
+from telemetry import checks, naming, stream
+from telemetry.directory import AgentScope, Names, names_of
+from telemetry.rows import LAYOUT, Packed, Unjudged
+from telemetry.stream import Message
+
+__all__ = ["Agreed", "agree", "find", "forget", "known", "unknown_layout"]
+
+#: Layouts of one agent. It has one at a time; each but the newest goes with an agent's restart.
+_MOST_OF_ONE = 8
+_KEPT_S = 2 * 86_400
+#: Layouts that a process knows.
+_MOST_KNOWN = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """A layout with what it was looked up in: good for as long as those are the same."""
+
+    layout: Layout
+    scope: AgentScope
+    names: Names
+    #: of each block: its name, its columns, the ids of its things by place, the bytes of a row
+    blocks: tuple[tuple[str, str, bytes, int], ...]
+
+    def message(self, header: Header, body: bytes, received_at: float) -> Message:
+        """Return a batch as the stream carries it. Raises :class:`BatchError`."""
+        return Message(
+            layout=LAYOUT,
+            agent_id=self.scope.agent_id,
+            boot_id=self.layout.boot_id,
+            seq=header.seq,
+            oldest_seq=header.oldest_seq,
+            sent_at=header.sent_at,
+            received_at=received_at,
+            status=AgentStatus(
+                version=self.layout.version,
+                spooled_batches=header.spooled_batches,
+                dropped_batches=header.dropped_batches,
+                thinned_rows=header.thinned_rows,
+                errors=header.errors,
+                skew_s=header.skew_s if abs(header.skew_s) <= MAX_SKEW_S else None,
+            ),
+            packed=self._packed(header, body),
+        )
+
+    def _packed(self, header: Header, body: bytes) -> Packed:
+        """Return the rows of a batch, of which nobody has looked at the values."""
+        view, at = memoryview(body), HEADER_BYTES
+        unjudged = []
+        for (block, columns, ids, width), rows in zip(self.blocks, header.rows, strict=True):
+            if rows:
+                unjudged.append(Unjudged(block, columns, ids, view[at : at + rows * width]))
+                at += rows * width
+        if at != len(body):
+            raise BatchError(
+                "malformed_body",
+                f"{len(body)} bytes, where header and rows have {at}",
+                hint="see 'Rows of fixed width' in docs/reference/telemetry.md",
+            )
+        return Packed({}, [], [], [], None, unjudged=unjudged)
+
+
+_known: dict[tuple[int, bytes], Agreed] = {}
+
+
+def known(scope: AgentScope, layout_id: bytes) -> Agreed | None:
+    """Return a layout of the agent as this process knows it; it asks nobody."""
+    return _known.get((scope.agent_id, layout_id))
+
+
+def forget() -> None:
+    """Have this process look all layouts up again."""
+    _known.clear()
+
+
+def agree(layout: Layout, scope: AgentScope) -> str:
+    """Check ``layout`` and return its id. Raises :class:`BatchError`."""
+    checks.check_agent(_as_batch(layout), scope)
+    naming.check_boot_id(scope, layout.boot_id)
+    agreed = _looked_up(layout, scope, names_of(snapshot.fresh()))
+    body = msgspec.msgpack.encode(layout)
+    layout_id = hashlib.blake2b(body, digest_size=16).digest()
+    client, key = stream.connection(), _key(scope)
+    if client.hlen(key) >= _MOST_OF_ONE:
+        client.delete(key)
+    pipe = client.pipeline()
+    pipe.hset(key, layout_id.hex(), body)
+    pipe.expire(key, _KEPT_S)
+    pipe.execute()
+    _know(layout_id, agreed)
+    return layout_id.hex()
+
+
+def find(scope: AgentScope, layout_id: bytes) -> Agreed:
+    """Return a layout of the agent as it is now. Of one that is :func:`known` it asks nobody.
+
+    Raises :class:`BatchError` where there is none, or where it names what is gone or another's.
+    """
+    names = names_of(snapshot.current())
+    found = known(scope, layout_id)
+    if found is None:
+        layout = _kept(scope, layout_id)
+        naming.check_boot_id(scope, layout.boot_id)
+        found = _looked_up(layout, scope, names)
+    elif found.names is names and found.scope == scope:
+        return found
+    else:
+        found = _looked_up(found.layout, scope, names)
+    _know(layout_id, found)
+    return found
+
+
+def _key(scope: AgentScope) -> str:
+    return f"telemetry:layouts:{scope.agent_id}"
+
+
+def _kept(scope: AgentScope, layout_id: bytes) -> Layout:
+    kept = cast(bytes | None, stream.connection().hget(_key(scope), layout_id.hex()))
+    if kept is None:
+        raise unknown_layout()
+    return msgspec.msgpack.decode(kept, type=Layout)
+
+
+def _know(layout_id: bytes, agreed: Agreed) -> None:
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    _known[agreed.scope.agent_id, layout_id] = agreed
+
+
+def unknown_layout() -> BatchError:
+    """Return the error of a batch whose layout nobody knows (any more)."""
+    return BatchError(
+        "unknown_layout",
+        "the agent has agreed on no such layout, or the server has lost it",
+        field="layout",
+        hint="agree on it again by POST /api/v1/telemetry/layouts, and send the batch again",
+    )
+
+
+def _looked_up(layout: Layout, scope: AgentScope, names: Names) -> Agreed:
+    checks.check_names(_as_batch(layout), scope, names)
+    nodes = [checks.known_node("nodes", each.node, scope, names) for each in layout.nodes]
+    gpus = zip(nodes, layout.nodes, strict=True)
+    ids = {
+        "gpus": [node.gpu_ids[gpu] for node, each in gpus for gpu in each.gpus],
+        "host": [node.node_id for node in nodes],
+        "links": [thing.id for name in layout.links if (thing := names.link(name))],
+        "meters": [thing.id for name in layout.meters if (thing := names.meter(name))],
+    }
+    return Agreed(layout, scope, names, tuple(_block(name, layout, ids[name]) for name in BLOCKS))
+
+
+def _block(name: str, layout: Layout, ids: list[int]) -> tuple[str, str, bytes, int]:
+    columns = layout.columns.get(name, [])
+    return name, " ".join(columns), np.array(ids, "<i4").tobytes(), row_bytes(name, columns)
+
+
+def _as_batch(layout: Layout) -> TelemetryBatch:
+    """Return a batch that names all that a layout does, for the checks that batches go through."""
+    return TelemetryBatch(
+        agent=layout.agent,
+        boot_id=layout.boot_id,
+        seq=1,
+        oldest_seq=1,
+        sent_at=0.0,
+        nodes=[
+            NodeReport(node=each.node, gpus=GpuColumns(ts=[0.0] * len(each.gpus), gpu=each.gpus))
+            for each in layout.nodes
+        ],
+        links=LinkColumns(ts=[], link=layout.links) if layout.links else None,
+        meters=MeterColumns(ts=[], meter=layout.meters) if layout.meters else None,
+    )
