@@ -337,6 +337,9 @@ class Bridge:
         nodes = ",".join(self._slurm_name(node) for node in order.nodes)
         job = seen.jobs[order.ref]
         given = {"NodeList": nodes}
+        if order.restarts:
+            # Slurm lets two minutes pass before it starts again what was put back.
+            given["StartTime"] = "now"
         if len(order.nodes) != job.nodes_wanted or job.min_nodes is not None:
             given = {"NumNodes": str(len(order.nodes)), **given}
         return {**given, "AdminComment": marks.leased(order.lease, order.restarts, nodes)}
