@@ -28,6 +28,8 @@ class Capability(enum.Enum):
     EDIT_FLEET = "edit_fleet"
     MANAGE_AGENTS = "manage_agents"
     MANAGE_USERS = "manage_users"
+    #: in jobs of others: whoever has submitted a job may in that
+    OPEN_SHELLS = "open_shells"
 
     @property
     def phrase(self) -> str:

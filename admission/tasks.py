@@ -11,6 +11,7 @@ from admission.cycle import asking, estimating, loop
 from admission.executors import output
 from admission.learned import draws, forecasts
 from admission.policy import shadowing
+from admission.shells import opening
 
 
 @shared_task
@@ -31,6 +32,12 @@ def cycle() -> bool:
 def estimate() -> bool:
     """Estimate when phases begin; False where another process is at it."""
     return estimating.estimate_once(time.time()) is not None
+
+
+@shared_task
+def follow_shells() -> int:
+    """End terminals whose time is up; return how many ended."""
+    return opening.follow(timezone.now())
 
 
 @shared_task

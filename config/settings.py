@@ -347,6 +347,9 @@ WORK_LEASE_S = env.decimal("WORK_LEASE_S", 300.0, at_least=20)
 #: How often machines ask for work, and report though they have none, s.
 WORK_POLL_S = env.decimal("WORK_POLL_S", 2.0, at_least=0.1)
 WORK_REPORT_S = env.decimal("WORK_REPORT_S", 30.0, at_least=1)
+#: How long a terminal in a job may be open, and how long nothing may be said there, s.
+SHELL_LIMIT_S = env.decimal("SHELL_LIMIT_S", 8 * 3600.0, at_least=1)
+SHELL_IDLE_S = env.decimal("SHELL_IDLE_S", 1800.0, at_least=1)
 #: What is kept of the output of jobs in all, MiB; the oldest is dropped first.
 JOB_LOG_STORE_MB = env.integer("JOB_LOG_STORE_MB", 1024, at_least=1)
 
@@ -454,6 +457,7 @@ CELERY_BEAT_SCHEDULE = {
     "restrictions": _every(5.0, "policies.restrictions.tasks.follow"),
     "admission": _every(2.0, "admission.tasks.cycle"),
     "estimates": _every(60.0, "admission.tasks.estimate"),
+    "shells": _every(2.0, "admission.tasks.follow_shells"),
     "draws": _every(20.0, "admission.tasks.observe"),
     "look-back": _every(30.0, "admission.tasks.look_back"),
     "forget-forecasts": _every(3600.0, "admission.tasks.forget"),

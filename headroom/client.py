@@ -184,6 +184,17 @@ class Client:
         path = f"/api/v1/schedulers/{quote(name, safe='')}"
         return self._decoded(self._send("POST", path, body=body, headers=headers), SchedulerOrders)
 
+    def exchange(self, method: str, path: str, body: bytes | None, kind: type[S]) -> S:
+        """Send MessagePack, and return what it is answered with."""
+        headers = {"Accept": "application/msgpack"}
+        if body is not None:
+            headers["Content-Type"] = "application/msgpack"
+        answer = self._checked(self._send(method, path, body=body, headers=headers))
+        try:
+            return msgspec.msgpack.decode(answer.data, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            raise Unavailable(f"{self.server_url} answers with no {kind.__name__}: {exc}") from exc
+
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """GET ``path`` and return the decoded JSON."""
         return _json(self._checked(self._send("GET", _with_query(path, params))))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-__all__ = ["Gang", "Hearing", "LogPart", "NodeAssignment", "Runner"]
+__all__ = ["Gang", "Hearing", "LogPart", "NodeAssignment", "Runner", "Shell"]
 
 
 class GangQuerySet(models.QuerySet["Gang"]):
@@ -121,6 +122,8 @@ class NodeAssignment(models.Model):
     #: from where on somebody would read it; -1: its end; null: nobody waits for any
     log_asked_from = models.BigIntegerField(null=True)
     log_asked_at = models.DateTimeField(null=True)
+    #: when somebody asked for a terminal there
+    shell_asked_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [
@@ -160,6 +163,37 @@ class LogPart(models.Model):
 
     def __str__(self) -> str:
         return f"{self.assignment}: {self.size} bytes from {self.start}"
+
+
+class Shell(models.Model):
+    """A terminal that somebody has opened in what an attempt holds on one node.
+
+    Of what is said there nothing is kept but how much it was.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    assignment = models.ForeignKey(NodeAssignment, on_delete=models.CASCADE, related_name="shells")
+    job = models.CharField(max_length=200)
+    user = models.CharField(max_length=200)
+    #: as the machine is asked for it
+    request = models.JSONField(default=dict)
+    asked_at = models.DateTimeField()
+    begun_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    why = models.CharField(max_length=500, blank=True, help_text="Why it ended")
+    exit_code = models.SmallIntegerField(null=True)
+    bytes_in = models.BigIntegerField(default=0)
+    bytes_out = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["assignment"], condition=Q(ended_at=None), name="executors_shell_open"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.assignment}"
 
 
 class Runner(models.Model):

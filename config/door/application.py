@@ -23,6 +23,7 @@ from config.door.polls import Polls
 from config.door.protocol import ProtocolClosed
 from config.door.refusals import Cause, Refused
 from config.door.requests import Environ, Readable, Request
+from config.door.shells import Shells, is_of_shells
 from config.metrics import recorder
 from headroom import heartbeat
 from telemetry.ingest import batches
@@ -108,6 +109,7 @@ class Door:
         self._sign_in = _lane("sign_in", threads=1, room=32)
         self._probes = _lane("probes", threads=1, room=64)
         self._agents = Agents(self._agents_lane)
+        self._shells = Shells(self._budget, self._pace)
         self._viewers = _lane("viewers", threads=1, room=8)
         self._polls = Polls(self._viewers)
         #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
@@ -160,6 +162,8 @@ class Door:
 
     async def _answer_of(self, request: Request, protocol: HTTPProtocol) -> Answer:
         try:
+            if is_of_shells(request):
+                return await self._of_shell(request, protocol)
             agent = await self._agents.find(request.token)
             if agent is not None:
                 with _One(self._of_agents, agent.agent_id, Cause.AGENT_BUSY):
@@ -170,6 +174,12 @@ class Door:
             raise Refused(Cause.LANE_FULL) from None
         except DatabaseError:
             raise Refused(Cause.UNAVAILABLE) from None
+
+    async def _of_shell(self, request: Request, protocol: HTTPProtocol) -> Answer:
+        try:
+            return await self._shells.answer(request, protocol)
+        except TooMany:
+            raise Refused(Cause.TOO_MANY_OPEN) from None
 
     # --- Agents ----------------------------------------------------------------------------------
 
@@ -260,6 +270,7 @@ class Door:
         for lane in self._lanes:
             metrics.LANE_REQUESTS.labels(lane.name).set(lane.open)
         metrics.OPEN.labels("agents").set(self._of_agents.open)
+        metrics.OPEN.labels("shells").set(self._shells.open)
         metrics.OPEN.labels("others").set(self._of_others.open)
         metrics.OPEN.labels("bodies").set(self._bodies.open)
         metrics.HELD_BYTES.set(self._budget.held_bytes)

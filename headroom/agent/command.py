@@ -219,6 +219,8 @@ def runner_settings(options: AgentOptions) -> RunnerSettings:
         separation=_separation(options),
         is_shared=work.shared_user,
         frozen_s=work.frozen_s,
+        allow_shell=work.allow_shell,
+        server_url=options.server,
     )
 
 

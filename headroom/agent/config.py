@@ -170,6 +170,8 @@ class WorkConfig(_Section, frozen=True):
     shared_user: bool = False
     #: Whether each job has its own view of processes and of temporary folders.
     private_view: bool = True
+    #: Whether those who have submitted a job may open a terminal in it.
+    allow_shell: bool = False
     #: How long what the server no longer confirms stands still before it is ended.
     frozen_s: _Positive = 6 * 3600
 

@@ -91,6 +91,16 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "logs"), params)
         return found
 
+    def open_shell(self, name: str, given: Mapping[str, Any]) -> Answer:
+        """Have a terminal opened where a job runs; return its session, node and secret."""
+        found: Answer = self._client.post(_path(name, "shells"), dict(given))
+        return found
+
+    @property
+    def server_url(self) -> str:
+        """The server's URL."""
+        return self._client.server_url
+
     def project(self, name: str) -> Answer:
         """Return a project, with what its users may have of it."""
         found: Answer = self._client.get(f"/api/v1/projects/{quote(name, safe='')}")

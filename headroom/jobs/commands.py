@@ -321,6 +321,31 @@ def watch(job: str, server: str, token_file: Path | None) -> None:
 
 
 @click.command()
+@click.argument("job")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--phase", default="", help="Else the one that was dispatched last.")
+@click.option("--rank", type=click.IntRange(0), help="Of the gang; else its first node.")
+@_asks
+def shell(
+    job: str,
+    command: tuple[str, ...],
+    phase: str,
+    rank: int | None,
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Open a terminal in what your running JOB holds, or run COMMAND there, behind --.
+
+    It has the job's GPUs, limits and environment, and ends with it. The exit status is that of
+    what runs there.
+    """
+    from headroom.jobs import terminal
+
+    chosen: dict[str, Any] = {"phase": phase, **({} if rank is None else {"rank": rank})}
+    sys.exit(terminal.run(_jobs(server, token_file), job, command, chosen))
+
+
+@click.command()
 @click.argument("project")
 @_json
 @_asks
@@ -394,7 +419,7 @@ def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path |
 
 COMMANDS = (
     *(submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch),
-    *(limits, bookings, book, unbook),
+    *(shell, limits, bookings, book, unbook),
 )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["become", "no_new_privileges", "open_space", "prctl", "private_view"]
+__all__ = ["become", "join_view", "no_new_privileges", "open_space", "prctl", "private_view"]
 
 #: Of prctl(2).
 PR_SET_PDEATHSIG = 1
@@ -76,6 +76,17 @@ def private_view(
         _mount(folder, place, "", _BIND)
     _mount("tmpfs", "/dev/shm", "tmpfs", _NO_SUID | _NO_DEV, f"mode=1777,size={shm_bytes}")  # noqa: S108 - it is new
     _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEV | _NO_EXEC)
+
+
+def join_view(pid: int) -> None:
+    """Give this process the mounts and the IPC of ``pid``: see :func:`private_view`."""
+    for kind in ("ipc", "mnt"):
+        fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _libc.setns(fd, 0) != 0:
+                _fail("setns", kind)
+        finally:
+            os.close(fd)
 
 
 def become(user: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from headroom.contracts import Name, Timestamp
 
 __all__ = [
     "LOG_PART_BYTES",
+    "MAX_FRAME_BYTES",
     "MAX_LOG_PARTS",
     "MAX_ORDERS",
     "SIGNAL_KINDS",
@@ -27,6 +28,11 @@ __all__ = [
     "LogAsk",
     "LogPart",
     "Order",
+    "ShellAnswer",
+    "ShellAsk",
+    "ShellFrame",
+    "ShellKind",
+    "ShellSide",
     "SignalKind",
     "SignalOrder",
     "Task",
@@ -151,6 +157,70 @@ class LogPart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     data: Annotated[bytes, Meta(max_length=LOG_PART_BYTES)] = b""
 
 
+# --- Shells --------------------------------------------------------------------------------------
+
+#: As much as one frame of a shell has.
+MAX_FRAME_BYTES = 32 * 1024
+
+
+class ShellSide(enum.StrEnum):
+    """An end of a shell."""
+
+    USER = "user"
+    NODE = "node"
+
+
+class ShellKind(enum.StrEnum):
+    """The kind of a frame of a shell."""
+
+    #: What was typed, or what the terminal shows.
+    DATA = "data"
+    #: The size of the window, as ``ROWS COLUMNS``.
+    RESIZE = "resize"
+    #: The exit code of the command, the last frame of a machine.
+    EXIT = "exit"
+    #: It is over, and why.
+    OVER = "over"
+
+
+class ShellFrame(Struct, kw_only=True, frozen=True):
+    """One frame of an end, which numbers them from 1."""
+
+    number: Annotated[int, Meta(ge=1, le=2**62)]
+    kind: ShellKind
+    data: Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)] = b""
+
+
+class ShellAnswer(Struct, kw_only=True):
+    """The answer to an end: up to which number its frames were taken, or what the other has said.
+
+    ``over``: why it is over, empty where the command has ended; null: it is not.
+    """
+
+    last: int = 0
+    frames: list[ShellFrame] = []
+    over: str | None = None
+    exit_code: int | None = None
+
+
+class ShellAsk(Struct, kw_only=True, frozen=True):
+    """A request to open a terminal in what ``attempt`` holds on ``node``.
+
+    ``secret`` is the token of the machine's end. An empty ``command`` is a login shell.
+    ``is_terminal``: a person sits at the other end; else what it says is passed on as it is.
+    """
+
+    session: Annotated[str, Meta(pattern=r"^[0-9a-f-]{36}$")]
+    secret: str
+    attempt: AttemptKey
+    node: Name
+    command: list[str] = []
+    is_terminal: bool = True
+    term: str = "xterm"
+    rows: int = 24
+    columns: int = 80
+
+
 class WorkOrders(Struct, kw_only=True):
     """The answer: the orders for this machine, and whose output somebody reads.
 
@@ -166,6 +236,7 @@ class WorkOrders(Struct, kw_only=True):
     report_s: float
     fence_s: Annotated[float, Meta(gt=0)] | None = None
     logs: list[LogAsk] = []
+    shells: list[ShellAsk] = []
 
 
 class WorkState(enum.StrEnum):

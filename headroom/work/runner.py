@@ -31,6 +31,7 @@ from headroom.work.contract import (
     LogAsk,
     LogPart,
     Order,
+    ShellAsk,
     SignalKind,
     SignalOrder,
     Task,
@@ -43,6 +44,7 @@ from headroom.work.contract import (
 from headroom.work.folder import Folder, Marks
 from headroom.work.judging import Step, report_of, step_of
 from headroom.work.launch import Launcher, Separation
+from headroom.work.terminal import Terminals
 from headroom.work.trash import Trash
 
 __all__ = ["Runner", "RunnerSettings", "WorkServer"]
@@ -83,7 +85,7 @@ class RunnerSettings:
     (None: by its share of the GPUs), ``pids`` how many processes. ``separation`` says as whom jobs
     run; None: all as we do, and then ``is_shared`` says whether jobs of several projects may run at
     once. ``frozen_s`` is for how long an attempt of which the server was not heard stands still
-    before it is ended.
+    before it is ended. ``allow_shell``: those who may can open terminals in what runs here.
     """
 
     node: str
@@ -96,6 +98,9 @@ class RunnerSettings:
     separation: Separation | None = None
     is_shared: bool = False
     frozen_s: float = 6 * 3600.0
+    allow_shell: bool = False
+    #: with which terminals are passed on
+    server_url: str = ""
 
 
 def boottime() -> float:
@@ -141,6 +146,7 @@ class Runner:
         self._declined: dict[str, WorkReport] = {}
         #: Output that the server has asked for.
         self._logs: list[LogPart] = []
+        self._terminals = Terminals(settings.server_url)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.run, name="work", daemon=True)
 
@@ -208,6 +214,8 @@ class Runner:
         until = asked_at + self._fence_s
         has_changed = [self._safe_obey(order, until) for order in answer.orders]
         self._logs = self._read_logs(answer.logs)
+        for ask in answer.shells:
+            self._open_shell(ask)
         # A fleet that was started as one should not ask as one.
         return (
             _AT_ONCE_S
@@ -353,6 +361,18 @@ class Runner:
             )
             for at in range(0, max(len(found.data), 1), LOG_PART_BYTES)
         ]
+
+    # --- Terminals --------------------------------------------------------------------------------
+
+    def _open_shell(self, ask: ShellAsk) -> None:
+        """Have a terminal opened; one that cannot be is told so, and holds up nothing else."""
+        claim = self._journal.get(ask.attempt) if ask.node == self._settings.node else None
+        if not self._settings.allow_shell:
+            self._terminals.refuse(ask, "its machine lets nobody in: allow_shell is off there")
+        elif claim is None or claim.state != ClaimState.STARTING:
+            self._terminals.refuse(ask, "the job does not run there")
+        else:
+            self._terminals.open(ask, self._folder(claim))
 
     # --- What is wanted ---------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ where the command has a user of its own, and holds:
   made twice, and is never removed, so the command is started at most once;
 - ``control``: a FIFO that it takes orders from, a line each: stop, pause, resume, notify, and
   ``until T``: the server was heard, so the command may run until T, by CLOCK_BOOTTIME in s;
+- ``shell-ID.json``: a terminal that it was told to open (``shell ID``), on a device that its maker
+  holds the other end of, and ``shell-ID.exit``, the exit code of what ran there;
 - ``paused``, ``fenced``: there while the command stands still, since it was told to, or since
   nothing was heard of the server for too long;
 - ``log`` and ``log.1``: what the command says, the newest, of bounded size, and ``log.start``: the
@@ -28,6 +30,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -93,6 +96,9 @@ class Command:
         user = task.get("user")
         own_uid = user["uid"] if user and user["is_own"] and not user["is_private"] else None
         self._holding = Holding(task["cgroups"], keeper=os.getpid(), uid=own_uid)
+        self._task = task
+        #: terminals, by the pid of what runs there
+        self._shells: dict[int, str] = {}
         self.output, theirs = os.pipe()
         os.set_blocking(self.output, False)
         self.pid, self._group, self._status = _start(task, theirs)
@@ -112,6 +118,10 @@ class Command:
             self._notify()
         elif word == "until":
             self._confirm(rest)
+        elif word == "shell":
+            self._open_shell(rest)
+        elif word == "hangup":
+            self._hang_up(rest)
 
     def wait_s(self) -> float | None:
         """Return how long nothing is due, s; None: for good."""
@@ -171,6 +181,33 @@ class Command:
         said = _read(self._status)
         os.close(self._status)
         return int(said) if said else int(signal.SIGKILL)
+
+    # --- Terminals --------------------------------------------------------------------------------
+
+    def _open_shell(self, name: str) -> None:
+        """Start a command on a terminal, as the command's own: it ends with that."""
+        if not name.replace("-", "").isalnum() or self._held or self._kill_at is not None:
+            _write_code(name, _NOT_RUNNABLE)
+            return
+        try:
+            request = json.loads(Path(f"shell-{name}.json").read_bytes())
+            self._shells[_start_shell(self._task, request, self.pid)] = name
+        except (OSError, ValueError, KeyError):
+            _write_code(name, _NOT_RUNNABLE)
+
+    def _hang_up(self, name: str) -> None:
+        """End what runs on a terminal, with all that is of its process group."""
+        for pid in [pid for pid, each in self._shells.items() if each == name]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGHUP)
+                os.killpg(pid, signal.SIGKILL)
+
+    def ended(self, pid: int, status: int) -> None:
+        """Take note of a child that has ended and is not the command."""
+        name = self._shells.pop(pid, None)
+        if name is not None:
+            code = os.waitstatus_to_exitcode(status)
+            _write_code(name, code if code >= 0 else 128 - code)
 
     # --- The fence --------------------------------------------------------------------------------
 
@@ -344,7 +381,7 @@ def _watch(command: Command, control: int, woken: int) -> dict[str, Any]:
                 if event & select.POLLHUP:
                     poll.unregister(fd)
         command.follow()
-        status = _reap(command.pid)
+        status = _reap(command)
         if status is not None:
             return command.finish(status)
 
@@ -468,6 +505,58 @@ def _become_command(
         os._exit(_NOT_RUNNABLE)
 
 
+def _start_shell(task: dict[str, Any], request: dict[str, Any], first: int) -> int:
+    """Start the command of a terminal beside that of the task; return its pid.
+
+    It has the task's user, limits, environment and folder, and where that has a view of its own,
+    the view of ``first``, the process that stands at its beginning.
+    """
+    user = task.get("user")
+    device = os.open(request["device"], os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    ours = os.getpid()
+    try:
+        if user:
+            os.fchown(device, int(user["uid"]), int(user["gid"]))
+        # Its PID namespace is that of the command: this process has opened it for all its children.
+        pid = os.fork()
+        if pid == 0:
+            _become_shell(task, request, device, first, ours)
+        return pid
+    finally:
+        os.close(device)
+
+
+def _become_shell(
+    task: dict[str, Any], request: dict[str, Any], device: int, first: int, parent: int
+) -> None:
+    """Become the command of a terminal, in this process. Returns never."""
+    try:
+        os.setsid()
+        fcntl.ioctl(device, termios.TIOCSCTTY, 0)
+        _join(task["cgroups"])
+        for fd in (0, 1, 2):
+            os.dup2(device, fd)
+        for number in (*_ENDING, signal.SIGPIPE, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        user = task.get("user")
+        if user and user["is_private"]:
+            cage.join_view(first)
+        if user:
+            cage.become(user)
+        else:
+            cage.no_new_privileges()
+        cage.prctl(cage.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if user is None and os.getppid() != parent:
+            os._exit(_NOT_RUNNABLE)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        os.chdir(task["cwd"])
+        _execute(request["command"], {**task["env"], "TERM": request["term"]})
+    except Exception as exc:
+        os.write(2, f"headroom: the terminal cannot be opened: {exc}\r\n".encode())
+    finally:
+        os._exit(_NOT_RUNNABLE)
+
+
 def _execute(command: list[str], env: dict[str, str]) -> None:
     """Become the command; return never."""
     code = _NOT_RUNNABLE
@@ -527,17 +616,18 @@ def _read(fd: int) -> bytes:
         return b""
 
 
-def _reap(pid: int) -> int | None:
-    """Return the status of ``pid`` once it has ended; reap other children that have."""
+def _reap(command: Command) -> int | None:
+    """Return the status of ``command`` once it has ended; reap other children that have."""
     while True:
         try:
             ended, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return None
-        if ended == pid:
+        if ended == command.pid:
             return status
         if ended == 0:
             return None
+        command.ended(ended, status)
 
 
 def _reap_all() -> None:
@@ -625,6 +715,16 @@ def _clear(name: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def _write_code(name: str, code: int) -> None:
+    """Write down how the command of a terminal ended; a full disk leaves that unknown."""
+    with contextlib.suppress(OSError):
+        _clear(f"shell-{name}.exit.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(f"shell-{name}.exit.new", flags, 0o600), "w") as file:
+            file.write(str(code))
+        Path(f"shell-{name}.exit.new").replace(f"shell-{name}.exit")
 
 
 def _write_exit(ended: dict[str, Any]) -> None:

@@ -55,6 +55,9 @@ ARGUMENTS = {
     "hold": ["mine"],
     "release": ["mine"],
     "waive": ["mine"],
+    # It has not begun: there is nothing to open one in.
+    "shell": ["mine"],
+    "limits": ["vision"],
     "bookings": [],
     "book": [*BOOKED, "--why", "more"],
     "unbook": ["1"],
