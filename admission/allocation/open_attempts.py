@@ -62,7 +62,7 @@ _FIELDS = (
     "pk", "key", "phase_id", "phase__job__project_id", "phase__state", "phase__expected_end_at",
     "dispatched_at", "started_at", "checkpoint_at", "outcome", "draw__p99_w", "draw__read_s",
     "draw__image", "draw__mean_w", "draw__high_w", "draw__deviation_w", "draw__samples",
-    "phase__job__submitted_by",
+    "phase__job__submitted_by", "phase__returns_to",
 )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ class _Reader:
         for row in _rows(changed):
             # One may have been deleted, with its job, between the queries.
             if row[0] in placed:
-                known[row[0]] = versions[row[0]], _open(row, placed[row[0]])
+                known[row[0]] = versions[row[0]], _open(row, placed[row[0]], fleet)
         self._placed, self._open = placed, known
         last = self._found
         is_same = last is not None and last.fleet is fleet and not changed
@@ -171,7 +171,9 @@ def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
         for pk, ended in rows.values_list("pk", "ended_at")
     }
     placed = _placed(list(ends), fleet)
-    opened = {row[0]: _open(row, placed[row[0]]) for row in _rows(list(ends)) if row[0] in placed}
+    opened = {
+        row[0]: _open(row, placed[row[0]], fleet) for row in _rows(list(ends)) if row[0] in placed
+    }
     return PastAttempts(fleet, [(opened[pk], placed[pk], ends[pk]) for pk in sorted(opened)])
 
 
@@ -211,9 +213,9 @@ def _placement_rows(
     return placement_rows_of(request, placement, fleet, drawn=drawn, drawn_of=len(placed))
 
 
-def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
+def _open(row: tuple[Any, ...], placed: PlacementRows, fleet: FleetArrays) -> OpenAttempt:
     pk, key, phase, project, state, ends, released, started, saved, outcome, *drawn = row
-    p99_w, read_s, image, mean_w, high_w, deviation_w, samples, user = drawn
+    p99_w, read_s, image, mean_w, high_w, deviation_w, samples, user, returns_to = drawn
     begun = _seconds(started) or released.timestamp()
     return OpenAttempt(
         id=pk,
@@ -240,6 +242,7 @@ def _open(row: tuple[Any, ...], placed: PlacementRows) -> OpenAttempt:
             samples=_drawn(samples, placed, 0.0),
         ),
         user=user,
+        returns_to=placement_from_json(returns_to, fleet) if returns_to else None,
     )
 
 

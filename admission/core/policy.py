@@ -20,6 +20,7 @@ from admission.core.allocation import reservation
 from admission.core.controlling import Unmanaged
 from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.grants import Grants
+from admission.core.moving import MovingPolicy
 from admission.core.per_user import PerUser, UserLimit
 from admission.core.preempting import PreemptionPolicy
 from admission.core.response import fallback, respond
@@ -98,6 +99,15 @@ class _Machines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lease_s: Annotated[float, Meta(ge=LEAST_LEASE_S, le=86_400)] = LEASE_S
 
 
+class _Moving(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    grows: bool = MovingPolicy.grows
+    defragments: bool = MovingPolicy.defragments
+    least_return: Annotated[float, Meta(ge=1, le=1e6)] = MovingPolicy.least_return
+    least_since_s: Annotated[float, Meta(ge=60, le=1e9)] = MovingPolicy.least_since_s
+    moves_per_h: _Count = MovingPolicy.moves_per_h
+    restart_s: Annotated[float, Meta(gt=0, le=1e6)] = MovingPolicy.restart_s
+
+
 class _Organization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight: _Weight = 1.0
 
@@ -144,6 +154,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shares: _Shares = _Shares()
     preemption: _Preemption = _Preemption()
     machines: _Machines = _Machines()
+    moving: _Moving = _Moving()
     open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
@@ -190,6 +201,8 @@ class AdmissionPolicy:
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     #: a machine that runs jobs and is silent for so long is given up, s
     lease_s: float = LEASE_S
+    #: whether running jobs grow, and stand elsewhere so that others fit
+    moving: MovingPolicy = field(default_factory=MovingPolicy)
     played: Played = field(default_factory=Played)
 
 
@@ -211,6 +224,7 @@ def built_in_text() -> str:
         "shares": {"half_life_s": policy.shares.half_life_s, "organizations": {}},
         "preemption": msgspec.to_builtins(_Preemption()),
         "machines": {"lease_s": policy.lease_s},
+        "moving": msgspec.to_builtins(_Moving()),
         "open_classes": None,
         "projects": {},
     }
@@ -265,6 +279,7 @@ def read(text: str) -> AdmissionPolicy:
         shares=_shares(given),
         preemption=_preemption(given),
         lease_s=given.machines.lease_s,
+        moving=MovingPolicy(**msgspec.structs.asdict(given.moving)),
         played=_played(given),
     )
     problems += (*_unknown_organizations(document, given), *_faults_of_cohorts(document, given))

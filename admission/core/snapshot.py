@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.core.grants import Grants
+from admission.core.moving import MovingPolicy
 from admission.core.per_user import PerUser
 from admission.core.placement.cluster import Cluster
 from admission.core.preempting import PreemptionPolicy
@@ -39,6 +40,8 @@ class Pending:
     not_before: float = 0.0
     #: what is wrong with its specification by now; empty: nothing
     spec_error: str = ""
+    #: what is kept for it to go on with after a move; None: it did not run before, or lost it
+    returns_to: Placement | None = None
 
     def is_kept_back(self, now: float) -> bool:
         """Say whether it is not tried at all, whatever is free: see ``gates``."""
@@ -62,6 +65,13 @@ class Running:
     preempting: bool = False
     #: who submitted it
     user: str = ""
+    #: where it goes on after it has ended; None: it does not, or as it comes
+    returns_to: Placement | None = None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is about to end, and what it holds is nobody's then."""
+        return self.preempting and self.returns_to is None
 
     @property
     def ends_by(self) -> float:
@@ -177,6 +187,9 @@ class Snapshot:
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
     #: by project: jobs of it that were asked to give way to others within the last hour
     disrupted: Mapping[str, int] = field(default_factory=dict)
+    moving: MovingPolicy = field(default_factory=MovingPolicy)
+    #: jobs that were moved within the last hour
+    moved: int = 0
     #: by project: the share of its walltime that half of its jobs run for; for forecasts alone
     run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later

@@ -36,6 +36,7 @@ DISPATCHED = "dispatched"
 _START = """
 UPDATE admission_jobs_phase AS phase
 SET state = 'starting', reason = '', reason_since = NULL, expected_end_at = new.ends_at,
+    returns_to = NULL, returns_by = NULL,
     started_at = coalesce(phase.started_at, %s)
 FROM unnest(%s::bigint[], %s::timestamptz[]) AS new (id, ends_at)
 WHERE phase.id = new.id

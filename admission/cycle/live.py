@@ -31,7 +31,7 @@ from admission.core.placement.bookings import Bookings
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.policy import AdmissionPolicy
-from admission.core.request import Request
+from admission.core.request import Request, placement_from_json
 from admission.core.response.fallback import Fallback, restricted
 from admission.core.snapshot import (
     ClassRules,
@@ -44,7 +44,7 @@ from admission.core.snapshot import (
 )
 from admission.cycle import asking, holding
 from admission.directives import fallback
-from admission.directives.actions import preempted_by_project
+from admission.directives.actions import moved_within_the_hour, preempted_by_project
 from admission.directives.placed import placed_on
 from admission.executors.runners import ready_nodes
 from admission.executors.schedulers import registered
@@ -174,7 +174,7 @@ class CycleInput:
 
 _FIELDS = (
     "pk", "job_id", "version", "state", "reason", "reason_since", "held_by", "not_before", "needs",
-    "job__name", "name", "job__submitted_by", "index", "element",
+    "job__name", "name", "job__submitted_by", "index", "element", "returns_to", "returns_by",
 )  # fmt: skip
 
 
@@ -204,8 +204,8 @@ class _Requests:
 _requests = _Requests()
 
 
-def _waiting(fleet: FleetArrays) -> Waiting:
-    """Read the phases that wait. Four queries at most."""
+def _waiting(fleet: FleetArrays, now: float) -> Waiting:
+    """Read the phases that wait at ``now`` (Unix s). Four queries at most."""
     # What a row is at is told by the transaction that wrote it last: no column has to be kept up.
     version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
@@ -216,7 +216,7 @@ def _waiting(fleet: FleetArrays) -> Waiting:
     pending, found = [], {}
     for row in rows:
         pk, job, at, state, reason, since, held_by, not_before, before = row[:9]
-        job_name, name, user, index, element = row[9:]
+        job_name, name, user, index, element, kept, kept_until = row[9:]
         if pk not in asked:  # it is gone since
             continue
         found[f"{job_name}/{name}"] = Row(
@@ -230,6 +230,11 @@ def _waiting(fleet: FleetArrays) -> Waiting:
                 waits_for=tuple(each for each in before if (job, each) not in done),
                 needs=_unmet_of(job, name, element, unmet) if state == Phase.State.WAITING else (),
                 not_before=not_before.timestamp() if not_before else 0.0,
+                returns_to=(
+                    placement_from_json(kept, fleet)
+                    if kept is not None and kept_until.timestamp() > now
+                    else None
+                ),
             )
         )
     return Waiting(tuple(pending), found)
@@ -301,7 +306,7 @@ def read_input(now: float) -> CycleInput:
     # the queue before what runs, so that nothing that goes from one to the other is in neither.
     number = Cycle.objects.get_or_create(pk=1)[0].number
     fleet = inventory.current()
-    waiting = _waiting(fleet)
+    waiting = _waiting(fleet, now)
     held = open_attempts.fresh(fleet)
     in_force = store.in_force(datetime.fromtimestamp(now, UTC))
     policy = policy_in_force()
@@ -345,7 +350,7 @@ def input_of(
     bookings: Bookings | None = None,
     executors: Mapping[int, str] | None = None,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Six queries.
+    """Return the input of a cycle at ``now`` (Unix s). Seven queries.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs; ``executors``: the schedulers of those that have one. ``memory``:
@@ -380,6 +385,8 @@ def input_of(
         tuning=policy.tuning,
         preemption=policy.preemption,
         disrupted=preempted_by_project(now),
+        moving=policy.moving,
+        moved=moved_within_the_hour(now),
         run_shares=profiles.run_shares(),
     )
     headroom = replace(measured, reservations=reserved.fleet)
@@ -404,6 +411,7 @@ def under(inputs: CycleInput, policy: AdmissionPolicy, held: Allocations) -> Sna
         grants=policy.grants,
         tuning=policy.tuning,
         preemption=policy.preemption,
+        moving=policy.moving,
     )
     return _as_started(taken, held_back)
 

@@ -20,6 +20,7 @@ import structlog
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.never import Hopeless
 from admission.core.holding import Holding
+from admission.core.request import placement_as_json
 from admission.cycle import (
     admit,
     adopting,
@@ -129,6 +130,7 @@ class _Work:
         if "admit" not in self.cycle.failed:
             self.cycle.decisions = decisions
         self._part("preempt", lambda: self._preempt(inputs, decisions))
+        self._part("move", lambda: self._move(inputs, decisions))
         self._part("reasons", lambda: reasons.write(inputs, decisions, self.at))
         self._part("shares", lambda: self._note_use(inputs))
         self._part("board", lambda: self._publish(inputs, decisions))
@@ -163,6 +165,20 @@ class _Work:
                 [attempts[each.key]], for_key=each.for_key, why=each.sentence, now=self.at
             )
 
+    def _move(self, inputs: CycleInput, decisions: Decisions) -> None:
+        attempts = {each.request.key: each.key for each in inputs.allocations.attempts}
+        for each in decisions.moves.chosen:
+            actions.move(
+                attempts[each.key], kind=each.kind, for_key=each.for_key, why=each.sentence,
+                placement=placement_as_json(each.placement, inputs.allocations.fleet),
+                evidence={
+                    "gpus": len(each.placement.gpus),
+                    "won_gpu_s": round(each.won_gpu_s, 1),
+                    "cost_gpu_s": round(each.cost_gpu_s, 1),
+                },
+                now=self.at,
+            )  # fmt: skip
+
     def _publish(self, inputs: CycleInput, decisions: Decisions) -> None:
         never = _hopeless.look(decisions)
         known = starts.read()
@@ -186,6 +202,7 @@ class _Work:
             lines,
             order,
         )
+        queue_status.publish_stays(decisions.moves.stays)
 
 
 def pending_statuses(

@@ -12,10 +12,12 @@ from django.db.models import Count
 from accounts import audit
 from admission.core.directives.book import Wanted
 from admission.core.directives.placed import save_s, stop_wanted
+from admission.core.moving import BUDGET_S as MOVES_S
+from admission.core.moving import RETURNS_WITHIN_S, MoveKind
 from admission.core.preempting import BUDGET_S
 from admission.directives import store
 from admission.directives.models import Directive
-from admission.jobs import resolution
+from admission.jobs import history, resolution
 from admission.jobs.models import Attempt, Job, Phase
 
 if TYPE_CHECKING:
@@ -26,12 +28,16 @@ __all__ = [
     "LONGEST",
     "BadDirective",
     "give",
+    "move",
+    "moved_within_the_hour",
     "preempt",
     "preempted_by_project",
     "stop",
     "withdraw",
 ]
 
+#: The kind of event of a job that grows, or moves so that another fits.
+MOVED = "moved"
 #: No directive of a person lasts longer.
 LONGEST = timedelta(days=7)
 _Kind = Directive.Kind
@@ -105,6 +111,48 @@ def preempt(
     """Have running phases give way to the one of ``for_key`` ("job/phase")."""
     attempts = Attempt.objects.filter(key__in=attempt_keys)
     return stop(attempts, owner="preemption", cause=for_key, why=why, now=now)
+
+
+@transaction.atomic
+def move(
+    attempt_key: str,
+    *,
+    kind: MoveKind,
+    placement: Mapping[str, Any],
+    for_key: str,
+    why: str,
+    evidence: Mapping[str, Any],
+    now: datetime,
+) -> list[Directive]:
+    """Have a running phase save, end, and start again at ``placement``, as attempts keep it.
+
+    It is kept for it for a while: for no longer, so that what hangs keeps nothing from others.
+    ``for_key``: who is made room for ("job/phase"); empty where it grows.
+    """
+    row = Attempt.objects.select_related("phase").get(key=attempt_key)
+    given = stop(
+        [row], owner=kind, cause=for_key or attempt_key, why=why, evidence=evidence, now=now
+    )
+    if given:
+        returns_by = now + timedelta(seconds=RETURNS_WITHIN_S)
+        Phase.objects.filter(pk=row.phase_id).update(
+            returns_to=dict(placement), returns_by=returns_by
+        )
+        phase = row.phase
+        history.event(
+            phase.job_id, MOVED, f"{phase.name} {why}", now,
+            phase=phase.name, attempt=attempt_key, move=kind.value, **evidence,
+        ).save()  # fmt: skip
+    return given
+
+
+def moved_within_the_hour(now: float) -> int:
+    """Return how many jobs were moved within the hour before ``now`` (Unix s). One query."""
+    until = datetime.fromtimestamp(now, UTC)
+    return Directive.objects.filter(
+        owner__in=[each.value for each in MoveKind],
+        issued_at__gt=until - timedelta(seconds=MOVES_S), issued_at__lte=until,
+    ).count()  # fmt: skip
 
 
 def preempted_by_project(now: float) -> dict[str, int]:

@@ -110,6 +110,11 @@ class Directive(models.Model):
             models.Index(
                 fields=["issued_at"], condition=Q(owner="preemption"), name="directive_preempted"
             ),
+            models.Index(
+                fields=["issued_at"],
+                condition=Q(owner__in=["growth", "defragmentation"]),
+                name="directive_moved",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -333,6 +333,10 @@ class Phase(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     expected_end_at = models.DateTimeField(null=True, blank=True)
     restarts = models.PositiveIntegerField(default=0)
+    returns_to = models.JSONField(
+        null=True, blank=True, help_text="The placement that is kept for it while it moves"
+    )
+    returns_by = models.DateTimeField(null=True, blank=True, help_text="It is kept until then")
     left_out = models.BooleanField(
         default=False, help_text="Cancelled since the job went another way: nothing failed"
     )

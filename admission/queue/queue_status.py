@@ -30,13 +30,16 @@ __all__ = [
     "plain",
     "positions",
     "publish",
+    "publish_stays",
     "read",
     "reason_lines",
+    "stays",
 ]
 
 _HEAD = "admission:queue:status"
 _ORDER = "admission:queue:order"
 _LINES = "admission:queue:lines"
+_STAYS = "admission:queue:stays"
 #: A status that nobody has renewed for so long says nothing any more, s.
 _KEPT_S = 3600
 #: Written in one go: commands of other clients come in between.
@@ -179,6 +182,16 @@ def publish(
     pipe.execute()
 
 
+def publish_stays(stays: Mapping[str, str]) -> None:
+    """Publish by key why elastic phases that run do not grow now."""
+    pipe = stream.connection().pipeline(transaction=True)
+    pipe.delete(_STAYS)
+    if stays:
+        pipe.hset(_STAYS, mapping={key: why.encode() for key, why in stays.items()})
+        pipe.expire(_STAYS, _KEPT_S)
+    pipe.execute()
+
+
 def reason_lines(reasons: Iterable[Reason]) -> tuple[ReasonLine, ...]:
     """Return reasons as lines, the dominant one first."""
     ordered = sorted(reasons, key=lambda reason: PRECEDENCE[reason.token])
@@ -240,6 +253,14 @@ def pending_statuses(keys: Sequence[str]) -> dict[str, PendingStatus]:
     return {key: _pending_status.decode(data) for key, data in pairs if data is not None}
 
 
+def stays(keys: Sequence[str]) -> dict[str, str]:
+    """Return why those of ``keys`` do not grow that run with less than they ask for."""
+    if not keys:
+        return {}
+    found = cast(list[bytes | None], stream.connection().hmget(_STAYS, list(keys)))
+    return {key: why.decode() for key, why in zip(keys, found, strict=True) if why is not None}
+
+
 def forget() -> None:
     """Remove the status of the queue."""
-    stream.connection().delete(_HEAD, _ORDER, _LINES)
+    stream.connection().delete(_HEAD, _ORDER, _LINES, _STAYS)

@@ -268,6 +268,9 @@ def _main(shown: Shown) -> _Drawn:
         "events": shown.visibility.veiled(events, "text"),
         "is_over": phase.state in Phase.OVER,
         "waits": shown.waits,
+        "stays": queue_status.stays([f"{job.name}/{phase.name}"]).get(
+            f"{job.name}/{phase.name}", ""
+        ),
         "now": now,
         "params": urlencode(shown.params),
     }

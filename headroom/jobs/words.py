@@ -293,10 +293,18 @@ def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
     for phase in job["phases"]:
         if phase["name"] not in waiting and job.get("array") is None:
             yield f"{answer['job']}/{phase['name']} {_standing(phase, now)}"
+            yield from _stays(answer, phase)
     for phase in answer["phases"]:
         rows = (each for each in job["phases"] if each["name"] == phase["phase"])
         queued_at = next((each["queued_at"] for each in rows), None)
         yield from _phase_explained(answer["job"], phase, since(queued_at, now))
+
+
+def _stays(answer: Answer, phase: Answer) -> Iterator[str]:
+    """Yield why a phase that runs with fewer GPUs than it asks for gets no more just now."""
+    for each in answer.get("stays", ()):
+        if each["phase"] == phase["name"]:
+            yield f"  has no more of its GPUs: {each['sentence']}"
 
 
 def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:

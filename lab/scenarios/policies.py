@@ -72,6 +72,7 @@ def load_policy(folder: Path | None) -> Policy:
         unmanaged=given.unmanaged,
         shares=given.shares,
         preemption=given.preemption,
+        moving=given.moving,
         approach=FilledTo(
             name=given.name,
             fill_share=played.fill_share,

@@ -79,6 +79,9 @@ class Job:
     failures_s: list[float] = field(default_factory=list)
     #: the site where it ran first
     first_site: str = ""
+    #: what is kept for it to go on with after a move, and until when
+    returns_to: Placement | None = None
+    returns_by_s: float = 0.0
 
     @property
     def key(self) -> str:
@@ -125,6 +128,8 @@ class Gang:
     #: of one that trains: the steps that it had made when it last began to save
     saving_steps: float = 0.0
     why: str = ""
+    #: of one that moves: where it goes on
+    returns_to: Placement | None = None
 
     @property
     def key(self) -> str:

@@ -13,6 +13,7 @@ from admission.core.cycle import decide
 from admission.core.cycle.decide import Decisions
 from admission.core.directives.responding import SHED_AFTER_S
 from admission.core.directives.step import Manner
+from admission.core.moving import MovingPolicy
 from admission.core.preempting import PreemptionPolicy
 from admission.core.response import fallback
 from admission.core.response.respond import Tuning as ResponseTuning
@@ -119,6 +120,7 @@ class Policy:
     unmanaged: Unmanaged = field(default_factory=Unmanaged)
     shares: Shares = field(default_factory=Shares)
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
+    moving: MovingPolicy = field(default_factory=MovingPolicy)
     #: the share of a site that rules and playbooks may restrict without a person
     max_site_share: float = MAX_SITE_SHARE
     #: what caps and pauses have not brought down by then is brought down by ending jobs, s

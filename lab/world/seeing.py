@@ -186,6 +186,7 @@ class Seeing:
             read_s=gang.read_s,
             kind=(0, gang.request.project),
             learned=gang.learned,
+            returns_to=gang.returns_to,
         )
 
     def _learn(self, measured: Headroom, now: float) -> None:

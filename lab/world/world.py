@@ -27,6 +27,7 @@ from admission.core.cycle.controlled import starting_low
 from admission.core.cycle.decide import Admission, Decisions
 from admission.core.directives.standing import Standing, is_in_time
 from admission.core.holding import ROOM_WITHIN_S
+from admission.core.moving import RETURNS_WITHIN_S, within_the_hour
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.preempting import disrupted
@@ -169,6 +170,7 @@ class World:
         self._used = PastUse(self.policy.shares.half_life_s)
         #: when a job was asked to give way, Unix s, and of which project
         self._preempted: list[tuple[float, str]] = []
+        self._moved_at: list[float] = []
         self._ratios: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
         #: what is to be done, at which second of the twin
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -334,8 +336,12 @@ class World:
     def _again(self, gang: Gang, why: str) -> None:
         """Queue the job of an attempt that ended early again, if it may be restarted."""
         job = gang.job
-        job.restarts += 1
         self.ledger.note("end", job.key, why)
+        if gang.returns_to is not None:
+            job.state, job.not_before_s = "queued", self.twin.now_s
+            job.returns_to, job.returns_by_s = gang.returns_to, gang.told_s + RETURNS_WITHIN_S
+            return
+        job.restarts += 1
         if job.restarts > job.arrival.max_restarts:
             job.state, job.ended_s = "failed", self.twin.now_s
             self._close(job)
@@ -464,7 +470,7 @@ class World:
             return
         self._is_news, self._decided_s, self._decided_on = False, self.twin.now_s, version
         pending = self._pending(headroom)
-        if not pending:
+        if not pending and not self._could_grow():
             return
         counted = headroom
         if self.policy.approach.reads_live:
@@ -492,6 +498,8 @@ class World:
             tuning=self.policy.tuning,
             preemption=self.policy.preemption,
             disrupted=disrupted(self._preempted, self.now),
+            moving=self.policy.moving,
+            moved=within_the_hour(self._moved_at, self.now),
             run_shares={name: median(found) for name, found in self._ratios.items() if found},
         )
         if self._holding.starts_low:
@@ -501,6 +509,11 @@ class World:
         self._is_news = bool(decisions.admitted or decisions.preempt or decisions.after.staggered)
         self._admit(decisions)
         self._preempt(decisions)
+        self._move(decisions)
+
+    def _could_grow(self) -> bool:
+        """Say whether something runs with fewer GPUs than it asks for, and may have more."""
+        return self.policy.moving.grows and any(gang.speed < 1.0 for gang in self.gangs)
 
     @property
     def _kept_shares(self) -> tuple[float, float]:
@@ -513,6 +526,7 @@ class World:
                 request=self._as_asked(job, sites),
                 held_by="review" if self._is_held(job) else "",
                 not_before=EPOCH_S + job.not_before_s,
+                returns_to=job.returns_to if self.twin.now_s < job.returns_by_s else None,
             )
             for job in self.open.values()
             if job.state == "queued"
@@ -567,7 +581,7 @@ class World:
         if not self.gangs.begin(gang):
             job.state = "queued"
             return
-        job.state = "running"
+        job.state, job.returns_to = "running", None
         self._used.change(job.request.project, "", len(gang.gpus), self.now)
         if job.started_s is None:
             job.started_s = self.twin.now_s
@@ -587,6 +601,17 @@ class World:
                 self._preempted.append((self.now, gang.job.request.project))
                 self._directing.stop(
                     [gang], owner="preemption", cause=leaving.for_key, why=leaving.sentence,
+                    now=_moment(self.now),
+                )  # fmt: skip
+
+    def _move(self, decisions: Decisions) -> None:
+        for move in decisions.moves.chosen:
+            gang = self.gangs.by_key.get(move.key)
+            if gang is not None:
+                self._moved_at.append(self.now)
+                gang.returns_to = move.placement
+                self._directing.stop(
+                    [gang], owner=move.kind, cause=move.for_key or move.key, why=move.sentence,
                     now=_moment(self.now),
                 )  # fmt: skip
 

@@ -24,6 +24,7 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.ends import Like, Ran
 from admission.core.grants import Grants
+from admission.core.moving import MovingPolicy, within_the_hour
 from admission.core.placement.cluster import Cluster
 from admission.core.preempting import PreemptionPolicy, disrupted
 from admission.core.request import Locality, Request
@@ -109,8 +110,13 @@ class World:
         restrictions: Sequence[ActiveRestriction] = (),
         past_use: PastUse | None = None,
         preemption: PreemptionPolicy | None = None,
+        moving: MovingPolicy | None = None,
+        scales: bool = False,
     ) -> None:
-        """``past_use``: counts what projects use; None: it stays as ``projects`` say."""
+        """``past_use``: counts what projects use; None: it stays as ``projects`` say.
+
+        ``scales``: a job takes longer with fewer GPUs than it asks for.
+        """
         self.now = NOW
         self.cluster = idle_cluster(fleet, restrictions=restrictions)
         self.projects = projects or {}
@@ -120,7 +126,12 @@ class World:
         self.grants = grants or Grants()
         self.past_use = past_use
         self.preemption = preemption or PreemptionPolicy()
+        self.moving = moving or MovingPolicy()
+        self._scales = scales
         self._preempted: list[tuple[float, str]] = []
+        self._moved_at: list[float] = []
+        #: by key of a job that moves: what it had left to do when it was told, s on all its GPUs
+        self._left_s: dict[str, float] = {}
         self.pending: dict[str, Pending] = {}
         self.running: dict[str, Running] = {}
         self.started: list[Started] = []
@@ -149,6 +160,8 @@ class World:
             tuning=self.tuning,
             preemption=self.preemption,
             disrupted=disrupted(self._preempted, self.now),
+            moving=self.moving,
+            moved=within_the_hour(self._moved_at, self.now),
             run_shares={
                 name: statistics.median(each) for name, each in self._ratios.items() if each
             },
@@ -204,7 +217,8 @@ class World:
             )
             self.running[request.key] = running
             self._use(running, len(running.placement.gpus))
-            self._ends[request.key] = self.now + self._runs_s[request.key]
+            slower = request.gpus / len(running.placement.gpus) if self._scales else 1.0
+            self._ends[request.key] = self.now + slower * self._runs_s[request.key]
             self.started.append(Started(request, request.submitted_at, self.now))
         for leaving in decisions.preempt:
             project = self.running[leaving.key].request.project
@@ -212,7 +226,19 @@ class World:
             self.running[leaving.key] = replace(self.running[leaving.key], preempting=True)
             soon = self.now + self.tuning.preemption_grace_s
             self._ends[leaving.key] = min(self._ends[leaving.key], soon)
+        for move in decisions.moves.chosen:
+            self._moved_at.append(self.now)
+            running = self.running[move.key]
+            self.running[move.key] = replace(running, preempting=True, returns_to=move.placement)
+            self._left_s[move.key] = self._left_at(running, self.now)
+            soon = self.now + self.tuning.preemption_grace_s
+            self._ends[move.key] = min(self._ends[move.key], soon)
         return decisions
+
+    def _left_at(self, running: Running, at: float) -> float:
+        """Return what a job has left to do at ``at``, s on all the GPUs that it asks for."""
+        speed = len(running.placement.gpus) / running.request.gpus if self._scales else 1.0
+        return (self._ends[running.request.key] - at) * speed
 
     def end_due(self) -> int:
         """End the jobs whose time has come; return how many."""
@@ -233,6 +259,10 @@ class World:
         like = Like(request.project, ended.user, request.gpus, request.walltime_s)
         self.ended.append(Ran(like, share, is_over=not ended.preempting))
         self.cluster.free(ended.placement, ended.request)
+        left_s = self._left_s.pop(key, 0.0)
+        if ended.returns_to is not None and left_s > 0.0:
+            # It has saved when it was told: what it did while it ended is done again.
+            self.submit(ended.request, runs_s=left_s, user=ended.user, returns_to=ended.returns_to)
 
     @property
     def next_end(self) -> float:

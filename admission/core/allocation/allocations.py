@@ -92,6 +92,8 @@ class OpenAttempt:
     learned: Learned
     #: who submitted it
     user: str = ""
+    #: of one that was told to end: what is kept for it to go on with; None: nothing
+    returns_to: Placement | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +266,7 @@ def _as_running(each: OpenAttempt, watts: Sequence[float]) -> Running:
         last_checkpoint_at=each.checkpoint_at,
         preempting=each.is_leaving,
         user=each.user,
+        returns_to=each.returns_to if each.is_leaving else None,
     )
 
 

@@ -24,6 +24,7 @@ Account = tuple[str, str]
 __all__ = [
     "CURED_BY_ENDS",
     "Ending",
+    "Moved",
     "Reservation",
     "Reservations",
     "held_by",
@@ -58,6 +59,19 @@ class Ending:
     at: float
     request: Request
     placement: Placement
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A running job that saves and ends, and where it goes on.
+
+    ``more`` is what it does not hold yet of its new ``placement``: that is held for it from now on.
+    ``request`` is that of ``more``: data that is carried already is not carried twice.
+    """
+
+    placement: Placement
+    more: Placement
+    request: Request
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,6 +377,30 @@ class Reservations:
                     return True
         return False
 
+    def are_put_off_by_move(
+        self, running: Ending, moved: Moved, end_at: float, but_for: str = ""
+    ) -> bool:
+        """Say whether a job that goes on until ``end_at`` after a move puts off a reserved one.
+
+        ``running``: as it is expected to end else; ``but_for``: the key of one that is not asked.
+        """
+        return any(
+            not each.then.admits(_then_of(running, moved, each.at), moved.request)
+            for each in self.kept
+            if end_at > each.at and each.request.key != but_for
+        )
+
+    def move(self, running: Ending, moved: Moved, end_at: float) -> None:
+        """Note that a job goes on until ``end_at`` after a move.
+
+        ``running``: as it was expected to end else.
+        """
+        for each in self.kept:
+            if end_at > each.at:
+                hold_free_part(each.then, _then_of(running, moved, each.at), moved.request)
+        if self._beside is not None:
+            hold_free_part(self._beside, moved.more, moved.request)
+
     def beside(self, request: Request) -> Placement | None:
         """Return a placement on resources that are free now and reserved for nobody."""
         if self._beside is None:
@@ -399,6 +437,11 @@ class Reservations:
             for each in self.kept
             if each.rank < rank
         )
+
+
+def _then_of(running: Ending, moved: Moved, at: float) -> Placement:
+    """Return what a job that moves has more at ``at`` than it was expected to have then."""
+    return moved.placement if running.at <= at else moved.more
 
 
 def held_by(endings: Iterable[Ending]) -> list[tuple[Placement, Request]]:

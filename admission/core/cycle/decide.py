@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from admission.core.cycle.entitlement import Ground
+from admission.core.cycle.moving import Moves, moves
 from admission.core.cycle.order import Bools, Order, tried
 from admission.core.cycle.preemption import preempt_for
 from admission.core.cycle.queue import Queue, Stage, Verdict
@@ -96,6 +97,8 @@ class Decisions:
     #: by key
     waiting: dict[str, Waiting]
     preempt: tuple[Preemption, ...]
+    #: who of those that run grows, or moves so that another fits; and who does not grow, and why
+    moves: Moves
     after: Queue
 
 
@@ -148,6 +151,7 @@ class _Cycle:
             admitted=tuple(self._admitted),
             waiting=self._waiting(),
             preempt=tuple(self._leaving.values()),
+            moves=moves(self._queue),
             after=self._queue,
         )
 

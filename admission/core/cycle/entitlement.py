@@ -59,7 +59,7 @@ class Holdings:
         for each in running:
             total += len(each.placement.gpus)
             # What ends is nobody's any more.
-            self.held[each.request.project] += 0 if each.preempting else len(each.placement.gpus)
+            self.held[each.request.project] += 0 if each.is_leaving else len(each.placement.gpus)
         names = self.held.keys() | {each.project for each in waiting}
         shares = due({name: self._of(name) for name in names})
         self._due_gpus = {name: share * total for name, share in shares.items()}

@@ -61,7 +61,10 @@ class Order:
     def sentence(self, place: int) -> str:
         """Return what decided the place of the job at ``place`` (from 0) in words."""
         parts = [f"priority {self.priority[place]:g}"]
-        if raised := float(self.urgency[place] - self.priority[place]):
+        raised = float(self.urgency[place] - self.priority[place])
+        if np.isinf(raised):
+            parts[0] += ", before all others with what it was moved for"
+        elif raised:
             parts[0] += f", {raised:.1f} more for waiting or a deadline"
         if (deadline_at := float(self.columns.deadline_at[place])) < self.now:
             parts.append(
@@ -87,6 +90,8 @@ class Columns:
     deadline_at: Floats
     gpus: Floats
     can_run: Bools
+    #: it goes on after a move, with what is kept for it: before all others
+    returns: Bools
     #: goes up with the key, which tells equals apart
     by_key: Floats
 
@@ -107,6 +112,7 @@ class Columns:
             deadline_at=np.array([each.deadline_at or np.inf for each in requests]),
             gpus=np.array([each.gpus for each in requests], dtype=np.float64),
             can_run=np.array([not each.is_kept_back(now) for each in pending], dtype=np.bool_),
+            returns=np.array([each.returns_to is not None for each in pending], dtype=np.bool_),
             by_key=_ranks([each.key for each in requests]),
         )
 
@@ -144,7 +150,7 @@ class Columns:
 
 
 _ARRAYS = (
-    "account", "priority", "submitted_at", "deadline_at", "gpus", "can_run", "by_key",
+    "account", "priority", "submitted_at", "deadline_at", "gpus", "can_run", "returns", "by_key",
 )  # fmt: skip
 
 
@@ -179,6 +185,7 @@ def order(
         accounts.standing[np.append(leaf[can_run], accounts.leaves_of(begins))],
     )
     urgency[can_run] = lifted[: int(can_run.sum())]
+    urgency[columns.returns & can_run] = np.inf
     cost_s = tuning.fair_share_horizon_s * np.where(can_run, columns.gpus, 0.0)
     first = np.lexsort((columns.by_key, columns.submitted_at, -waiting.raw, -urgency))
     places = accounts.in_turns(first, leaf, cost_s, urgency)

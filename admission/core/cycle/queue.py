@@ -11,18 +11,19 @@ from functools import cached_property
 
 import numpy as np
 
-from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Reservations
+from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Moved, Reservations
 from admission.core.cycle.entitlement import Holdings
 from admission.core.cycle.gates import gates
 from admission.core.cycle.order import Columns, Order, order
 from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
-from admission.core.placement.place import fits_empty, place
+from admission.core.placement.place import fits_empty, may_stand, place
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Refusal, Request
 from admission.core.snapshot import Pending, Running, Snapshot
+from fleet.tables import FleetArrays
 
-__all__ = ["Queue", "Stage", "Verdict"]
+__all__ = ["Queue", "Stage", "Verdict", "moved_to"]
 
 
 class Stage(enum.IntEnum):
@@ -104,6 +105,10 @@ class Queue:
         self._before = frozenset(self.endings)
         #: those that were asked to give way since
         self.leaving: set[str] = set()
+        #: by key of a job that moves: what is held for it beside what it has
+        self.moved: dict[str, Moved] = {}
+        for each in snapshot.running:
+            self._hold_for_move(each)
         #: jobs that were asked to give way within the hour, by project
         self.disrupted = Counter(snapshot.disrupted)
         self.quotas = self._quotas()
@@ -121,8 +126,8 @@ class Queue:
         snapshot = self.snapshot
         found = Quotas(self.cluster.fleet, snapshot.projects, snapshot.classes, snapshot.caps)
         for key in self._before:
-            ending = self.endings[key]
-            found.take(ending.request, ending.placement, ending.at)
+            ending, moved = self.endings[key], self.moved.get(key)
+            found.take(ending.request, moved.placement if moved else ending.placement, ending.at)
         found.remember()
         return found
 
@@ -142,6 +147,9 @@ class Queue:
             end_at = self.now + tuning.overrun_s
         if running.preempting:
             end_at = min(end_at, self.now + tuning.preemption_grace_s)
+        if _stays_in_place(running, running.returns_to):
+            # What it has now it has again then.
+            end_at = self.now + running.request.walltime_s
         return end_at
 
     @cached_property
@@ -154,6 +162,31 @@ class Queue:
             [each.request for each in snapshot.pending if not each.is_kept_back(self.now)],
             free_gpus=int(snapshot.cluster.gpu_free.sum()),
         )
+
+    # --- Who moves --------------------------------------------------------------------------------
+
+    def _hold_for_move(self, running: Running) -> None:
+        """Hold for a job that was told to move what it is to have, where that is still free."""
+        if running.returns_to is None:
+            return
+        moved = moved_to(self.cluster.fleet, running, running.returns_to)
+        # What is gone from the inventory since cannot be held.
+        if moved.more.gpus and self.cluster.admits(moved.more, moved.request):
+            self.cluster.allocate(moved.more, moved.request)
+            self.moved[running.request.key] = moved
+
+    def move(self, running: Running, moved: Moved) -> None:
+        """Hold what a running job is to have that moves from now on."""
+        key, now = running.request.key, self.now
+        before = self.endings[key]
+        self.quotas = self.quotas.without([(running.request, before.placement, before.at)])
+        self.cluster.allocate(moved.more, moved.request)
+        self.moved[key] = moved
+        preempting = replace(running, preempting=True, returns_to=moved.placement)
+        after = self.endings[key] = replace(before, at=self.end_of(preempting))
+        self.quotas.take(running.request, moved.placement, after.at)
+        self.reservations.move(before, moved, now + running.request.walltime_s)
+        self.ramp.add(moved.more)
 
     # --- What happens -----------------------------------------------------------------------------
 
@@ -180,10 +213,17 @@ class Queue:
         self._close_full_places()
         self.reservations = Reservations(
             self.cluster,
-            tuple(self.endings.values()),
+            (*self.endings.values(), *self._to_come()),
             most=snapshot.tuning.reservations,
             accounts=self._accounts,
         )
+
+    def _to_come(self) -> list[Ending]:
+        """Return what is held for those that move, and until when."""
+        return [
+            Ending(self.now + each.request.walltime_s, each.request, each.more)
+            for each in self.moved.values()
+        ]
 
     def start(self, request: Request, placement: Placement) -> None:
         """Start a job at ``placement``."""
@@ -277,10 +317,18 @@ class Queue:
         fitted = self.quotas.fitted(request, end_at, rank)
         if isinstance(fitted, tuple):
             return Verdict(Stage.QUOTAS, fitted)
+        kept = pending.returns_to
+        if kept is not None and self._has_again(kept, fitted):
+            return self._beside_others(request, request, kept, rank)
         found = place(self.cluster, fitted)
         if isinstance(found, Refusal):
             return self._refused(fitted, found)
         return self._beside_others(request, fitted, found, rank)
+
+    def _has_again(self, kept: Placement, fitted: Request) -> bool:
+        """Say whether a job that moved stands where it was to: as large as its quotas leave it."""
+        is_enough = fitted.min_gpus <= len(kept.gpus) <= fitted.gpus
+        return is_enough and may_stand(self.cluster, fitted, kept)
 
     def again(self, pending: Pending, rank: int, before: Verdict) -> Verdict:
         """Return the verdict of a later round: a job that did not fit fits no better now.
@@ -446,3 +494,30 @@ class Queue:
     def pending_next(self) -> Sequence[Pending]:
         """Return the phases that wait when the next cycle begins, as far as is known now."""
         return [each for each in self.snapshot.pending if each.request.key not in self.endings]
+
+
+# --- Moves ----------------------------------------------------------------------------------------
+
+
+def moved_to(fleet: FleetArrays, running: Running, target: Placement) -> Moved:
+    """Return what a running job is to have at ``target`` beside what it holds now.
+
+    On nodes where it is now that is what ``target`` reserves beyond what it does now.
+    """
+    own = running.placement
+    now_w = dict(zip(own.nodes, own.peak_w, strict=True))
+    more_w = {
+        node: max(watts - now_w.get(node, 0.0), 0.0)
+        for node, watts in zip(target.nodes, target.peak_w, strict=True)
+    }
+    gpus = tuple(sorted(set(target.gpus) - set(own.gpus)))
+    takes = set(fleet.gpus.node[list(gpus)].tolist())
+    nodes = tuple(node for node, watts in more_w.items() if watts > 0.0 or node in takes)
+    more = replace(target, gpus=gpus, nodes=nodes, peak_w=tuple(more_w[node] for node in nodes))
+    request = replace(running.request, storage_bytes_per_s=0.0, cross_site_bits_per_s=0.0)
+    return Moved(target, more, request)
+
+
+def _stays_in_place(running: Running, target: Placement | None) -> bool:
+    """Say whether a job that moves keeps some of the GPUs that it has."""
+    return target is not None and not set(target.gpus).isdisjoint(running.placement.gpus)

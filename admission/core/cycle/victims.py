@@ -23,7 +23,7 @@ from admission.core.request import Locality, Placement, Request
 from admission.core.response.shedding import rank_by_watts_per_lost_work
 from admission.core.snapshot import Running
 
-__all__ = ["Victim", "Wanted", "cheapest"]
+__all__ = ["Victim", "Wanted", "cheapest", "groups_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -124,7 +124,7 @@ class _Search:
         self._victims, self._wanted = victims, wanted
         self._costs = [each.cost for each in victims]
         cluster, request = wanted.queue.cluster, wanted.request
-        group = _groups(wanted)
+        group = groups_of(cluster, request.required)
         node_of = cluster.fleet.gpus.node
         self._free = np.bincount(group[node_of[cluster.gpu_free]], minlength=int(group.max()) + 1)
         self._gpus = _counted(victims, group[node_of])
@@ -271,11 +271,11 @@ def _counted(victims: Sequence[Victim], group_of_gpu: Ints) -> list[tuple[Ints, 
     return [(groups[a:b], counts[a:b]) for a, b in pairwise(bounds)]
 
 
-def _groups(wanted: Wanted) -> Ints:
-    """Return the group of each node in which the job has to stand as a whole."""
-    fleet, required = wanted.queue.cluster.fleet, wanted.request.required
+def groups_of(cluster: Cluster, required: Locality) -> Ints:
+    """Return the group of each node in which a job of that locality has to stand as a whole."""
+    nodes = len(cluster.fleet.nodes)
     if required is Locality.NODE:
-        return np.arange(len(fleet.nodes))
+        return np.arange(nodes)
     if required is Locality.FLEET:
-        return np.zeros(len(fleet.nodes), dtype=np.int64)
-    return wanted.queue.cluster.topology.groups[required]
+        return np.zeros(nodes, dtype=np.int64)
+    return cluster.topology.groups[required]

@@ -29,7 +29,7 @@ from admission.core.placement.refusals import (
 from admission.core.placement.topology import Bools, Ints
 from admission.core.request import Locality, Placement, Refusal, Request
 
-__all__ = ["fits_empty", "place", "placed", "shape_of"]
+__all__ = ["fits_empty", "may_stand", "place", "placed", "shape_of"]
 
 #: Requests that agree in these are placed alike on one cluster.
 _shape = attrgetter(
@@ -98,6 +98,14 @@ def _but_for_bookings(eligibility: Eligibility, shape: object) -> Refusal:
     nodes = np.fromiter(found.selection.by_node, dtype=np.int64)
     bookings = cluster.bookings
     return Refusal((bookings.reason(request, eligibility.closing, nodes, cluster.now),))
+
+
+def may_stand(cluster: Cluster, request: Request, placement: Placement) -> bool:
+    """Say whether ``request`` may start just there: it fits, and nothing closes a place of it."""
+    if spec_reasons(cluster, request) or policy_reasons(cluster, request):
+        return False
+    open_nodes = Eligibility.of(cluster, request).reached
+    return bool(open_nodes[list(placement.nodes)].all()) and cluster.admits(placement, request)
 
 
 def fits_empty(cluster: Cluster, request: Request) -> Placement | Refusal:

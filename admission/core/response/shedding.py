@@ -34,7 +34,14 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 #: So long a job may take to save before it is ended, s, by who ends it.
-SAVE_S = {"preemption": 90.0, "fallback": 120.0, "restriction": 120.0, "shedding": 15.0}
+SAVE_S = {
+    "preemption": 90.0,
+    "fallback": 120.0,
+    "restriction": 120.0,
+    "shedding": 15.0,
+    "growth": 90.0,
+    "defragmentation": 90.0,
+}
 #: For every other owner of a stop, such as a person.
 USUAL_SAVE_S = 60.0
 #: A job that has just written its checkpoint loses this much at least, GPU·s: of those that lose

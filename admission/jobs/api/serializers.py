@@ -607,6 +607,11 @@ class ExplainedPhaseSerializer(WaitsSerializer):
     estimate = EstimateSerializer(allow_null=True)
 
 
+class StaysSerializer(serializers.Serializer[Any]):
+    phase = serializers.CharField()
+    sentence = serializers.CharField()
+
+
 class ExplanationSerializer(serializers.Serializer[Any]):
     """Why a job does not run, phase by phase; phases that do not wait are left out."""
 
@@ -614,6 +619,10 @@ class ExplanationSerializer(serializers.Serializer[Any]):
     state = serializers.CharField()
     at = serializers.DateTimeField()
     phases = ExplainedPhaseSerializer(many=True)
+    stays = StaysSerializer(
+        many=True,
+        help_text="Why phases that run with fewer GPUs than they ask for get no more just now",
+    )
 
 
 class DryRunPhaseSerializer(serializers.Serializer[Any]):

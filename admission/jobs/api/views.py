@@ -310,7 +310,13 @@ class JobViewSet(
             for key, phase in keys.items()
             if (explained := _explained(key, phase, self.visibility, like_it[key])) is not None
         ]
-        answer = {"job": job.name, "state": job.state, "at": timezone.now(), "phases": found}
+        answer = {
+            "job": job.name,
+            "state": job.state,
+            "at": timezone.now(),
+            "phases": found,
+            "stays": _stays(job),
+        }
         return Response(ExplanationSerializer(answer).data)
 
 
@@ -390,6 +396,16 @@ def _waiting(job: Job) -> list[Phase]:
         if told.elements > 1 or keys[key].index not in found:
             found[keys[key].index] = keys[key]
     return list(found.values())
+
+
+def _stays(job: Job) -> list[dict[str, str]]:
+    """Return why phases that run do not grow. Of an array its elements are too many to tell."""
+    if job.elements is not None:
+        return []
+    names = job.phases.filter(state=Phase.State.RUNNING).order_by("index").values_list("name")
+    keys = {f"{job.name}/{name}": name for (name,) in names}
+    told = queue_status.stays(list(keys))
+    return [{"phase": keys[key], "sentence": sentence} for key, sentence in told.items()]
 
 
 def _elements_like_it(job: Job, keys: Mapping[str, Phase]) -> dict[str, int]:

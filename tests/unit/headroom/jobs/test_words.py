@@ -72,6 +72,16 @@ def test_what_decided_its_place_is_told_and_why_nobody_gives_way() -> None:
     ]
 
 
+def test_why_a_job_that_runs_has_no_more_gpus_is_told() -> None:
+    job = make_job(phases=[make_phase(state="running", started_at=None)])
+    why = {"phase": "train", "sentence": "it may not be stopped (preemptible)"}
+    answer = {**make_explanation(state="running", stays=[why]), "phases": []}
+    assert list(words.explained(answer, job, NOW)) == [
+        "llama-ft-12/train is running.",
+        "  has no more of its GPUs: it may not be stopped (preemptible)",
+    ]
+
+
 def test_without_a_way_the_estimate_stands_alone() -> None:
     phase = make_explained(counterfactuals=[], estimate=make_estimate())
     lines = list(words.explained(make_explanation(phase), make_job(), NOW))
