@@ -6,13 +6,14 @@ whole numbers, which encode far better than floats do. It is done only where eve
 to the last bit; other columns stay floats. Any reader of Parquet sees numbers either way.
 
 How a column of numbers is encoded best depends on the numbers, so it is tried out on the first rows
-of each file, and the smallest is taken.
+of each file, and the smallest is taken. So is how it is compressed: Brotli, which takes thrice as
+long to read, makes noise smaller than Zstandard does, and little else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from telemetry.store.columns import Array, Columns, is_null
 
 #: Rows that are found together: of one GPU, an hour of readings at 1 s is a small part of it.
 ROW_GROUP_ROWS = 65_536
-_LEVEL = 3
+_LEVELS = {"zstd": 3, "brotli": 5}
+#: Brotli has to make a column smaller by so much, and one that is not small anyway (bytes).
+_WORTH_BROTLI, _SMALL = 0.97, 8_192
 _MAX_DECIMALS = 9
 #: What a decimal of 32 and of 64 bits holds.
 _DIGITS_32, _DIGITS_64 = 9, 18
@@ -38,6 +41,7 @@ class _Form:
 
     values: Any
     encoding: str
+    codec: str = "zstd"
 
 
 def to_parquet(table: Table, columns: Columns) -> bytes:
@@ -98,11 +102,18 @@ def _is_exact(known: Array, dtype: np.dtype[Any], places: int) -> bool:
 def _best(forms: list[_Form]) -> _Form:
     if len(forms) == 1:
         return forms[0]
-    return min(forms, key=lambda form: len(_write({"c": _head(form)})))
+    sizes = [_size(form) for form in forms]
+    least = min(sizes)
+    best = forms[sizes.index(least)]
+    if least < _SMALL:
+        return best
+    other = replace(best, codec="brotli")
+    return other if _size(other) < _WORTH_BROTLI * least else best
 
 
-def _head(form: _Form) -> _Form:
-    return _Form(form.values.slice(0, ROW_GROUP_ROWS), form.encoding)
+def _size(form: _Form) -> int:
+    """Return the bytes of the first rows."""
+    return len(_write({"c": replace(form, values=form.values.slice(0, ROW_GROUP_ROWS))}))
 
 
 def _write(forms: dict[str, _Form], indexed: Iterable[str] = ()) -> bytes:
@@ -111,8 +122,8 @@ def _write(forms: dict[str, _Form], indexed: Iterable[str] = ()) -> bytes:
         pa.table({name: form.values for name, form in forms.items()}),
         out,
         row_group_size=ROW_GROUP_ROWS,
-        compression="zstd",
-        compression_level=_LEVEL,
+        compression={name: form.codec for name, form in forms.items()},
+        compression_level={name: _LEVELS[form.codec] for name, form in forms.items()},
         use_dictionary=[n for n, form in forms.items() if form.encoding == _DICTIONARY],
         column_encoding={n: f.encoding for n, f in forms.items() if f.encoding != _DICTIONARY},
         store_decimal_as_integer=True,

@@ -133,6 +133,20 @@ def test_values_of_a_sensors_resolution_are_written_as_decimals() -> None:
     assert str(schema.field("power_w").type) == "float"
 
 
+def test_noise_is_compressed_by_brotli_and_all_else_by_zstandard(read_back: ReadBack) -> None:
+    rng = np.random.default_rng(7)
+    count = 20_000
+    noisy = (4.5e10 * rng.normal(1, 0.03, count)).astype("f4")
+    rows = make_rows(samples.GPU, count, nvlink_tx=noisy, temp_c=np.arange(count) % 7 + 60)
+    data = to_parquet(samples.GPU, rows)
+    group = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    codecs = {column.path_in_schema: column.compression for column in columns}
+    assert codecs.pop("nvlink_tx") == "BROTLI"
+    assert set(codecs.values()) == {"ZSTD"}
+    assert_same(read_back(samples.GPU, rows), rows)
+
+
 def test_readings_of_a_steady_gpu_take_a_few_bytes_a_row() -> None:
     rng = np.random.default_rng(7)
     count = 20_000
