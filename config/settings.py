@@ -446,6 +446,7 @@ CELERY_BEAT_SCHEDULE = {
     "partitions": _every(300.0, "telemetry.tasks.keep_partitions"),
     "rollups": _every(15.0, "telemetry.tasks.roll_up"),
     "lemons": _every(60.0, "telemetry.tasks.look_for_lemons"),
+    "power-sources": _every(300.0, "telemetry.tasks.compare_power"),
     "cold": _every(20.0, "telemetry.tasks.move_to_cold"),
     "thermal-fits": _every(60.0, "policies.headroom.tasks.refit"),
     "forecasts": _every(60.0, "policies.headroom.tasks.score_forecasts"),

@@ -23,6 +23,7 @@ from telemetry.ingest import inbox
 from telemetry.lemons import watch
 from telemetry.limits import store as limits
 from telemetry.sql import PositionsMoved
+from telemetry.trust import metrics as trust_metrics
 from telemetry.writer import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Writer, only_one
 
 log = structlog.get_logger(__name__)
@@ -188,6 +189,12 @@ def forget_events() -> None:
     with housekeeping.only_one() as held:
         if held:
             forgetting.prune(datetime.now(UTC), housekeeping.BUDGET_S)
+
+
+@shared_task
+def compare_power() -> None:
+    """Compare what the sources of power tell of all nodes, for the metrics."""
+    trust_metrics.show()
 
 
 @shared_task

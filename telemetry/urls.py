@@ -8,6 +8,7 @@ from telemetry.api.agents import AgentViewSet
 from telemetry.api.faults import EccEventViewSet, XidEventViewSet
 from telemetry.api.lemons import LemonFindingViewSet
 from telemetry.api.limits import LimitReportViewSet
+from telemetry.api.power_sources import PowerSourcesView
 from telemetry.api.series import SeriesCsvView, SeriesView
 from telemetry.api.throttle import ThrottleEventViewSet
 from telemetry.ingest import views as ingest
@@ -28,5 +29,6 @@ urlpatterns = [
     path("otlp/v1/metrics", ingest.otlp_metrics, name="otlp-metrics"),
     path("series", SeriesView.as_view(), name="series"),
     path("series.csv", SeriesCsvView.as_view(), name="series-csv"),
+    path("power-sources", PowerSourcesView.as_view(), name="power-sources"),
     *router.urls,
 ]

@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import units
+from telemetry.trust.compare import Standing, Told
 
 register = template.Library()
 
@@ -111,3 +112,29 @@ def watt_hours(joules: float | None) -> str:
     if joules is None:
         return units.DASH
     return units.number(joules / 3600, 0 if joules >= 360_000 else 1)
+
+
+_SOURCES = {
+    Told.ENERGY_COUNTER: "energy counters of its GPUs",
+    Told.POWER_READING: "power readings of its GPUs",
+    Told.NODE_METER: "its power meter",
+    Told.RACK_METER: "the rack's meter, less the other nodes",
+}
+_STANDINGS = {
+    Standing.AGREES: "agrees",
+    Standing.ODD: "differs: the others agree",
+    Standing.DISPUTED: "differs: one of them is off",
+    Standing.ALONE: "nothing to compare with",
+}
+
+
+@register.filter
+def power_source(told_by: Told) -> str:
+    """Return who tells a power, in words."""
+    return _SOURCES[told_by]
+
+
+@register.filter
+def power_standing(standing: Standing) -> str:
+    """Return how a source stands among the others, in words."""
+    return _STANDINGS[standing]

@@ -23,6 +23,8 @@ from fleet.models import Gpu, Node
 from headroom.contracts import RECORDING_OVER
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
+from telemetry.trust import read as power
+from telemetry.trust.compare import Standing
 
 __all__ = ["events", "page", "panel", "table"]
 
@@ -87,7 +89,20 @@ def _throttled_since(node: Node) -> Any:
     return events.values_list("opened_at", flat=True).first()
 
 
-_views = Views("node", _node, _now, _timeline, happenings.of_node)
+def _power_sources(node: Node, now: float) -> dict[str, Any]:
+    """Return who tells of the node's power, and of which GPUs sources differ."""
+    found = next(power.compare([node.pk], now), None)
+    if found is None:
+        return {"power_sources": [], "disputed_gpus": []}
+    disputed = [
+        (index, judged)
+        for index, judged in found.gpus.items()
+        if any(each.standing is Standing.DISPUTED for each in judged)
+    ]
+    return {"power_sources": found.sources, "disputed_gpus": disputed}
+
+
+_views = Views("node", _node, _now, _timeline, happenings.of_node, _power_sources)
 
 
 @require_safe

@@ -37,6 +37,8 @@ class Views(Generic[T]):
     now: Callable[[T], dict[str, Any]]
     timeline: Callable[[HttpRequest, T, float], Timeline]
     happenings: Callable[[int, Span, Visibility], list[Happening]]
+    #: makes what the page has besides
+    besides: Callable[[T, float], dict[str, Any]] | None = None
 
     def page(self, request: HttpRequest, key: int) -> HttpResponse:
         """Return the state of the thing, and its history."""
@@ -52,6 +54,7 @@ class Views(Generic[T]):
             self.kind: thing,
             "timeline": timeline,
             "picker": timeline.picker,
+            **(self.besides(thing, now) if self.besides else {}),
             **dict(zip(("panel", "table", "happenings"), drawn, strict=True)),
         }
         status = 400 if timeline.picker.error else 200

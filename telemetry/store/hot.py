@@ -56,13 +56,14 @@ def fetch_bins(
     table: Table,
     totals: Mapping[str, str],
     window: Window,
-    ids: Sequence[int],
+    ids: Sequence[int] | None,
     step_s: int,
 ) -> Columns:
     """Return a row for each of ``ids`` and bucket of ``step_s`` (from 1970 on) with rows in it.
 
     It has ``totals``: of each of these columns ``sum`` (as float64), ``min``, ``max`` or
     ``bit_or``; how many ``rows`` there were, and how many of the values in them were ``known``.
+    Without ``ids``, all things have theirs.
     """
     by_name = {column.name: column for column in table.columns}
     made = [Column(n, "float8") if how == "sum" else by_name[n] for n, how in totals.items()]

@@ -59,7 +59,11 @@ def read(
 
 
 def bins(
-    table: Table, totals: Mapping[str, str], window: Window, ids: Sequence[int], step_s: int
+    table: Table,
+    totals: Mapping[str, str],
+    window: Window,
+    ids: Sequence[int] | None,
+    step_s: int,
 ) -> Columns | None:
     """Return the rows in ``window`` totaled by Postgres in buckets of ``step_s``, in order.
 

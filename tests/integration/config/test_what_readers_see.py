@@ -260,6 +260,7 @@ QUERIES = {
     "/api/v1/throttle-events": ["page_size=1", "open=1", "open=0"],
     "/api/v1/queue": ["first=1&count=1", "first=2&count=1"],
     "/api/v1/projects": ["page_size=1"],
+    "/api/v1/power-sources": ["node=n1"],
     "/throttle/": ["range=24h", "rack=oslo/A01"],
     "/incidents/": ["state=open"],
     "/slos/training-begins/": ["show=bad", "show=good"],

@@ -1,0 +1,1 @@
+"""Whether the sources that tell of the same power agree."""
