@@ -183,7 +183,7 @@ def _spent(policy: MovingPolicy) -> str:
 
 def _in_turn(queue: Queue, may: list[Running]) -> Iterator[Running]:
     """Yield those that the solver is asked about in this cycle: each has its turn."""
-    tries = max(1, int(_TRIES * min(_GPUS / len(queue.cluster.fleet.gpus), 1.0)))
+    tries = max(1, int(_TRIES * min(_GPUS / max(len(queue.cluster.fleet.gpus), 1), 1.0)))
     first = int(queue.now * _GOLDEN) % len(may) if len(may) > tries else 0
     yield from (*may[first:], *may[:first])[:tries]
 

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ LINES = {
 }
 
 
+@cache
 def _table() -> dict[str, dict[str, bool]]:
     """Return by kind of reader which marks the reference lets it see."""
     text = REFERENCE.read_text().partition("## What a reader sees of a job")[2]

@@ -18,9 +18,9 @@ from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_job
 
 
-def machines_of(fleet: SmallFleet) -> None:
-    """Have every node be one whose machine runs jobs, and was just heard."""
-    at = datetime.now(UTC)
+def machines_of(fleet: SmallFleet, *, at: datetime | None = None) -> None:
+    """Have every node be one whose machine runs jobs, and was heard ``at``; None: just now."""
+    at = at or datetime.now(UTC)
     Runner.objects.bulk_create(
         [
             Runner(node_id=node.pk, node=name, agent="a", store=f"store-{name}", seen_at=at)

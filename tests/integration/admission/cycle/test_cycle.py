@@ -182,6 +182,9 @@ def test_what_is_borrowed_of_a_quota_is_asked_back_and_counted(fleet: SmallFleet
         queued(name, asks={"preemptible": True})
         assert cycle().admitted == 1
         start(name)
+    # Before those came that wait now.
+    Attempt.objects.update(started_at=timezone.now() - timedelta(hours=1))
+    open_attempts.invalidate()
     queued("more")
     queued("due", project="speech")
     cycle()

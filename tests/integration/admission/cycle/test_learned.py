@@ -85,7 +85,7 @@ def test_what_ended_is_learned_from_once(fleet: SmallFleet) -> None:
     # An hour of the two that it had asked for.
     assert profile.run_shares == [pytest.approx(0.5)]
     assert profiles.run_shares() == {"vision": pytest.approx(0.5)}
-    machines_of(fleet)
+    machines_of(fleet, at=datetime.fromtimestamp(begin, UTC) + timedelta(seconds=60))
     fleet.report(at=begin + 60, power_w=70.0, util=0.0)
     queued("second", gpus=4)
     cycle(begin + 60)

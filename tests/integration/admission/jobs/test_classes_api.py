@@ -38,7 +38,7 @@ def put(client: Client, text: str, name: str = NAME) -> None:
 
 def test_the_built_in_classes_are_listed(ada: User) -> None:
     rows = client_as(ada).get(URL).json()
-    assert len(rows) == 5
+    assert len(rows) == 7
     (row,) = [each for each in rows if each["name"] == NAME]
     assert (row["number"], row["author"], row["priority"]) == (0, "", -10)
     assert row["defaults"]["power"]["lowest_cap_w"] == 300
