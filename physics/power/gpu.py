@@ -15,7 +15,7 @@ POWER_EXPONENT = 5.0
 #: Newton's method has both slopes to the last digits after so many rounds: it starts close above.
 _ROUNDS = 12
 #: Where a slope is taken in place of 0.
-_TINY = 1e-12
+_TINY = 1e-150
 
 
 @dataclass(frozen=True)

@@ -205,9 +205,8 @@ def _cut_first(
     ends = rows["ts"]
     for name in set(sums) - {READINGS, SUSPECT}:
         start = _start_of(name, begun)
-        is_across = (start < span.start_us) & (ends >= span.start_us) & (ends < span.end_us)
-        share = (ends - span.start_us) / (ends - start)
-        rows[name][is_across] *= share[is_across]
+        across = (start < span.start_us) & (ends >= span.start_us) & (ends < span.end_us)
+        rows[name][across] *= (ends[across] - span.start_us) / (ends[across] - start[across])
 
 
 def _rest(
@@ -231,9 +230,11 @@ def _rest(
         if name in (READINGS, SUSPECT):
             values[:] = 0
         elif name in sums:
-            start = _start_of(name, begun)[across]
+            start, length = _start_of(name, begun)[across], np.full(len(across), np.nan)
+            begins = start < span.end_us
+            length[begins] = ends[across][begins] - start[begins]
             inside = span.end_us - (np.maximum(start, span.start_us) if is_first else start)
-            values *= np.where(start < span.end_us, inside / (ends[across] - start), np.nan)
+            values *= inside / length
         elif name not in (key, "ts", "job_id"):
             values[:] = null_of(values.dtype)
     rest["ts"] = np.full(len(across), span.end_us - 1)

@@ -38,6 +38,7 @@ NODE_MODULES = {
     "dcgm",
     "errors",
     "heartbeat",
+    "layouts",
     "logs",
     "numbers",
     "options",

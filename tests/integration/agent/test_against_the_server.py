@@ -57,9 +57,12 @@ def run_once(machine: StandIn, server: LiveServer, fleet: SmallFleet) -> int:
     (node,) = fleet.nodes
     writer = Writer(stream.shard_of(fleet.agent.name))
     spool = machine.control.with_name("spool.sqlite")
+    config = machine.control.with_name("agent.toml")
+    config.write_text("energy_s = 0\n")
     command = [
         sys.executable, "-m", "headroom", "agent", "--once", "--server", server.url,
         "--agent", fleet.agent.name, "--node", node, "--spool", str(spool), "--sample-s", "0.6",
+        "--config", str(config),
     ]  # fmt: skip
     environment = {**os.environ, **machine.environment, "HEADROOM_TOKEN": fleet.token}
     with subprocess.Popen(command, env=environment) as process:

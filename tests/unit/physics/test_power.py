@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from physics.errors import ImpossibleArgumentError, UnfittableError
@@ -359,6 +359,7 @@ def test_a_budget_that_hosts_use_up_leaves_no_cap() -> None:
 
 
 @given(r=st.floats(0.0, 1.0), exponent=st.floats(0.3, 30.0), linear_share=st.floats(0.0, 1.0))
+@example(r=6e-13, exponent=0.307, linear_share=0.0013)
 def test_two_slopes_are_undone(r: float, exponent: float, linear_share: float) -> None:
     curve = {"exponent": exponent, "linear_share": linear_share, **H100}
     power_w = gpu_power_w(relative_throughput=r, **curve)

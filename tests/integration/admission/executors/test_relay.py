@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ def played(play: Callable[[Relay], Coroutine[Any, Any, None]]) -> None:
         finally:
             await ends._client.aclose()
 
-    asyncio.run(run())
+    # Not in this thread: that of tests in a browser has a loop, which goes on between tests.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, run()).result()
 
 
 def test_what_one_end_says_the_other_hears_once_and_in_order(session: str) -> None:
