@@ -219,18 +219,27 @@ def _leases(jobs: Sequence[SchedulerJob], at: datetime) -> None:
     for lease in leases:
         of_job = told[lease.job_id]
         if lease.started_at is None and has_started(lease, of_job):
-            lease.started_at = moment(of_job.started_at) if of_job.started_at else at
+            lease.started_at = _not_before(lease.released_at, of_job.started_at, at)
             lease.is_late = False
         lease.version += 1
         end = end_of(lease, of_job)
         if end is not None:
             ended_at = of_job.ended_at if of_job.state is JobState.ENDED else None
-            close(lease, end, moment(ended_at) if ended_at else at, of_job.exit_code)
+            close(lease, end, _not_before(lease.started_at, ended_at, at), of_job.exit_code)
     Lease.objects.bulk_update(
         leases,
         ["started_at", "ended_at", "outcome", "exit_code", "why", "is_late", "version"],
         _MOST,
     )
+
+
+def _not_before(earliest: datetime | None, told: float | None, at: datetime) -> datetime:
+    """Return when something happened by a scheduler, which tells whole seconds; ``at``: unknown.
+
+    Nothing begins before it was let go, nor ends before it began.
+    """
+    found = moment(told) if told else at
+    return found if earliest is None else max(found, earliest)
 
 
 # --- What is wanted ------------------------------------------------------------------------------

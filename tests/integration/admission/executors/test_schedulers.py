@@ -120,6 +120,24 @@ def test_a_held_job_becomes_one_of_ours_and_starts_when_it_is_admitted(invented:
     assert invented.jobs["7"]["nodes"] == attempt.placement["nodes"]
 
 
+def test_nothing_begins_before_it_was_let_go_by_a_clock_of_whole_seconds(
+    invented: Invented,
+) -> None:
+    invented.submit("17")
+    invented.tell()
+    invented.cycle()
+    begun_at = time.time() - 5.0
+    (order,) = invented.tell()["jobs"]
+    ran = {"state": "running", "lease": order["lease"], "nodes": order["nodes"]}
+    invented.jobs["17"] |= {**ran, "started_at": begun_at}
+    invented.tell()
+    invented.jobs["17"] |= {"state": "ended", "ended_as": "succeeded", "ended_at": begun_at + 0.5}
+    invented.tell()
+    lease = Lease.objects.get()
+    assert lease.released_at is not None
+    assert lease.released_at == lease.started_at == lease.ended_at
+
+
 def test_jobs_of_ours_stand_on_no_node_of_a_scheduler_and_the_other_way_round(
     invented: Invented,
 ) -> None:
