@@ -96,19 +96,28 @@ def _announce(
 ) -> None:
     runs = recording.runs[0] if len(recording.runs) == 1 else f"{len(recording.runs)} runs"
     nodes = f"{len(recording.nodes)} node{'s' * (len(recording.nodes) != 1)}"
+    what = f"{len(recording):,} readings of {nodes}"
+    if not recording.nodes:
+        what = f"{len(recording.job_points):,} reports of job {recording.job}"
     click.echo(
-        f"Playing {options.path} ({runs}): {len(recording):,} readings of "
-        f"{nodes}, {_clock(recording.duration_s)} at {options.speed:g}x, "
-        f"into site {fleet.site} at {options.server}",
+        f"Playing {options.path} ({runs}): {what}, {_clock(recording.duration_s)} at "
+        f"{options.speed:g}x, into site {fleet.site} at {options.server}",
         file=out,
     )
 
 
 def _report(recording: Recording, player: Player, took_s: float, out: TextIO) -> None:
-    summary = summarize(recording, player.position)
     verb = "Stopped after" if player.stopped else "Played"
+    ended = (
+        f"{verb} {_clock(player.recorded_s)} of {_clock(recording.duration_s)} in {took_s:.1f} s."
+    )
+    if not recording.nodes:
+        told = f"  reports of the job  {player.steps:,} sent, all durable on the server"
+        click.echo(f"{ended}\n{told}", file=out)
+        return
+    summary = summarize(recording, player.position)
     lines = [
-        f"{verb} {_clock(player.recorded_s)} of {_clock(recording.duration_s)} in {took_s:.1f} s.",
+        ended,
         f"  readings          {player.sent:,} sent, {player.durable:,} durable on the server",
         f"  energy            {summary.energy_kwh:,.2f} kWh",
         f"  gaps over {GAP_S:.0f} s    {summary.gaps} (longest {summary.longest_gap_s:.1f} s)",

@@ -26,6 +26,8 @@ columns:                 # where the file has a form of its own
   time: timestamp        # ISO 8601, or with time_unit: s, ms or us
   power: power.draw [W]  # with power_unit: W, mW or kW
   node: hostname         # may be left out, like run and gpu
+#  step: step            # of a log of training steps in place of power; with loss, step_time_s and
+#                        # samples_per_s where it has them, and pattern where it is no CSV
 """
 
 _SMC_H100 = Hardware(
@@ -79,7 +81,7 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     gpu_mem_bytes: Annotated[int, Meta(ge=0, le=2**50)] = 0
     vendor: Annotated[str, Meta(max_length=100)] = ""
     slowdown_c: Annotated[float, Meta(gt=0, le=300)] | None = None
-    sm_max_mhz: Annotated[float, Meta(gt=0, le=100_000)] | None = None
+    sm_max_mhz: Annotated[float, Meta(gt=0, le=1e5)] | None = None
     cooling_kind: Literal["air", "rear-door", "direct-to-chip", "immersion"] = "air"
 
     def as_hardware(self) -> Hardware:
@@ -112,15 +114,38 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Columns(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What a file calls its columns. Of several GPUs of a node the power is summed."""
+    """What a file calls its columns: those of power, or those of a log of training steps.
+
+    Of several GPUs of a node the power is summed. ``pattern`` is a regular expression for logs that
+    are no CSV: its named groups are the columns.
+    """
 
     time: Name
-    power: Name
+    power: str = ""
     time_unit: Literal["iso", "s", "ms", "us"] = "iso"
     power_unit: Literal["W", "mW", "kW"] = "W"
     node: str = ""
     run: str = ""
     gpu: str = ""
+    step: str = ""
+    loss: str = ""
+    step_time_s: str = ""
+    samples_per_s: str = ""
+    pattern: Annotated[str, Meta(max_length=1000)] = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.power) == bool(self.step):
+            raise ValueError("give power, or step where the file is a log of training steps")
+        others = ("node", "gpu") if self.step else tuple(self.of_steps)
+        if wrong := [name for name in others if getattr(self, name)]:
+            beside = "step" if self.step else "power"
+            raise ValueError(f"{', '.join(wrong)} cannot stand beside {beside}")
+
+    @property
+    def of_steps(self) -> dict[str, str]:
+        """What a log tells of each step besides its number: the column, by our name."""
+        names = {name: getattr(self, name) for name in ("loss", "step_time_s", "samples_per_s")}
+        return {name: column for name, column in names.items() if column}
 
 
 class Description(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -36,13 +36,16 @@ def make_fleet(recording: Recording, *, is_over: bool = False) -> ReplayFleet:
 
     Raises :class:`RecordingError` where nothing says which machines were recorded.
     """
+    site = f"replay-{recording.title}"
+    if not recording.nodes:
+        # The job of a step log runs on machines of which nothing is known.
+        return ReplayFleet(site, yaml.safe_dump({"sites": [{"name": site}]}), (), ())
     if recording.hardware is None:
         raise RecordingError(
             "nothing says which machines were recorded: give --machine "
             f"({', '.join(MACHINES)}), or describe them in {FILE} beside the recording:\n{EXAMPLE}"
         )
     hardware = recording.hardware
-    site = f"replay-{recording.title}"
     width = len(str(len(recording.nodes)))
     names = tuple(f"{site}-n{i:0{width}}" for i in range(1, len(recording.nodes) + 1))
     meters = tuple(f"{name}/power" for name in names)

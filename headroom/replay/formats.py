@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import io
 import json
 import math
-import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +18,8 @@ from headroom.replay.recording import (
     RecordingError,
     slug,
 )
+from headroom.replay.steps import read_steps
+from headroom.replay.tables import as_number, as_time, is_missing, read_lines, read_records
 
 __all__ = ["load"]
 
@@ -73,9 +69,10 @@ def load(
     """
     file = _choose_file(path)
     choice = _Choice(run, meter, describe(file, description, machine))
-    columns = _header(file)
     if choice.said.columns is not None:
-        return _load_described(file, choice, choice.said.columns)
+        read_described = _load_steps if choice.said.columns.step else _load_described
+        return read_described(file, choice, choice.said.columns)
+    columns = [name.strip() for name in next(iter(read_lines(file)), [])]
     for wanted, read in _SHAPES.items():
         if set(wanted) <= set(columns):
             return read(file, choice)
@@ -101,52 +98,16 @@ def _choose_file(path: Path) -> Path:
     )
 
 
-def _header(file: Path) -> list[str]:
-    """Return the columns of a CSV file. Raises where the file cannot be read at all."""
-    return [name.strip() for name in next(iter(_lines(file)), [])]
-
-
-def _lines(file: Path) -> Iterator[list[str]]:
-    """Yield the lines of a CSV file, the header first, unpacked where it is gzip."""
-    try:
-        with file.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            plain = gzip.GzipFile(fileobj=raw) if packed else raw
-            with io.TextIOWrapper(plain, encoding="utf-8", newline="") as text:
-                yield from csv.reader(text)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as exc:
-        raise RecordingError(f"{file} cannot be read as CSV: {exc}") from exc
-
-
-def _records(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield (line number, values of ``columns``) for each line after the header."""
-    lines = _lines(file)
-    header = [name.strip() for name in next(lines, [])]
-    if missing := [name for name in columns if name not in header]:
-        raise RecordingError(
-            f"{file} lacks the columns {', '.join(missing)}; expected are {', '.join(columns)}"
-        )
-    pick = itemgetter(*(header.index(name) for name in columns))
-    for number, line in enumerate(lines, start=2):
-        try:
-            yield number, pick(line)
-        except IndexError:
-            raise RecordingError(
-                f"{file}, line {number}: {len(line)} values beside {len(header)} columns"
-            ) from None
-
-
 def _load_training(file: Path, choice: _Choice) -> Recording:
     """Read a file of node power during training, and the run's events if they lie beside it."""
     by_run: dict[str, list[_Reading]] = {}
     meters = set()
-    for number, (run, meter, node, t_ms, power_w) in _records(file, _TRAINING_COLUMNS):
+    for number, (run, meter, node, t_ms, power_w) in read_records(file, _TRAINING_COLUMNS):
         meters.add(meter)
         if meter != choice.meter:
             continue
-        t_s = _number(file, number, "t_ms", t_ms) / 1000
-        reading = _Reading(run, node, t_s, _number(file, number, "power_w", power_w))
+        t_s = as_number(file, number, "t_ms", t_ms) / 1000
+        reading = _Reading(run, node, t_s, as_number(file, number, "power_w", power_w))
         by_run.setdefault(run, []).append(reading)
     if not by_run:
         raise RecordingError(
@@ -162,10 +123,10 @@ def _load_training(file: Path, choice: _Choice) -> Recording:
 def _load_wall_power(file: Path, choice: _Choice) -> Recording:
     """Read a file of one server's wall power: all of its runs, one after another, or one."""
     by_run: dict[str, list[_Reading]] = {}
-    for number, (model, scenario, phase, t_iso, power_w) in _records(file, _WALL_COLUMNS):
+    for number, (model, scenario, phase, t_iso, power_w) in read_records(file, _WALL_COLUMNS):
         run = f"{model}/{scenario}/{phase}"
-        t_s = _time(file, number, t_iso)
-        reading = _Reading(run, "node_0", t_s, _number(file, number, "power_w", power_w))
+        t_s = as_time(file, number, "t_iso", t_iso)
+        reading = _Reading(run, "node_0", t_s, as_number(file, number, "power_w", power_w))
         by_run.setdefault(run, []).append(reading)
     if not by_run:
         raise RecordingError(f"{file} has no readings")
@@ -182,7 +143,7 @@ def _load_described(file: Path, choice: _Choice, columns: Columns) -> Recording:
     by_run: dict[str, list[_Reading]] = {}
     #: What each GPU of a node read last, by run and node.
     gpus_w: dict[tuple[str, str], dict[str, float]] = {}
-    for number, values in _records(file, named):
+    for number, values in read_records(file, named, columns.pattern):
         row = dict(zip(named, values, strict=True))
         run = row.get(columns.run, "").strip() or "all"
         node = row.get(columns.node, "").strip() or "node_0"
@@ -193,7 +154,7 @@ def _load_described(file: Path, choice: _Choice, columns: Columns) -> Recording:
             of_node = gpus_w.setdefault((run, node), {})
             of_node[row[columns.gpu].strip()] = power_w
             power_w = sum(of_node.values())
-        t_s = _described_time(file, number, columns, row[columns.time].strip())
+        t_s = as_time(file, number, columns.time, row[columns.time].strip(), columns.time_unit)
         by_run.setdefault(run, []).append(_Reading(run, node, t_s, power_w))
     if not by_run:
         raise RecordingError(f"{file} has no readings of {columns.power!r}")
@@ -205,6 +166,14 @@ def _load_described(file: Path, choice: _Choice, columns: Columns) -> Recording:
     return _assemble(file, choice, [by_run[run] for run in in_order])
 
 
+def _load_steps(file: Path, choice: _Choice, columns: Columns) -> Recording:
+    """Read a log of training steps: one run of it, as the progress of a job on no machine."""
+    by_run = read_steps(file, columns)
+    run = _pick_run(file, choice.run or next(iter(by_run)), by_run)
+    recording = _assemble(file, choice, [], points=by_run[run])
+    return replace(recording, job=f"{recording.title}-{slug(run)}", runs=(run,))
+
+
 def _whole(readings: list[_Reading]) -> list[_Reading]:
     """Return the last sum of each node and second: by then all of its GPUs were read."""
     last = {(reading.node, math.floor(reading.t_s)): reading for reading in readings}
@@ -212,21 +181,14 @@ def _whole(readings: list[_Reading]) -> list[_Reading]:
 
 
 _WATTS = {"W": 1.0, "mW": 1e-3, "kW": 1e3}
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def _watts(file: Path, line: int, columns: Columns, text: str) -> float | None:
     """Return the power; None where it was not read. A unit may stand behind the number."""
     number = text.strip().removesuffix(columns.power_unit).strip()
-    if not number or number.strip("[]").upper() in ("N/A", "NA", "NAN", "NOT SUPPORTED"):
+    if is_missing(number):
         return None
-    return _number(file, line, columns.power, number) * _WATTS[columns.power_unit]
-
-
-def _described_time(file: Path, line: int, columns: Columns, text: str) -> float:
-    if columns.time_unit == "iso":
-        return _time(file, line, text.replace("/", "-"))
-    return _number(file, line, columns.time, text) * _SECONDS[columns.time_unit]
+    return as_number(file, line, columns.power, number) * _WATTS[columns.power_unit]
 
 
 _SHAPES: dict[tuple[str, ...], Callable[[Path, _Choice], Recording]] = {
@@ -281,7 +243,7 @@ def _assemble(
         run=columns[2],
         power_w=columns[3],
         job=job,
-        job_points=tuple(p for p in points if p.t_s >= columns[0][0]),
+        job_points=tuple(p for p in points if not columns[0] or p.t_s >= columns[0][0]),
     )
 
 
@@ -297,13 +259,13 @@ def _load_events(file: Path, run: str) -> tuple[str, list[JobPoint]]:
         return "", []
     job = ""
     points = []
-    for number, (bench, run_id, t_ms, key, value, metadata) in _records(file, _EVENT_COLUMNS):
+    for number, (bench, run_id, t_ms, key, value, metadata) in read_records(file, _EVENT_COLUMNS):
         if run_id != run:
             continue
         job = f"{bench}-{run}"
         if key not in ("tracked_stats", "eval_accuracy"):
             continue
-        t_s = _number(file, number, "t_ms", t_ms) / 1000
+        t_s = as_number(file, number, "t_ms", t_ms) / 1000
         said, meta = _json(file, number, value), _json(file, number, metadata)
         point = _job_point(bench, t_s, key, said, meta)
         if point is not None:
@@ -344,22 +306,3 @@ def _json(file: Path, line: int, text: str) -> object:
         return json.loads(text) if text else None
     except ValueError as exc:
         raise RecordingError(f"{file}, line {line}: {text!r} is no JSON") from exc
-
-
-def _number(file: Path, line: int, column: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise RecordingError(f"{file}, line {line}: {column} {text!r} is no number")
-    return number
-
-
-def _time(file: Path, line: int, text: str) -> float:
-    """Read an ISO time. One without a zone is taken as UTC: only differences matter."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise RecordingError(f"{file}, line {line}: t_iso {text!r} is no time") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

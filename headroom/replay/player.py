@@ -102,10 +102,17 @@ class Player:
         return self._schedule.position
 
     @property
+    def steps(self) -> int:
+        """How many reports of the job the present pass has sent."""
+        return self._schedule.job_position
+
+    @property
     def recorded_s(self) -> float:
         """How far into the recording the present pass has sent, s."""
-        last = self._recording.t_s[self.position - 1] if self.position else self._recording.start_s
-        return last - self._recording.start_s
+        if self.position:
+            return self._recording.t_s[self.position - 1] - self._recording.start_s
+        steps = self._recording.job_points[: self._schedule.job_position]
+        return steps[-1].t_s - self._recording.start_s if steps else 0.0
 
     @property
     def stopped(self) -> bool:

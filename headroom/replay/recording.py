@@ -72,7 +72,7 @@ class JobPoint:
 
 @dataclass(frozen=True)
 class Recording:
-    """Readings of one or more runs, as columns in order of time.
+    """Readings of one or more runs, as columns in order of time; none in a log of training steps.
 
     ``t_s`` is recorded time in seconds and never falls; ``node`` and ``run`` index ``nodes`` and
     ``runs``. Runs that are far apart in the source are moved together, so only differences of
@@ -81,7 +81,7 @@ class Recording:
 
     #: Names the fleet that is made for it.
     title: str
-    #: None where nothing says which machines were recorded.
+    #: None where nothing says which machines were recorded, or none were.
     hardware: Hardware | None
     nodes: tuple[str, ...]
     runs: tuple[str, ...]
@@ -98,13 +98,13 @@ class Recording:
 
     @property
     def start_s(self) -> float:
-        """The time of the first reading."""
-        return self.t_s[0]
+        """The time of the first reading; where there is none, that the job told of first."""
+        return self.t_s[0] if self.t_s else self.job_points[0].t_s
 
     @property
     def duration_s(self) -> float:
-        """The time from the first reading to the last."""
-        return self.t_s[-1] - self.t_s[0]
+        """The time from the first reading to the last, or that the job told of."""
+        return (self.t_s[-1] if self.t_s else self.job_points[-1].t_s) - self.start_s
 
     def first(self, limit_s: float) -> Recording:
         """Return the part of the first ``limit_s`` recorded seconds."""

@@ -10,6 +10,7 @@ it is not there.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import time
@@ -24,6 +25,8 @@ import pytest
 from bench.stack import Stack, new_state_dir, running_on
 from headroom.client import Client
 from headroom.contracts import MeterColumns, TelemetryBatch
+from headroom.replay.command import ReplayOptions, run_replay
+from headroom.replay.formats import load as load_recording
 from tests.data_sets import data_set
 from tests.integration.replay.runs import Run, load
 
@@ -62,6 +65,25 @@ def test_energy_of_every_published_run_is_that_of_its_file(stack: Stack, token_f
     assert sum(run.readings for run in runs) == 591_066
     with Meters(stack, token_file, runs) as meters:
         meters.check()
+
+
+def test_a_log_of_steps_is_taken_whole_and_its_site_has_no_load(
+    stack: Stack, token_file: Path, tmp_path: Path
+) -> None:
+    steps = tmp_path / "steps.csv"
+    steps.write_text("t,step,loss\n" + "".join(f"{n},{n},{9 - n / 100}\n" for n in range(300)))
+    (tmp_path / "recording.yaml").write_text(
+        "columns: {time: t, time_unit: s, step: step, loss: loss}"
+    )
+    out = io.StringIO()
+    options = ReplayOptions(steps, 100.0, stack.url, token_file, None, "ac", None, False)
+    # It ends by an error where the server refuses a row, or does not have all of them for good.
+    assert run_replay(options, out)
+    assert "300 sent, all durable" in out.getvalue()
+    site = load_recording(steps).title
+    with Client(stack.url, token_file.read_text().strip()) as operator:
+        (found,) = operator.get("/api/v1/sites", {"name": f"replay-{site}"})["results"]
+    assert found["name"] == f"replay-{site}"
 
 
 class Meters:

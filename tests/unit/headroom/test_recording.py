@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -307,6 +308,11 @@ def test_a_description_says_what_the_columns_and_the_machines_are(tmp_path: Path
         ("machin: h200", "machin"),
         ("columns: {time: t, power: nothing}", "lacks the columns t, nothing"),
         (": :", "cannot be read"),
+        ("columns: {time: t}", "give power, or step"),
+        ("columns: {time: t, power: p, step: s}", "give power, or step"),
+        ("columns: {time: t, step: s, node: n}", "node cannot stand beside step"),
+        ("columns: {time: t, power: p, loss: l}", "loss cannot stand beside power"),
+        ("columns: {time: t_iso, step: nothing}", "lacks the columns nothing; .* it has model, sc"),
         ("hardware: {gpu_model: X, gpu_rated_w: 700, node_rated_w: 700}", "no more than that"),
     ],
 )
@@ -315,6 +321,72 @@ def test_a_wrong_description_is_named(tmp_path: Path, text: str, complaint: str)
     write(tmp_path / "recording.yaml", text)
     with pytest.raises(RecordingError, match=complaint):
         load(file)
+
+
+# --- Logs of training steps -------------------------------------------------------------------
+
+STEPS = """run,step,train_time_ms,val_loss,tokens_per_s
+a,0,0,10.75,
+a,1,24000,,9.5
+b,0,5,11,
+a,2,200,,nan
+a,3,300,N/A,
+a,,350,,
+"""
+STEP_COLUMNS = """
+columns: {time: train_time_ms, time_unit: ms, run: run, step: step, loss: val_loss,
+          samples_per_s: tokens_per_s}
+"""
+
+
+def test_a_log_of_steps_is_a_job_on_no_machine_and_its_clock_goes_on(tmp_path: Path) -> None:
+    file = write(tmp_path / "steps.csv.gz", STEPS)
+    write(tmp_path / "recording.yaml", STEP_COLUMNS)
+    recording = load(file)
+    assert recording.job_points == (
+        JobPoint(t_s=0.0, step=0, loss=10.75),
+        JobPoint(t_s=24.0, step=1, samples_per_s=9.5),
+        # The clock began anew.
+        JobPoint(t_s=24.0, step=2),
+        JobPoint(t_s=24.1, step=3),
+    )
+    assert re.fullmatch("steps-[0-9a-f]{6}-a", recording.job)
+    assert recording.duration_s == pytest.approx(24.1)
+    assert load(file, run="b").job_points == (JobPoint(t_s=0.005, step=0, loss=11),)
+    fleet = make_fleet(recording)
+    assert (fleet.node_names, fleet.meter_names) == ((), ())
+    assert yaml.safe_load(fleet.inventory) == {"sites": [{"name": fleet.site}]}
+
+
+def test_what_a_loop_printed_is_read_by_a_pattern(tmp_path: Path) -> None:
+    printed = (
+        "torch 2.9\nstep:1/9 loss:3.5 train_time:700ms\nval\nstep:2/9 loss:nan train_time:900ms\n"
+    )
+    file = write(tmp_path / "train.log", printed)
+    pattern = r"step:(?P<n>\d+)/.* loss:(?P<l>\S+) train_time:(?P<t>\d+)ms"
+    words = f"columns: {{time: t, time_unit: ms, step: n, loss: l, pattern: '{pattern}'}}"
+    write(tmp_path / "recording.yaml", words)
+    points = load(file).job_points
+    assert points == (JobPoint(t_s=0.7, step=1, loss=3.5), JobPoint(t_s=0.9, step=2))
+    write(tmp_path / "recording.yaml", words.replace("step:(", "iteration:("))
+    with pytest.raises(RecordingError, match="has no steps"):
+        load(file)
+    write(tmp_path / "recording.yaml", words.replace("(?P<l>", "(?P<l"))
+    with pytest.raises(RecordingError, match="cannot be read by the pattern"):
+        load(file)
+
+
+def test_published_logs_of_steps_are_read_whole() -> None:
+    folder = data_set("nanogpt-h100-steps")
+    with gzip.open(folder / "steps.csv.gz", "rt") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["run"] == "7"]
+    said = Path(__file__).with_name("nanogpt.yaml")
+    recording = load(folder / "steps.csv.gz", run="7", description=said)
+    assert [point.step for point in recording.job_points] == [int(row["step"]) for row in rows]
+    losses = [float(row["val_loss"]) if row["val_loss"] else None for row in rows]
+    assert [point.loss for point in recording.job_points] == losses
+    times = [point.t_s for point in recording.job_points]
+    assert times == sorted(times)
 
 
 def test_published_recordings_say_by_themselves_what_they_are_of() -> None:

@@ -47,11 +47,6 @@ def recording() -> Recording:
     return make_recording(rows, POINTS)
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "_POLL_S", 0.02)
@@ -337,6 +332,23 @@ def test_the_command_makes_the_fleet_then_plays_into_it(
     assert left.body.count(b"recording-over: 'yes'") == 2
     assert b"recording-over" not in apply.body
     assert revoked.path == "/api/v1/agents/1/revoke"
+
+
+def test_a_log_of_steps_is_played_as_a_job_on_no_machine(
+    tmp_path: Path, api: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADROOM_TOKEN", "hru_user")
+    monkeypatch.setattr(command, "call_on_stop", lambda stop: None)
+    (tmp_path / "steps.csv").write_text("t,step\n0,1\n3,2\n5,3\n")
+    (tmp_path / "recording.yaml").write_text("columns: {time: t, time_unit: s, step: step}")
+    out = io.StringIO()
+    assert run_replay(options(tmp_path / "steps.csv", api), out)
+    blocks = [batch.jobs for batch in api.all_stored() if batch.jobs is not None]
+    assert [step for block in blocks for step in block.step or []] == [1, 2, 3]
+    assert meter_rows(api) == []
+    assert "3 reports of job steps-" in out.getvalue()
+    assert "Played 0:00:05 of 0:00:05" in out.getvalue()
+    assert "3 sent, all durable" in out.getvalue()
 
 
 def test_only_the_first_seconds_are_played_on_request(
