@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.allocation import joint, reservation
-from admission.core.allocation.allocations import Allocations, OpenAttempt, allocations_of
+from admission.core.allocation.allocations import (
+    Allocations,
+    OpenAttempt,
+    allocations_of,
+    at_work_w,
+)
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats, Reserved
 from fleet.tables import FleetArrays
 from lab.world.frame import Sensors
@@ -107,6 +112,7 @@ class Seeing:
         self._host_pairs = {
             model: deque([pairs], maxlen=HOST_ROUNDS) for model, pairs in hosts.items()
         }
+        self._fit(hosts)
         self._limits: tuple[object, FleetArrays, Limits] | None = None
         self._lemons = lemons
         self._measured: Headroom | None = None
@@ -215,6 +221,7 @@ class Seeing:
             after,
             np.repeat(like, counts, axis=0),
             np.repeat(ended, counts),
+            at_work_w=at_work_w(held, measured),
             edges_w=BIN_EDGES_W,
         )
         for gang, (_, rows) in zip(running, held.each(), strict=True):
@@ -226,12 +233,18 @@ class Seeing:
         if now - self._fitted_at < HOST_EVERY_S - 1e-6:
             return
         self._fitted_at = now
+        seen = host_pairs(measured)
+        for model, pairs in seen.items():
+            self._host_pairs.setdefault(model, deque(maxlen=HOST_ROUNDS)).append(pairs)
+        self._fit(seen)
+
+    def _fit(self, models: Iterable[int]) -> None:
+        """Fit the hosts of ``models``, ids of hardware models, to all that is known of them."""
         fits: dict[int, tuple[float, float]] = {}
         ratings = ratings_of(self.arrays)
-        for model, pairs in host_pairs(measured).items():
-            kept = self._host_pairs.setdefault(model, deque(maxlen=HOST_ROUNDS))
-            kept.append(pairs)
-            if (curve := host_curve(np.concatenate(kept), ratings[model])) is not None:
+        for model in models:
+            curve = host_curve(np.concatenate(self._host_pairs[model]), ratings[model])
+            if curve is not None:
                 fits[model] = (curve.idle_w, curve.share)
         self._past = replace(self._past, hosts=curves_of(self.arrays, fits))
 

@@ -59,12 +59,12 @@ POWER = {
 }
 
 
-def _ahead(quantity: str, budget: str) -> dict[str, Field]:
-    """Return the columns that say how a load goes on."""
+def _ahead(quantity: str, budget: str, never: str) -> dict[str, Field]:
+    """Return the columns that say how a load goes on; ``never``: what keeps it below for good."""
     return {
         f"{quantity}_slope_w_per_s": _double("W/s", "How the load moves, over the last minutes"),
         f"{quantity}_exhausted_in_s": _double(
-            "s", f"Until the {budget} is used up at that slope; inf: limits in force prevent it"
+            "s", f"Until the {budget} is used up at that slope; inf: {never} prevent it"
         ),
         **{
             f"{quantity}_load_{ahead}_w": _double(
@@ -86,10 +86,13 @@ def _claims(quantity: str, budget: str) -> dict[str, Field]:
     }
 
 
-POWER_AHEAD = _ahead("power", "budget")
+POWER_AHEAD = _ahead("power", "budget", "limits in force")
 POWER_CLAIMS = _claims("power", "budget")
 BUDGET = {**POWER, **POWER_AHEAD, **POWER_CLAIMS}
-COOLING_AHEAD = {**_ahead("cooling", "capacity"), **_claims("cooling", "capacity")}
+COOLING_AHEAD = {
+    **_ahead("cooling", "capacity", "limits in force, or budgets of its racks,"),
+    **_claims("cooling", "capacity"),
+}
 FAILOVER = {
     "failover_load_w": _double("W", "Load if the other half of its pair fails; NaN: no pair"),
     "failover_headroom_w": _double("W", "Budget less that load"),

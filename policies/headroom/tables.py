@@ -143,7 +143,8 @@ def _ahead_columns(now: Quantities, kind: ScopeKind, ahead: Ahead) -> Columns:
     budget_w, load_w, reserved_w = _zone_power(now) if is_zone else _power(now, kind)
     slope = now.past.slope(kind, load_w.shape[-1])
     exhausted_s = exhausted_in_s(budget_w - load_w, slope)
-    out_of_reach = (load_w < budget_w) & (ahead.most_w <= budget_w) & ~np.isnan(slope)
+    most_w = np.fmin(ahead.most_w, _within_racks_w(now)) if is_zone else ahead.most_w
+    out_of_reach = (load_w < budget_w) & (most_w <= budget_w) & ~np.isnan(slope)
     return {
         f"{quantity}_slope_w_per_s": slope,
         f"{quantity}_exhausted_in_s": np.where(out_of_reach, np.inf, exhausted_s),
@@ -169,6 +170,16 @@ def _zone_power(now: Quantities) -> tuple[Floats, Floats, Floats]:
     racks, zones = now.powers[ScopeKind.RACK], len(now.fleet.zones)
     reserved_w = sum_by(racks.reserved_w, now.fleet.racks.zone, zones)
     return now.zone_capacity_w, now.zone_load_w, reserved_w
+
+
+def _within_racks_w(now: Quantities) -> Floats:
+    """Return the most that each zone has to carry off while racks keep to their budgets, W.
+
+    One that does not counts with what it draws. NaN: some rack of it has no budget.
+    """
+    racks = now.powers[ScopeKind.RACK]
+    most_w = np.maximum(racks.budget_w, racks.load_w)
+    return sum_by(most_w, now.fleet.racks.zone, len(now.fleet.zones))
 
 
 def _failover_columns(now: Quantities) -> Columns:

@@ -32,7 +32,7 @@ _RACK = """\
       - name: {rack}
         row: {row}
         position: {position}
-        height_u: 48
+        height_u: {height_u}
         budget_w: 44000
         feed_a: feed-a1
         feed_b: feed-b1
@@ -40,11 +40,12 @@ _RACK = """\
         nodes:
 """
 
+_RACK_U = 48
 _NODE = """\
           - name: {node}
             model: HGX-H100-host
             position_u: {position_u}
-            height_u: 8
+            height_u: {height_u}
             switch_domain: leaf-{row}
             storage_endpoint: nvme-1
             labels: {{pool: train}}
@@ -116,14 +117,18 @@ class _Site:
     def text(self) -> Iterator[str]:
         utility_w = 20_000 * max(len(self._nodes), 1)
         yield _SITE.format(site=self.name, budget_w=utility_w * 0.8, utility_w=utility_w)
+        height_u = min(8, _RACK_U // self._nodes_per_rack)
         for place, rack in enumerate(self.racks()):
             row, position = divmod(place, self._racks_per_row)
-            yield _RACK.format(rack=rack, row=f"row-{row + 1:02}", position=position)
+            yield _RACK.format(
+                rack=rack, row=f"row-{row + 1:02}", position=position, height_u=_RACK_U
+            )
             first = place * self._nodes_per_rack
             for slot, gpus in enumerate(self._nodes[first : first + self._nodes_per_rack]):
                 yield _NODE.format(
                     node=f"{self.name}-{rack.lower()}-n{slot + 1}",
-                    position_u=1 + slot * 8,
+                    position_u=1 + slot * height_u,
+                    height_u=height_u,
                     row=f"row-{row + 1:02}",
                     gpus=gpus,
                 )

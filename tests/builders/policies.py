@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from accounts.models import User
 from accounts.roles import Role
 from dashboard import moments
 from policies.documents import life
@@ -17,11 +18,13 @@ from policies.playbooks import runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.run_context import Conditions
 from policies.playbooks.versions import PLAYBOOKS
+from policies.restrictions import actions
+from policies.restrictions.models import Restriction
 from policies.rules.actions import RULES
 from policies.rules.machine import Phase
 from policies.rules.models import RuleEpisode, RuleProgress, RuleReplay, RuleVersion
 from policies.scopes import Scope, ScopeKind
-from tests.builders.accounts import api_client
+from tests.builders.accounts import api_client, make_user
 from tests.builders.firings import make_firing
 
 AUTHOR, REVIEWER = "ada", "bob"
@@ -144,6 +147,15 @@ def lower_budget(kind: str, name: str, watts: float) -> None:
     answer = client.post("/api/v1/restrictions", given, content_type="application/json")
     assert answer.status_code == 201, answer.content
     moments.invalidate()
+
+
+def lift_all() -> None:
+    """Have an operator lift all restrictions."""
+    operator = User.objects.filter(username="olga").first() or make_user(
+        Role.OPERATOR, username="olga"
+    )
+    for row in Restriction.objects.filter(ended_at=None):
+        actions.lift(operator, row.pk, why="over", now=timezone.now())
 
 
 def open_incident(*scopes: str, rule: str = "rack-hot", **given: Any) -> Incident:

@@ -11,16 +11,22 @@ from policies.controller.control import Kind
 from tests.unit.lab.world.builders import make_arrival, tight_fleet
 
 
-def test_gpus_of_jobs_that_have_ended_are_nobodys_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[holding.Holding] = []
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[holding.Holding]:
+    """Every look of the controller."""
+    found: list[holding.Holding] = []
     look = holding.look
 
     def noted(*args: object, **given: object) -> holding.Holding | None:
-        found = look(*args, **given)  # type: ignore[arg-type]
-        looked.extend([found] if found else [])
-        return found
+        one = look(*args, **given)  # type: ignore[arg-type]
+        found.extend([one] if one else [])
+        return one
 
     monkeypatch.setattr(holding, "look", noted)
+    return found
+
+
+def test_gpus_of_jobs_that_have_ended_are_nobodys_load(looked: list[holding.Holding]) -> None:
     jobs = [make_arrival(f"j{at}", gpus=4, runs_s=60.0, at_s=20.0 * at) for at in range(6)]
     policy = Policy(approach=Headroom(controls=True), rules=())
     world = World(tight_fleet(gpus=16, sites=1), jobs, policy, seed=1)
@@ -30,3 +36,19 @@ def test_gpus_of_jobs_that_have_ended_are_nobodys_load(monkeypatch: pytest.Monke
     assert sum(each.state == "done" for each in record.jobs) >= 4
     assert len(looked) > 100
     assert not any((each.units.kind == Kind.UNMANAGED).any() for each in looked)
+
+
+def test_what_was_learned_of_hosts_before_counts_from_the_first_look(
+    looked: list[holding.Holding],
+) -> None:
+    jobs = [make_arrival(f"j{at}", gpus=4, runs_s=600.0) for at in range(6)]
+    fleet, policy = tight_fleet(gpus=32, sites=1), Policy(approach=Headroom(controls=True))
+    before = World(fleet, jobs, policy, seed=1)
+    before.run(300.0)
+    learned = looked[-1].headroom.host_share
+    assert (learned < 0.9 * looked[0].headroom.host_share).all()
+
+    looked.clear()
+    World(fleet, jobs, policy, seed=1, hosts=before.hosts).run(10.0)
+
+    assert looked[0].headroom.host_share == pytest.approx(learned, rel=0.05)

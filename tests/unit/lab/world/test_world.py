@@ -181,7 +181,7 @@ def lower_budgets(conditions: Conditions) -> None:
 
 
 def warm_up(conditions: Conditions) -> None:
-    conditions.supply_offset_c[:] = 14.0
+    conditions.supply_offset_c[:] = 20.0
 
 
 def cut_off(conditions: Conditions) -> None:
@@ -209,7 +209,9 @@ def fall_silent(conditions: Conditions) -> None:
 def test_every_effect_is_undone_when_its_cause_ends(fault: Fault, until_s: float) -> None:
     world = make_world(
         [replace(each, runs_s=20_000.0) for each in make_arrivals(16, seed=5, within_s=100.0)],
-        conditions_at=during(400.0, 700.0, fault),
+        # Air warms up slowly.
+        conditions_at=during(250.0, 700.0, fault),
+        rack_inlets=True,
     )
     world.run(695.0)
     acted = {each.what for each in world.ledger.decisions} - {"start"}

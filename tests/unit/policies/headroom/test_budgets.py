@@ -61,6 +61,23 @@ def test_a_budget_out_of_reach_is_never_used_up_whatever_the_slope() -> None:
     assert np.isinf(column(held, RACK, "power_exhausted_in_s")).all()
 
 
+@pytest.mark.parametrize(
+    ("share", "hot_w", "is_used_up"),
+    [(1.01, 400.0, False), (0.99, 400.0, True), (1.01, 700.0, True)],
+)
+def test_a_zone_is_used_up_only_if_its_racks_may_draw_as_much_or_one_does(
+    share: float, hot_w: float, is_used_up: bool
+) -> None:
+    fleet = make_arrays(racks=4, nodes=2, budget_w=18_000.0)
+    capacity_w = np.array([share * fleet.racks.budget_w.sum()])
+    fleet = replace(fleet, zones=replace(fleet.zones, capacity_w=capacity_w))
+    power_w = np.where(fleet.nodes.rack[fleet.gpus.node] == 0, hot_w, 400.0)
+    past = replace(Past.none(fleet), slopes={ZONE: np.full(1, 1000.0)})
+    now = headroom_of(fleet, all_read(fleet, power_w=power_w), past=past)
+    assert now.zone_load_w < capacity_w
+    assert np.isfinite(column(now, ZONE, "cooling_exhausted_in_s")).all() == is_used_up
+
+
 def claimed_of_all(fleet: FleetArrays, record: Record | None = None) -> Outlook:
     count = count_of(fleet)
     claims = Claims.none(count)
