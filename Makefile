@@ -23,6 +23,7 @@ test: $(VENV)/dev.stamp
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
 	@sh tests/slurm/ensure-slurm.sh
+	@sh tests/object_store/ensure-seaweedfs.sh $(BIN)/python
 	@# In the order of the folders: what waits for servers and browsers comes first, what is quick last.
 	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -34,6 +35,7 @@ test-all: $(VENV)/dev.stamp
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
 	@sh tests/slurm/ensure-slurm.sh
+	@sh tests/object_store/ensure-seaweedfs.sh $(BIN)/python
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev.stamp

@@ -9,23 +9,32 @@ from django.utils import timezone
 
 from admission.cycle import asking, estimating, loop
 from admission.executors import output
+from admission.executors.schedulers import news
 from admission.learned import draws, forecasts
 from admission.policy import shadowing
 from admission.shells import opening
+
+#: A task begins no further cycle after this, s.
+_AT_A_STRETCH_S = 1.0
 
 
 @shared_task
 def cycle() -> bool:
     """Do one cycle; False where another process is at it, or a part failed.
 
-    From then on this process answers what is asked about the queue.
+    From then on this process answers what is asked about the queue. What is asked for while it
+    decides follows at once, unless cycles take so long that the next beat is near.
     """
-    done = loop.cycle_once(time.time())
-    if done is None:
-        return False
-    if done.decisions is not None:
-        asking.hold(done.decisions)
-    return not done.failed
+    began = time.monotonic()
+    while True:
+        done = loop.cycle_once(time.time())
+        if done is None:
+            return False
+        if done.decisions is not None:
+            asking.hold(done.decisions)
+        # After the lock is free: whoever found it taken has left this to us.
+        if time.monotonic() - began > _AT_A_STRETCH_S or not news.is_cycle_asked():
+            return not done.failed
 
 
 @shared_task

@@ -26,6 +26,7 @@ NAMES = (
     "admission_explain",
     "backfill",
     "estimates",
+    "slurm",
     "twin",
 )
 

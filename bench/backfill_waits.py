@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.cycle.ends import Like, Ran
-from admission.core.request import Request
+from admission.core.cycle.order import order
+from admission.core.request import Locality, Placement, Request
+from admission.core.snapshot import Pending, Running, Tuning
 from bench.backfill_windows import NODE_GPUS, Window, past_walltimes_s, walltimes_s
-from bench.easy import PoolJob, easy_starts
+from bench.easy import InOrder, PoolJob, easy_starts
 from tests.builders.arrays import make_arrays
 from tests.builders.queue_world import NOW, Arrival, World, make_request
 
@@ -28,7 +31,8 @@ def compare(window: Window, *, blind: bool = False, shares: bool = False) -> dic
     """Return mean waits (s) and bounded slowdowns of a window, ours and those of FCFS+EASY.
 
     ``blind``: walltimes tell nothing. ``shares``: jobs are of the projects of the trace, which take
-    turns; else all are of one, and wait in the order in which they came.
+    turns; else all are of one, and wait in the order in which they came. With shares there is
+    EASY in the order that they give, too.
     """
     trace, jobs = window.jobs, _jobs_of(window, blind=blind)
     found = {
@@ -40,6 +44,9 @@ def compare(window: Window, *, blind: bool = False, shares: bool = False) -> dic
         "": _our_starts(window, trace.project if shares else None, blind=blind),
         "easy_": easy_starts(jobs, window.gpus, tick_s=TICK_S),
     }
+    if shares:
+        in_turns = _turns(arrivals_of(window, trace.project, blind=blind))
+        starts["turns_"] = easy_starts(jobs, window.gpus, tick_s=TICK_S, in_order=in_turns)
     for name, starts_s in starts.items():
         wait_s, slowdown = _means(jobs, starts_s, window.came)
         found |= {f"{name}wait_s": wait_s, f"{name}slowdown": slowdown}
@@ -65,6 +72,32 @@ def _our_starts(window: Window, projects: Sequence[str] | None, *, blind: bool) 
         pass
     starts_s = {each.request.key: each.started_at - NOW for each in world.started}
     return [starts_s[each.request.key] for each in arrivals]
+
+
+def _turns(arrivals: Sequence[Arrival]) -> InOrder:
+    """Return the order that the cycle has by shares, for a pool of the same jobs."""
+    waits = [Pending(each.request) for each in arrivals]
+    places = {each.request.key: place for place, each in enumerate(arrivals)}
+    tuning = Tuning()
+
+    def in_order(waiting: Sequence[int], began_s: Mapping[int, float], now_s: float) -> list[int]:
+        running = [
+            Running(request, _somewhere(request.gpus), NOW + at_s, NOW + at_s + request.walltime_s)
+            for request, at_s in ((waits[place].request, at) for place, at in began_s.items())
+        ]
+        found = order([waits[at] for at in waiting], running, {}, now=NOW + now_s, tuning=tuning)
+        return [places[each.request.key] for each in found.pending]
+
+    return in_order
+
+
+@lru_cache(maxsize=1024)
+def _somewhere(gpus: int) -> Placement:
+    """Return a placement on so many GPUs: shares go by their number alone."""
+    return Placement(
+        gpus=tuple(range(gpus)), nodes=(0,), peak_w=(0.0,), power_cap_w=None, slowdown=0.0,
+        locality=Locality.FLEET, sites=(), racks=(), switch_domains=(), storage="",
+    )  # fmt: skip
 
 
 def world_of(window: Window) -> World:

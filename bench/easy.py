@@ -1,18 +1,18 @@
 """FCFS with EASY backfill on a pool of GPUs: the plain scheduler that ours is held against.
 
-Jobs start in the order in which they came. The first that does not fit has its GPUs kept from the
-moment at which enough of what runs is over by its walltime; others go ahead of it if they end by
-then, or use GPUs that it leaves over (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995). It
-knows nothing of where GPUs stand, nor of projects, power or heat.
+Jobs start in the order in which they came, or in one that is given. The first that does not fit has
+its GPUs kept from the moment at which enough of what runs is over by its walltime; others go ahead
+of it if they end by then, or use GPUs that it leaves over (Lifka, "The ANL/IBM SP Scheduling
+System", JSSPP 1995). It knows nothing of where GPUs stand, nor of power or heat.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["PoolJob", "easy_starts"]
+__all__ = ["InOrder", "PoolJob", "easy_starts"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,20 @@ class PoolJob:
     walltime_s: float
 
 
-def easy_starts(jobs: Sequence[PoolJob], gpus: int, *, tick_s: float) -> list[float]:
+#: Returns the places of jobs that wait in order; given these, when each of those that run began, by
+#: place, and the time, s.
+InOrder = Callable[[Sequence[int], Mapping[int, float], float], list[int]]
+
+
+def easy_starts(
+    jobs: Sequence[PoolJob], gpus: int, *, tick_s: float, in_order: InOrder | None = None
+) -> list[float]:
     """Return when each of ``jobs`` starts on so many ``gpus``, s. They are in order of their time.
 
-    It looks at whole multiples of ``tick_s`` whenever something has come or ended.
+    It looks at whole multiples of ``tick_s`` whenever something has come or ended. Without
+    ``in_order`` those wait in the order in which they came.
     """
-    pool = _Pool(jobs, gpus)
+    pool = _Pool(jobs, gpus, in_order)
     come = 0
     while come < len(jobs) or pool.waiting:
         comes_s = jobs[come].at_s if come < len(jobs) else float("inf")
@@ -44,9 +52,9 @@ def easy_starts(jobs: Sequence[PoolJob], gpus: int, *, tick_s: float) -> list[fl
 
 
 class _Pool:
-    def __init__(self, jobs: Sequence[PoolJob], gpus: int) -> None:
-        self._jobs, self._free = jobs, gpus
-        #: places of jobs, the first that came first
+    def __init__(self, jobs: Sequence[PoolJob], gpus: int, in_order: InOrder | None) -> None:
+        self._jobs, self._free, self._in_order = jobs, gpus, in_order
+        #: places of jobs, the first that is to start first
         self.waiting: list[int] = []
         self.starts_s: dict[int, float] = {}
         #: when they really end
@@ -65,6 +73,9 @@ class _Pool:
             self._free += self._jobs[place].gpus
 
     def start(self, now_s: float) -> None:
+        if self._in_order is not None:
+            began_s = {place: self.starts_s[place] for place in self._ends_by}
+            self.waiting = self._in_order(self.waiting, began_s, now_s)
         while self.waiting and self._jobs[self.waiting[0]].gpus <= self._free:
             self._begin(self.waiting.pop(0), now_s)
         if not self.waiting:

@@ -38,6 +38,43 @@ def storage_folders(state: Path, cold_url: str) -> dict[str, Path]:
     return found
 
 
+def cold_url() -> str:
+    """Return where the cold tier lies: nothing, a folder, or ``s3://bucket/prefix``.
+
+    A value that holds a secret is not repeated: it may have been meant to.
+    """
+    url = _text("TELEMETRY_COLD_URL")
+    parts = urlsplit(url)
+    if parts.scheme not in ("", "file", "s3"):
+        raise SettingError(
+            f"TELEMETRY_COLD_URL begins with {parts.scheme}://: write a folder, or s3://bucket/prefix"
+        )
+    if parts.scheme != "s3":
+        return url
+    if "@" in parts.netloc or parts.query:
+        raise SettingError(
+            "TELEMETRY_COLD_URL is s3://bucket/prefix and nothing else: credentials and endpoint go"
+            " into AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+        )
+    if not parts.netloc:
+        raise SettingError("TELEMETRY_COLD_URL names no bucket: write s3://bucket/prefix")
+    return url
+
+
+def s3_endpoint_url() -> str:
+    """Return the address of an S3-compatible store, empty for Amazon's."""
+    url = _text("AWS_ENDPOINT_URL")
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise SettingError("AWS_ENDPOINT_URL is no address: write https://store.example.com:9000")
+    if parts.scheme == "http" and not boolean("AWS_ALLOW_HTTP", False):
+        raise SettingError(
+            "AWS_ENDPOINT_URL is plain HTTP, by which anybody on the way reads along: write https://,"
+            " or set AWS_ALLOW_HTTP=true"
+        )
+    return url
+
+
 def load_env_file(path: Path) -> None:
     """Set variables from the lines ``NAME=value`` of ``path`` that the environment does not set.
 

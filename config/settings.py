@@ -29,7 +29,8 @@ BEHIND_TLS = env.boolean("BEHIND_TLS", False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+# Who scrapes asks each process by its address; a redirect would come after the token was sent.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SESSION_COOKIE_HTTPONLY = True
 SESSION_ENGINE = "accounts.sessions.store"
 #: A session ends this long after its login, and when nobody has used it for this long, h.
@@ -224,6 +225,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "dashboard.context.schedulers",
             ],
         },
     },
@@ -266,7 +268,10 @@ TELEMETRY_HOUR_DAYS = env.decimal("TELEMETRY_HOUR_DAYS", 1826.0, at_least=1)
 #: Events that are over (throttling, Xid and memory errors, lemons, limits) are kept for this long.
 TELEMETRY_EVENT_DAYS = env.decimal("TELEMETRY_EVENT_DAYS", 400.0, at_least=1)
 #: The cold tier: a folder, or s3://bucket/prefix. Empty: ``cold`` in the state folder.
-TELEMETRY_COLD_URL = env.string("TELEMETRY_COLD_URL", "")
+TELEMETRY_COLD_URL = env.cold_url()
+#: The store of such a bucket, where it is not Amazon's, and its region.
+COLD_ENDPOINT_URL = env.s3_endpoint_url()
+COLD_REGION = env.string("AWS_REGION", "us-east-1")
 #: The folders in which we store, as far as they are on this machine: their disks must not fill up.
 STORAGE_FOLDERS = env.storage_folders(STATE_DIR, TELEMETRY_COLD_URL)
 #: Width of one partition of the sample tables, min. 0: by the size of the fleet, 60 to 10.

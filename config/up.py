@@ -28,7 +28,7 @@ from config.process import command
 from config.supervisor import Output, Service, Supervisor
 from headroom import heartbeat
 
-__all__ = ["main"]
+__all__ = ["main", "parse", "services"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 60.0
@@ -38,6 +38,8 @@ _TRIM_EVERY_S = 60.0
 _NOT_FOR_SERVICES = frozenset({"DATABASE_OWNER_URL", "DATABASE_SUPERUSER_URL", heartbeat.NOTIFY})
 #: A process whose loop is to go round each second and has not for so long hangs, s.
 _SILENT_S = 15.0
+#: What ``--services`` chooses from.
+_SERVICES = ("web", "worker", "housekeeper", "beat", "agent")
 
 
 class UpError(Exception):
@@ -46,7 +48,7 @@ class UpError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until asked to stop; return the exit status."""
-    options = _parse(arguments)
+    options = parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _run(options)
@@ -105,7 +107,8 @@ def _serve(options: argparse.Namespace, servers: EmbeddedServers) -> int:
             heartbeat.FOLDER: str(_emptied(state / "heartbeats")),
         },
         cwd=REPOSITORY,
-        is_ready=probe.look,
+        # Without a web service nobody is waited for, and nobody waits.
+        is_ready=probe.look if "web" in options.services else lambda: False,
         on_ready=lambda: output.show(_welcome(url, state, reveal=is_first)),
         watch=_watcher(servers, output),
         heartbeats=state / "heartbeats",
@@ -159,7 +162,7 @@ def keep_owner(path: Path, embedded: str | None) -> None:
 
 
 def services(options: argparse.Namespace, state: Path, url: str) -> list[Service]:
-    """Return the services to run, in the order of their start.
+    """Return the services to run, in the order of their start: those that ``options`` name.
 
     Stopped are first those who send, then those who take in, then those who store.
     """
@@ -195,7 +198,12 @@ def services(options: argparse.Namespace, state: Path, url: str) -> list[Service
         needs_ready=True,
         silent_s=2 * _SILENT_S,
     )  # fmt: skip
-    return [web, worker, housekeeper, beat, *([demo] if options.demo else []), agent]
+    chosen = {*options.services, *(["demo"] if options.demo else [])}
+    return [
+        service
+        for service in (web, worker, housekeeper, beat, demo, agent)
+        if service.name in chosen
+    ]
 
 
 def _web_flags(options: argparse.Namespace) -> tuple[str, ...]:
@@ -288,7 +296,8 @@ def _sign_in(password: Path, *, reveal: bool) -> str:
 
 def _preparation(options: argparse.Namespace) -> tuple[str, ...]:
     demo = ("--demo",) if options.demo else ()
-    return ("prepare", "--replay", "--machine-agent", socket.gethostname(), *demo)
+    agent = ("--machine-agent", socket.gethostname()) if "agent" in options.services else ()
+    return ("prepare", "--replay", *agent, *demo)
 
 
 def _emptied(folder: Path) -> Path:
@@ -311,7 +320,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the command line; what makes no sense ends the process."""
     parser = argparse.ArgumentParser(
         prog="python -m config.up", description="Run all of Headroom on this machine."
     )
@@ -321,6 +331,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--demo", action=argparse.BooleanOptionalAction, default=True, help="run the demo fleet"
     )
+    parser.add_argument(
+        "--services",
+        nargs="+",
+        choices=_SERVICES,
+        default=_SERVICES,
+        metavar="SERVICE",
+        help=f"services to run, of {', '.join(_SERVICES)}, where others run elsewhere on the same "
+        "Postgres and Valkey (default: all)",
+    )
     parser.add_argument("--web-workers", type=int, default=2, help=f"web processes {default}")
     parser.add_argument(
         "--state-dir",
@@ -328,7 +347,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=Path(os.environ.get("HEADROOM_STATE_DIR") or REPOSITORY / ".headroom"),
         help="where data is kept (default: HEADROOM_STATE_DIR, else .headroom)",
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if "web" not in options.services and ("agent" in options.services or options.demo):
+        parser.error("agent and demo push to the web service here: add web to --services")
+    return options
 
 
 if __name__ == "__main__":

@@ -216,7 +216,9 @@ class NeedShown:
 
 def dependencies(phase: Phase, visibility: Visibility) -> list[NeedShown]:
     """Return the needs of a phase that are more than phases before it. Two queries at most."""
-    rows = list(phase.job.dependencies.filter(phase__in=("", phase.name_in_spec)))
+    mine = phase.job.dependencies.filter(phase__in=("", phase.name_in_spec))
+    of_element = Q(element=None) | Q(element=phase.element)
+    rows = list(mine.filter(of_element).exclude(state=Dependency.State.EACH))
     seen = visibility.seen([row.on for row in rows])
     return [
         NeedShown(

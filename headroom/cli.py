@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -297,6 +299,88 @@ def slurm_let_go(run_dir: Path) -> None:
 
     done = let_all_go(Slurm(), run_dir)
     click.echo(f"{done.jobs} jobs and {done.nodes} nodes were let go")
+
+
+@main.group()
+def kueue() -> None:
+    """Stand between a cluster with Kueue and the server: docs/how-to/turn-on-beside-kueue.md."""
+
+
+_KUBECONFIG = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="How the cluster is reached. [default: KUBECONFIG, or the pod's service account]",
+)
+
+
+@kueue.command("run")
+@server_option
+@token_file_option
+@click.option("--name", required=True, help="The cluster's name on the server.")
+@_KUBECONFIG
+@click.option(
+    "--namespace",
+    default="headroom",
+    show_default=True,
+    help="Where the Lease is by which one of several leads.",
+)
+@click.option("--lease", default="headroom-kueue", show_default=True, help="That Lease's name.")
+@click.option("--identity", help="Who this is among several. [default: the host's name]")
+def kueue_run(
+    server: str,
+    token_file: Path | None,
+    name: str,
+    kubeconfig: str | None,
+    namespace: str,
+    lease: str,
+    identity: str | None,
+) -> None:
+    """Report the cluster's workloads and nodes to the server, and carry out what it decides.
+
+    Several may run: one of them leads. What operators choose is in a HeadroomCheck.
+    """
+    import socket
+
+    from headroom import logs
+    from headroom.client import Client
+    from headroom.settings import find_token
+    from headroom.signals import call_on_stop
+
+    api, bridges = _kueue()
+    logs.set_up()
+    settings = bridges.BridgeSettings(
+        name=name,
+        identity=identity or socket.gethostname(),
+        leading=bridges.Leading(name=lease, namespace=namespace),
+    )
+    with Client(server, find_token(token_file)) as client, closing(api.Api(kubeconfig)) as cluster:
+        bridge = bridges.Bridge(settings, client, cluster)
+        call_on_stop(bridge.stop.set)
+        bridge.run()
+
+
+@kueue.command("let-go")
+@_KUBECONFIG
+def kueue_let_go(kubeconfig: str | None) -> None:
+    """Admit what waits, and undo cordons, taints and labels of Headroom.
+
+    Take the check out of all ClusterQueues and stop "headroom kueue run" before: new workloads
+    would wait again.
+    """
+    api, bridges = _kueue()
+    with closing(api.Api(kubeconfig)) as cluster:
+        done = bridges.let_all_go(cluster)
+    click.echo(f"{done.workloads} workloads and {done.nodes} nodes were let go")
+
+
+def _kueue() -> tuple[ModuleType, ModuleType]:
+    """Return the modules of the API and of the bridge, which not every machine can import."""
+    try:
+        return import_module("headroom.kueue.api"), import_module("headroom.kueue.bridge")
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] == "headroom":
+            raise
+        raise click.ClickException("headroom kueue needs: pip install 'headroom[kueue]'") from exc
 
 
 @main.command()

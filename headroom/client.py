@@ -29,7 +29,7 @@ from headroom.contracts import (
 )
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
 from headroom.layouts import Agreement, Layout
-from headroom.schedulers.contract import SchedulerOrders, SchedulerReport
+from headroom.schedulers.contract import SchedulerNews, SchedulerOrders, SchedulerReport
 from headroom.work.contract import WorkOrders, WorkReports
 
 __all__ = [
@@ -49,6 +49,8 @@ _RETRYABLE_4XX = frozenset({408, 425, 429})
 #: The longest wait that a Retry-After header can ask of us.
 _MAX_RETRY_AFTER_S = 3600.0
 _CONNECT_TIMEOUT_S = 5.0
+#: More than the server lets a bridge wait for orders.
+_NEWS_TIMEOUT_S = 30.0
 #: What reading an error raises that is none of the API's.
 _NO_ERROR = (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 
@@ -183,6 +185,14 @@ class Client:
         body, headers = msgspec.json.encode(report), {"Content-Type": "application/json"}
         path = f"/api/v1/schedulers/{quote(name, safe='')}"
         return self._decoded(self._send("POST", path, body=body, headers=headers), SchedulerOrders)
+
+    def scheduler_news(self, name: str, after: str) -> str:
+        """Wait some seconds for orders for a scheduler that are newer than ``after``.
+
+        Return what to ask with the next time: ``after`` itself where there were none.
+        """
+        path = _with_query(f"/api/v1/schedulers/{quote(name, safe='')}", {"after": after})
+        return self._decoded(self._send("GET", path, timeout_s=_NEWS_TIMEOUT_S), SchedulerNews).last
 
     def exchange(self, method: str, path: str, body: bytes | None, kind: type[S]) -> S:
         """Send MessagePack, and return what it is answered with."""

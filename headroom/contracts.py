@@ -4,7 +4,7 @@ Everything is columnar: one array per field, and row *i* of a block is the *i*-t
 its arrays. A field that the source cannot read is left out (no array) or null in its row; it is
 never zero, never NaN. Times are Unix seconds, UTC.
 
-Units, where a name does not say them: ``util`` and ``fan`` are percent (0 to 100), ``mem_used`` is
+Units, where a name does not say them: ``*util`` and ``fan`` are percent (0 to 100), ``mem_used`` is
 in bytes, ``nvlink_*`` and ``pcie_*`` are bytes per second, ``throttle`` is the NVML mask of
 clocks-event reasons, ``throttle_*_ns`` are cumulative nanoseconds since the driver was loaded,
 ``ecc`` counts uncorrected errors since then, ``mig_instances`` is null where the GPU is not split.
@@ -106,6 +106,8 @@ class GpuColumns(Columns, kw_only=True):
     sm_mhz: list[_Megahertz | None] | None = None
     mem_mhz: list[_Megahertz | None] | None = None
     util: list[_Percent | None] | None = None
+    mem_util: list[_Percent | None] | None = None
+    mem_bw_util: list[_Percent | None] | None = None
     mem_used: list[_Bytes | None] | None = None
     mig_instances: list[Annotated[int, Meta(ge=0, le=255)] | None] | None = None
     fan: list[_Percent | None] | None = None

@@ -141,6 +141,8 @@ FIELDS: tuple[DcgmField, ...] = (
         "util",
         _same,
     ),
+    # The share of time in which memory was read or written at all; of its bandwidth see 1005.
+    DcgmField(204, ("DCGM_FI_DEV_MEM_COPY_UTIL", "dcgm_mem_copy_utilization"), "mem_util", _same),
     # The last one ever: whoever reads it has to see whether it is news.
     DcgmField(
         230, ("DCGM_FI_DEV_XID_ERRORS", "dcgm_xid_errors", "DCGM_FI_DEV_XID_ERROR"), "xid", _whole
@@ -184,6 +186,16 @@ FIELDS: tuple[DcgmField, ...] = (
         "util",
         lambda ratio: 100 * ratio,
         rank=1,
+    ),
+    DcgmField(
+        1005,
+        (
+            "DCGM_FI_PROF_DRAM_ACTIVE",
+            "dcgm_fi_prof_dram_active",
+            "DCGM_FI_PROF_DRAM_UTIL_RATIO",
+        ),
+        "mem_bw_util",
+        lambda ratio: 100 * ratio,
     ),
     # Rates, although some releases call them counters.
     DcgmField(1009, ("DCGM_FI_PROF_PCIE_TX_BYTES", "dcgm_fi_prof_pcie_tx_bytes"), "pcie_tx", _same),

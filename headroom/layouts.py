@@ -2,8 +2,8 @@
 
 An agent says once what it reports on and which fields it reads: the layout. The server answers with
 an id. From then on a batch is a header and rows of fixed width, in which a GPU, a node, a link or a
-meter is its place in the layout. What has no fixed width (names of jobs, mounts, Xid errors,
-reports of limits) goes as a :class:`TelemetryBatch`.
+meter is its place in the layout, and so is the job that a GPU works for. What has no fixed width
+(mounts, Xid errors, progress of jobs, reports of limits) goes as a :class:`TelemetryBatch`.
 
 All is little-endian and without padding. Integers have 8 bytes, and so have ``ts`` and the fields
 in ``WIDE``; all other floats have 4. Missing is NaN, or the least integer.
@@ -48,6 +48,7 @@ __all__ = [
     "BLOCKS",
     "CONTENT_TYPE",
     "HEADER_BYTES",
+    "JOB",
     "NULL_INT",
     "PATH",
     "Agreement",
@@ -84,9 +85,12 @@ WIDE = {
     "links": frozenset({"latency_s"}),
     "meters": frozenset({"power_w", "energy_j"}),
 }
-#: The fields that a row has its place in the layout for, or that have no fixed width.
-_NO_FIELDS = frozenset({"ts", "gpu", "link", "meter", "job"})
+#: The fields that a row begins with, in place of which it has its time and a place in the layout.
+_NO_FIELDS = frozenset({"ts", "gpu", "link", "meter"})
+#: The field whose value is a place among the jobs of the layout.
+JOB = "job"
 _MOST_THINGS = 20_000
+_MOST_JOBS = 1_000
 _ROW_OF_NODES = re.compile(r"(gpus|host)\.(\w+)\[(\d+)\]")
 #: What is smaller is sent as it is.
 _SMALL_BYTES = 4096
@@ -107,7 +111,7 @@ class Layout(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tru
     """The body of ``POST /api/v1/telemetry/layouts``: what batches are about, and their columns.
 
     A GPU's place is the one that it has among the GPUs of all nodes. ``columns`` has the fields of
-    each block of rows, by the block's name.
+    each block of rows, by the block's name; the field ``job`` of a GPU is a place in ``jobs``.
     """
 
     agent: Name
@@ -116,6 +120,7 @@ class Layout(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tru
     nodes: Annotated[list[LayoutNode], Meta(max_length=_MOST_THINGS)] = []
     links: Annotated[list[Name], Meta(max_length=_MOST_THINGS)] = []
     meters: Annotated[list[Name], Meta(max_length=_MOST_THINGS)] = []
+    jobs: Annotated[list[Name], Meta(max_length=_MOST_JOBS)] = []
     columns: dict[str, _Fields] = {}
 
 
@@ -186,7 +191,7 @@ def fields_of(block: str) -> Mapping[str, str]:
 
 
 def _code(block: str, name: str, annotation: Any) -> str:
-    if _is_integer(msgspec.inspect.type_info(annotation)):
+    if name == JOB or _is_integer(msgspec.inspect.type_info(annotation)):
         return "q"
     return "d" if name in WIDE[block] else "f"
 
@@ -247,8 +252,6 @@ def layout_of(batch: TelemetryBatch) -> Layout | None:
     """Return the layout of ``batch``; None where it has no rows, or what has no fixed width."""
     if batch.jobs is not None or batch.limits or any(r.storage or r.xids for r in batch.nodes):
         return None
-    if any(r.gpus is not None and r.gpus.job is not None for r in batch.nodes):
-        return None
     found = {name: list(_blocks(batch, name)) for name in BLOCKS}
     if not any(found.values()):
         return None
@@ -262,8 +265,14 @@ def layout_of(batch: TelemetryBatch) -> Layout | None:
         ],
         links=sorted(set(batch.links.link)) if batch.links else [],
         meters=sorted(set(batch.meters.meter)) if batch.meters else [],
+        jobs=_jobs(batch),
         columns={name: _given(name, blocks) for name, blocks in found.items() if blocks},
     )
+
+
+def _jobs(batch: TelemetryBatch) -> list[str]:
+    named = {job for r in batch.nodes if r.gpus and r.gpus.job for job in r.gpus.job}
+    return sorted(job for job in named if job is not None)
 
 
 def _blocks(batch: TelemetryBatch, name: str) -> Iterator[Any]:
@@ -293,6 +302,8 @@ class Encoder:
         self._nodes = {node.node: place for place, node in enumerate(layout.nodes)}
         self._links = {name: place for place, name in enumerate(layout.links)}
         self._meters = {name: place for place, name in enumerate(layout.meters)}
+        self._jobs: dict[str | None, int | None] = {None: None}
+        self._jobs.update((name, place) for place, name in enumerate(layout.jobs))
 
     def encode(self, batch: TelemetryBatch) -> bytes | None:
         """Return ``batch`` under the layout; None where it does not fit."""
@@ -333,11 +344,15 @@ class Encoder:
 
     def _packed(self, name: str, block: Columns, places: list[int]) -> bytes:
         codes, columns = fields_of(name), self.layout.columns[name]
-        values = [_filled(getattr(block, each), codes[each], len(block)) for each in columns]
+        values = [_filled(self._column(block, each), codes[each], len(block)) for each in columns]
         form = code_of(name, columns) * len(block)
         return struct.pack(
             "<" + form, *chain.from_iterable(zip(block.ts, places, *values, strict=True))
         )
+
+    def _column(self, block: Columns, name: str) -> Sequence[Any] | None:
+        values: Sequence[Any] | None = getattr(block, name)
+        return values if name != JOB or values is None else [self._jobs[job] for job in values]
 
     def _header(self, batch: TelemetryBatch, counts: Sequence[int]) -> bytes:
         status = batch.status or AgentStatus()
@@ -389,7 +404,10 @@ def as_typed(batch: TelemetryBatch, error: FieldError) -> FieldError:
 
 
 def joined(known: Layout, wanted: Layout) -> Layout:
-    """Return a layout for whatever fits ``known`` or ``wanted``, of one agent."""
+    """Return a layout for whatever fits ``known`` or ``wanted``, of one agent.
+
+    Jobs come and go: those of ``wanted`` alone are in it.
+    """
     gpus: dict[str, set[int]] = {}
     for node in (*known.nodes, *wanted.nodes):
         gpus.setdefault(node.node, set()).update(node.gpus)

@@ -40,3 +40,5 @@ def set_up(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(KeyValueFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It logs each request at INFO, and a bridge makes several a second.
+    logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))

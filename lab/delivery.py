@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import random
 import threading
@@ -13,7 +14,7 @@ from typing import Protocol
 from headroom.client import Refused, Unauthorized, Unavailable
 from headroom.contracts import TelemetryAck
 from headroom.layouts import Layout
-from lab.outbox import Outbox
+from lab.outbox import Outbox, Pending
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ TURN_BATCHES = 8
 #: An agent whose batches are taken but not stored for so long sends them again.
 RESEND_AFTER_S = 15.0
 UNAUTHORIZED_PAUSE_S = 30.0
+#: A layout may be good a while after it was refused: its jobs run on the agent's nodes by then.
+LAYOUT_PAUSE_S = 60.0
 _LONGEST_WAIT_S = 10.0
 _POLL_S = 0.2
 
@@ -73,8 +76,8 @@ class Sender:
         self.client = client
         self.queued = False
         self.paused_until = 0.0
-        #: whether the server takes no rows of fixed width of this agent
-        self._is_typed = False
+        #: until when no layout is agreed on, since the server has refused one or takes none
+        self._typed_until = 0.0
 
     def deliver(self, now: Callable[[], float] = time.monotonic) -> bool:
         """Push the batches that are due, a turn at most. Return whether more are left.
@@ -84,12 +87,12 @@ class Sender:
         if now() < self.paused_until:
             return False
         self.outbox.rewind(now_s=now(), after_s=RESEND_AFTER_S)
-        self._agree()
+        self._agree(now())
         for _ in range(TURN_BATCHES):
             batch = self.outbox.unsent()
             if batch is None:
                 return False
-            push = self.client.push_rows if batch.is_rows else self.client.push_compressed
+            push = self.client.push_rows if batch.layout else self.client.push_compressed
             try:
                 ack = push(batch.body)
             except Unauthorized as exc:
@@ -97,8 +100,7 @@ class Sender:
                 log.error("agent not authorized", extra={"agent": self.outbox.agent, "why": exc})
                 return False
             except Refused as exc:
-                if exc.error.code == "unknown_layout" and not self._is_typed:
-                    self.outbox.renew()
+                if self._is_agreed_again(batch, exc):
                     return True
                 self.outbox.refused(batch.seq, str(exc))
                 log.error("batch refused", extra={"agent": self.outbox.agent, "why": exc})
@@ -106,18 +108,29 @@ class Sender:
             self.outbox.sent(batch.seq, durable_seq=ack.durable_seq, now_s=now())
         return self.outbox.unsent() is not None
 
-    def _agree(self) -> None:
+    def _agree(self, now: float) -> None:
         """Agree on the layout that the outbox wants, if it does. Raises :class:`Unavailable`."""
         layout = self.outbox.wanted
-        if layout is None or self._is_typed:
+        if layout is None or now < self._typed_until:
             return
         try:
             layout_id = self.client.agree(layout)
         except Refused as exc:
             log.warning("layout refused", extra={"agent": self.outbox.agent, "why": exc})
-            layout_id = None
-        self._is_typed = layout_id is None
+            self._typed_until, layout_id = now + LAYOUT_PAUSE_S, None
+        else:
+            self._typed_until = math.inf if layout_id is None else 0.0
         self.outbox.agreed(layout, layout_id)
+
+    def _is_agreed_again(self, batch: Pending, refusal: Refused) -> bool:
+        """Agree on the layout of a batch once more, where the server has lost it; say whether it
+        has it now. Its id stays the same. Raises :class:`Unavailable`."""
+        if refusal.error.code != "unknown_layout" or batch.layout is None:
+            return False
+        try:
+            return self.client.agree(batch.layout) is not None
+        except Refused:
+            return False
 
     def ask(self, now: Callable[[], float] = time.monotonic) -> None:
         """Ask how far the batches are stored. Raises :class:`Unavailable`, :class:`Refused`."""

@@ -146,7 +146,7 @@ class Stream:
         self.sender.outbox.add_encoded(
             self.template.rows,
             lambda seq, oldest_seq: self.template.body(seq, oldest_seq, now),
-            is_rows=self.template.agreed is not None,
+            layout=self.template.agreed[0] if self.template.agreed else None,
         )
 
 
@@ -295,6 +295,7 @@ class Load:
         rows = sum(box.counts.rows for box in outboxes)
         return {
             "agents": len(outboxes),
+            "agents_in_rows": sum(stream.template.agreed is not None for stream in self.streams),
             "gpus": sum(stream.template.rows for stream in self.streams),
             "batches_made": sum(box.counts.batches for box in outboxes),
             "rows_made": rows,

@@ -34,8 +34,8 @@ class Pending:
     seq: int
     rows: int
     body: bytes
-    #: whether it is rows of fixed width under the agreed layout, not a typed batch
-    is_rows: bool = False
+    #: of rows of fixed width, the layout under which they are; None: it is a typed batch
+    layout: Layout | None = None
 
 
 @dataclass(slots=True)
@@ -122,7 +122,8 @@ class Outbox:
             )
             rows = self._as_rows(batch)
             body = compress_batch(batch) if rows is None else rows
-            self._keep(row_count(batch), body, is_rows=rows is not None)
+            layout = self._encoder.layout if self._encoder and rows is not None else None
+            self._keep(row_count(batch), body, layout)
 
     def _as_rows(self, batch: TelemetryBatch) -> bytes | None:
         """Return ``batch`` under the agreed layout; None: it goes in the typed form.
@@ -144,22 +145,20 @@ class Outbox:
             self.wanted = None
             self._encoder = Encoder(layout, layout_id) if layout_id else None
 
-    def renew(self) -> None:
-        """Want the layout again: the server has lost it. Its id stays the same."""
-        with self._lock:
-            self.wanted = self._encoder.layout if self._encoder else None
-
     def add_encoded(
-        self, rows: int, encode: Callable[[int, int], bytes], *, is_rows: bool = False
+        self, rows: int, encode: Callable[[int, int], bytes], *, layout: Layout | None = None
     ) -> None:
-        """Keep the next batch, of so many rows, that ``encode`` makes of its seq and oldest_seq."""
+        """Keep the next batch, of so many rows, that ``encode`` makes of its seq and oldest_seq.
+
+        ``layout``: the one that its rows of fixed width are under, where they are such.
+        """
         with self._lock:
             self._trim()
             oldest = next(iter(self._pending), self._next_seq)
-            self._keep(rows, encode(self._next_seq, oldest), is_rows=is_rows)
+            self._keep(rows, encode(self._next_seq, oldest), layout)
 
-    def _keep(self, rows: int, body: bytes, *, is_rows: bool) -> None:
-        self._pending[self._next_seq] = Pending(self._next_seq, rows, body, is_rows)
+    def _keep(self, rows: int, body: bytes, layout: Layout | None) -> None:
+        self._pending[self._next_seq] = Pending(self._next_seq, rows, body, layout)
         self._bytes += len(body)
         self._next_seq += 1
         self.counts.batches += 1

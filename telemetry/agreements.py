@@ -8,6 +8,7 @@ so, and agrees again.
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,7 +26,7 @@ from headroom.contracts import (
     NodeReport,
     TelemetryBatch,
 )
-from headroom.layouts import BLOCKS, HEADER_BYTES, Header, Layout, row_bytes
+from headroom.layouts import BLOCKS, HEADER_BYTES, JOB, Header, Layout, row_bytes
 from telemetry import checks, naming, stream
 from telemetry.directory import AgentScope, Names, names_of
 from telemetry.rows import LAYOUT, Packed, Unjudged
@@ -49,6 +50,8 @@ class Agreed:
     names: Names
     #: of each block: its name, its columns, the ids of its things by place, the bytes of a row
     blocks: tuple[tuple[str, str, bytes, int], ...]
+    #: of each block, the jobs of which its rows have the places
+    jobs_of: dict[str, list[str]]
 
     def message(self, header: Header, body: bytes, received_at: float) -> Message:
         """Return a batch as the stream carries it. Raises :class:`BatchError`."""
@@ -77,7 +80,8 @@ class Agreed:
         unjudged = []
         for (block, columns, ids, width), rows in zip(self.blocks, header.rows, strict=True):
             if rows:
-                unjudged.append(Unjudged(block, columns, ids, view[at : at + rows * width]))
+                data, jobs = view[at : at + rows * width], self.jobs_of[block]
+                unjudged.append(Unjudged(block, columns, ids, data, jobs))
                 at += rows * width
         if at != len(body):
             raise BatchError(
@@ -92,8 +96,12 @@ _known: dict[tuple[int, bytes], Agreed] = {}
 
 
 def known(scope: AgentScope, layout_id: bytes) -> Agreed | None:
-    """Return a layout of the agent as this process knows it; it asks nobody."""
-    return _known.get((scope.agent_id, layout_id))
+    """Return a layout of the agent as this process knows it; it asks nobody.
+
+    None also where somebody has to be asked whether the agent may name its jobs.
+    """
+    found = _known.get((scope.agent_id, layout_id))
+    return found if found and naming.are_jobs_known(scope, found.layout.jobs) else None
 
 
 def forget() -> None:
@@ -105,6 +113,8 @@ def agree(layout: Layout, scope: AgentScope) -> str:
     """Check ``layout`` and return its id. Raises :class:`BatchError`."""
     checks.check_agent(_as_batch(layout), scope)
     naming.check_boot_id(scope, layout.boot_id)
+    for error in _refused_jobs(layout, scope):
+        raise error
     agreed = _looked_up(layout, scope, names_of(snapshot.fresh()))
     body = msgspec.msgpack.encode(layout)
     layout_id = hashlib.blake2b(body, digest_size=16).digest()
@@ -122,13 +132,17 @@ def agree(layout: Layout, scope: AgentScope) -> str:
 def find(scope: AgentScope, layout_id: bytes) -> Agreed:
     """Return a layout of the agent as it is now. Of one that is :func:`known` it asks nobody.
 
-    Raises :class:`BatchError` where there is none, or where it names what is gone or another's.
+    Raises :class:`BatchError` where there is none, or where it names what is gone or another's. One
+    whose jobs are no longer the agent's to name is unknown: in the typed form the readings of when
+    they were are taken all the same.
     """
     names = names_of(snapshot.current())
     found = known(scope, layout_id)
     if found is None:
         layout = _kept(scope, layout_id)
         naming.check_boot_id(scope, layout.boot_id)
+        if _refused_jobs(layout, scope):
+            raise unknown_layout()
         found = _looked_up(layout, scope, names)
     elif found.names is names and found.scope == scope:
         return found
@@ -136,6 +150,10 @@ def find(scope: AgentScope, layout_id: bytes) -> Agreed:
         found = _looked_up(found.layout, scope, names)
     _know(layout_id, found)
     return found
+
+
+def _refused_jobs(layout: Layout, scope: AgentScope) -> list[BatchError]:
+    return [*naming.refused_jobs(scope, (), set(layout.jobs), time.time()).values()]
 
 
 def _key(scope: AgentScope) -> str:
@@ -175,7 +193,9 @@ def _looked_up(layout: Layout, scope: AgentScope, names: Names) -> Agreed:
         "links": [thing.id for name in layout.links if (thing := names.link(name))],
         "meters": [thing.id for name in layout.meters if (thing := names.meter(name))],
     }
-    return Agreed(layout, scope, names, tuple(_block(name, layout, ids[name]) for name in BLOCKS))
+    blocks = tuple(_block(name, layout, ids[name]) for name in BLOCKS)
+    jobs_of = {name: layout.jobs if JOB in layout.columns.get(name, ()) else [] for name in BLOCKS}
+    return Agreed(layout, scope, names, blocks, jobs_of)
 
 
 def _block(name: str, layout: Layout, ids: list[int]) -> tuple[str, str, bytes, int]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ import numpy as np
 
 from headroom import layouts
 from headroom.contracts import BatchError
+from headroom.layouts import JOB
 from telemetry.ingest.columns import element_types
 from telemetry.ingest.refusals import MAX_TOLD, Refusals, TimeLimits
 from telemetry.rows import TABLES, Packed, Part, Unjudged
@@ -51,7 +53,9 @@ class _Form:
 
     block: str
     dtype: np.dtype[Any]
+    #: those with values
     columns: tuple[_Column, ...]
+    has_jobs: bool
     #: of the contract, by column
     types: Mapping[str, Any]
 
@@ -62,8 +66,8 @@ def _form_of(block: str, columns: str) -> _Form:
     codes = layouts.fields_of(block)
     named = [("ts", "<f8"), ("place", "<u4"), *((n, f"<{_NUMPY[codes[n]]}") for n in names)]
     types = element_types(layouts.BLOCKS[block])
-    columns_of = tuple(_Column(name, *_range(types[name])) for name in names)
-    return _Form(block, np.dtype(named), columns_of, types)
+    columns_of = tuple(_Column(name, *_range(types[name])) for name in names if name != JOB)
+    return _Form(block, np.dtype(named), columns_of, JOB in names, types)
 
 
 #: What times are below, Unix s.
@@ -79,10 +83,15 @@ def _range(annotation: Any) -> tuple[float, float]:
     return number.ge, number.le
 
 
-def judge(found: Sequence[tuple[Packed, float]], limits: TimeLimits) -> Judged:
+def judge(
+    found: Sequence[tuple[Packed, float]],
+    limits: TimeLimits,
+    job_ids: Mapping[str, int] = MappingProxyType({}),
+) -> Judged:
     """Return the rows of fixed width of batches, each given with the time of its receipt.
 
-    Of each batch that has such rows the span of its times is set.
+    ``job_ids``: of all jobs that they name (:func:`telemetry.rows.job_names`). Of each batch that
+    has such rows the span of its times is set.
     """
     by_form: dict[tuple[str, str], list[tuple[int, Unjudged]]] = {}
     for batch, (packed, _) in enumerate(found):
@@ -92,7 +101,7 @@ def judge(found: Sequence[tuple[Packed, float]], limits: TimeLimits) -> Judged:
     received_at = np.array([at for _, at in found])
     parts: dict[str, list[Part]] = {}
     for key, of_form in by_form.items():
-        rows = _Rows(_form_of(*key), of_form, received_at)
+        rows = _Rows(_form_of(*key), of_form, received_at, job_ids)
         good = rows.good(limits, judged)
         rows.widen([packed for packed, _ in found], good)
         parts.setdefault(KIND[key[0]], []).append(rows.part(good))
@@ -105,7 +114,11 @@ class _Rows:
     """The rows of one form of all batches of a round."""
 
     def __init__(
-        self, form: _Form, found: Sequence[tuple[int, Unjudged]], received_at: Array
+        self,
+        form: _Form,
+        found: Sequence[tuple[int, Unjudged]],
+        received_at: Array,
+        job_ids: Mapping[str, int],
     ) -> None:
         self._form = form
         self._rows = np.frombuffer(b"".join(each.data for _, each in found), form.dtype)
@@ -118,6 +131,9 @@ class _Rows:
         self._ids = np.frombuffer(b"".join(each.ids for _, each in found), "<i4")
         self._things = np.array([len(each.ids) // 4 for _, each in found])
         self._first_ids = np.cumsum([0, *self._things[:-1]])
+        self._jobs = np.array([len(each.jobs) for _, each in found])
+        self._first_jobs = np.cumsum([0, *self._jobs[:-1]])
+        self._job_ids = np.array([job_ids[name] for _, each in found for name in each.jobs], int)
 
     def good(self, limits: TimeLimits, judged: Judged) -> Array:
         """Return which rows keep to the contract, and note why the others do not."""
@@ -135,6 +151,9 @@ class _Rows:
         yield "ts", ts > self._received_at + limits.max_future_s
         yield "ts", ts < self._received_at - limits.max_age_s
         yield "place", self._rows["place"] >= self._things[self._of]
+        if self._form.has_jobs:
+            jobs = self._rows[JOB]
+            yield JOB, (jobs != NULL_INT) & ((jobs < 0) | (jobs >= self._jobs[self._of]))
         for column in self._form.columns:
             values = self._rows[column.name]
             bad = (values < column.least) | (values > column.most)
@@ -157,9 +176,9 @@ class _Rows:
     def _error(self, name: str, row: int, limits: TimeLimits) -> BatchError:
         of, value = int(self._of[row]), self._rows[name][row].item()
         path = f"{self._form.block}.{name}[{row - int(self._firsts[of])}]"
-        if name == "place":
-            things = int(self._things[of])
-            return BatchError("invalid_field", f"the layout has {things} places", field=path)
+        if name in ("place", JOB):
+            places = int((self._jobs if name == JOB else self._things)[of])
+            return BatchError("invalid_field", f"the layout has {places} places", field=path)
         kind = self._form.types[name]
         at = TimeLimits(float(self._received_at[row]), limits.max_future_s, limits.max_age_s)
         late = at.refusal(path, value) if name == "ts" else None
@@ -197,6 +216,9 @@ class _Rows:
                 records[name] = rows[name] if name in given else group.missing
         records["ts"] = rows["ts"]
         records[table.key] = self._ids[self._first_ids[of] + rows["place"]]
+        if self._form.has_jobs:
+            works = rows[JOB] != NULL_INT
+            records["job_id"][works] = self._job_ids[self._first_jobs[of[works]] + rows[JOB][works]]
         return Part(records, self._received_at[chosen])
 
 

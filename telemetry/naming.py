@@ -28,6 +28,7 @@ __all__ = [
     "MAX_BOOT_IDS",
     "MAX_NAMES",
     "NamesOf",
+    "are_jobs_known",
     "are_known",
     "check",
     "check_boot_id",
@@ -240,6 +241,11 @@ def are_known(batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> bool:
         and placed.are_here(scope, _jobs.unknown(scope.agent_id, packed.jobs) | _reported(batch))
         and not any(_mounts.unknown(mount.node_id, [mount.name]) for mount in packed.mounts)
     )
+
+
+def are_jobs_known(scope: AgentScope, names: Collection[str]) -> bool:
+    """Say whether the agent may name jobs, so far as that can be said without the database."""
+    return not names or placed.are_here(scope, _jobs.unknown(scope.agent_id, names))
 
 
 def learn(batches: Collection[tuple[TelemetryBatch, Packed, AgentScope]]) -> None:

@@ -64,7 +64,8 @@ class Mount(msgspec.Struct, array_like=True, frozen=True):
 class Unjudged(msgspec.Struct, array_like=True):
     """Rows of fixed width as their agent sent them, of which nobody has looked at the values.
 
-    Each begins with its time and a place in ``ids``: int32, little-endian.
+    Each begins with its time and a place in ``ids``: int32, little-endian. A column ``job`` has
+    places in ``jobs``.
     """
 
     #: of the block, as in ``headroom.layouts``
@@ -73,6 +74,7 @@ class Unjudged(msgspec.Struct, array_like=True):
     columns: str
     ids: bytes
     data: memoryview
+    jobs: list[str] = []
 
     @property
     def rows(self) -> int:
@@ -464,7 +466,12 @@ def _still_there(kind: str, table: Table, records: Array, directory: Directory) 
 
 def job_names(found: Iterable[Packed]) -> set[str]:
     """Return the names of all jobs that the batches mention."""
-    return {name for packed in found for name in packed.jobs}
+    return {
+        name
+        for packed in found
+        for named in (packed.jobs, *(each.jobs for each in packed.unjudged))
+        for name in named
+    }
 
 
 def mounts(found: Iterable[Packed]) -> set[Mount]:

@@ -123,6 +123,7 @@ GPU = _table(
     "gpu_id",
     float8="energy_j",
     float4="power_w power_limit_w temp_c temp_mem_c temp_limit_c sm_mhz mem_mhz util fan"
+    " mem_util mem_bw_util"
     " nvlink_tx nvlink_rx pcie_tx pcie_rx",
     int8="mem_used throttle throttle_sw_power_cap_ns throttle_hw_slowdown_ns"
     " throttle_sync_boost_ns throttle_sw_thermal_ns throttle_hw_thermal_ns"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from django.conf import settings
 from django.db import InterfaceError, InternalError, OperationalError
 
 from telemetry import aside, forgetting, housekeeping, stream
+from telemetry.cold.places import Unreachable
 from telemetry.ingest import inbox
 from telemetry.lemons import watch
 from telemetry.limits import store as limits
@@ -169,18 +171,24 @@ def roll_up() -> bool:
 def move_to_cold() -> bool:
     """Move partitions that are old enough into the cold tier."""
     with housekeeping.only_one() as held:
-        if held:
-            housekeeping.move_to_cold(datetime.now(UTC))
-        return held
+        return held and with_cold_tier(housekeeping.move_to_cold)
 
 
 @shared_task
 def keep_cold_files() -> bool:
     """Merge, retire and clean the files of the cold tier."""
     with housekeeping.only_one() as held:
-        if held:
-            housekeeping.keep_cold_files(datetime.now(UTC))
-        return held
+        return held and with_cold_tier(housekeeping.keep_cold_files)
+
+
+def with_cold_tier(work: Callable[[datetime], object]) -> bool:
+    """Do the work; False where the cold tier is away. Rows stay in Postgres until it is back."""
+    try:
+        work(datetime.now(UTC))
+    except Unreachable as error:
+        log.error("cold_tier_unreachable", error=str(error))
+        return False
+    return True
 
 
 @shared_task

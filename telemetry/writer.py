@@ -92,7 +92,9 @@ class Writer:
             positions = self._positions.load(cursor, {m.position_key for m in messages})
             messages = _of_known_agents(messages, positions)
             fresh = _take(messages, positions)
-            judged = judge([(m.packed, m.received_at) for m in fresh], time_limits(time.time()))
+            self._learn_jobs(cursor, rows.job_names(m.packed for m in fresh))
+            pairs = [(m.packed, m.received_at) for m in fresh]
+            judged = judge(pairs, time_limits(time.time()), self._jobs)
             refused = [(fresh[place], found) for place, found in judged.refused.items()]
             gathered = self._gather(cursor, fresh, judged)
             for found in gathered.rows.values():
@@ -129,9 +131,7 @@ class Writer:
     def _gather(
         self, cursor: psycopg.Cursor[Any], fresh: list[Message], judged: Judged
     ) -> Gathered:
-        packed = [message.packed for message in fresh]
-        self._learn_jobs(cursor, rows.job_names(packed))
-        self._learn_mounts(cursor, rows.mounts(packed))
+        self._learn_mounts(cursor, rows.mounts(message.packed for message in fresh))
         pairs = [(message.packed, message.received_at) for message in fresh]
         gathered = rows.gather(pairs, self._directory(snapshot.current()), judged.parts)
         if gathered.dropped:

@@ -5,26 +5,34 @@ What neither says is of its class, ``adopted`` or ``adopted-once``, which operat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.executors.schedulers.models import SchedulerJob
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.resolution import Resolved
-from headroom.jobs.spec import Checkpoint, Gang, JobSpec, LocalitySpec, PhaseSpec, Power, Throttling
+from headroom.jobs.spec import (
+    Checkpoint,
+    Gang,
+    JobSpec,
+    LocalitySpec,
+    PhaseSpec,
+    Power,
+    Response,
+    Throttling,
+)
 from headroom.schedulers import contract, words
 from headroom.schedulers.words import Words
 
-__all__ = ["CLASSES", "PHASE", "Adopted", "slug", "spec_of"]
+__all__ = ["CLASSES", "PHASE", "Adopted", "spec_of"]
 
 #: The only phase of an adopted job.
 PHASE = "job"
 #: A job without a limit is taken to run for 30 days, s.
 UNLIMITED_S = 30 * 86_400.0
+#: Ours go from -100 to 100: a scheduler's own are cut there.
+_MOST_URGENT = 100
 _REQUEUED, _ONCE = CLASSES = ("adopted", "adopted-once")
-_LONGEST = 60
-_ODD = re.compile(r"[^a-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,10 @@ def spec_of(
     spec = JobSpec(
         project=project,
         job_class=job_class.name,
-        phases=[_phase(told, said, models)],
+        phases=[_phase(told, said, models, _responses(row, said, job_class))],
         name=row.name,
         scheduler=row.scheduler.name,
+        priority=min(max(told.priority, -_MOST_URGENT), _MOST_URGENT),
         labels=_labels(row, told),
     )
     return Adopted(Resolved(spec, job_class), (*said.wrong, *wrong))
@@ -75,7 +84,12 @@ def _class(
     return wanted, []
 
 
-def _phase(told: contract.SchedulerJob, said: Words, models: Sequence[str]) -> PhaseSpec:
+def _phase(
+    told: contract.SchedulerJob,
+    said: Words,
+    models: Sequence[str],
+    responses: list[Response] | None,
+) -> PhaseSpec:
     step, fewest = told.gpus_per_node, told.min_nodes
     is_elastic = step is not None and fewest is not None and 0 < fewest < told.nodes_wanted
     wanted = told.model.casefold()
@@ -91,10 +105,19 @@ def _phase(told: contract.SchedulerJob, said: Words, models: Sequence[str]) -> P
         locality=LocalitySpec(nodes=told.only_nodes),
         power=Power(expected_peak_w=said.peak_w, lowest_cap_w=said.cap_w),
         checkpoint=Checkpoint(interval_s=said.checkpoint_s),
-        throttling=Throttling(
-            responses=list(said.responses) or None, min_batch_scale=said.min_batch_scale
-        ),
+        throttling=Throttling(responses=responses, min_batch_scale=said.min_batch_scale),
     )
+
+
+def _responses(row: SchedulerJob, said: Words, job_class: SchedulingClass) -> list[Response] | None:
+    """Return what a job may be asked for; None: what its class says.
+
+    No scheduler is asked for what it cannot do.
+    """
+    if row.scheduler.kind in contract.CAN_SUSPEND:
+        return list(said.responses) or None
+    given = said.responses or job_class.defaults.throttling.responses or ()
+    return [each for each in given if each is not Response.PAUSE] or [Response.CONTINUE]
 
 
 def _labels(row: SchedulerJob, told: contract.SchedulerJob) -> dict[str, str]:
@@ -107,8 +130,3 @@ def _labels(row: SchedulerJob, told: contract.SchedulerJob) -> dict[str, str]:
         "name": told.name,
     }
     return {name: value for name, value in known.items() if value}
-
-
-def slug(text: str) -> str:
-    """Return ``text`` as the name of a project; empty where nothing is left of it."""
-    return _ODD.sub("-", text.lower())[:_LONGEST].strip("-._")

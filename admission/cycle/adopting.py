@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef, Q
 
 from admission.allocation import open_attempts
 from admission.core.placement.cluster import Cluster
@@ -35,6 +35,7 @@ from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 from headroom.jobs import reading
+from headroom.jobs.spec import slug
 from headroom.schedulers import contract
 from headroom.schedulers.contract import EndedAs, JobState, NodeState
 
@@ -58,8 +59,10 @@ def adopt(now: float) -> int:
     if not registered.names():
         return 0
     at = moment(now)
-    _settle(at)
+    # What is to be told of attempts before the reconciliation closes them.
+    _settle(at, told__ended_as=EndedAs.CANCELLED)
     _cancel_there()
+    _follow_changes()
     new = list(_open().filter(is_adopted=False).order_by("pk")[:_MOST])
     return _adopt(new, at) if new else 0
 
@@ -71,11 +74,14 @@ def _open() -> SchedulerJobQuerySet:
 # --- Over, there or here -------------------------------------------------------------------------
 
 
-def _settle(at: datetime) -> None:
+def _settle(at: datetime, **which: str) -> None:
     """End our jobs whose own ones are over. Attempts are closed by the reconciliation, first."""
     over = SchedulerJob.objects.filter(is_settled=False).exclude(ended_at=None)
-    over.filter(is_adopted=False).update(is_settled=True)
-    for row in over.filter(is_adopted=True)[:_MOST]:
+    ours = Job.objects.filter(name=OuterRef("name"), state__in=Job.OPEN)
+    attempts = Attempt.objects.open().filter(phase__job__name=OuterRef("name"))
+    is_done = ~Exists(ours) & ~Exists(attempts)
+    over.filter(Q(is_adopted=False) | is_done).update(is_settled=True)
+    for row in over.filter(is_adopted=True, **which)[:_MOST]:
         with transaction.atomic():
             _settle_one(row, at)
 
@@ -121,9 +127,7 @@ def _cancel_there() -> None:
 
 def _adopt(rows: Sequence[SchedulerJob], at: datetime) -> int:
     """Make a job of ours for each of ``rows``. All at once: hundreds come with the first report."""
-    classes, models = catalog.current(), snapshot.current().models.names.tolist()
-    projects, grants = _projects(rows), policy_in_force().grants
-    names = [row.name for row in rows]
+    specifications, names = _Specifications(rows), [row.name for row in rows]
     taken = set(Job.objects.filter(name__in=names).values_list("name", flat=True))
     jobs: list[Job] = []
     phases: list[Phase] = []
@@ -133,10 +137,7 @@ def _adopt(rows: Sequence[SchedulerJob], at: datetime) -> int:
             # Somebody has submitted one of that name to us.
             row.name = f"{row.name}-{row.pk}"
         row.is_adopted = True
-        project = projects[_project_name(row)]
-        may = {*grants.allowed(project.name, classes.values()), *adopted_spec.CLASSES}
-        mine = {name: each for name, each in classes.items() if name in may}
-        found = adopted_spec.spec_of(row, project.name, mine, models)
+        project, found = specifications.of(row)
         job, its = _job(row, project, found)
         jobs.append(job)
         phases += its
@@ -148,6 +149,56 @@ def _adopt(rows: Sequence[SchedulerJob], at: datetime) -> int:
         JobEvent.objects.bulk_create(told, _AT_ONCE)
         SchedulerJob.objects.bulk_update(rows, ["is_adopted", "name"], _AT_ONCE)
     return len(rows)
+
+
+class _Specifications:
+    """Specifications of jobs, with their projects: what all have in common is looked up once."""
+
+    def __init__(self, rows: Sequence[SchedulerJob]) -> None:
+        self._classes = catalog.current()
+        self._models = snapshot.current().models.names.tolist()
+        self._projects, self._grants = _projects(rows), policy_in_force().grants
+
+    def of(self, row: SchedulerJob) -> tuple[Project, Adopted]:
+        project = self._projects[_project_name(row)]
+        allowed = self._grants.allowed(project.name, self._classes.values())
+        may = {*allowed, *adopted_spec.CLASSES}
+        mine = {name: each for name, each in self._classes.items() if name in may}
+        return project, adopted_spec.spec_of(row, project.name, mine, self._models)
+
+
+def _follow_changes() -> None:
+    """Have jobs that wait ask for what their scheduler now says that they ask for.
+
+    An owner has changed it, or the scheduler has: Kueue chooses other nodes each time that it
+    reserves quota. Those that have begun ask anew when they wait again.
+    """
+    rows = list(_open().filter(is_adopted=True, is_changed=True).order_by("pk")[:_MOST])
+    if not rows:
+        return
+    specifications = _Specifications(rows)
+    with transaction.atomic():
+        found = Job.objects.select_for_update().filter(name__in=[row.name for row in rows])
+        jobs = {job.name: job for job in found.order_by("pk")}
+        pending = Phase.objects.pending().filter(job__in=jobs.values())
+        phases = {phase.job_id: phase for phase in pending}
+        for row in rows:
+            job = jobs.get(row.name)
+            if job is None or job.pk in phases:
+                row.is_changed = False
+            if job is not None and job.pk in phases:
+                _, new = specifications.of(row)
+                _ask_anew(job, phases[job.pk], new)
+        Job.objects.bulk_update(jobs.values(), ["job_class", "priority", "spec"], _AT_ONCE)
+        Phase.objects.bulk_update(phases.values(), ["request", "gpus"], _AT_ONCE)
+        SchedulerJob.objects.bulk_update(rows, ["is_changed"], _AT_ONCE)
+
+
+def _ask_anew(job: Job, phase: Phase, new: Adopted) -> None:
+    spec = new.resolved.spec
+    job.job_class, job.priority, job.spec = spec.job_class, spec.priority, reading.as_json(spec)
+    (asked,) = resolution.requests_of(new.resolved, name=job.name, submitted_at=job.submitted_at)
+    phase.request, phase.gpus = resolution.stored(asked), asked.gpus
 
 
 def _job(row: SchedulerJob, project: Project, found: Adopted) -> tuple[Job, list[Phase]]:
@@ -178,7 +229,7 @@ def _adopted(job: Job, row: SchedulerJob, wrong: Sequence[str], at: datetime) ->
 
 def _project_name(row: SchedulerJob) -> str:
     """Return the project of a job by its account; without one, that of its scheduler."""
-    return adopted_spec.slug(row.report.account) or row.scheduler.name
+    return slug(row.report.account, 60) or row.scheduler.name
 
 
 def _projects(rows: Sequence[SchedulerJob]) -> dict[str, Project]:

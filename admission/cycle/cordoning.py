@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from admission.executors.node_queue import moment
 from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerNode
@@ -43,7 +45,7 @@ def _drain(at: datetime) -> None:
             text = f"{each.reason} (restriction {each.id})"[:_MOST]
             wanted.setdefault(str(fleet.nodes.names[row]), text)
     changed = []
-    for node in SchedulerNode.objects.all():
+    for node in SchedulerNode.objects.filter(~Q(drain_for="") | Q(node__in=wanted)):
         reason = wanted.get(node.node, "")
         if node.drain_for != reason:
             node.drain_for = reason

@@ -10,6 +10,7 @@ from admission.cycle.adopted_spec import PHASE
 from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerJob
 from admission.queue.starts import Start, Starts
+from headroom.jobs.words import lasting
 from headroom.schedulers.contract import JobState
 
 __all__ = ["sentence", "tell"]
@@ -19,7 +20,7 @@ _EVERY = timedelta(seconds=60)
 #: Comments that one cycle changes.
 _MOST = 1000
 _LONGEST = 500
-_FIELDS = ["comment", "commented_at", "is_comment_new"]
+_FIELDS = ["comment", "commented_at", "is_comment_new", "start_in_s", "is_never"]
 
 
 def tell(
@@ -42,6 +43,8 @@ def tell(
         text = sentence(waiting, start, never.get(key, ""))
         if text != row.comment and _is_due(row, text, at):
             row.comment, row.commented_at, row.is_comment_new = text, at, True
+            row.start_in_s = start.p50_s if start else None
+            row.is_never = key in never
             rows.append(row)
     SchedulerJob.objects.bulk_update(rows[:_MOST], _FIELDS, 500)
     return len(rows)
@@ -63,14 +66,7 @@ def sentence(waiting: Waiting, known: Start | None, never: str) -> str:
     if never:
         return f"{text}; it can never start as it is: {never}"[:_LONGEST]
     if known is not None and known.p50_s is not None:
-        text += f"; likely to start in {_about(known.p50_s)}"
+        text += f"; likely to start in {lasting(known.p50_s)}"
         if known.p90_s is not None:
-            text += f", 9 times of 10 within {_about(known.p90_s)}"
+            text += f", 9 times of 10 within {lasting(known.p90_s)}"
     return f"{text}; place {waiting.position} in the queue"[:_LONGEST]
-
-
-def _about(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"

@@ -240,11 +240,15 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
     return Waiting(tuple(pending), found)
 
 
-def _unmet_of(
-    job: int, name: str, element: int | None, unmet: Mapping[tuple[int, str], Sequence[Unmet]]
-) -> tuple[Unmet, ...]:
+def _unmet_of(job: int, name: str, element: int | None, unmet: needs.Unmets) -> tuple[Unmet, ...]:
     in_spec = name if element is None else array.name_in_spec(name)
-    return (*unmet.get((job, ""), ()), *unmet.get((job, in_spec), ()))
+    mine = dict.fromkeys([None, element])
+    return tuple(
+        each
+        for phase in ("", in_spec)
+        for of_element in mine
+        for each in unmet.get((job, phase, of_element), ())
+    )
 
 
 def _succeeded(needed: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:

@@ -35,6 +35,7 @@ from admission.cycle import (
 from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
 from admission.directives import actions, step
+from admission.executors.schedulers import news, standing
 from admission.jobs import elements, unlocking
 from admission.learned import shares
 from admission.policy import shadowing
@@ -74,7 +75,10 @@ class Cycle:
 def cycle_once(now: float) -> Cycle | None:
     """Do one cycle at ``now`` (Unix s). None: another process is at it."""
     with only_one(_LOCK) as held:
-        return _Work(now).run() if held else None
+        if not held:
+            return None
+        news.taken_up()
+        return _Work(now).run()
 
 
 class _Work:
@@ -95,6 +99,7 @@ class _Work:
         self._part("needs", lambda: unlocking.follow(self.at))
         self._part("elements", lambda: elements.release(self.at))
         self._part("decide", self._decide)
+        self._part("schedulers", standing.publish)
         self._part("directives", lambda: step.step(self.now, self.holding))
         took_s = time.perf_counter() - started
         metrics.CYCLE_SECONDS.observe(took_s)

@@ -42,6 +42,8 @@ _State = WorkStatusState
 #: How often everything is compared, s.
 _ALL_EVERY_S = 30.0
 _AT_ONCE = 1000
+#: Attempts that one transaction closes, each under the lock of its job.
+_CLOSED_AT_ONCE = 50
 #: Kinds of events.
 STARTED, REQUEUED = "started", "requeued"
 
@@ -223,14 +225,18 @@ def _close(
     if not over:
         return
     classes = catalog.current()
-    for row, status in over:
-        try:
-            with transaction.atomic():
-                _close_one(row, status, classes, now, done)
-        except Exception:
-            # One job that cannot be followed must not hold up the others.
-            log.exception("attempt_not_closed", attempt=row.key)
-            done.failed.append(row.key)
+    over.sort(key=lambda each: each[0].phase.job_id)
+    for first in range(0, len(over), _CLOSED_AT_ONCE):
+        # One commit for some: each waits for the disk.
+        with transaction.atomic():
+            for row, status in over[first : first + _CLOSED_AT_ONCE]:
+                try:
+                    with transaction.atomic():
+                        _close_one(row, status, classes, now, done)
+                except Exception:
+                    # One job that cannot be followed must not hold up the others.
+                    log.exception("attempt_not_closed", attempt=row.key)
+                    done.failed.append(row.key)
 
 
 def withdraw(rows: Iterable[Attempt], why: str, now: float) -> None:
@@ -270,7 +276,7 @@ def _close_one(
         row.outcome,
         _terms(row.phase, classes),
         restarts=row.phase.restarts,
-        withdrawn=_withdrawn(row),
+        withdrawn=_withdrawn(row) if kind == WorkOutcomeKind.WITHDRAWN else 0,
     )
     at = moment(now)
     _end(row, status, follows, at)

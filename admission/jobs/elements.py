@@ -98,12 +98,18 @@ LEFT JOIN LATERAL (
     SELECT element, bool_and(state IN ('waiting', 'queued')) AS waits
     FROM admission_jobs_phase AS phase
     WHERE phase.job_id = job.id AND state NOT IN ('succeeded', 'failed', 'cancelled')
+      -- What can never begin takes no room from the others.
+      AND NOT EXISTS (
+        SELECT FROM admission_jobs_dependency AS need
+        WHERE need.job_id = job.id AND need.element = phase.element AND need.state = 'never'
+      )
     GROUP BY element
 ) AS open ON true
 WHERE job.elements_reached < job.elements AND job.state IN ('queued', 'running')
   AND NOT EXISTS (
     SELECT FROM admission_jobs_dependency AS need
-    WHERE need.job_id = job.id AND need.phase = '' AND need.state IN ('open', 'never')
+    WHERE need.job_id = job.id AND need.phase = '' AND need.element IS NULL
+      AND need.state IN ('open', 'never')
 )
 GROUP BY job.id
 ORDER BY job.id
@@ -166,6 +172,8 @@ def make(job: Job, elements: Collection[int], now: datetime, **state: object) ->
         user=job.submitted_by,
     )
     kept = needs.kept(job)
+    if not state:
+        kept |= needs.write_each(job, elements)
     rows = [
         row
         for element in elements

@@ -241,6 +241,9 @@ class Job(models.Model):
         max_length=200, blank=True, help_text="Of elements that have no phases yet"
     )
     hold_reason = models.CharField(max_length=500, blank=True)
+    interactive = models.BooleanField(
+        default=False, help_text="It is for a terminal in it, and ends once that does"
+    )
 
     objects = JobQuerySet.as_manager()
 
@@ -274,6 +277,8 @@ class Job(models.Model):
                 condition=Q(elements_reached__lt=F("elements"), state__in=["queued", "running"]),
                 name="job_array_open",
             ),
+            # Those whose terminals are looked after.
+            models.Index(fields=["state"], condition=Q(interactive=True), name="job_interactive"),
         ]
 
     def __str__(self) -> str:
@@ -399,12 +404,17 @@ class Dependency(models.Model):
         NEVER = "never", "Never met"
         #: somebody let the job begin without
         WAIVED = "waived", "Waived"
+        #: each element waits for its own: rows with :attr:`element` say how they stand
+        EACH = "each", "Each for its own"
 
     #: in these its phases wait
     KEEPS = (State.OPEN, State.NEVER)
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies")
     phase = models.CharField(max_length=60, blank=True, help_text="That waits; empty: all of it")
+    element = models.PositiveIntegerField(
+        null=True, blank=True, help_text="That waits, of an array; null: all"
+    )
     on_job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="dependents")
     on = models.CharField(max_length=200, blank=True, help_text="Its name; empty: its own job")
     on_phase = models.CharField(max_length=60, blank=True)

@@ -7,12 +7,13 @@ a row that is open until what it waits for has come about, or never will.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.db.models import Q
 
 from accounts.models import User
 from admission.core.snapshot import Unmet
@@ -25,6 +26,7 @@ from headroom.jobs.words import lasting
 __all__ = [
     "Fate",
     "Standing",
+    "Unmets",
     "checked",
     "fates",
     "has_any",
@@ -35,7 +37,13 @@ __all__ = [
     "text_of",
     "unmet",
     "why_never",
+    "write_each",
 ]
+
+
+_State = Dependency.State
+#: In place of an element: that with the index of the one that waits.
+SAME = "same"
 
 
 class Standing(enum.Enum):
@@ -115,20 +123,22 @@ def checked(spec: JobSpec, user: User, now: datetime) -> tuple[list[Dependency],
     rows, problems = [], []
     for path, phase, need in asked:
         target = jobs.get(need.job) if need.job else None
-        problem = _problem(path, need, target)
+        problem = _problem(path, need, target, spec)
         if problem is not None:
             problems.append(problem)
             continue
         row = Dependency(
             phase=phase, on_job=target, on=need.job or "", on_phase=need.phase or "",
-            on_element=need.element, when=need.when.value, after_s=need.after_s,
+            on_element=None if need.element == SAME else need.element,
+            state=_State.EACH if need.element == SAME else _State.OPEN,
+            when=need.when.value, after_s=need.after_s,
         )  # fmt: skip
         rows.append((path, row))
     problems += _hopeless(rows, now)
     return [row for _, row in rows], problems
 
 
-def _problem(path: str, need: Need, target: Job | None) -> FieldError | None:
+def _problem(path: str, need: Need, target: Job | None, spec: JobSpec) -> FieldError | None:
     """Return what is wrong with a need on another job; those on own phases are checked before."""
     if not need.job:
         return None
@@ -147,24 +157,29 @@ def _problem(path: str, need: Need, target: Job | None) -> FieldError | None:
             field=f"{path}.phase",
             hint=f"name one of {', '.join(phases[:10])}",
         )
-    if need.element is not None and not _has(target, need.element):
+    missing = _missing(target, need.element, spec)
+    if missing is not None:
         return FieldError(
             code="no_such_element",
-            message=f"job {need.job} has no element {need.element}",
+            message=f"job {need.job} has no element {missing}",
             field=f"{path}.element",
             hint=f"its elements: {target.spec.get('array') or 'none, it is no array'}",
         )
     return None
 
 
-def _has(target: Job, element: int) -> bool:
+def _missing(target: Job, element: int | str | None, spec: JobSpec) -> int | None:
+    """Return the first element that is needed and not there."""
+    if element is None:
+        return None
+    needed = {element} if isinstance(element, int) else set(array.read(spec.array or "").indices)
     text = target.spec.get("array")
-    return bool(text) and element in array.read(text).indices
+    return min(needed - set(array.read(text).indices if text else ()), default=None)
 
 
 def _hopeless(rows: Sequence[tuple[str, Dependency]], now: datetime) -> Iterator[FieldError]:
     """Yield an error for each need on another job that can never be met. One query."""
-    others = [(path, row) for path, row in rows if row.on]
+    others = [(path, row) for path, row in rows if row.on and row.state == _State.OPEN]
     for (path, row), fate in zip(others, fates([row for _, row in others]), strict=True):
         if standing(row.when, row.after_s, fate, now) is Standing.NEVER:
             yield FieldError(
@@ -234,26 +249,54 @@ def _fate(
     )
 
 
-def kept(job: Job) -> frozenset[int]:
+def kept(job: Job, element: int | None = None) -> frozenset[int]:
     """Return the places in its specification of phases that wait for needs which are rows.
 
-    One query, where it has any.
+    Of an array: those of ``element``. One query, where it has any.
     """
     if not has_any(job.spec):
         return frozenset()
-    open_ = job.dependencies.filter(state__in=Dependency.KEEPS)
-    waiting = set(open_.values_list("phase", flat=True))
+    mine = Q(element=None) | Q(element=element)
+    open_ = job.dependencies.filter(mine, state__in=Dependency.KEEPS)
+    return _places(job, set(open_.values_list("phase", flat=True)))
+
+
+def _places(job: Job, waiting: Set[str]) -> frozenset[int]:
     phases = job.spec["phases"]
     return frozenset(index for index, phase in enumerate(phases) if waiting & {"", phase["name"]})
 
 
-def unmet(jobs: Iterable[int]) -> dict[tuple[int, str], list[Unmet]]:
-    """Return what phases wait for, by job and name of the phase ("": all of the job). One query."""
-    found: dict[tuple[int, str], list[Unmet]] = {}
+def write_each(job: Job, elements: Collection[int]) -> frozenset[int]:
+    """Write down what each of ``elements`` waits for of its own; return what waits, as `kept` does.
+
+    One query, where the job has needs that are rows, and another where there are such.
+    """
+    if not has_any(job.spec):
+        return frozenset()
+    each = list(job.dependencies.filter(state=_State.EACH))
+    Dependency.objects.bulk_create(
+        Dependency(
+            job=job, phase=row.phase, element=element, on_job_id=row.on_job_id, on=row.on,
+            on_phase=row.on_phase, on_element=element, when=row.when, after_s=row.after_s,
+        )
+        for row in each
+        for element in elements
+    )  # fmt: skip
+    return _places(job, {row.phase for row in each})
+
+
+#: By job, name of the phase in the specification ("": all of them), and element (None: all).
+Unmets = dict[tuple[int, str, int | None], list[Unmet]]
+
+
+def unmet(jobs: Iterable[int]) -> Unmets:
+    """Return what phases wait for. One query."""
+    found: Unmets = {}
     rows = Dependency.objects.filter(job__in=jobs, state__in=Dependency.KEEPS).order_by("pk")
     for row in rows:
         never = row.why if row.state == Dependency.State.NEVER else ""
-        found.setdefault((row.job_id, row.phase), []).append(Unmet(text_of(row), never))
+        key = row.job_id, row.phase, row.element
+        found.setdefault(key, []).append(Unmet(text_of(row), never))
     return found
 
 
@@ -265,6 +308,8 @@ _TO = {When.SUCCEEDED: "succeed", When.FAILED: "fail", When.ENDED: "end", When.S
 def text_of(need: Dependency) -> str:
     """Return what a need waits for, as in "job prepare to succeed"."""
     parts = []
+    if need.state == _State.EACH:
+        parts.append("the element of the same index")
     if need.on_element is not None:
         parts.append(f"element {need.on_element}")
     if need.on_phase:

@@ -53,7 +53,7 @@ def settle(job: Job, now: datetime, *, element: int | None = None) -> None:
     Of an array: the phases of ``element``, if it is given. Phases need none of other elements.
     """
     rows = {row.name: row for row in job.phases.filter(element=element)}
-    kept = needs.kept(job)
+    kept = needs.kept(job, element)
     events = [
         _moved(job, rows[name], state, now, rows)
         for name, state in following(_steps(rows, kept)).items()

@@ -188,6 +188,8 @@ def _insert_within_limits(
             # A need without the name of a job is on a phase of its own.
             each.on_job = each.on_job if each.on else job
         Dependency.objects.bulk_create(prepared.dependencies)
+        if prepared.array is not None:
+            needs.write_each(job, prepared.array.indices[:1])
     return is_new
 
 
@@ -212,6 +214,7 @@ def _new_job(prepared: Prepared, user: User, now: datetime, idempotency_key: str
         idempotency_key=idempotency_key,
         elements=None if prepared.array is None else len(prepared.array),
         elements_reached=0 if prepared.array is None else 1,
+        interactive=spec.interactive,
     )
 
 

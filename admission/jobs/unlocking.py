@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from admission.jobs import history, needs, progress
 from admission.jobs.models import Dependency, Job, Phase
 from admission.jobs.needs import Standing
 from admission.jobs.submission import Conflict
+from headroom.jobs import array
 
 __all__ = ["follow", "waive"]
 
@@ -53,15 +54,20 @@ def _decide(job_id: int, rows: Sequence[Dependency], now: datetime) -> None:
         )
         if row.state == _State.NEVER:
             _never(job, row, now)
-    _unlock(job, now)
+    of_elements = {row.element for row in rows}
+    _unlock(job, now, None if None in of_elements else of_elements)
 
 
 def _never(job: Job, row: Dependency, now: datetime) -> None:
     """Say that a need is never met. A phase that waits for its own job is left out of it."""
     text = f"it waits for {needs.text_of(row)}, and {row.why}"
     if row.on:
-        text = f"{row.phase or 'The job'} can never begin: {text}"
-        history.event(job.pk, history.NEVER, text, now, phase=row.phase).save()
+        whose, phase = row.phase or "The job", row.phase
+        if row.element is not None:
+            whose = f"{row.phase or 'All'} of element {row.element}"
+            phase = array.name_of(row.phase, row.element) if row.phase else ""
+        text = f"{whose} can never begin: {text}"
+        history.event(job.pk, history.NEVER, text, now, phase=phase).save()
         return
     waiting = job.phases.filter(name=row.phase, state=Phase.State.WAITING)
     if waiting.update(left_out=True, **Phase.ended(Phase.State.CANCELLED, now)):
@@ -69,9 +75,14 @@ def _never(job: Job, row: Dependency, now: datetime) -> None:
         history.event(job.pk, history.ENDED, text, now, phase=row.phase).save()
 
 
-def _unlock(job: Job, now: datetime) -> None:
-    """Bring what waits of a locked job into the queue, where nothing keeps it any more."""
+def _unlock(job: Job, now: datetime, elements: Collection[int | None] | None = None) -> None:
+    """Bring what waits of a locked job into the queue, where nothing keeps it any more.
+
+    Of an array: of ``elements``, if they are given.
+    """
     waiting = job.phases.filter(state=Phase.State.WAITING).order_by()
+    if elements is not None:
+        waiting = waiting.filter(element__in=elements)
     for element in list(waiting.values_list("element", flat=True).distinct()):
         progress.settle(job, now, element=element)
     if not job.phases.open().exists():
@@ -85,8 +96,8 @@ def waive(job: Job, user: User, *, why: str, now: datetime) -> Job:
     if job.state not in Job.OPEN:
         raise Conflict("ended", f"the job is over: {job.get_state_display().lower()}")
     # Those on its own phases are of its making: they are never another's doing.
-    mine = job.dependencies.filter(state__in=Dependency.KEEPS).exclude(on="")
-    texts = [needs.text_of(row) for row in mine.order_by("pk")]
+    mine = job.dependencies.filter(state__in=[*Dependency.KEEPS, _State.EACH]).exclude(on="")
+    texts = [needs.text_of(row) for row in mine.filter(element=None).order_by("pk")]
     if not texts:
         raise Conflict("nothing_needed", "it waits for no other job")
     mine.update(state=_State.WAIVED, decided_at=now)

@@ -11,7 +11,7 @@ import numpy as np
 
 from admission.allocation import open_attempts
 from admission.core.allocation import joint, reservation
-from admission.core.allocation.allocations import Allocations, OpenAttempt
+from admission.core.allocation.allocations import Allocations, OpenAttempt, at_work_w
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.jobs.models import Attempt
 from admission.learned import profiles
@@ -77,12 +77,12 @@ def _note(held: Allocations, now: float) -> int:
     per_gpu_w = seen.watts / np.maximum(held.arrays.gpus, 1)
     rules = policy_in_force().reserve
     after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
+    works_w = at_work_w(held, measured)
     at = datetime.fromtimestamp(now, UTC)
     like = profiles.known({kept[each.id].labels for each in begun if each.id in kept})
     rows = [
-        _row(each, kept[each.id], after[rows_of[each.id]], like, rules, at)
-        for each in begun
-        if each.id in kept
+        _row(each, kept[each.id], after[mine], works_w[mine], like, rules, at)
+        for each, mine in ((each, rows_of[each.id]) for each in begun if each.id in kept)
     ]
     Draw.objects.bulk_create(
         rows,
@@ -142,6 +142,7 @@ def _row(
     attempt: OpenAttempt,
     kept: _Kept,
     after: Floats,
+    works_w: Floats,
     like: Mapping[profiles.Labels, profiles.Known],
     rules: reservation.Rules,
     at: datetime,
@@ -149,12 +150,15 @@ def _row(
     # A node that is gone from the inventory keeps what was read of it.
     seconds = kept.seconds.copy()
     seconds[attempt.drawn] = after
+    from_w = np.full(len(seconds), np.inf)
+    from_w[attempt.drawn] = works_w
     project, image, model = kept.labels
     of_others = like.get(kept.labels, profiles.UNKNOWN)
     learned = joint.learned(
         seconds,
         np.broadcast_to(of_others.seconds, seconds.shape),
         np.full(len(seconds), of_others.samples),
+        at_work_w=from_w,
         edges_w=BIN_EDGES_W,
     )
     return Draw(

@@ -5,12 +5,14 @@ What is said there does not: who, in which job, on which node, for how long and 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 
 from accounts import audit
 from accounts.models import User
@@ -18,7 +20,9 @@ from accounts.roles import Capability
 from admission.executors import relay, shells
 from admission.executors.models import NodeAssignment, Shell
 from admission.executors.relay import Standing
-from admission.jobs.models import Job
+from admission.jobs import actions
+from admission.jobs.models import Attempt, Job
+from admission.jobs.submission import Conflict
 from headroom.work.contract import ShellSide
 
 __all__ = ["MOST_PER_USER", "NotNow", "Opened", "follow", "may_open", "open_shell", "why_over"]
@@ -27,6 +31,9 @@ __all__ = ["MOST_PER_USER", "NotNow", "Opened", "follow", "may_open", "open_shel
 MOST_PER_USER = 8
 #: An end that was not heard for so long has gone, s.
 _GONE_AFTER_S = 60.0
+#: An interactive job without a terminal waits for one so long, s: a connection that broke may come
+#: back, and whoever waits for it may be asked for a second factor.
+_WAITS_S = 300.0
 #: A machine has so long to tell how a command ended with its job, s.
 _LAST_WORD_S = 5.0
 _State = NodeAssignment.State
@@ -91,10 +98,34 @@ def open_shell(
 def follow(now: datetime) -> int:
     """Note which terminals have begun, and end those whose time is up; return how many ended.
 
-    One query while none is open.
+    Interactive jobs end with theirs. Two queries while no terminal is open, and no such job runs.
     """
     rows = Shell.objects.filter(ended_at=None).select_related("assignment__gang").order_by("pk")
-    return sum([_follow(row, now) for row in rows])
+    ended = sum([_follow(row, now) for row in rows])
+    for job in _unused(now):
+        _give_up(job, f"nobody opened a terminal in it within {_WAITS_S / 60:g} min", now)
+    return ended
+
+
+def _unused(now: datetime) -> list[Job]:
+    """Return the interactive jobs that run, and in which nobody has opened a terminal for long."""
+    since = now - timedelta(seconds=_WAITS_S)
+    lately = Q(ended_at=None) | Q(ended_at__gt=since)
+    used = Shell.objects.filter(lately, job=OuterRef("name"))
+    new = Attempt.objects.filter(Q(started_at=None) | Q(started_at__gt=since), ended_at=None)
+    return list(
+        Job.objects.filter(interactive=True, state=Job.State.RUNNING).exclude(
+            Exists(used) | Exists(new.filter(phase__job=OuterRef("pk")))
+        )
+    )
+
+
+def _give_up(job: Job, why: str, now: datetime) -> None:
+    """End an interactive job, as its owner would."""
+    owner = User.objects.filter(username=job.submitted_by).first()
+    if owner is not None:
+        with contextlib.suppress(Conflict):  # it is over
+            actions.cancel(job, owner, why=why, now=now)
 
 
 def _follow(row: Shell, now: datetime) -> bool:
@@ -144,3 +175,6 @@ def _end(row: Shell, stands: Standing, why: str, now: datetime) -> None:
             seconds=round(seconds, 1), bytes_in=row.bytes_in, bytes_out=row.bytes_out,
             exit_code=row.exit_code, why=row.why,
         )  # fmt: skip
+    if row.begun_at is not None and not Shell.objects.filter(job=row.job, ended_at=None).exists():
+        for job in Job.objects.filter(name=row.job, interactive=True, state__in=Job.OPEN):
+            _give_up(job, "its terminal has ended", now)

@@ -19,6 +19,7 @@ from config.door.accounting import Bound, Budget, One, Pace, TooMany
 from config.door.agents import Agents
 from config.door.answers import Answer, Application
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
+from config.door.orders import Orders, is_for_orders
 from config.door.polls import Polls
 from config.door.protocol import ProtocolClosed
 from config.door.refusals import Cause, Refused
@@ -110,6 +111,7 @@ class Door:
         self._probes = _lane("probes", threads=1, room=64)
         self._agents = Agents(self._agents_lane)
         self._shells = Shells(self._budget, self._pace)
+        self._orders = Orders()
         self._viewers = _lane("viewers", threads=1, room=8)
         self._polls = Polls(self._viewers)
         #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
@@ -185,6 +187,8 @@ class Door:
 
     async def _of_agent(self, request: Request, protocol: HTTPProtocol) -> Answer:
         began = time.perf_counter()
+        if is_for_orders(request) and request.is_by_tls:
+            return await self._orders.answer(request)
         with self._budget.share() as share:
             length = _length(request, batches.MAX_BATCH_BYTES)
             body = await bodies.read(protocol, length, self._pace, share) if length else b""

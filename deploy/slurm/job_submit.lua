@@ -1,8 +1,9 @@
 -- Holds new GPU jobs for Headroom: see docs/how-to/turn-on-beside-slurm.md.
 --
--- It runs under slurmctld's locks, so it looks at what it is given and at nothing else, but for one
--- line of a file in memory where WHEN_AWAY is "open". It sets the hold, and the mark that says whose
--- it is. Slurm needs JobSubmitPlugins=lua, and this file beside slurm.conf.
+-- It runs under slurmctld's locks, so it looks at what it is given, and at two small files in memory:
+-- it adds a line to one, which wakes the bridge, and reads one where WHEN_AWAY is "open". It sets the
+-- hold, and the mark that says whose it is. Slurm needs JobSubmitPlugins=lua, and this file beside
+-- slurm.conf.
 
 -- "closed": while Headroom is away new jobs wait for it. "open": they start as if it were not there.
 local WHEN_AWAY = "closed"
@@ -63,6 +64,15 @@ local function holds_now()
    return until_s ~= nil and os.time() < until_s
 end
 
+-- The bridge looks at a file's size: there is nobody to wait for, and nothing that could fill up.
+local function wake_bridge()
+   local file = io.open(RUN_DIR .. "/news", "a")
+   if file ~= nil then
+      file:write("1\n")
+      file:close()
+   end
+end
+
 function slurm_job_submit(job, partitions, uid)
    if not asks_for_gpus(job) or is_exempt(job.partition) or not holds_now() then
       return slurm.SUCCESS
@@ -73,6 +83,7 @@ function slurm_job_submit(job, partitions, uid)
       job.priority = 0
       job.admin_comment = HOLD .. " waits for its first look"
    end
+   wake_bridge()
    return slurm.SUCCESS
 end
 
@@ -80,6 +91,7 @@ end
 -- told to the bridge in the comment, and it takes that out again.
 local function tell(job, known, word)
    job.comment = (string.gsub(known.comment or "", " ?%[headroom: owner %a+%]", "")) .. word
+   wake_bridge()
 end
 
 function slurm_job_modify(job, known, partitions, uid)

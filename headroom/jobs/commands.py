@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +49,13 @@ def _asks(command: Command) -> Command:
     metavar="JOB[:WHEN[+S]]",
     help="Begin after JOB has succeeded, or has failed, ended or started, S seconds later.",
 )
+@click.option(
+    "--needs-same",
+    "wanted_same",
+    multiple=True,
+    metavar="JOB[:WHEN[+S]]",
+    help="The same for each element of an array: it needs that of JOB with its index.",
+)
 @click.option("--watch", "and_watch", is_flag=True, help="Follow it until it is over.")
 @click.option(
     "--key",
@@ -63,6 +70,7 @@ def submit(
     dry_run: bool,
     array: str | None,
     wanted: tuple[str, ...],
+    wanted_same: tuple[str, ...],
     and_watch: bool,
     key: str,
     as_json: bool,
@@ -77,7 +85,9 @@ def submit(
         raise click.UsageError("--watch goes neither with --dry-run nor with --json")
     from headroom.jobs import words
 
-    body, is_yaml = _read(file, array, wanted)
+    needs = [_need("--needs", text) for text in wanted]
+    needs += [_need("--needs-same", text) | {"element": "same"} for text in wanted_same]
+    body, is_yaml = _read(file, array, needs)
     jobs = _jobs(server, token_file)
     if dry_run:
         answer = jobs.dry_run(body, is_yaml=is_yaml)
@@ -345,6 +355,59 @@ def shell(
     sys.exit(terminal.run(_jobs(server, token_file), job, command, chosen))
 
 
+@click.command(name="run")
+@click.option("--interactive", is_flag=True, help="For this terminal; what needs none: submit.")
+@click.option("--project", required=True, help="Whose quota and share it uses.")
+@click.option(
+    "--class", "job_class", default="low-power-experimentation", show_default=True, metavar="CLASS"
+)
+@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--model", "models", multiple=True, help="Of GPU; may be given again. Else any.")
+@click.option(
+    "--walltime-s", type=click.FloatRange(60.0), default=3600.0, show_default=True,
+    help="After so many seconds it is stopped, whatever runs in it.",
+)  # fmt: skip
+@click.option("--name", default="", help="Of the job; else the server gives one.")
+@click.argument("command", nargs=-1)
+@_asks
+def run_job(
+    interactive: bool,
+    project: str,
+    job_class: str,
+    gpus: int,
+    models: tuple[str, ...],
+    walltime_s: float,
+    name: str,
+    command: tuple[str, ...],
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Queue a job for this terminal, and open a shell in it, or run COMMAND, once it runs.
+
+    While it waits it says why; Ctrl-C gives it up. The job ends with the shell, whose exit status
+    this command has.
+    """
+    if not interactive:
+        raise click.UsageError("give --interactive; what needs no terminal goes by headroom submit")
+    from headroom.jobs import interactive as session
+
+    asking = _jobs(server, token_file)
+    spec = session.spec_of(
+        project=project, job_class=job_class, gpus=gpus, models=models, walltime_s=walltime_s,
+        name=name,
+    )  # fmt: skip
+    job = asking.submit(json.dumps(spec).encode(), is_yaml=False, key="")["name"]
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    try:
+        sys.exit(session.run(asking, job, command, say, _sleep))
+    except KeyboardInterrupt:
+        say(f"{job} is given up")
+        sys.exit(STOPPED)
+
+
 @click.command()
 @click.argument("project")
 @_json
@@ -419,7 +482,7 @@ def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path |
 
 COMMANDS = (
     *(submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch),
-    *(shell, limits, bookings, book, unbook),
+    *(run_job, shell, limits, bookings, book, unbook),
 )
 
 
@@ -434,11 +497,11 @@ def _jobs(server: str, token_file: Path | None) -> Jobs:
     return Jobs(Client(server, find_token(token_file, local_server=server)))
 
 
-def _read(file: Path, array: str | None, wanted: Sequence[str]) -> tuple[bytes, bool]:
+def _read(file: Path, array: str | None, needs: Sequence[Mapping[str, Any]]) -> tuple[bytes, bool]:
     """Return a specification and whether it is YAML, checked as far as that goes without a server.
 
-    Whatever is not called .json is YAML, of which JSON is a part. With ``array``, and with what is
-    ``wanted`` before it, it is another one.
+    Whatever is not called .json is YAML, of which JSON is a part. With ``array``, and with more
+    ``needs``, it is another one.
     """
     from headroom.documents import told
     from headroom.jobs import reading
@@ -450,11 +513,11 @@ def _read(file: Path, array: str | None, wanted: Sequence[str]) -> tuple[bytes, 
         raise click.ClickException(f"{file} cannot be read: {exc.strerror}") from exc
     try:
         spec = reading.read(body, reading.YAML if is_yaml else reading.JSON)
-        if array is not None or wanted:
+        if array is not None or needs:
             values = reading.as_json(spec)
             if array is not None:
                 values["array"] = array
-            values["needs"] = [*values.get("needs", []), *map(_need, wanted)]
+            values["needs"] = [*values.get("needs", []), *map(dict, needs)]
             reading.convert(values)
             return json.dumps(values).encode(), False
     except reading.SpecError as exc:
@@ -464,14 +527,14 @@ def _read(file: Path, array: str | None, wanted: Sequence[str]) -> tuple[bytes, 
     return body, is_yaml
 
 
-def _need(text: str) -> dict[str, Any]:
+def _need(option: str, text: str) -> dict[str, Any]:
     """Return the need that ``JOB[:WHEN[+S]]`` is."""
     job, _, rest = text.partition(":")
     when, plus, seconds = rest.partition("+")
     try:
         after_s = float(seconds) if plus else 0.0
     except ValueError:
-        raise click.UsageError(f"--needs {text}: {seconds!r} is no number of seconds") from None
+        raise click.UsageError(f"{option} {text}: {seconds!r} is no number of seconds") from None
     return {"job": job, "when": when or "succeeded", "after_s": after_s}
 
 

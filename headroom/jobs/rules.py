@@ -22,7 +22,7 @@ _LONGEST_OF_ARRAY = 50
 
 def problems_of(spec: JobSpec) -> list[FieldError]:
     """Return all errors of ``spec``, each with its path."""
-    found = [*_names(spec), *_needs(spec), *_array(spec)]
+    found = [*_names(spec), *_needs(spec), *_array(spec), *_interactive(spec)]
     if not found:
         found += _cycles(spec)
     for index, phase in enumerate(spec.phases):
@@ -103,6 +103,13 @@ def _need(need: Need, path: str, spec: JobSpec, *, is_of_job: bool = False) -> I
             field=f"{path}.job",
             hint="name a job that was submitted before",
         )
+    elif need.element == "same" and spec.array is None:
+        yield FieldError(
+            code="no_such_element",
+            message="this job is no array, so no element of another is the same as one of its own",
+            field=f"{path}.element",
+            hint="name an element of it, or leave it out to need all of them",
+        )
 
 
 def _cycles(spec: JobSpec) -> Iterator[FieldError]:
@@ -138,6 +145,16 @@ def _array(spec: JobSpec) -> Iterator[FieldError]:
                 field=f"phases[{index}].name",
                 hint=f"take at most {_LONGEST_OF_ARRAY} characters, and no number behind a dot",
             )
+
+
+def _interactive(spec: JobSpec) -> Iterator[FieldError]:
+    if spec.interactive and (spec.array is not None or len(spec.phases) > 1):
+        yield FieldError(
+            code="not_interactive",
+            message="a job for a terminal has one phase, and is no array",
+            field="interactive",
+            hint="leave it out, or take the others out",
+        )
 
 
 # --- Within a phase -------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ What the types below cannot see is in :mod:`headroom.jobs.reading`; what only th
 from __future__ import annotations
 
 import enum
+import re
 from datetime import datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -40,6 +41,7 @@ __all__ = [
     "Throttling",
     "Tolerance",
     "When",
+    "slug",
 ]
 
 #: Of the format. A field that comes to mean something else makes a new one.
@@ -58,6 +60,7 @@ REVISION = r"^([0-9a-f]{40}|[0-9a-f]{64})$(?!\n)"
 CHECKSUM = r"^sha256:[0-9a-f]{64}$(?!\n)"
 ARRAY = r"^[0-9,:%-]+$(?!\n)"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
+_NOT_IN_SLUGS = re.compile(r"[^a-z0-9._-]+")
 
 JobName: TypeAlias = Annotated[str, Meta(max_length=200, pattern=SLUG)]
 PhaseName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
@@ -273,7 +276,10 @@ class Need(_Section, frozen=True):
 
     job: Annotated[JobName | None, _says("Another job, submitted before; null: this one")] = None
     phase: Annotated[PhaseName | None, _says("Of that job; null: all of it")] = None
-    element: Annotated[_Element | None, _says("Of an array, this one alone; null: all")] = None
+    element: Annotated[
+        _Element | Literal["same"] | None,
+        _says("Of an array, this one alone; same: that with the index of its own; null: all"),
+    ] = None
     when: Annotated[When, _says("It has succeeded, failed, ended or started")] = When.SUCCEEDED
     after_s: Annotated[_Seconds0, _says("And so long ago, s")] = 0.0
 
@@ -325,8 +331,16 @@ class JobSpec(_Section, frozen=True, rename={"job_class": "class"}):
         _ArrayText | None,
         _says("Indices of its elements, as 0-99:2%10: each runs all phases; 10 of them at once"),
     ] = None
+    interactive: Annotated[
+        bool, _says("It is for a terminal in it, and ends once that does; it has one phase")
+    ] = False
     scheduler: Annotated[
         _Word, _says("Whose job it is, adopted by Headroom; empty: our own, nobody sends another")
     ] = ""
     labels: Annotated[dict[_Word, _Word], Meta(max_length=50)] = {}
     description: _Text = ""
+
+
+def slug(text: str, most: int) -> str:
+    """Return ``text`` as a name of at most ``most`` characters; empty where nothing is left."""
+    return _NOT_IN_SLUGS.sub("-", text.lower())[:most].strip("-._")

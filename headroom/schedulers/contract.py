@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from headroom.contracts import Name, Timestamp
 
 __all__ = [
+    "CAN_SUSPEND",
     "MAX_JOBS",
     "SCHEDULER_NAME",
     "Directives",
@@ -31,9 +32,11 @@ __all__ = [
     "NodeState",
     "SchedulerJob",
     "SchedulerKind",
+    "SchedulerNews",
     "SchedulerNode",
     "SchedulerOrders",
     "SchedulerReport",
+    "Wait",
     "WantedOfJob",
     "WhenAway",
 ]
@@ -48,6 +51,7 @@ _Ref: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[
 _Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_NO_NUL)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=1000, pattern=_NO_NUL)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Rank: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 _Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=3.2e7)]
 
 
@@ -56,6 +60,10 @@ class SchedulerKind(enum.StrEnum):
 
     SLURM = "slurm"
     KUEUE = "kueue"
+
+
+#: Kinds that let a running job stand still and go on. Others have to be asked to end it instead.
+CAN_SUSPEND = frozenset({SchedulerKind.SLURM})
 
 
 class WhenAway(enum.StrEnum):
@@ -98,7 +106,8 @@ class SchedulerJob(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One job. ``ref`` is how its scheduler calls it, ``lease`` the key that it was released under.
 
     ``gpus`` are those of all of its nodes, ``nodes`` and ``gpu_indices`` what it runs on, by the
-    names of the inventory. ``gpus_per_node`` None: they may lie anyhow.
+    names of the inventory. ``gpus_per_node`` None: they may lie anyhow. ``priority`` is the
+    scheduler's own, where it tells one: larger is more urgent.
     """
 
     ref: _Ref
@@ -110,6 +119,7 @@ class SchedulerJob(Struct, kw_only=True, omit_defaults=True, frozen=True):
     account: _Word = ""
     partition: _Word = ""
     comment: _Text = ""
+    priority: _Rank = 0
     submitted_at: Timestamp
     gpus: _Count = 0
     nodes_wanted: _Count = 1
@@ -149,13 +159,21 @@ class NodeState(enum.StrEnum):
 
 
 class SchedulerNode(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One node, by its name in the inventory. ``is_ours``: we have drained it."""
+    """One node, by its name in the inventory. ``is_ours``: we have drained it.
+
+    ``rack``, ``zone``, ``feed_a`` and ``feed_b`` are what its scheduler says of where it stands;
+    empty: nothing.
+    """
 
     node: Name
     state: NodeState
     reason: _Text = ""
     drained_by: _Word = ""
     is_ours: bool = False
+    rack: _Word = ""
+    zone: _Word = ""
+    feed_a: _Word = ""
+    feed_b: _Word = ""
 
 
 class SchedulerReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -219,10 +237,21 @@ class NodeOrder(Struct, kw_only=True, omit_defaults=True, frozen=True):
     reason: str = ""
 
 
+class Wait(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """How long a held job is likely to wait yet, s; None: nobody knows.
+
+    ``is_never``: it can never start as it is.
+    """
+
+    start_in_s: float | None = None
+    is_never: bool = False
+
+
 class SchedulerOrders(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """The answer to a report. ``resync``: send all there is with the next one.
 
-    ``comments`` are what the owners of jobs are to read, by ref.
+    ``comments`` are what the owners of jobs are to read, by ref, and ``waits`` the same as numbers.
+    ``disagreements`` says where nodes stand elsewhere than in the inventory; None: no nodes came.
     """
 
     now: Timestamp
@@ -231,4 +260,12 @@ class SchedulerOrders(Struct, kw_only=True, omit_defaults=True, frozen=True):
     jobs: list[JobOrder] = []
     nodes: list[NodeOrder] = []
     comments: dict[str, str] = {}
+    waits: dict[str, Wait] = {}
     directives: dict[str, Directives] = {}
+    disagreements: list[str] | None = None
+
+
+class SchedulerNews(Struct, frozen=True):
+    """The answer to who waits for orders: ``last`` is another as soon as there are some."""
+
+    last: Annotated[str, Meta(max_length=64)]

@@ -1,5 +1,8 @@
 """The loop of the bridge: read Slurm, tell the server, carry out what it wants; and begin anew.
 
+A round begins each second, and at once where there is news: a job was submitted, or the server has
+orders. Where only the server has, Slurm is not read before.
+
 Nothing is kept that a restart would miss. Whose a hold is, and under which lease a job may start,
 stands in the job's AdminComment; all else is what Slurm and the server say. Slurm's own state is
 looked at again after each change, and a job is let go only where the change is seen.
@@ -9,18 +12,18 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from headroom.errors import HeadroomError
 from headroom.schedulers import words
+from headroom.schedulers.comments import Comments
 from headroom.schedulers.contract import (
     JobOrder,
     JobState,
@@ -32,29 +35,27 @@ from headroom.schedulers.contract import (
     WantedOfJob,
     WhenAway,
 )
+from headroom.schedulers.rounds import NewsServer, OrderListener, keep_going
+from headroom.schedulers.telling import Telling
 from headroom.slurm import marks, reading
 from headroom.slurm.commands import Slurm, SlurmError
 from headroom.slurm.files import RunFiles, Shared
 
-__all__ = ["Bridge", "BridgeSettings", "LetGo", "SchedulerServer", "let_all_go"]
+__all__ = ["Bridge", "BridgeSettings", "LetGo", "let_all_go"]
 
 logger = logging.getLogger(__name__)
 
-#: All there is goes to the server this often, s, for what a report may have missed.
-_ALL_EVERY_S = 300.0
 #: Nodes are read this often, s.
 _NODES_EVERY_S = 5.0
 #: job_submit.lua holds new jobs for this long after the bridge last did its round, s.
 _HOLDS_FOR_S = 30.0
+#: Between two rounds at least, s: what comes together is looked at together.
+_ROUND_S = 0.1
+#: How often it is looked whether job_submit.lua has held something, s.
+_GLANCE_S = 0.02
 #: What job_submit.lua tells of an owner.
 _OWNER = re.compile(r" ?\[headroom: owner (holds|releases)\]")
 _RUNS = (JobState.RUNNING, JobState.SUSPENDED)
-
-
-class SchedulerServer(Protocol):
-    """The part of :class:`headroom.client.Client` that the bridge needs."""
-
-    def scheduler(self, name: str, report: SchedulerReport) -> SchedulerOrders: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +76,23 @@ class BridgeSettings:
     comments_per_s: int = 20
 
 
+@dataclass(frozen=True)
+class _Row:
+    """What a row of squeue says of one job."""
+
+    job: SchedulerJob
+    mark: marks.Mark | None
+    #: Slurm's number of it: an element of an array has one of its own once it may start
+    number: str
+    nodes_asked: list[str]
+
+
 @dataclass
 class _Seen:
     """Slurm, as it was last read."""
 
     jobs: dict[str, SchedulerJob] = field(default_factory=dict)
     marks: dict[str, marks.Mark | None] = field(default_factory=dict)
-    #: Slurm's number of each job: an element of an array has one of its own once it may start
     numbers: dict[str, str] = field(default_factory=dict)
     nodes_asked: dict[str, list[str]] = field(default_factory=dict)
 
@@ -92,7 +103,7 @@ class Bridge:
     def __init__(
         self,
         settings: BridgeSettings,
-        server: SchedulerServer,
+        server: NewsServer,
         *,
         slurm: Slurm | None = None,
         clock: Callable[[], float] = time.time,
@@ -101,33 +112,54 @@ class Bridge:
         self._slurm = slurm or Slurm()
         self._files = RunFiles(settings.run_dir)
         self._shared = Shared(settings.shared_dir) if settings.shared_dir else None
-        self._session = secrets.token_hex(8)
+        self._telling = Telling(SchedulerKind.SLURM, clock)
         self._version = ""
-        self._told: dict[str, SchedulerJob] = {}
-        self._told_nodes: list[SchedulerNode] | None = None
         self._nodes: list[SchedulerNode] = []
         self._facts: list[reading.NodeFacts] = []
-        self._all_at = self._nodes_at = -float("inf")
-        self._heard_at = clock()
-        self._comments: dict[str, str] = {}
-        self._commented: list[str] = []
-        self._written: dict[str, str] = {}
+        self._nodes_at = -float("inf")
+        self._comments = Comments(int(settings.comments_per_s * settings.poll_s))
+        #: rows as they were last read, by their text: most are the same again
+        self._rows: dict[bytes, list[_Row]] = {}
+        self._seen: _Seen | None = None
+        self._reads = True
+        self._news = (0, 0)
+        self._orders: OrderListener | None = None
         self._signalled: dict[str, int] = {}
         self.stop = threading.Event()
 
     def run(self) -> None:
         """Do rounds until :attr:`stop` is set."""
-        while not self.stop.is_set():
-            try:
-                busy = self.step()
-            except SlurmError as error:
-                logger.warning("slurm cannot be asked: %s", error)
-                busy = False
-            self.stop.wait(0.0 if busy else self._settings.poll_s)
+        self._orders = OrderListener(self._server, self._settings.name, self.stop)
+        self._orders.start()
+        keep_going(
+            lambda: self.step(reads=self._reads), self.stop, self._pause, self._settings.poll_s
+        )
 
-    def step(self) -> bool:
-        """Read, tell, obey, once; return whether something was done. Raises :class:`SlurmError`."""
-        seen = self._read()
+    def _pause(self, longest_s: float) -> None:
+        """Return when a round is due, or there is news for one."""
+        began, self._reads = time.monotonic(), True
+        while not self.stop.wait(_GLANCE_S):
+            waited_s = time.monotonic() - began
+            if waited_s < _ROUND_S:
+                continue
+            if waited_s >= longest_s or self._files.news() != self._news:
+                return
+            if self._orders is not None and self._orders.has_some.is_set():
+                # Slurm is as it was.
+                self._reads = False
+                return
+
+    def step(self, *, reads: bool = True) -> bool:
+        """Read, tell, obey, once; return whether something was done. Raises :class:`SlurmError`.
+
+        Without ``reads`` Slurm is taken to be as it was.
+        """
+        # Before it is read: what comes after is news.
+        self._news = self._files.news()
+        if self._orders is not None:
+            self._orders.has_some.clear()
+        seen = self._seen if self._seen and not reads else self._read()
+        self._seen = seen
         self._files.hold_until(self._clock() + _HOLDS_FOR_S)
         self._take_back(seen)
         report = self._report(seen)
@@ -136,10 +168,9 @@ class Bridge:
         except HeadroomError as error:
             self._without_server(seen, error)
             return False
-        self._heard_at = self._clock()
-        self._remember(report, seen)
+        self._heard(report, seen)
         if orders.resync:
-            self._all_at = -float("inf")
+            self._telling.begin_anew()
             return True
         return self._obey(orders, seen)
 
@@ -149,21 +180,36 @@ class Bridge:
         if self._clock() - self._nodes_at >= _NODES_EVERY_S:
             rows = self._slurm.nodes()
             self._nodes = reading.nodes_of(rows, self._name)
-            self._facts = reading.facts_of(rows)
+            facts = reading.facts_of(rows)
+            if facts != self._facts:
+                # They decide where jobs may run.
+                self._facts, self._rows = facts, {}
             self._nodes_at = self._clock()
-        seen = _Seen()
-        for row in map(self._as_owners_want, self._slurm.jobs()):
-            for job in reading.jobs_of([row], self._name, self._facts):
+        seen, known_rows = _Seen(), self._rows
+        self._rows = {}
+        for text in self._slurm.job_rows():
+            found = known_rows.get(text)
+            self._rows[text] = found = self._parsed(text) if found is None else found
+            for row in found:
                 # Slurm keeps ended jobs: of one ref the newest counts.
-                known = seen.jobs.get(job.ref)
+                job, ref = row.job, row.job.ref
+                known = seen.jobs.get(ref)
                 if known is not None and known.submitted_at > job.submitted_at:
                     continue
-                seen.jobs[job.ref] = self._with_status(job)
-                seen.marks[job.ref] = marks.read(row.get("admin_comment") or "")
-                seen.numbers[job.ref] = str(row["job_id"])
-                asked = reading.hostnames(row.get("required_nodes") or "")
-                seen.nodes_asked[job.ref] = [self._name(each) for each in asked]
+                seen.jobs[ref] = self._with_status(job)
+                seen.marks[ref] = row.mark
+                seen.numbers[ref] = row.number
+                seen.nodes_asked[ref] = row.nodes_asked
         return seen
+
+    def _parsed(self, text: bytes) -> list[_Row]:
+        row = self._as_owners_want(msgspec.json.decode(text))
+        asked = [self._name(each) for each in reading.hostnames(row.get("required_nodes") or "")]
+        mark = marks.read(row.get("admin_comment") or "")
+        return [
+            _Row(job, mark, str(row["job_id"]), asked)
+            for job in reading.jobs_of([row], self._name, self._facts)
+        ]
 
     def _as_owners_want(self, row: dict[str, Any]) -> dict[str, Any]:
         """Take what job_submit.lua tells of an owner out of a comment, and into the mark."""
@@ -199,43 +245,17 @@ class Bridge:
     # --- Telling ----------------------------------------------------------------------------------
 
     def _report(self, seen: _Seen) -> SchedulerReport:
-        now = self._clock()
-        is_all = now - self._all_at >= _ALL_EVERY_S
-        # What has ended before we came is nobody's business.
-        alive = {
-            ref: job
-            for ref, job in seen.jobs.items()
-            if job.state is not JobState.ENDED or ref in self._told or is_all
-        }
-        jobs = [job for ref, job in alive.items() if is_all or self._told.get(ref) != job]
-        nodes = self._nodes
         self._version = self._version or self._slurm.version()
-        return SchedulerReport(
-            kind=SchedulerKind.SLURM,
-            session=self._session,
-            version=self._version,
-            when_away=self._settings.when_away,
-            complete=is_all,
-            jobs=jobs,
-            gone=sorted(self._told.keys() - seen.jobs.keys()),
-            commented=self._commented,
-            nodes=nodes if is_all or nodes != self._told_nodes else None,
+        return self._telling.report(
+            seen.jobs, self._nodes, version=self._version, when_away=self._settings.when_away
         )
 
-    def _remember(self, report: SchedulerReport, seen: _Seen) -> None:
-        if report.complete:
-            self._all_at = self._clock()
-            self._told = {}
-        for job in report.jobs:
-            self._told[job.ref] = job
-        for ref in report.gone:
-            self._told.pop(ref, None)
-            if self._shared is not None:
+    def _heard(self, report: SchedulerReport, seen: _Seen) -> None:
+        self._telling.heard(report)
+        if self._shared is not None:
+            for ref in report.gone:
                 self._shared.forget(ref)
-        if report.nodes is not None:
-            self._told_nodes = report.nodes
-        self._commented = []
-        self._written = {ref: text for ref, text in self._written.items() if ref in seen.jobs}
+        self._comments.keep(seen.jobs)
 
     # --- What needs no server ---------------------------------------------------------------------
 
@@ -265,7 +285,7 @@ class Bridge:
         )
 
     def _without_server(self, seen: _Seen, error: HeadroomError) -> None:
-        away_s = self._clock() - self._heard_at
+        away_s = self._telling.silent_s
         logger.warning("the server was not heard for %.0f s: %s", away_s, error)
         if self._settings.when_away is WhenAway.OPEN and away_s >= self._settings.away_s:
             self._files.hold_until(0.0)
@@ -322,8 +342,7 @@ class Bridge:
         """Pin jobs to their nodes under their leases, look, and release those of which it holds."""
         held = [order for order in orders if seen.jobs[order.ref].state is JobState.HELD]
         for order in held:
-            self._written.pop(order.ref, None)
-            self._comments.pop(order.ref, None)
+            self._comments.forget(order.ref)
         self._slurm.update_jobs({order.ref: self._pin(order, seen) for order in held})
         now = self._read()
         good = [order.ref for order in held if _is_pinned(order, now)]
@@ -332,6 +351,10 @@ class Bridge:
                 logger.warning("job %s cannot be pinned to its nodes", order.ref)
         self._take_back(now)
         self._slurm.scontrol("release", good)
+        for ref in good:
+            # Whoever writes a comment from here on leaves the lease alone.
+            seen.jobs[ref] = now.jobs[ref] = _replace(now.jobs[ref], state=JobState.RELEASED)
+        self._seen = now
 
     def _pin(self, order: JobOrder, seen: _Seen) -> Mapping[str, str]:
         nodes = ",".join(self._slurm_name(node) for node in order.nodes)
@@ -371,21 +394,11 @@ class Bridge:
         self._nodes_at = -float("inf")
 
     def _comment(self, new: Mapping[str, str], seen: _Seen) -> None:
-        """Write what owners are to read, some at a time: slurmctld has more to do."""
-        self._comments |= new
-        most = max(int(self._settings.comments_per_s * self._settings.poll_s), 1)
-        some = list(self._comments)[:most]
-        texts = {ref: self._comments.pop(ref) for ref in some}
-        due = {
-            ref: text
-            for ref, text in texts.items()
-            if ref in seen.jobs
-            and seen.jobs[ref].state is JobState.HELD
-            and self._written.get(ref) != text
-        }
+        """Write what owners are to read."""
+        held = {ref for ref, job in seen.jobs.items() if job.state is JobState.HELD}
+        due, settled = self._comments.take(new, held)
         self._slurm.update_jobs({ref: {"AdminComment": marks.held(t)} for ref, t in due.items()})
-        self._written |= due
-        self._commented += texts
+        self._telling.commented(settled)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ them line by line.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from headroom.errors import HeadroomError
 
@@ -21,6 +22,19 @@ __all__ = ["Slurm", "SlurmError"]
 _AT_ONCE = 500
 #: So many are changed by a process each: given line by line, texts keep the quotes around them.
 _FEW = 8
+T = TypeVar("T", bound="_Answer")
+
+
+class _Answer(msgspec.Struct):
+    errors: list[dict[str, Any]] = []
+
+
+class _Jobs(_Answer):
+    jobs: list[msgspec.Raw] = []
+
+
+class _Nodes(_Answer):
+    nodes: list[dict[str, Any]] = []
 
 
 class SlurmError(HeadroomError):
@@ -36,13 +50,15 @@ class Slurm:
 
     def jobs(self) -> list[dict[str, Any]]:
         """Return all jobs that slurmctld has, those that have ended lately too."""
-        found: list[dict[str, Any]] = self._json("squeue", "--json")["jobs"]
-        return found
+        return [msgspec.json.decode(row) for row in self.job_rows()]
+
+    def job_rows(self) -> list[bytes]:
+        """Return the JSON text of each job, for who needs only those that have changed."""
+        return [bytes(row) for row in self._json(_Jobs, "squeue", "--json").jobs]
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return all nodes."""
-        found: list[dict[str, Any]] = self._json("sinfo", "--json")["nodes"]
-        return found
+        return self._json(_Nodes, "sinfo", "--json").nodes
 
     def version(self) -> str:
         """Return the version of the tools, such as ``22.05.8``."""
@@ -83,13 +99,13 @@ class Slurm:
 
     # --- Processes --------------------------------------------------------------------------------
 
-    def _json(self, *argv: str) -> dict[str, Any]:
+    def _json(self, kind: type[T], *argv: str) -> T:
         try:
-            found: dict[str, Any] = json.loads(self._run(*argv))
-        except ValueError as error:
+            found = msgspec.json.decode(self._run(*argv).encode(), type=kind)
+        except msgspec.MsgspecError as error:
             raise SlurmError(f"{argv[0]} prints no JSON: {error}") from error
-        if errors := found.get("errors"):
-            raise SlurmError(f"{argv[0]}: {errors[0].get('error') or errors[0]}")
+        if found.errors:
+            raise SlurmError(f"{argv[0]}: {found.errors[0].get('error') or found.errors[0]}")
         return found
 
     def _lines(self, lines: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Small files for what runs under slurmctld and in jobs: the hold's term, leases, directives.
 
 ``until``: job_submit.lua holds new jobs until that moment, Unix s, where the operator chose "open".
+``news``: job_submit.lua adds a line to it with each job that it holds, so that the bridge looks.
 ``leases/ID``: PrologSlurmctld lets job ID start while its text is the number of starts before it.
 All are written whole at once.
 """
@@ -8,15 +9,19 @@ All are written whole at once.
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from headroom.schedulers.contract import Directives
+from headroom.work.reading import write_plain
 
 __all__ = ["RunFiles", "Shared", "Status"]
+
+#: What the news are cut at, bytes.
+_LONGEST_NEWS = 65_536
 
 
 class Status(msgspec.Struct):
@@ -31,11 +36,12 @@ class RunFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._leases = folder, folder / "leases"
+        self._news = folder / "news"
         self._leases.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def hold_until(self, at: float) -> None:
         """Have new jobs be held until ``at``, Unix s."""
-        _write(self._folder / "until", f"{at:.0f}\n")
+        _write(self._folder / "until", f"{at:.0f}\n".encode())
 
     def leases(self, restarts: Mapping[str, int]) -> None:
         """Let exactly these jobs start, by Slurm's number, each after so many starts."""
@@ -45,7 +51,18 @@ class RunFiles:
         for number, count in restarts.items():
             path, text = self._leases / number, f"{count}\n"
             if not path.exists() or path.read_text() != text:
-                _write(path, text)
+                _write(path, text.encode())
+
+    def news(self) -> tuple[int, int]:
+        """Return what is another once job_submit.lua has held something since."""
+        try:
+            found = self._news.stat()
+        except OSError:
+            return 0, 0
+        if found.st_size > _LONGEST_NEWS:
+            with contextlib.suppress(OSError):
+                os.truncate(self._news, 0)
+        return found.st_mtime_ns, found.st_size
 
     def clear(self) -> None:
         """Have nothing be held from now on."""
@@ -61,7 +78,7 @@ class Shared:
 
     def direct(self, ref: str, directives: Directives) -> None:
         """Put the directives of a job where it finds them."""
-        _write(self._folder / f"{ref}.json", msgspec.json.encode(directives).decode())
+        _write(self._folder / f"{ref}.json", msgspec.json.encode(directives))
 
     def status(self, ref: str) -> Status:
         """Return what a job says of itself; nothing where it says nothing that can be read."""
@@ -78,8 +95,5 @@ class Shared:
                 path.unlink()
 
 
-def _write(path: Path, text: str) -> None:
-    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    made.write_text(text)
-    made.chmod(0o644)
-    made.replace(path)
+def _write(path: Path, text: bytes) -> None:
+    write_plain(path, text, 0o644)

@@ -26,7 +26,7 @@ from accounts.permissions import ViewsFleet
 from accounts.visibility import Visibility
 from fleet.api.actors import actor_of
 from telemetry import series, spans
-from telemetry.cold.scan import Unreachable
+from telemetry.cold.places import Unreachable
 from telemetry.models import ReportedJob
 from telemetry.series import Series, SeriesRequest
 from telemetry.store.reading import Unsettled

@@ -11,17 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from telemetry.cold.catalog import File
-from telemetry.cold.places import place
+from telemetry.cold.places import Unreachable, place, reason
 from telemetry.samples import Column, Table
 from telemetry.store.columns import Columns, Window, columns_of, dtype_of, null_of
 from telemetry.store.hot import IdRange
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-class Unreachable(RuntimeError):
-    """The cold tier's files cannot be read: the place is away, or one of them is damaged."""
 
 
 def fetch(
@@ -48,7 +44,7 @@ def fetch(
     except FileNotFoundError:
         raise
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise Unreachable(str(error)) from error
+        raise Unreachable(reason(error)) from None
     return [{name: found[name].to_numpy() for name in found.columns} for found in collected]
 
 
@@ -57,8 +53,8 @@ def _may_have(file: File, ids: Sequence[int] | IdRange | None) -> bool:
         return True
     if isinstance(ids, IdRange):
         return file.first_id < ids.end and ids.first <= file.last_id
-    place = bisect_left(ids, file.first_id)
-    return place < len(ids) and ids[place] <= file.last_id
+    at = bisect_left(ids, file.first_id)
+    return at < len(ids) and ids[at] <= file.last_id
 
 
 def _frame(
@@ -80,8 +76,12 @@ def _frame(
     elif ids is not None:
         # The range lets whole row groups be left out.
         conditions += [pl.col(key).is_between(min(ids), max(ids)), pl.col(key).is_in(list(ids))]
-    found = pl.scan_parquet(place().uri(file.path), hive_partitioning=False).filter(*conditions)
-    return found.select(_value(column, column.name in file.columns) for column in columns)
+    options = place().options() or None
+    found = pl.scan_parquet(
+        place().uri(file.path), hive_partitioning=False, storage_options=options
+    )
+    values = (_value(column, column.name in file.columns) for column in columns)
+    return found.filter(*conditions).select(values)
 
 
 def _value(column: Column, is_there: bool) -> pl.Expr:

@@ -105,6 +105,7 @@ ROLLUPS: dict[str, Rollup] = {
                 ),
                 **dict.fromkeys(("power_limit_w", "mem_mhz"), ("min",)),
                 "temp_limit_c": (),
+                **dict.fromkeys(("mem_util", "mem_bw_util"), _PEAK),
             },
             counters=("energy_j", "ecc", "xid", "mig_instances"),
             masks=("throttle",),

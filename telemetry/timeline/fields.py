@@ -59,7 +59,7 @@ ACROSS = {
     **dict.fromkeys(("nvlink_tx", "nvlink_rx", "pcie_tx", "pcie_rx"), Over.SUM),
     **dict.fromkeys(("temp_c", "temp_mem_c"), Over.GREATEST),
     "temp_limit_c": Over.LEAST,
-    **dict.fromkeys(("sm_mhz", "mem_mhz", "util", "fan"), Over.MEAN),
+    **dict.fromkeys(("sm_mhz", "mem_mhz", "util", "mem_util", "mem_bw_util", "fan"), Over.MEAN),
     "throttle": Over.BITS,
     **dict.fromkeys(_SECONDS, Over.SUM),
 }

@@ -56,10 +56,11 @@ def compare(node_ids: Sequence[int] | None, now: float) -> Iterator[NodePower]:
     in_rack: dict[int, list[int]] = {}
     for node in near:
         in_rack.setdefault(node.rack_id, []).append(node.pk)
+    told = {node.pk: facts.of_node(node.pk) for node in near}
     for node in nodes:
-        sources = facts.of_node(node.pk)
-        by_rack = facts.by_rack_meter(node.pk, node.rack_id, in_rack[node.rack_id])
-        sources += [by_rack] if by_rack else []
+        in_its_rack = {pk: told[pk] for pk in in_rack[node.rack_id]}
+        by_rack = facts.by_rack_meter(node.pk, node.rack_id, in_its_rack)
+        sources = [*told[node.pk], *([by_rack] if by_rack else [])]
         gpus = {index: of_gpu(facts.of_gpu(gpu)) for gpu, index in facts.gpus.get(node.pk, [])}
         gpus = {index: judged for index, judged in gpus.items() if judged}
         if sources or gpus:
@@ -131,16 +132,21 @@ class _Facts:
             found.append(Source(Told.NODE_METER, self.node_meter[node]))
         return found
 
-    def by_rack_meter(self, node: int, rack: int, in_rack: Sequence[int]) -> Source | None:
-        """Return what a rack's meter leaves for ``node``; None where another's draw is unknown."""
+    def by_rack_meter(
+        self, node: int, rack: int, told: Mapping[int, Sequence[Source]]
+    ) -> Source | None:
+        """Return what a rack's meter leaves for ``node``; None where another's draw is unknown.
+
+        ``told``: the sources of each node in the rack.
+        """
         if rack not in self.rack_meter:
             return None
         others_w = 0.0
-        for other in in_rack:
+        for other, sources in told.items():
             if other == node:
                 continue
             # The meter stands last.
-            known = [each for each in self.of_node(other) if not each.is_floor]
+            known = [each for each in sources if not each.is_floor]
             if not known:
                 return None
             others_w += known[-1].mean_w

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 from django.db import connection
 
 from bench.stack import REPOSITORY, free_port
-from config.up import services
+from config.up import parse, services
 from tests.builders.lively import make_lively
 from tests.fuzz import UNBOUNDED, corpus, running, world
 from tests.fuzz.making import Identity, Maker
@@ -37,7 +36,7 @@ def collected() -> None:
 def web(folder: Path, **environment: str) -> Iterator[str]:
     """Run the web service as ``config.up`` builds it, one process, and yield its URL."""
     port = free_port()
-    options = argparse.Namespace(host="127.0.0.1", port=port, web_workers=1, demo=False)
+    options = parse(["--port", str(port), "--web-workers", "1", "--no-demo"])
     url = f"http://127.0.0.1:{port}"
     service = next(each for each in services(options, folder, url) if each.name == "web")
     log = (folder / "web.log").open("wb")

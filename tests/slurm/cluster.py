@@ -25,7 +25,7 @@ _DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "slurm"
 #: Who submits: anybody but root, whose jobs the hold lets pass.
 _USER = "nobody"
 _SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
-_GPUS, _CPUS = 4, 32
+_CPUS = 32
 _CONF = """\
 ClusterName={name}
 SlurmctldHost={host}(127.0.0.1)
@@ -65,14 +65,18 @@ MinJobAge=300
 MaxJobCount=20000
 TreeWidth=64
 GresTypes=gpu
+{plugins}
+{nodes}
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=debug Nodes=ALL MaxTime=INFINITE State=UP
+"""
+#: What Headroom adds.
+_PLUGINS = """\
 JobSubmitPlugins=lua
 PrologSlurmctld={folder}/prolog
 Prolog={folder}/node_prolog
 Epilog={folder}/node_epilog
 PrologFlags=Alloc
-{nodes}
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-PartitionName=debug Nodes=ALL MaxTime=INFINITE State=UP
 """
 
 
@@ -95,6 +99,9 @@ class SlurmCluster:
     port: int
     when_away: str = "closed"
     slurmd_timeout_s: int = 30
+    gpus: int = 4
+    #: as it was before Headroom
+    is_plain: bool = False
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -164,7 +171,7 @@ class SlurmCluster:
                     os.kill(int(path.parent.name), signal.SIGKILL)
 
     def _write(self) -> None:
-        for name in ("munge", "state", "dev", "run", "out", "shared"):
+        for name in ("munge", "state", "dev", "run", "out", "shared", "times"):
             (self.folder / name).mkdir()
         self.folder.chmod(0o755)
         (self.folder / "munge").chmod(0o711)
@@ -173,7 +180,7 @@ class SlurmCluster:
         key = self.folder / "munge" / "key"
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o600)
-        for gpu in range(_GPUS):
+        for gpu in range(self.gpus):
             os.mknod(self.folder / "dev" / f"gpu{gpu}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         host = socket.gethostname()
         lines = []
@@ -182,17 +189,18 @@ class SlurmCluster:
             (self.folder / "maps" / node).mkdir(parents=True)
             lines.append(
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={self.port + place}"
-                f" CPUs={_CPUS} Gres=gpu:h100:{_GPUS} State=UNKNOWN"
+                f" CPUs={_CPUS} Gres=gpu:h100:{self.gpus} State=UNKNOWN"
             )
         (self.folder / "slurm.conf").write_text(
             _CONF.format(
                 name="test", host=host, folder=self.folder, port=self.port,
                 nodes="\n".join(lines), slurmd_timeout_s=self.slurmd_timeout_s,
+                plugins="" if self.is_plain else _PLUGINS.format(folder=self.folder),
             )
         )  # fmt: skip
         (self.folder / "gres.conf").write_text(
             f"NodeName={','.join(self.nodes)} Name=gpu Type=h100 Flags=nvidia_gpu_env"
-            f" File={self.folder}/dev/gpu[0-{_GPUS - 1}]\n"
+            f" File={self.folder}/dev/gpu[0-{self.gpus - 1}]\n"
         )
         lua = (_DEPLOY / "job_submit.lua").read_text()
         lua = lua.replace('"/run/headroom-slurm"', f'"{self.run_dir}"')
@@ -211,6 +219,8 @@ class SlurmCluster:
             path = self.folder / name
             path.write_text(
                 f"#!/bin/sh\nexport DCGM_HPC_JOB_MAPPING_DIR={self.folder}/maps/$SLURMD_NODENAME\n"
+                f"echo {name} $SLURM_JOB_ID $SLURM_JOB_GPUS $(date +%s.%N)"
+                f" >>{self.folder}/times/$SLURMD_NODENAME\n"
                 f"exec {_DEPLOY}/{name}.sh\n"
             )
             path.chmod(0o755)
@@ -225,19 +235,21 @@ class SlurmCluster:
 
     # --- Work -------------------------------------------------------------------------------------
 
-    def run(self, *argv: str, check: bool = True, user: str | None = None) -> str:
+    def run(
+        self, *argv: str, check: bool = True, user: str | None = None, timeout_s: float = 120.0
+    ) -> str:
         """Return what a command of Slurm says; as ``user``, or as root."""
         done = subprocess.run(
             argv, env={**os.environ, **self.env}, user=user, cwd=self.folder / "out",
-            capture_output=True, text=True, check=False, timeout=120.0,
+            capture_output=True, text=True, check=False, timeout=timeout_s,
         )  # fmt: skip
         if check and done.returncode:
             raise RuntimeError(f"{argv} ends with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
-    def as_user(self, *argv: str, check: bool = True) -> str:
+    def as_user(self, *argv: str, check: bool = True, timeout_s: float = 120.0) -> str:
         """Return what a command says to somebody who is no administrator."""
-        return self.run(*argv, check=check, user=_USER)
+        return self.run(*argv, check=check, user=_USER, timeout_s=timeout_s)
 
     def submit(self, *options: str, script: str = "exec sleep 600") -> str:
         """Submit a job as somebody; return its id."""
@@ -256,6 +268,13 @@ class SlurmCluster:
     def state(self, ref: str) -> str:
         return str(self.job(ref)["job_state"])
 
+    def busy_gpus(self, node: str) -> set[int]:
+        """Return the GPUs of a node that slurmd has given to jobs."""
+        with suppress(OSError):
+            names = [path.name for path in (self.folder / "maps" / node).iterdir()]
+            return {int(name) for name in names if name.isdecimal()}
+        return set()
+
     def states(self) -> dict[str, str]:
         """Return the state of each node."""
         said = self.run("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t", check=False)
@@ -273,10 +292,17 @@ def wait(what: Callable[[], bool], within_s: float = 20.0, every_s: float = 0.05
 
 @contextmanager
 def slurm_cluster(
-    folder: Path, nodes: Sequence[str], *, when_away: str = "closed", slurmd_timeout_s: int = 30
+    folder: Path,
+    nodes: Sequence[str],
+    *,
+    when_away: str = "closed",
+    slurmd_timeout_s: int = 30,
+    gpus: int = 4,
+    is_plain: bool = False,
 ) -> Iterator[SlurmCluster]:
     """Have a cluster for as long as the context lasts."""
-    made = SlurmCluster(folder, nodes, _free_ports(len(nodes) + 1), when_away, slurmd_timeout_s)
+    ports = _free_ports(len(nodes) + 1)
+    made = SlurmCluster(folder, nodes, ports, when_away, slurmd_timeout_s, gpus, is_plain)
     try:
         made.start()
         yield made

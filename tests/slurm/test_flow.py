@@ -16,11 +16,9 @@ from admission.jobs.models import JobEvent
 from fleet.models import Rack
 from headroom.schedulers.contract import WhenAway
 from headroom.slurm.bridge import Bridge, BridgeSettings, let_all_go
-from policies.restrictions import actions
-from policies.restrictions.models import Restriction
 from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet
-from tests.builders.policies import lower_budget
+from tests.builders.policies import lift_all, lower_budget
 from tests.slurm.cluster import is_installed, slurm_cluster, wait
 from tests.slurm.conftest import NAME, Server, Site
 
@@ -43,12 +41,6 @@ def _operator() -> User:
 def _close() -> None:
     """Leave no power for anything new."""
     lower_budget("site", "bergen", 1_000.0)
-
-
-def _give_back() -> None:
-    """Lift all restrictions."""
-    for row in Restriction.objects.filter(ended_at=None):
-        actions.lift(_operator(), row.pk, why="over", now=datetime.now(UTC))
 
 
 def _is_running(site: Site, ref: str) -> bool:
@@ -125,7 +117,7 @@ def test_what_has_to_give_way_waits_again_and_is_run_once_at_a_time(site: Site) 
         site.round()
     assert site.cluster.state(ref) == "PENDING"
     assert "[headroom hold]" in site.shown(ref)
-    _give_back()
+    lift_all()
     site.until(lambda: _is_running(site, ref))
     assert [attempt.number for attempt in site.attempts(ref)] == [1, 2]
     site.until(lambda: site.said(ref).count("start") == 2)
@@ -186,7 +178,7 @@ def test_a_job_that_slurm_puts_back_does_not_start_without_a_new_lease(site: Sit
     assert not _is_running(site, ref)
     site.until(lambda: site.phase(ref).state == "queued")
     assert site.attempts(ref)[0].outcome == "lost"
-    _give_back()
+    lift_all()
     site.until(lambda: _is_running(site, ref))
     assert len(site.attempts(ref)) == 2
 
@@ -285,3 +277,53 @@ def test_while_the_server_is_away_jobs_start_where_the_operator_wants_it_open(
         wait(lambda: cluster.state(held) == "RUNNING")
         later = cluster.submit()
         wait(lambda: cluster.state(later) == "RUNNING")
+
+
+def test_a_measured_overload_has_a_job_give_way_that_can_be_started_again(site: Site) -> None:
+    """Its rack is fed less than what is read there: nobody asks, the readings do."""
+    ref = site.cluster.submit(script="echo start; exec sleep 600")
+    site.until(lambda: site.phase(ref).state == "running")
+    (node,) = site.attempts(ref)[0].placement["nodes"]
+    rack = site.fleet.nodes[node].rack
+    busy = {"power_w": lambda name, _: 690.0 if name == node else 80.0, "util": 95.0}
+    lower_budget("rack", f"{rack.site.name}/{rack.name}", 3_000.0)
+    site.until(lambda: site.phase(ref).state == "queued", within_s=60.0, **busy)
+    (attempt,) = site.attempts(ref)
+    assert attempt.outcome == "preempted"
+    wait(lambda: site.cluster.state(ref) == "PENDING")
+    assert "[headroom hold]" in site.shown(ref)
+    lift_all()
+    site.until(lambda: len(site.attempts(ref)) == 2 and _is_running(site, ref))
+    site.until(lambda: site.said(ref).count("start") == 2)
+
+
+def test_what_ended_agrees_with_what_slurm_has_written_down(site: Site) -> None:
+    """``sacct -c`` reads what jobcomp/filetxt wrote: the accounting that needs no database."""
+    well = site.cluster.submit(script="sleep 2")
+    badly = site.cluster.submit(script="sleep 1; exit 3")
+    site.until(lambda: all(site.job(ref).ended_at for ref in (well, badly)))
+    for ref, state, outcome, code in (
+        (well, "COMPLETED", "succeeded", 0),
+        (badly, "FAILED", "failed", 3),
+    ):
+        told = _completed(site, ref)
+        (attempt,) = site.attempts(ref)
+        assert (told["JobState"], attempt.outcome, attempt.exit_code) == (state, outcome, code)
+        assert told["ExitCode"] == f"{code}:0"
+        assert told["NodeList"] == ",".join(attempt.placement["nodes"])
+        assert attempt.started_at is not None
+        assert attempt.ended_at is not None
+        # Slurm has whole seconds.
+        assert attempt.started_at.timestamp() == pytest.approx(_unix(told["StartTime"]), abs=1.1)
+        assert attempt.ended_at.timestamp() == pytest.approx(_unix(told["EndTime"]), abs=1.1)
+        assert f" {state} " in site.cluster.run("sacct", "-c", "-n", "-j", ref)
+
+
+def _completed(site: Site, ref: str) -> dict[str, str]:
+    lines = (site.cluster.folder / "jobcomp.log").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"JobId={ref} "))
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+
+
+def _unix(text: str) -> float:
+    return datetime.fromisoformat(text).astimezone().timestamp()

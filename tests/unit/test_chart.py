@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,48 +11,31 @@ import pytest
 import yaml
 
 from config.process import PARTS
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-CHART = REPOSITORY / "deploy" / "helm" / "headroom"
-HELM = shutil.which("helm") or str(REPOSITORY / "build" / "peers" / "helm")
-NEEDED = {
-    "image.repository": "registry.example/headroom",
-    "existingSecret": "headroom",
-    "cold.existingClaim": "cold",
-}
-INGRESS = {
-    "ingress.enabled": "true",
-    "ingress.host": "headroom.example.com",
-    "ingress.tlsSecret": "tls",
-}
+from headroom import cli
+from headroom.agent import config
+from tests.chart import (
+    AGENT,
+    ALL,
+    CHART,
+    HELM,
+    INGRESS,
+    KUEUE,
+    MONITOR,
+    NEEDED,
+    OTHERS,
+    helm,
+    named,
+    rendered,
+)
 
 pytestmark = pytest.mark.skipif(
     not Path(HELM).exists(), reason="no Helm: deploy/helm/ensure-helm.sh could not get it"
 )
 
 
-def helm(*words: str, **values: str) -> subprocess.CompletedProcess[str]:
-    given = [f"--set={name}={value}" for name, value in values.items()]
-    return subprocess.run(
-        [HELM, *words, *given], capture_output=True, text=True, check=False, timeout=60
-    )
-
-
-@functools.cache
-def rendered(*extra: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return what the chart makes of the values that it needs and these."""
-    done = helm("template", "fleet", str(CHART), **{**NEEDED, **dict(extra)})
-    assert done.returncode == 0, done.stderr
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
-
-
-def named(kind: str, *extra: tuple[str, str]) -> dict[str, dict[str, Any]]:
-    return {m["metadata"]["name"]: m for m in rendered(*extra) if m["kind"] == kind}
-
-
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
-    for manifest in rendered():
-        if manifest["kind"] in ("Deployment", "Job"):
+    for manifest in rendered(*ALL):
+        if manifest["kind"] in ("DaemonSet", "Deployment", "Job"):
             yield manifest["metadata"]["name"], manifest["spec"]["template"]["spec"]
 
 
@@ -64,10 +44,11 @@ def test_helm_finds_nothing_wrong_with_it() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("extra", [(), tuple(INGRESS.items()), (("web.replicas", "1"),)])
+@pytest.mark.parametrize("extra", [(), tuple(INGRESS.items()), (("web.replicas", "1"),), ALL])
 def test_kubernetes_knows_every_field(extra: tuple[tuple[str, str], ...]) -> None:
     for manifest in rendered(*extra):
-        kubernetes_validate.validate(manifest, "1.34", strict=True)
+        if manifest["kind"] not in OTHERS:
+            kubernetes_validate.validate(manifest, "1.34", strict=True)
 
 
 def test_all_parts_are_there() -> None:
@@ -79,8 +60,10 @@ def test_all_parts_are_there() -> None:
 
 def test_no_pod_has_more_rights_than_it_needs() -> None:
     for name, pod in pods():
-        assert pod["automountServiceAccountToken"] is False, name
+        asks_the_cluster = name == "fleet-headroom-kueue"
+        assert pod["automountServiceAccountToken"] is asks_the_cluster, name
         assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         for container in pod["containers"]:
             rights = container["securityContext"]
             assert rights["readOnlyRootFilesystem"] is True, name
@@ -151,6 +134,114 @@ def test_a_digest_pins_the_image() -> None:
     assert web["image"] == f"registry.example/headroom:0.1.0@{digest}"
 
 
+def _only(kind: str, name: str) -> dict[str, Any]:
+    """Return the pod template's specification of one workload of the release."""
+    found: dict[str, Any] = named(kind, *ALL)[name]["spec"]["template"]["spec"]
+    return found
+
+
+def test_a_release_without_the_server_has_agents_and_the_bridge_alone() -> None:
+    done = helm(
+        "template",
+        "fleet",
+        str(CHART),
+        **{"image.repository": "registry.example/headroom", "server.enabled": "false"},
+        **{**AGENT, **KUEUE},
+    )
+    assert done.returncode == 0, done.stderr
+    found = [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+    runs = {m["metadata"]["name"] for m in found if m["kind"] in ("DaemonSet", "Deployment", "Job")}
+    assert runs == {"fleet-headroom-agent", "fleet-headroom-kueue"}
+    assert not any(manifest["kind"] in ("Service", "Ingress") for manifest in found)
+
+
+def test_the_agent_holds_the_token_of_its_node_alone() -> None:
+    pod = _only("DaemonSet", "fleet-headroom-agent")
+    (container,) = pod["containers"]
+    (mount,) = (m for m in container["volumeMounts"] if m["name"] == "token")
+    assert (mount["subPathExpr"], mount["readOnly"]) == ("$(NODE_NAME)", True)
+    assert f"--token-file={mount['mountPath']}" in container["args"]
+    (node,) = (e for e in container["env"] if e["name"] == "NODE_NAME")
+    assert node["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert "envFrom" not in container
+
+
+def test_the_agent_can_take_its_token_from_a_file_of_its_node() -> None:
+    values = {**AGENT, "agent.tokensSecret": "", "agent.tokenHostPath": "/etc/headroom/token"}
+    pod = named("DaemonSet", *values.items())["fleet-headroom-agent"]["spec"]["template"]["spec"]
+    (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "token")
+    assert volume["hostPath"] == {"path": "/etc/headroom/token", "type": "File"}
+    assert "subPathExpr" not in yaml.safe_dump(pod)
+
+
+def test_the_agent_takes_the_arguments_and_the_configuration_that_it_is_given(
+    tmp_path: Path,
+) -> None:
+    (container,) = _only("DaemonSet", "fleet-headroom-agent")["containers"]
+    options = {word.partition("=")[0] for word in container["args"]}
+    known = {option for parameter in cli.agent.params for option in parameter.opts}
+    assert container["command"] == ["headroom", "agent"]
+    assert options <= known
+    written = tmp_path / "agent.toml"
+    written.write_text(named("ConfigMap", *ALL)["fleet-headroom-agent"]["data"]["agent.toml"])
+    assert config.load(written).kernel_log.enabled is False
+
+
+def test_the_agent_reads_gpus_without_taking_any() -> None:
+    extra = tuple({**AGENT, "agent.runtimeClassName": "nvidia"}.items())
+    pod = named("DaemonSet", *extra)["fleet-headroom-agent"]["spec"]["template"]["spec"]
+    assert pod["runtimeClassName"] == "nvidia"
+    assert "nvidia.com/gpu" not in yaml.safe_dump(pod)
+
+
+def test_the_agent_shares_the_network_of_its_node_only_where_it_is_told_to() -> None:
+    assert "hostNetwork" not in _only("DaemonSet", "fleet-headroom-agent")
+    extra = tuple({**AGENT, "agent.hostNetwork": "true"}.items())
+    pod = named("DaemonSet", *extra)["fleet-headroom-agent"]["spec"]["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
+def test_the_bridge_leads_by_the_lease_that_it_may_write() -> None:
+    (container,) = _only("Deployment", "fleet-headroom-kueue")["containers"]
+    (lease,) = (w.partition("=")[2] for w in container["args"] if w.startswith("--lease="))
+    rules = named("Role", *ALL)["fleet-headroom-kueue"]["rules"]
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in rules] == [
+        (["create"], None),
+        (["get", "update"], [lease]),
+    ]
+
+
+def test_one_bridge_stays_when_nodes_are_drained() -> None:
+    budget = named("PodDisruptionBudget", *ALL)["fleet-headroom-kueue"]["spec"]
+    assert budget["minAvailable"] == 1
+    alone = tuple({**KUEUE, "kueue.replicas": "1"}.items())
+    assert "fleet-headroom-kueue" not in named("PodDisruptionBudget", *alone)
+
+
+def test_the_kind_of_the_parameters_comes_with_the_bridge_and_stays() -> None:
+    (made,) = named("CustomResourceDefinition", *ALL).values()
+    published = yaml.safe_load((CHART / "files" / "headroomchecks.yaml").read_text())
+    assert made["spec"] == published["spec"]
+    assert made["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    without = tuple({**KUEUE, "kueue.crd": "false"}.items())
+    assert not named("CustomResourceDefinition", *without)
+
+
+def test_prometheus_scrapes_each_web_pod_by_its_address_and_token() -> None:
+    (monitor,) = named("ServiceMonitor", *ALL).values()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    service = named("Service", *ALL)["fleet-headroom"]
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    )
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["authorization"]["credentials"] == {"name": "headroom", "key": "METRICS_TOKEN"}
+    (web,) = _only("Deployment", "fleet-headroom-web")["containers"]
+    env = {entry["name"]: entry.get("value") for entry in web["env"]}
+    assert env["ALLOWED_HOSTS"] == "headroom.example.com,$(POD_IP),[$(POD_IP)]"
+
+
 @pytest.mark.parametrize(
     ("wrong", "named_by_it"),
     [
@@ -164,6 +255,17 @@ def test_a_digest_pins_the_image() -> None:
         ({"beat.replicas": "2"}, "replicas"),
         ({"web.replicas": "0"}, "replicas"),
         ({"misspelt": "1"}, "misspelt"),
+        ({"server.enabled": "false"}, "Nothing would run"),
+        ({**AGENT, "serverUrl": ""}, "serverUrl"),
+        ({**AGENT, "serverUrl": "http://headroom.example.com"}, "serverUrl"),
+        ({**AGENT, "agent.tokensSecret": ""}, "tokensSecret"),
+        ({**AGENT, "agent.tokenHostPath": "/etc/headroom/token"}, "agent"),
+        ({**AGENT, "agent.node": "n1"}, "node"),
+        ({**AGENT, "agent.maxUnavailable": "0%"}, "maxUnavailable"),
+        ({**KUEUE, "kueue.cluster": ""}, "cluster"),
+        ({**KUEUE, "kueue.tokenSecret": ""}, "tokenSecret"),
+        ({**KUEUE, "kueue.replicas": "0"}, "replicas"),
+        ({**KUEUE, "server.enabled": "false", **MONITOR}, "serviceMonitor"),
     ],
 )
 def test_values_that_cannot_be_are_refused_and_named(

@@ -23,6 +23,7 @@ NODE = {
     "headroom.agent.sources.redfish",
     "headroom.documents",
     "headroom.jobs",
+    "headroom.kueue",
     "headroom.replay",
     "headroom.schedulers",
     "headroom.slurm",

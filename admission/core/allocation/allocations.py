@@ -24,6 +24,7 @@ from admission.core.allocation.reservation import (
 from admission.core.placement.topology import topology_of
 from admission.core.request import Placement, Request
 from admission.core.snapshot import Running
+from fleet.groups import sum_by
 from fleet.tables import FleetArrays
 from policies.headroom.evaluate import Headroom
 
@@ -32,6 +33,7 @@ __all__ = [
     "OpenAttempt",
     "PlacementRows",
     "allocations_of",
+    "at_work_w",
     "busy",
     "placement_rows_of",
     "running_of",
@@ -42,6 +44,8 @@ __all__ = [
 _BUSY_UTIL = 5.0
 #: So is one that draws more than idle by this share of the way to its rating.
 _BUSY_DRAW = 0.1
+#: A gang has been at work once it drew so much of the way from rest to its peak.
+_AT_WORK = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +253,28 @@ def _ints(parts: Iterable[Any]) -> Ints:
 def _floats(parts: Iterable[Any]) -> Floats:
     found = [np.asarray(part, dtype=np.float64) for part in parts]
     return np.concatenate(found) if found else np.zeros(0)
+
+
+def at_work_w(held: Allocations, headroom: Headroom) -> Floats:
+    """Return what each allocation draws at work at least, W for each GPU with its part of the host.
+
+    That is half of the way to its peak from where its GPUs rest. ``headroom`` is of the same
+    inventory.
+    """
+    arrays, gpus = held.arrays, held.fleet.gpus
+    count, each = len(arrays), np.maximum(held.arrays.gpus, 1)
+    idle_w = sum_by(np.nan_to_num(gpus.idle_w[arrays.gpu]), arrays.gpu_allocation, count) / each
+    rated_w = sum_by(gpus.rated_w[arrays.gpu], arrays.gpu_allocation, count) / each
+    told_w = np.array([_gpu_peak_w(attempt) for attempt in held.attempts], dtype=np.float64)
+    most_w = np.fmin(np.repeat(told_w, np.diff([*held.firsts, count])), rated_w)
+    range_w = (1.0 + headroom.host_share[arrays.node]) * np.maximum(most_w - idle_w, 0.0)
+    return np.asarray(arrays.peak_w / each - (1.0 - _AT_WORK) * range_w)
+
+
+def _gpu_peak_w(attempt: OpenAttempt) -> float:
+    """Return what one GPU of an attempt draws at most by what was said of it, W; NaN: nothing."""
+    told = (attempt.request.gpu_peak_w, attempt.placement.power_cap_w)
+    return min((watts for watts in told if watts is not None), default=np.nan)
 
 
 def running_of(held: Allocations, reserved: Reserved) -> tuple[Running, ...]:

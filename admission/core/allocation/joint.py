@@ -10,6 +10,9 @@ What was seen may not be all. Of something that was seen ``n`` times, the next t
 them with a chance of ``1 / (n + 1)`` (rule of succession), and then it draws its peak. Gangs of one
 project and image do so together: what is not known of one is not known of the others. So nothing
 seen reserves the peak, and much seen the joint swing, with nothing to be set in between.
+
+What stages data or compiles draws little for minutes, and then all that it can at once. So own
+readings count as seen from the moment on at which it was at work, however long it has been quiet.
 """
 
 from __future__ import annotations
@@ -57,8 +60,8 @@ class Learned:
 
     ``mean_w``, ``high_w``, its 99th percentile, and ``deviation_w``, its standard deviation, are W
     for each GPU with its part of the host; NaN where nothing was seen. ``samples`` is how often
-    something like it was seen: attempts of its project and image that have ended, and samples of
-    its own readings.
+    something like it was seen: attempts of its project and image that have ended, and, once it has
+    been at work, samples of its own readings. 0: what it draws at work was never seen.
     """
 
     mean_w: Floats
@@ -111,6 +114,7 @@ def learned(
     like: Floats,
     ended: Floats,
     *,
+    at_work_w: Floats,
     edges_w: Floats,
     sample_s: float = SAMPLE_S,
 ) -> Learned:
@@ -118,16 +122,17 @@ def learned(
 
     ``seconds`` is rows by bins: how long each drew how much, up to ``edges_w``. ``like`` is the
     same of the ended attempts of its project and image, ``ended`` their number. All of these count
-    as much as one sample of its own, which is ``sample_s`` long.
+    as much as one sample of its own, which is ``sample_s`` long. What has never drawn ``at_work_w``
+    (W for each GPU with its part of the host) has not been at work.
     """
     own_s = seconds.sum(axis=1)
     own = own_s / sample_s
+    has_worked = _high_w(_shares(seconds), edges_w) >= at_work_w
     known = (like.sum(axis=1) > 0.0) & (ended > 0.0)
     shares = _shares(seconds) * own[:, None] + _shares(like) * known[:, None]
     seen = shares.sum(axis=1) > 0.0
     shares = _shares(shares)
-    place = (np.cumsum(shares, axis=1) < LEAST_QUANTILE - 1e-9).sum(axis=1)
-    high_w = edges_w[np.minimum(place, len(edges_w) - 1)]
+    high_w = _high_w(shares, edges_w)
     # What is above all bounds counts as the highest of them: the peak of such a thing is reserved.
     bounded_w = np.where(np.isfinite(edges_w), edges_w, edges_w[-2])
     mean_w = shares @ bounded_w
@@ -136,7 +141,7 @@ def learned(
         mean_w=np.where(seen, mean_w, np.nan),
         high_w=np.where(seen, high_w, np.nan),
         deviation_w=np.where(seen, np.sqrt(variance), np.nan),
-        samples=np.where(seen, own + np.where(known, ended, 0.0), 0.0),
+        samples=np.where(seen, np.where(has_worked, own, 0.0) + np.where(known, ended, 0.0), 0.0),
     )
 
 
@@ -211,6 +216,12 @@ def _squares(watts: Floats, code: Ints, budget: Ints, budgets: int) -> Floats:
     pairs, of = np.unique(budget * codes + code, return_inverse=True)
     together = sum_by(watts, of, len(pairs))
     return sum_by(together**2, pairs // codes, budgets)
+
+
+def _high_w(shares: Floats, edges_w: Floats) -> Floats:
+    """Return the 99th percentile of each row, W."""
+    place = (np.cumsum(shares, axis=1) < LEAST_QUANTILE - 1e-9).sum(axis=1)
+    return np.asarray(edges_w[np.minimum(place, len(edges_w) - 1)])
 
 
 def _shares(seconds: Floats) -> Floats:

@@ -1,10 +1,11 @@
 """Power reserved for admitted jobs: their peak at first, later what was learned of their draw.
 
-An *allocation* is one node's part of one attempt; arrays have a row for each. It reserves
-its peak until it has been read for the warm-up. From there it comes down to the 99th percentile of
-what it drew, with a margin on top, and is never under what it draws now. What falls silent is back
-at its peak. That is what a node reserves; racks, power domains and sites reserve the joint peak of
-the gangs on them (``admission.core.allocation.joint``). Pure.
+An *allocation* is one node's part of one attempt; arrays have a row for each. It reserves its peak
+until it has been read for the warm-up, and it or others of its project and image have been seen at
+work. From there it comes down to the 99th percentile of what they drew, with a margin on top, and
+is never under what it draws now. What falls silent is back at its peak. That is what a node
+reserves; racks, power domains and sites reserve the joint peak of the gangs on them
+(``admission.core.allocation.joint``). Pure.
 """
 
 from __future__ import annotations
@@ -185,7 +186,9 @@ def reserved_w(held: AllocationArrays, seen: Drawn, rules: Rules) -> Floats:
     """Return the reservation of each allocation, W."""
     warm_for_s = held.read_s - rules.warm_up_s
     shown = seen.read & ~np.isnan(held.started_at) & ~np.isnan(held.p99_w) & (warm_for_s >= 0)
-    aim_w = np.fmin((1.0 + rules.margin) * held.p99_w * held.gpus, held.peak_w)
+    shown &= held.learned.samples > 0.0
+    high_w = np.fmax(held.p99_w, held.learned.high_w) * held.gpus
+    aim_w = np.fmin((1.0 + rules.margin) * high_w, held.peak_w)
     left = 0.5 ** (np.maximum(warm_for_s, 0.0) / rules.halves_in_s)
     down_w = aim_w + (held.peak_w - aim_w) * left
     return np.maximum(np.where(shown, down_w, held.peak_w), seen.watts)

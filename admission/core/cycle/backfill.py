@@ -29,6 +29,7 @@ __all__ = [
     "Reservations",
     "held_by",
     "hold_free_part",
+    "pool_of",
 ]
 
 #: Reasons that go away when jobs end. The others have to be cured otherwise.
@@ -148,8 +149,8 @@ class Reservations:
         One of the same models and sites has it already where it is not. Its turn comes: to keep
         room for several makes all others wait longer, and few of them begin sooner by it.
         """
-        pool = _pool(request)
-        return not self.is_full and all(_pool(each.request) != pool for each in self.kept)
+        pool = pool_of(request)
+        return not self.is_full and all(pool_of(each.request) != pool for each in self.kept)
 
     def reserve(self, request: Request, rank: int) -> bool:
         """Reserve room for a blocked job from when there will be enough; False if never."""
@@ -457,7 +458,7 @@ def _when(ending: Ending) -> tuple[float, str]:
     return ending.at, ending.request.key
 
 
-def _pool(request: Request) -> tuple[tuple[str, ...], ...]:
+def pool_of(request: Request) -> tuple[tuple[str, ...], ...]:
     """Return what says on which GPUs of a fleet a request may stand."""
     return request.models, request.sites, request.cooling, (request.executor, *request.nodes)
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.cycle.backfill import Ending
+from admission.core.cycle.backfill import Ending, pool_of
 from admission.core.cycle.calibration import SHARES, Calibration, Estimate, Given
 from admission.core.cycle.decide import Decisions, Waiting
 from admission.core.cycle.ends import Like, Ran, RunRecord
 from admission.core.cycle.futures import PoolState, starts_s
 from admission.core.cycle.queue import Stage
+from admission.core.placement.eligibility import Eligibility
 from admission.core.reasons import ReasonToken
 from admission.core.request import Request
 
@@ -39,7 +40,7 @@ _REACH = 4_000
 _SOON_S = 1.0
 #: Kinds of GPUs and sets of sites that jobs are queued for, which are looked at apart.
 _MOST_POOLS = 24
-_ANYWHERE: Key = ("fleet", ((), (), ()))
+_ANYWHERE: Key = ("fleet", ())
 #: Before these nobody knows when a job starts: it takes somebody or another job.
 _OPEN_ENDED = frozenset(
     {
@@ -176,7 +177,7 @@ def _pools(decisions: Decisions, never: Container[str]) -> Iterable[_Pool]:
         if key[0] == "fleet" and key not in apart:
             key = _ANYWHERE
         if key not in found:
-            found[key] = _Pool(key, _of_kind(decisions, key))
+            found[key] = _Pool(key, _gpus_of(decisions, key, each.request))
         if len(found[key].waiting) < _REACH:
             found[key].waiting.append(each)
     return found.values()
@@ -188,21 +189,20 @@ def _kind(waiting: Waiting) -> Key:
         return "project", ((request.project,),)
     if token is ReasonToken.CONCURRENCY_CAP:
         return "class", ((request.job_class,),)
-    return "fleet", (request.models, request.sites, request.cooling)
+    return "fleet", pool_of(request)
 
 
-def _of_kind(decisions: Decisions, key: Key) -> Bools:
-    """Return which GPUs of the fleet those of a pool may stand on."""
+def _gpus_of(decisions: Decisions, key: Key, request: Request) -> Bools:
+    """Return which GPUs of the fleet those of a pool may stand on; ``request``: of one of them."""
     cluster = decisions.snapshot.cluster
     fleet = cluster.fleet
-    found = np.ones(len(fleet.gpus), dtype=np.bool_)
-    kind, names = key
-    if kind == "fleet":
-        models, sites, _ = names
-        if models:
-            found &= np.isin(fleet.models.names, models)[fleet.gpus.model]
-        if sites:
-            found &= np.isin(fleet.sites.names, sites)[cluster.topology.node_site[fleet.gpus.node]]
+    if key[0] != "fleet" or key == _ANYWHERE:
+        return np.ones(len(fleet.gpus), dtype=np.bool_)
+    # Others of the pool have their storage elsewhere.
+    nodes = Eligibility.of(cluster, replace(request, storage="")).cooled
+    found: Bools = nodes[fleet.gpus.node]
+    if request.models:
+        found &= np.isin(fleet.models.names, request.models)[fleet.gpus.model]
     return found
 
 

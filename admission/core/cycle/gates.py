@@ -8,6 +8,9 @@ from policies.scopes import Scope, ScopeKind
 
 __all__ = ["gates"]
 
+#: A cycle looks about this often, s: what rests for less is looked at next time.
+_SOON_S = 2.0
+
 
 def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
     """Return why a job is held back now; empty where it is tried."""
@@ -19,11 +22,13 @@ def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
     found += _needs(pending)
     if pending.not_before > now and not found:
         wait_s = pending.not_before - now
+        when = f"rests for {wait_s:.0f} s more before it is started again"
+        if wait_s < _SOON_S:
+            when = "has rested, and may start again with the next look"
         found.append(
             Reason(
                 ReasonToken.ON_HOLD, wait_s, 0.0, "s", _scope(pending),
-                f"rests for {wait_s:.0f} s more before it is started again",
-                {"not_before": pending.not_before},
+                when, {"not_before": pending.not_before},
             )
         )  # fmt: skip
     return tuple(found)

@@ -8,10 +8,12 @@ from admission.executors.protocol import WorkOutcomeKind
 from admission.executors.schedulers.models import Lease
 from headroom.schedulers.contract import EndedAs, JobState, SchedulerJob, WantedOfJob
 
-__all__ = ["RUNS", "End", "end_of", "has_started", "wanted_of"]
+__all__ = ["RUNS", "WAITS", "End", "end_of", "has_started", "wanted_of"]
 
 #: It has begun, and is not over.
 RUNS = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.ENDING})
+#: It has not begun.
+WAITS = frozenset({JobState.HELD, JobState.BLOCKED, JobState.RELEASED})
 _OUTCOMES = {
     EndedAs.SUCCEEDED: WorkOutcomeKind.SUCCEEDED,
     EndedAs.FAILED: WorkOutcomeKind.FAILED,

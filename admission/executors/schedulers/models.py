@@ -84,6 +84,11 @@ class SchedulerJob(models.Model):
     comment = models.CharField(max_length=500, blank=True, help_text="What its owner is to read")
     commented_at = models.DateTimeField(null=True)
     is_comment_new = models.BooleanField(default=False, help_text="It is not written there yet")
+    start_in_s = models.FloatField(null=True, help_text="Likely wait when the comment was made")
+    is_never = models.BooleanField(default=False, help_text="It can never start as it is")
+    is_changed = models.BooleanField(
+        default=False, help_text="It asks for something else than when it was adopted"
+    )
 
     objects = SchedulerJobQuerySet.as_manager()
 

@@ -22,6 +22,7 @@ from admission.executors.protocol import (
     WorkStatus,
     WorkStatusState,
 )
+from admission.executors.schedulers import news
 from admission.executors.schedulers.leases import End
 from admission.executors.schedulers.models import Lease, SchedulerJob
 from headroom.schedulers.contract import JobState
@@ -69,6 +70,8 @@ class SchedulerQueue:
                 lease.released_at = moment(now)
                 lease.version += 1
             Lease.objects.bulk_update(held, ["nodes", "released_at", "version"], _MOST)
+            if held:
+                news.orders_for(self.name)
 
     def signal(
         self, key: str, kind: SignalKind, now: float, *, value: float | None = None, why: str = ""
@@ -89,6 +92,7 @@ class SchedulerQueue:
             else:
                 lease.directives = _directed(lease, kind, value)
             lease.save()
+            news.orders_for(self.name)
             return lease.signal_seq
 
     def status(self, keys: Sequence[str]) -> list[WorkStatus]:

@@ -12,12 +12,13 @@ import structlog
 from django.db import transaction
 
 from admission.executors.node_queue import moment
-from admission.executors.schedulers import registered
-from admission.executors.schedulers.leases import end_of, has_started, wanted_of
+from admission.executors.schedulers import news, places, registered
+from admission.executors.schedulers.leases import WAITS, end_of, has_started, wanted_of
 from admission.executors.schedulers.models import Lease, Scheduler, SchedulerJob, SchedulerNode
 from admission.executors.schedulers.queue import close
 from fleet import snapshot
 from headroom.contracts import BatchError
+from headroom.jobs.spec import slug
 from headroom.schedulers import contract
 from headroom.schedulers.contract import (
     Directives,
@@ -27,6 +28,7 @@ from headroom.schedulers.contract import (
     NodeState,
     SchedulerOrders,
     SchedulerReport,
+    Wait,
     WantedOfJob,
 )
 from telemetry.checks import OutOfScope
@@ -39,7 +41,6 @@ log = structlog.get_logger(__name__)
 #: Comments that one answer has at most: their bridge writes some tens of them a second.
 _MOST_COMMENTS = 200
 _MOST = 1000
-_ODD_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 _LONGEST_NAME = 120
 
 
@@ -55,7 +56,13 @@ def sync(scope: AgentScope, name: str, report: SchedulerReport, now: float) -> S
             return SchedulerOrders(now=now, resync=True)
         _nodes(scope, scheduler, report.nodes)
         _jobs(scheduler, report, at)
-        return _orders(scheduler, now)
+        orders = _orders(scheduler, now)
+    if report.nodes is None:
+        return orders
+    said = places.disagreements(snapshot.current(), report.nodes)
+    if said:
+        log.warning("scheduler_nodes_disagree", scheduler=name, count=len(said), first=said[0])
+    return msgspec.structs.replace(orders, disagreements=said)
 
 
 def _scheduler(
@@ -85,6 +92,11 @@ def _scheduler(
     is_known = row.session == report.session
     if report.complete:
         told["session"] = report.session
+    if report.complete and not is_known:
+        # Its bridge has begun anew, and keeps nothing: it is told again why jobs wait.
+        row.jobs.filter(ended_at=None, state=JobState.HELD).exclude(comment="").update(
+            is_comment_new=True
+        )
     if not is_known and not report.complete:
         return row, False
     for field, value in told.items():
@@ -153,6 +165,7 @@ def _jobs(scheduler: Scheduler, report: SchedulerReport, at: datetime) -> None:
             # The ref is used again: the one that had it is gone.
             over.append(known.pop(ref))
         else:
+            row.is_changed |= new.state in WAITS and _asks_for(row.report) != _asks_for(new)
             _put(row, new, at)
             moved.append(row)
     for row in over:
@@ -161,14 +174,22 @@ def _jobs(scheduler: Scheduler, report: SchedulerReport, at: datetime) -> None:
             why="its scheduler does not know it any more",
         )  # fmt: skip
         _put(row, lost, at)
-    fields = ["state", "restarts", "told", "told_at", "ended_at"]
+    fields = ["state", "restarts", "told", "told_at", "ended_at", "is_changed"]
     # First those that are over: one of a ref is open.
     SchedulerJob.objects.bulk_update([*over, *moved], fields, _MOST)
     fresh = [each for ref, each in told.items() if ref not in known and _is_open(each)]
     SchedulerJob.objects.bulk_create(_new(scheduler, fresh, at), _MOST)
     _leases([*over, *moved], at)
+    if fresh or _make_room(scheduler, [*over, *moved]):
+        news.ask_cycle()
     commented = SchedulerJob.objects.filter(scheduler=scheduler, ref__in=report.commented)
     commented.filter(is_comment_new=True).update(is_comment_new=False)
+
+
+def _make_room(scheduler: Scheduler, changed: Sequence[SchedulerJob]) -> bool:
+    """Say whether a job has ended while another waits. One query, where one has ended."""
+    waits = SchedulerJob.objects.open().filter(scheduler=scheduler, state=JobState.HELD)
+    return any(row.ended_at is not None for row in changed) and waits.exists()
 
 
 def _is_open(told: contract.SchedulerJob) -> bool:
@@ -180,6 +201,14 @@ def _is_another(known: contract.SchedulerJob, told: contract.SchedulerJob) -> bo
     return told.user != known.user or (
         told.restarts <= known.restarts and told.submitted_at > known.submitted_at + 1.0
     )
+
+
+def _asks_for(told: contract.SchedulerJob) -> tuple[object, ...]:
+    """Return what of a job's specification its scheduler tells, where it waits."""
+    return (
+        told.comment, told.priority, told.gpus, told.nodes_wanted, told.min_nodes,
+        told.gpus_per_node, told.model, told.time_limit_s, sorted(told.only_nodes),
+    )  # fmt: skip
 
 
 def _put(row: SchedulerJob, told: contract.SchedulerJob, at: datetime) -> None:
@@ -207,8 +236,7 @@ def _new(
 
 
 def _name(scheduler: Scheduler, told: contract.SchedulerJob) -> str:
-    words = _ODD_IN_NAMES.sub("-", told.ref.lower()).strip("-._")
-    return f"{scheduler.name}-{words}"[:_LONGEST_NAME]
+    return slug(f"{scheduler.name}-{told.ref}", _LONGEST_NAME)
 
 
 def _leases(jobs: Sequence[SchedulerJob], at: datetime) -> None:
@@ -258,11 +286,13 @@ def _orders(scheduler: Scheduler, now: float) -> SchedulerOrders:
     unleased = SchedulerJob.objects.open().filter(scheduler=scheduler).exclude(cancel_for="")
     for job in unleased.exclude(leases__ended_at=None, leases__isnull=False):
         orders.append(_order(job, WantedOfJob.CANCEL))
+    comments = _comments(scheduler)
     return SchedulerOrders(
         now=now,
         jobs=orders,
         nodes=_node_orders(scheduler),
-        comments=_comments(scheduler),
+        comments={row.ref: row.comment for row in comments},
+        waits={row.ref: Wait(start_in_s=row.start_in_s, is_never=row.is_never) for row in comments},
         directives=directives,
     )
 
@@ -278,9 +308,10 @@ def _order(job: SchedulerJob, wanted: WantedOfJob, lease: Lease | None = None) -
     )
 
 
-def _comments(scheduler: Scheduler) -> dict[str, str]:
+def _comments(scheduler: Scheduler) -> list[SchedulerJob]:
     rows = SchedulerJob.objects.open().filter(scheduler=scheduler, is_comment_new=True)
-    return dict(rows.order_by("pk").values_list("ref", "comment")[:_MOST_COMMENTS])
+    told = rows.order_by("pk").only("ref", "comment", "start_in_s", "is_never")
+    return list(told[:_MOST_COMMENTS])
 
 
 def _node_orders(scheduler: Scheduler) -> list[NodeOrder]:

@@ -176,7 +176,10 @@ class DependencySerializer(serializers.ModelSerializer[Dependency]):
     )
     text = serializers.SerializerMethodField(help_text="In words, as job prepare to succeed")
     on_phase = serializers.CharField(help_text="Empty: all of it")
-    on_element = serializers.IntegerField(allow_null=True, help_text="Of an array; null: all")
+    on_element = serializers.IntegerField(
+        allow_null=True,
+        help_text="Of an array; null: all, or where state is each, that of the same index",
+    )
     why = serializers.CharField(help_text="Why it is never met")
 
     class Meta:

@@ -57,7 +57,15 @@ from admission.jobs.api.serializers import (
 )
 from admission.jobs.catalog import CLASSES
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.models import ClassVersion, Job, JobEvent, Phase, Project, UserLimits
+from admission.jobs.models import (
+    ClassVersion,
+    Dependency,
+    Job,
+    JobEvent,
+    Phase,
+    Project,
+    UserLimits,
+)
 from admission.jobs.projects import Use
 from admission.jobs.submission import Conflict, OverLimit
 from admission.learned import shares
@@ -226,7 +234,9 @@ class JobViewSet(
 
     def _shown(self, job: Job) -> Response:
         phases = Prefetch("phases", elements.phases_shown(job).prefetch_related("attempts"))
-        rows = Job.objects.select_related("project").prefetch_related(phases, "dependencies")
+        # Those of single elements may be ten thousand: explanations tell them.
+        of_all = Prefetch("dependencies", Dependency.objects.filter(element=None))
+        rows = Job.objects.select_related("project").prefetch_related(phases, of_all)
         is_whole = Job.objects.whole_for(actor_of(self.request)).filter(pk=job.pk).exists()
         found = rows.get(pk=job.pk)
         context = {

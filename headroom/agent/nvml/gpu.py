@@ -117,7 +117,6 @@ class NvmlGpu:
             "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
             "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "mem_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-            "util": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
             # NVML: "this value may exceed 100 % in certain cases".
             "fan": lambda: min(nvml.nvmlDeviceGetFanSpeed(handle), 100),
             "throttle": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
@@ -128,6 +127,7 @@ class NvmlGpu:
         return [
             self._power,
             self._temperatures,
+            self._utilization,
             *(partial(self._simple, name, reader) for name, reader in simple.items()),
             self._mig,
             self._memory,
@@ -136,6 +136,11 @@ class NvmlGpu:
 
     def _simple(self, name: str, reader: Callable[[], Value]) -> dict[str, Value]:
         return {name: self._try(name, reader)}
+
+    def _utilization(self) -> dict[str, Value]:
+        """Return the shares of time in which a kernel ran, and memory was read or written."""
+        rates = self._try("util", lambda: self._nvml.nvmlDeviceGetUtilizationRates(self.handle))
+        return {"util": rates and rates.gpu, "mem_util": rates and rates.memory}
 
     def _power(self) -> dict[str, Value]:
         """Read power, and energy where that is due.

@@ -58,6 +58,7 @@ def test_every_gpu_gives_one_row_in_the_units_of_the_contract(
         "sm_mhz": 1980,
         "mem_mhz": 2619,
         "util": 90,
+        "mem_util": 35,
         "mem_used": 1024,
         "fan": 40,
         "throttle": 0x20,
@@ -78,8 +79,10 @@ def test_every_field_that_nvml_can_tell_is_read(
     list(source.read())
     clock.now += 1
     told = {name for name, value in first(source).items() if value is not None}
-    # Not told by NVML: a counter of hardware slowdown, and the job. In MIG mode: utilization.
-    untold = {"ts", "throttle_hw_slowdown_ns", "xid", "job", "util"}
+    # Not told by NVML: a counter of hardware slowdown, memory bandwidth, and the job. In MIG mode:
+    # utilization.
+    never = {"throttle_hw_slowdown_ns", "mem_bw_util", "job"}
+    untold = {"ts", "xid", "util", "mem_util"} | never
     assert told == set(GpuColumns.__struct_fields__) - untold
 
 

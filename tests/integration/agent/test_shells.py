@@ -60,14 +60,16 @@ class Scene:
     def state(self, name: str) -> str:
         return str(self.client.get(f"/api/v1/jobs/{name}")["phases"][0]["state"])
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *words: str, verb: str = "shell") -> list[str]:
         given = ["--server", self.stack.url, "--token-file", str(self.token_file)]
-        return [sys.executable, "-m", "headroom", "shell", *given, *words]
+        return [sys.executable, "-m", "headroom", verb, *given, *words]
 
-    def run(self, *words: str, limit_s: float = 60.0) -> subprocess.CompletedProcess[bytes]:
+    def run(
+        self, *words: str, verb: str = "shell", limit_s: float = 60.0
+    ) -> subprocess.CompletedProcess[bytes]:
         """Run a command there, as a script would: no terminal."""
         return subprocess.run(
-            self.command(*words), cwd=REPOSITORY, stdin=subprocess.DEVNULL,
+            self.command(*words, verb=verb), cwd=REPOSITORY, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=limit_s, check=False,
         )  # fmt: skip
 
@@ -114,6 +116,7 @@ def test_shells_in_running_jobs(scene: Scene) -> None:
     _who_has_no_token_or_comes_late_is_refused(scene)
     _an_agent_that_did_not_opt_in_lets_nobody_in(scene)
     _it_ends_with_the_job(scene)
+    _a_job_for_a_terminal_opens_one_and_ends_with_it(scene)
 
 
 def _a_command_has_what_the_job_has(scene: Scene) -> None:
@@ -248,3 +251,12 @@ def test_an_agent_that_is_killed_ends_its_terminals_and_not_the_job(scene: Scene
     assert b"its machine was not heard any more" in waiting.stderr.read()
     waiting.stderr.close()
     assert scene.state("closed") == "running"
+
+
+def _a_job_for_a_terminal_opens_one_and_ends_with_it(scene: Scene) -> None:
+    asked = ("--interactive", "--project", "shells", "--gpus", "2", "--name", "mine")
+    given = (*asked, "--", "/bin/sh", "-c", "echo $HEADROOM_JOB; exit 5")
+    found = scene.run(*given, verb="run", limit_s=150.0)
+    assert found.returncode == 5, found.stderr
+    assert b"mine" in found.stderr + found.stdout
+    wait_for(lambda: scene.state("mine") == "cancelled", 60.0)

@@ -229,3 +229,14 @@ def test_only_safe_methods(client: Client) -> None:
 def test_probes_are_not_sent_to_tls(client: Client, settings: Settings) -> None:
     settings.SECURE_SSL_REDIRECT = True
     assert client.get("/healthz").status_code == 200
+
+
+def test_what_is_asked_by_address_inside_a_cluster_is_not_sent_to_tls(
+    client: Client, settings: Settings
+) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.METRICS_TOKEN = "scraper"
+    bearer = {"Authorization": "Bearer scraper"}
+    assert client.get("/metrics", headers=bearer).status_code == 200
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/login/").status_code == 301

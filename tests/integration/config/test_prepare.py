@@ -186,7 +186,7 @@ class TestReplay:
 
     def test_a_servers_start_asks_for_it_whether_there_is_a_demo_or_not(self) -> None:
         for demo in (True, False):
-            assert "--replay" in up._preparation(Namespace(demo=demo))
+            assert "--replay" in up._preparation(Namespace(demo=demo, services=()))
 
     def test_without_the_option_there_is_none(self, state: Path) -> None:
         _prepare()

@@ -1,5 +1,8 @@
 """Real processes under load, killed with SIGKILL at random: every reading is stored exactly once.
 
+For fourteen seconds on one host with one shard; for five minutes on two hosts with four shards. The
+load goes in rows of fixed width, a batch for each node.
+
 The seed is printed, and a run repeats its schedule with ``HEADROOM_FAULT_SEED``. Where
 ``HEADROOM_FAULT_REPORT`` names a file, what was killed and compared is written there as JSON.
 """
@@ -24,6 +27,7 @@ from bench.stack import REPOSITORY, Stack, running
 from tests.integration.faults import ledger
 from tests.integration.faults.agents import RealAgent, enroll
 from tests.integration.faults.assault import Assault
+from tests.integration.faults.hosts import Hosts, running_on_two
 from tests.integration.faults.schedule import VICTIMS, WIPES, How, make_schedule
 
 #: The load goes on for this long after the last blow.
@@ -32,6 +36,8 @@ _AFTER_S = 2.0
 _SETTLE_S = 60.0
 #: A minute, and the rounds in which it is rolled up.
 _ROLLED_UP_S = 150.0
+#: What of the load's own account is in the report.
+_TOLD = ("agents", "agents_in_rows", "batches_made", "batches_stored", "rows_stored")
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ def short(seed: int) -> Plan:
     return Plan(duration_s=14, blows=len(VICTIMS), wipes=[WIPES[seed % 2]], agents=2)
 
 
+SHARDS = 4
 LONG = Plan(duration_s=300, blows=75, wipes=WIPES, agents=4, rollups=True)
 
 
@@ -94,7 +101,8 @@ class Scene:
         return {
             "seed": seed,
             **assault.report(),
-            "load": {key: loaded[key] for key in ("batches_made", "batches_stored", "rows_stored")},
+            "load": {key: loaded[key] for key in _TOLD},
+            "hosts": self.stack.work() if isinstance(self.stack, Hosts) else [],
             "agents": [self._told(agent) for agent in agents],
             "wrong": [
                 *self._wrong_of_load(loaded),
@@ -200,9 +208,19 @@ def _hand_over(stack: Stack, agent: RealAgent) -> None:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     """An installation of its own for each test: both call their agents alike."""
     with running() as stack:
-        token_file = tmp_path / "operator-token"
-        token_file.write_text(stack.credential("operator_token"))
-        yield Scene(stack, token_file, tmp_path)
+        yield _scene(stack, tmp_path)
+
+
+@pytest.fixture
+def scene_of_two_hosts(tmp_path: Path) -> Iterator[Scene]:
+    with running_on_two(shards=SHARDS) as hosts:
+        yield _scene(hosts, tmp_path)
+
+
+def _scene(stack: Stack, folder: Path) -> Scene:
+    token_file = folder / "operator-token"
+    token_file.write_text(stack.credential("operator_token"))
+    return Scene(stack, token_file, folder)
 
 
 def _publish(report: dict[str, Any]) -> None:
@@ -219,8 +237,14 @@ def test_every_reading_is_there_once_whatever_is_killed(scene: Scene, seed: int)
 
 
 @pytest.mark.slow
-def test_every_reading_is_there_once_after_five_minutes_of_kills(scene: Scene, seed: int) -> None:
-    report = scene.run(LONG, seed)
+def test_every_reading_is_there_once_after_five_minutes_of_kills_on_two_hosts(
+    scene_of_two_hosts: Scene, seed: int
+) -> None:
+    report = scene_of_two_hosts.run(LONG, seed)
     _publish(report)
     assert set(report["by_victim"]) == set(VICTIMS)
     assert report["wrong"] == []
+    assert report["load"]["agents_in_rows"] == report["load"]["agents"]
+    for host in report["hosts"]:
+        assert host["batches"] > 0
+        assert host["rounds"] > 0

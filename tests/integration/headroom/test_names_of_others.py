@@ -55,6 +55,8 @@ ARGUMENTS = {
     "hold": ["mine"],
     "release": ["mine"],
     "waive": ["mine"],
+    # The name is taken, so that it waits for nothing.
+    "run": ["--interactive", "--project", "vision", "--name", "mine"],
     # It has not begun: there is nothing to open one in.
     "shell": ["mine"],
     "limits": ["vision"],

@@ -98,6 +98,15 @@ def test_oldest_seq_above_seq_is_refused(source: Source) -> None:
     refused(answer, 400, "oldest_seq_above_seq", "oldest_seq")
 
 
+def test_a_name_that_is_kept_for_later_is_no_field_yet(source: Source) -> None:
+    document = json.loads(as_json(make_batch("agent-1", "n1")))
+    storage = {"ts": [time.time()], "mount": ["/ckpt"], "replication_lag_s": [1.5]}
+    document["nodes"][0]["storage"] = storage
+    answer = source.push(json.dumps(document).encode(), content_type="application/json")
+    assert answer.status_code == 400
+    assert "replication_lag_s" in answer.content.decode()
+
+
 def test_an_unknown_node_is_refused(source: Source) -> None:
     answer = source.push(make_batch("agent-1", "n9"))
     refused(answer, 400, "unknown_node", "nodes[0].node")

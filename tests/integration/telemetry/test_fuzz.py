@@ -208,23 +208,36 @@ def _neighbors_rows(node: str) -> int:
         return int(cursor.fetchone()[0])
 
 
+def _jobs_by_node() -> set[tuple[str, str | None]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT node.name, job.name FROM gpu_sample JOIN fleet_gpu AS gpu"
+            " ON gpu.id = gpu_id JOIN fleet_node AS node ON node.id = gpu.node_id"
+            " LEFT JOIN telemetry_reportedjob AS job ON job.id = job_id"
+        )
+        return set(cursor.fetchall())
+
+
 def _assault(source: Source, stranger: Source, assaults: list[Any]) -> None:
     """Push wounded bodies of one agent, then one of a neighbor: all of its rows are stored."""
     number = next(numbers)
-    batch = make_batch("agent-1", "n1", number, mem_used=[None, *range(7)], energy_j=1e6)
+    values = {"mem_used": [None, *range(7)], "energy_j": 1e6, "job": ["a", "b", None, *["a"] * 5]}
+    batch = make_batch("agent-1", "n1", number, **values)
     batch.nodes[0].host = HostColumns(ts=[time.time()], cpu_util=[50.0])
     good = rows_of(encoder_of(source, batch), batch)
     before = _neighbors_rows("n2")
     for wounds in assaults:
         answer = push_rows(source, _wounded(good, wounds))
         assert answer.status_code in (202, 400, 413), answer.content
-    other = make_batch("agent-2", "n2", number)
+    other = make_batch("agent-2", "n2", number, job="c")
     assert push_rows(stranger, rows_of(encoder_of(stranger, other), other)).status_code == 202
     drain_everything()
     assert _neighbors_rows("n2") == before + 8
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM gpu_sample WHERE power_w NOT BETWEEN 0 AND 1e6")
         assert cursor.fetchone() == (0,)
+    # A wound may take a row's job for another of its own layout, and for nobody else's.
+    assert _jobs_by_node() <= {("n1", "a"), ("n1", "b"), ("n1", None), ("n2", "c")}
 
 
 _assaults = st.lists(_wounds, min_size=_BODIES_AT_ONCE, max_size=_BODIES_AT_ONCE)

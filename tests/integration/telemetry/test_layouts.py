@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from typing import Any
 
@@ -28,6 +29,7 @@ from telemetry.ingest.batches import Post, Untaken
 from telemetry.models import IngestPosition
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
+from tests.integration.telemetry.test_names import place
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +103,85 @@ def test_rows_of_fixed_width_are_stored_as_typed_ones_are(source: Source) -> Non
     with connection.cursor() as cursor:
         cursor.execute("SELECT node_id, cpu_util, mem_used, psi_cpu FROM host_sample")
         assert cursor.fetchall() == [(source.node.pk, 12.5, 2**40, None)] * 2
+
+
+def jobs_stored() -> list[str | None]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT job.name FROM gpu_sample LEFT JOIN telemetry_reportedjob AS job"
+            " ON job.id = job_id ORDER BY ts, gpu_id"
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def test_rows_say_for_which_job_a_gpu_works(source: Source, stranger: Source) -> None:
+    jobs = ["moe", None, "dense", "moe", *[None] * 4]
+    batch = make_batch("agent-1", "n1", 1, job=jobs)
+    other = make_batch("agent-2", "n2", 1, job="dense")
+    for pusher, each in ((source, batch), (stranger, other)):
+        ack_of(push(pusher, rows_of(encoder_of(pusher, each), each)))
+    plain = make_batch("agent-1", "n1", 2)
+    ack_of(push(source, rows_of(encoder_of(source, plain), plain)))
+    drain_everything()
+    assert jobs_stored() == [*jobs, *["dense"] * 8, *[None] * 8]
+
+
+def test_a_job_that_the_layout_does_not_have_costs_its_row(
+    source: Source, stranger: Source
+) -> None:
+    batch = make_batch("agent-1", "n1", 1, job="moe")
+    encoder = encoder_of(source, batch)
+    body = bytearray(rows_of(encoder, batch))
+    form = struct.Struct("<" + layouts.code_of("gpus", encoder.layout.columns["gpus"]))
+    at = 3 + encoder.layout.columns["gpus"].index("job") - 1
+    for row, at_place in ((2, 1), (5, -1)):
+        values = list(form.unpack_from(body, HEADER_BYTES + row * form.size))
+        values[at] = at_place
+        form.pack_into(body, HEADER_BYTES + row * form.size, *values)
+    ack_of(push(source, bytes(body)))
+    other = make_batch("agent-2", "n2", 1, job="dense")
+    ack_of(push(stranger, rows_of(encoder_of(stranger, other), other)))
+    drain_everything()
+    assert jobs_stored() == ["moe"] * 6 + ["dense"] * 8
+    (late,) = ack_of(push(source, rows_of(encoder, batch))).refused
+    assert [error.field for error in late.errors] == ["gpus.job[2]", "gpus.job[5]"]
+
+
+def test_a_layout_with_a_job_that_runs_elsewhere_is_refused(
+    source: Source, stranger: Source
+) -> None:
+    place("gpt", "n2")
+    layout = layout_of(make_batch("agent-1", "n1", 1, job="gpt"))
+    assert layout is not None
+    answer = agree(source, layout)
+    assert answer.json()["error"]["code"] == "foreign_job"
+
+
+def test_a_layout_ends_where_its_job_is_no_longer_the_agents_to_name(
+    source: Source, stranger: Source
+) -> None:
+    batch = make_batch("agent-1", "n1", 1, job="gpt")
+    body = rows_of(encoder_of(source, batch), batch)
+    ack_of(push(source, body))
+    # It was another scheduler's until now.
+    place("gpt", "n2")
+    post = Post(f"Bearer {source.token}", CONTENT_TYPE, "", body)
+    assert batches.take_all([post]) == [Untaken.NEW_NAMES]
+    answer = push(source, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "unknown_layout"
+
+
+def test_jobs_that_are_known_ask_no_database(source: Source) -> None:
+    place("gpt", "n1")
+    batch = make_batch("agent-1", "n1", 1, job="gpt")
+    post = Post(
+        f"Bearer {source.token}", CONTENT_TYPE, "", rows_of(encoder_of(source, batch), batch)
+    )
+    batches.take_all([post])
+    with CaptureQueriesContext(connection) as asked:
+        assert all(isinstance(answer, bytes) for answer in batches.take_all([post] * 5))
+    assert len(asked) == 0
 
 
 def test_a_batch_is_stored_once_in_either_form(source: Source) -> None:

@@ -104,7 +104,7 @@ struct gpu_control {
     char busy[512];   /* "FUNCTION:MS ..." */
     long long temperature, temperature_limit, margin, slowdown_tlimit, memory_temperature;
     long long power_mw, energy_mj, limit_min_mw, limit_max_mw, limit_default_mw;
-    long long sm_mhz, max_sm_mhz, mem_mhz, throttle, util, fan, ecc;
+    long long sm_mhz, max_sm_mhz, mem_mhz, throttle, util, mem_util, fan, ecc;
     long long memory_total, memory_used, memory_reserved;
     long long nvlink_tx_kib, nvlink_rx_kib, nvlink_tx_bytes, nvlink_rx_bytes, pcie_tx, pcie_rx;
     long long sw_power_cap_ns, sync_boost_ns, sw_thermal_ns, hw_thermal_ns, hw_power_brake_ns;
@@ -133,7 +133,7 @@ static const struct {
     NUMBER(temperature), NUMBER(temperature_limit), NUMBER(margin), NUMBER(slowdown_tlimit),
     NUMBER(memory_temperature), NUMBER(power_mw), NUMBER(energy_mj), NUMBER(limit_min_mw),
     NUMBER(limit_max_mw), NUMBER(limit_default_mw), NUMBER(sm_mhz), NUMBER(max_sm_mhz),
-    NUMBER(mem_mhz), NUMBER(throttle), NUMBER(util), NUMBER(fan), NUMBER(ecc),
+    NUMBER(mem_mhz), NUMBER(throttle), NUMBER(util), NUMBER(mem_util), NUMBER(fan), NUMBER(ecc),
     NUMBER(memory_total), NUMBER(memory_used), NUMBER(memory_reserved), NUMBER(nvlink_tx_kib), NUMBER(nvlink_rx_kib),
     NUMBER(nvlink_tx_bytes), NUMBER(nvlink_rx_bytes), NUMBER(pcie_tx), NUMBER(pcie_rx),
     NUMBER(sw_power_cap_ns), NUMBER(sync_boost_ns), NUMBER(sw_thermal_ns), NUMBER(hw_thermal_ns),
@@ -223,7 +223,8 @@ static void set_defaults(struct control *made) {
             .temperature = 45, .temperature_limit = 87, .margin = 42, .slowdown_tlimit = -2,
             .memory_temperature = 50, .power_mw = 350000, .energy_mj = ABSENT,
             .limit_min_mw = 200000, .limit_max_mw = 700000, .limit_default_mw = 700000,
-            .sm_mhz = 1980, .max_sm_mhz = 1980, .mem_mhz = 2619, .util = 90, .fan = ABSENT,
+            .sm_mhz = 1980, .max_sm_mhz = 1980, .mem_mhz = 2619, .util = 90, .mem_util = 35,
+            .fan = ABSENT,
             .memory_total = 85520809984, .memory_used = 1073741824, .memory_reserved = 644939776,
             .may_set = 1,
         };
@@ -632,7 +633,8 @@ API int nvmlDeviceGetClockInfo(struct device *device, unsigned int which, unsign
 API int nvmlDeviceGetUtilizationRates(struct device *device, struct utilization *rates) {
     ENTER(device);
     if (on_mig_parent(device) || GPU(device)->util == ABSENT) return leave(NOT_SUPPORTED);
-    *rates = (struct utilization){(unsigned int)GPU(device)->util, 0};
+    *rates = (struct utilization){(unsigned int)GPU(device)->util,
+                                  (unsigned int)GPU(device)->mem_util};
     return leave(OK);
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,12 @@ def test_it_looks_at_whole_ticks() -> None:
     assert easy_starts(jobs, 8, tick_s=10.0) == [10.0, 40.0]
 
 
+def test_jobs_start_in_another_order_where_one_is_given() -> None:
+    jobs = [PoolJob(0.0, 8, 100.0, 100.0), PoolJob(1.0, 8, 50.0, 50.0), PoolJob(2.0, 8, 5.0, 5.0)]
+    found = easy_starts(jobs, 8, tick_s=1.0, in_order=lambda waiting, *_: sorted(waiting)[::-1])
+    assert found == [0.0, 105.0, 100.0]
+
+
 def made_window(count: int = 60, gpus: int = 16) -> Window:
     rng = np.random.default_rng(4)
     nothing = np.full(count, np.nan)
@@ -59,6 +67,16 @@ def test_with_one_project_the_cycle_waits_no_longer_than_the_plain_scheduler() -
         found = compare(made_window(), blind=blind)
         assert found["easy_wait_s"] > 60.0
         assert found["wait_s"] <= found["easy_wait_s"]
+
+
+def test_where_projects_take_turns_easy_stands_beside_it_in_the_same_order() -> None:
+    window = made_window()
+    projects = tuple("ab"[at % 3 == 0] for at in range(60))
+    window = replace(window, jobs=replace(window.jobs, project=projects))
+    found = compare(window, shares=True)
+    assert found["turns_wait_s"] != found["easy_wait_s"]
+    # Both take turns: what is left between them is backfill.
+    assert found["wait_s"] <= 1.1 * found["turns_wait_s"]
 
 
 def test_blind_walltimes_tell_nothing() -> None:

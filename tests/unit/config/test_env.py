@@ -120,3 +120,43 @@ def test_a_database_url_may_name_several_hosts() -> None:
 def test_what_is_wrong_with_a_database_url_is_named(url: str, said: str) -> None:
     with pytest.raises(env.SettingError, match=said):
         env.database(url)
+
+
+@pytest.mark.parametrize("url", ["", "/mnt/cold", "file:///mnt/cold", "s3://bucket", "s3://b/a/c/"])
+def test_the_cold_tier_is_a_folder_or_a_bucket(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("TELEMETRY_COLD_URL", url)
+    assert env.cold_url() == url
+
+
+@pytest.mark.parametrize(
+    ("url", "way_out"),
+    [
+        ("ftp://host/cold", "a folder, or s3://bucket/prefix"),
+        ("s3:///prefix", "names no bucket"),
+        ("s3://key:hunter2@bucket/prefix", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://bucket/prefix?secret_key=hunter2", "AWS_ENDPOINT_URL"),
+    ],
+)
+def test_another_cold_tier_is_refused_and_no_secret_repeated(
+    monkeypatch: pytest.MonkeyPatch, url: str, way_out: str
+) -> None:
+    monkeypatch.setenv("TELEMETRY_COLD_URL", url)
+    with pytest.raises(env.SettingError, match=way_out) as caught:
+        env.cold_url()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_object_store_by_plain_http_has_to_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store.example:9000")
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    with pytest.raises(env.SettingError, match="AWS_ALLOW_HTTP=true"):
+        env.s3_endpoint_url()
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert env.s3_endpoint_url() == "http://store.example:9000"
+
+
+@pytest.mark.parametrize("url", ["store.example:9000", "https://", "s3://bucket"])
+def test_an_endpoint_is_an_address(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with pytest.raises(env.SettingError, match="AWS_ENDPOINT_URL"):
+        env.s3_endpoint_url()

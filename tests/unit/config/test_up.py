@@ -32,8 +32,8 @@ def free_port() -> int:
 
 
 def make_options(**changes: object) -> argparse.Namespace:
-    values: dict[str, object] = {"host": "127.0.0.1", "port": 8000, "demo": True, "web_workers": 2}
-    return argparse.Namespace(**values | changes)
+    options = up.parse([])
+    return argparse.Namespace(**vars(options) | changes)
 
 
 @pytest.mark.usefixtures("no_servers_given")
@@ -100,6 +100,20 @@ def test_no_demo_means_none(tmp_path: Path) -> None:
     services = up.services(make_options(demo=False), tmp_path, "http://127.0.0.1:8000")
 
     assert "demo" not in [service.name for service in services]
+
+
+def test_a_further_host_runs_what_it_is_told_to(tmp_path: Path) -> None:
+    options = up.parse(["--no-demo", "--services", "web", "worker"])
+
+    assert [each.name for each in up.services(options, tmp_path, "http://x:1")] == ["web", "worker"]
+
+
+def test_an_agent_without_a_web_service_to_push_to_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        up.parse(["--no-demo", "--services", "worker", "agent"])
+    assert "add web to --services" in capsys.readouterr().err
 
 
 def test_no_secret_is_on_a_command_line(tmp_path: Path) -> None:

@@ -134,3 +134,13 @@ def test_a_log_line_is_one_line_of_keys_and_values() -> None:
     assert re.fullmatch(
         r'ts=\S+ level=info logger=headroom\.x msg="two words" cause="a\\n\\"b\\"" n=1\.500', line
     )
+
+
+def test_requests_to_a_cluster_are_not_logged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    monkeypatch.setattr(logging.getLogger("httpx2"), "level", logging.NOTSET)
+    logs.set_up()
+    assert not logging.getLogger("httpx2").isEnabledFor(logging.INFO)
+    assert logging.getLogger("httpx2").isEnabledFor(logging.WARNING)
+    assert logging.getLogger("headroom").isEnabledFor(logging.INFO)

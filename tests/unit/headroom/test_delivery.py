@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -31,18 +30,6 @@ from headroom.errors import (
 from headroom.layouts import HEADER_BYTES, Layout, read_header
 from tests.unit.headroom.builders import Clock, make_batch, mark_of
 from tests.unit.headroom.fake_server import LOST, Answer, FakeServer, refusal
-
-
-@pytest.fixture
-def spool() -> Iterator[Spool]:
-    made = Spool(":memory:")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

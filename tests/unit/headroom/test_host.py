@@ -13,11 +13,6 @@ from headroom.contracts import HostColumns
 from tests.unit.headroom.builders import Clock
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def read(source: HostSource) -> Row:
     (row,) = source.read()
     return row

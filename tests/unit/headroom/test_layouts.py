@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -98,6 +97,9 @@ def test_fields_are_as_wide_as_their_tables_columns(block: str) -> None:
     codes = {"f": "float4", "d": "float8"}
     types = {column.name: column for column in TABLES[KIND[block]].fields}
     for name, code in layouts.fields_of(block).items():
+        if name == layouts.JOB:  # a place in the layout, which becomes an id
+            assert code == "q"
+            continue
         column = types[name]
         assert (column.dtype.kind == "i") == (code == "q")
         assert code == "q" or codes[code] == column.pg_type, name
@@ -109,7 +111,6 @@ def test_fields_are_as_wide_as_their_tables_columns(block: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"nodes": [NodeReport(node="n1", gpus=GpuColumns(ts=[1.0], gpu=[0], job=["j"]))]},
         {"nodes": [NodeReport(node="n1", storage=StorageColumns(ts=[1.0], mount=["/"]))]},
         {"nodes": [], "links": None, "meters": None},
     ],
@@ -143,6 +144,28 @@ def test_what_is_missing_fits_and_two_layouts_join() -> None:
     both = Encoder(joined(wide.layout, wanted), ID)
     assert both.encode(full_batch()) is not None
     assert both.encode(other) is not None
+
+
+def working_for(*jobs: str | None) -> TelemetryBatch:
+    rows = len(jobs)
+    gpus = GpuColumns(ts=[1.0] * rows, gpu=list(range(rows)), power_w=[500.0] * rows, job=[*jobs])
+    return full_batch(nodes=[NodeReport(node="n1", gpus=gpus)])
+
+
+def test_a_gpu_has_its_job_as_a_place_and_new_jobs_need_a_new_layout() -> None:
+    batch = working_for("moe", None, "dense", "moe")
+    encoder = encoder_of(batch)
+    assert encoder.layout.jobs == ["dense", "moe"]
+    body = encoder.encode(batch)
+    assert body is not None
+    assert [row[3] for row in decoded(body, encoder.layout)["gpus"]] == [1, layouts.NULL_INT, 0, 1]
+    assert encoder.encode(working_for("moe", None)) is not None
+    other = working_for("next", "moe")
+    assert encoder.encode(other) is None
+    wanted = layout_of(other)
+    assert wanted is not None
+    # Who has gone does not stay.
+    assert joined(encoder.layout, wanted).jobs == ["moe", "next"]
 
 
 @given(st.binary(max_size=200))
@@ -218,18 +241,6 @@ def ack(durable_seq: int = 0, **given: Any) -> TelemetryAck:
 @pytest.fixture
 def server() -> Server:
     return Server()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def spool() -> Iterator[Spool]:
-    made = Spool(":memory:")
-    yield made
-    made.close()
 
 
 @pytest.fixture

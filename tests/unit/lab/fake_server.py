@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import zstandard
 
+from headroom import layouts
 from headroom.contracts import TelemetryBatch, decode_batch
 
 OPERATOR_TOKEN = "hru_operator"
@@ -114,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/api/v1/telemetry":
             self.fake.pushes += 1
             return self.fake.push(body, token)
+        if url.path == layouts.PATH:  # it takes typed batches alone
+            return 404, {}
         if token != OPERATOR_TOKEN:
             return 403, {"error": {"code": "forbidden", "message": "not an operator"}}
         if url.path == "/api/v1/agents":

@@ -1,12 +1,15 @@
+import hashlib
 import threading
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from headroom.client import Client, Unavailable
-from headroom.contracts import GpuColumns, NodeReport
-from lab.delivery import RESEND_AFTER_S, TURN_BATCHES, Delivery, Gate, Sender
+from headroom.client import Client, Refused, Unavailable
+from headroom.contracts import FieldError, GpuColumns, NodeReport, TelemetryAck
+from headroom.layouts import Layout, read_header
+from lab.delivery import LAYOUT_PAUSE_S, RESEND_AFTER_S, TURN_BATCHES, Delivery, Gate, Sender
 from lab.outbox import Outbox
 from tests.unit.lab.fake_server import FakeServer, serve
 
@@ -46,6 +49,76 @@ def test_a_turn_pushes_in_order_and_ends() -> None:
         assert not sender.deliver()
         assert [batch.seq for batch in server.stored("node-1")] == list(range(1, 11))
         assert len(sender.outbox) == 0
+
+
+class Forgetful:
+    """A server that takes rows, and knows the layouts that were agreed on since it last forgot."""
+
+    def __init__(self) -> None:
+        self.known: set[bytes] = set()
+        self.agreed: list[Layout] = []
+        self.taken: list[int] = []
+        self.refuses = False
+
+    def agree(self, layout: Layout) -> str | None:
+        if self.refuses:
+            raise Refused(403, FieldError(code="foreign_job", message="no"))
+        self.agreed.append(layout)
+        layout_id = hashlib.blake2b(msgspec.msgpack.encode(layout), digest_size=16).digest()
+        self.known.add(layout_id)
+        return layout_id.hex()
+
+    def push_rows(self, body: bytes) -> TelemetryAck:
+        header = read_header(body)
+        if header.layout not in self.known:
+            raise Refused(400, FieldError(code="unknown_layout", message="no"))
+        self.taken.append(header.seq)
+        return TelemetryAck(durable_seq=0, received_at=1.0)
+
+    def push_compressed(self, body: bytes) -> TelemetryAck:
+        self.taken.append(0)
+        return TelemetryAck(durable_seq=0, received_at=1.0)
+
+    def position(self, boot_id: str) -> TelemetryAck:
+        return TelemetryAck(durable_seq=0, received_at=1.0)
+
+
+def working_for(sender: Sender, job: str) -> None:
+    gpus = GpuColumns(ts=[1.0], gpu=[0], power_w=[100.0], job=[job])
+    sender.outbox.add(nodes=[NodeReport(node=sender.outbox.agent, gpus=gpus)])
+
+
+def test_batches_under_several_layouts_go_out_where_the_server_has_lost_all_of_them() -> None:
+    server = Forgetful()
+    sender = Sender(Outbox("node-1", max_bytes=10_000_000), server)
+    for job in ("a", "b", "b"):
+        # The first of each job is typed, since nobody has agreed on it yet.
+        working_for(sender, job)
+        sender.deliver()
+    working_for(sender, "b")
+    assert server.taken == [0, 0, 3]
+    server.known.clear()
+    sender.outbox.rewind(now_s=1e9, after_s=0.0)
+    server.taken.clear()
+    while sender.deliver(lambda: 2e9):
+        pass
+    assert server.taken == [0, 0, 3, 4]
+
+
+def test_a_layout_that_was_refused_is_asked_for_again_after_a_while() -> None:
+    server, clock = Forgetful(), Clock()
+    sender = Sender(Outbox("node-1", max_bytes=10_000_000), server)
+    server.refuses = True
+    for _ in range(3):
+        working_for(sender, "a")
+        sender.deliver(clock)
+    server.refuses = False
+    clock.now += LAYOUT_PAUSE_S
+    for _ in range(2):
+        working_for(sender, "a")
+        sender.deliver(clock)
+    assert server.taken[-1] == 5
+    assert len(server.agreed) == 1
 
 
 def test_an_unavailable_server_costs_nothing() -> None:

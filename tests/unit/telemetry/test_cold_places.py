@@ -1,4 +1,4 @@
-"""Where files of the cold tier lie: a directory, or a bucket (here pyarrow's own in memory)."""
+"""Where files of the cold tier lie; buckets: tests/integration/telemetry/test_object_store.py."""
 
 from __future__ import annotations
 
@@ -8,27 +8,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from telemetry.cold.places import Bucket, Directory, Place, place
-
-
-@pytest.fixture(params=["directory", "bucket"])
-def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Directory(tmp_path / "cold") if request.param == "directory" else Bucket("mock:///cold")
-
-
-def test_a_file_is_given_back_listed_and_removed(somewhere: Place) -> None:
-    if isinstance(somewhere, Bucket):
-        somewhere._files.create_dir("cold/t")  # what object stores do without
-    assert list(somewhere.listed()) == []
-    somewhere.put("t/a.parquet", b"one")
-    somewhere.put("t/b.parquet", b"two")
-    assert somewhere.get("t/a.parquet") == b"one"
-    assert {path for path, _ in somewhere.listed()} == {"t/a.parquet", "t/b.parquet"}
-    somewhere.delete("t/a.parquet")
-    somewhere.delete("t/a.parquet")
-    assert [path for path, _ in somewhere.listed()] == ["t/b.parquet"]
-    with pytest.raises(FileNotFoundError):
-        somewhere.get("t/a.parquet")
+from telemetry.cold.places import Directory, place, reason
 
 
 def test_a_file_that_was_not_finished_is_none_to_a_reader_but_can_be_found(tmp_path: Path) -> None:
@@ -50,5 +30,19 @@ def test_the_setting_says_where(settings: Settings, tmp_path: Path) -> None:
     assert place().uri("x") == str(settings.STATE_DIR / "cold" / "x")
     settings.TELEMETRY_COLD_URL = f"file://{tmp_path}/with%20space"
     assert place().uri("x") == f"{tmp_path}/with space/x"
-    settings.TELEMETRY_COLD_URL = "mock:///bucket/prefix/"
-    assert place().uri("t/x") == "mock:///bucket/prefix/t/x"
+    settings.TELEMETRY_COLD_URL = "s3://bucket/prefix/"
+    assert place().uri("t/x") == "s3://bucket/prefix/t/x"
+
+
+def test_of_what_a_store_answers_nothing_is_told_that_was_signed(settings: Settings) -> None:
+    settings.TELEMETRY_COLD_URL = "s3://bucket/prefix"
+    answer = (
+        "object-store error: 403 Forbidden:\n"
+        '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SignatureDoesNotMatch</Code>'
+        "<Message>Check your key.</Message><AWSAccessKeyId>AKIA1</AWSAccessKeyId>"
+        "<StringToSign>AWS4-HMAC-SHA256 20261123</StringToSign></Error> (path: s3://bucket/x)"
+    )
+    assert reason(OSError(answer)) == (
+        "the cold tier, s3://bucket/prefix, cannot be used: object-store error: 403 Forbidden: "
+        "SignatureDoesNotMatch: Check your key."
+    )

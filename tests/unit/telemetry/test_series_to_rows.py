@@ -203,6 +203,7 @@ def test_a_real_exposition_becomes_rows_of_its_gpus() -> None:
         "temp_c": 30.0,
         "power_w": 113.611,
         "util": 0.0,
+        "mem_util": 0.0,
         "job": "vllm-agg-0-vllmdecodeworker-s65j5",
     }
 

@@ -26,9 +26,8 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 
-{{/* What is the same in each pod. */}}
-{{- define "headroom.pod" -}}
-automountServiceAccountToken: false
+{{/* What is the same in each pod: nobody is root. Of the root. */}}
+{{- define "headroom.user" -}}
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -36,6 +35,22 @@ securityContext:
   runAsGroup: 10001
   fsGroup: 10001
   seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* What is the same in each container: an image, and no rights. Of the root. */}}
+{{- define "headroom.runs" -}}
+image: {{ include "headroom.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What is the same in each pod of the server. */}}
+{{- define "headroom.pod" -}}
+automountServiceAccountToken: false
+{{ include "headroom.user" . }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
@@ -56,14 +71,9 @@ volumes:
   {{- end }}
 {{- end -}}
 
-{{/* What is the same in each container. */}}
+{{/* What is the same in each container of the server. */}}
 {{- define "headroom.container" -}}
-image: {{ include "headroom.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+{{ include "headroom.runs" . }}
 envFrom:
   - configMapRef: {name: {{ include "headroom.name" . }}}
   - secretRef: {name: {{ .Values.existingSecret | quote }}}
@@ -74,4 +84,9 @@ volumeMounts:
   {{- if .Values.cold.existingClaim }}
   - {name: cold, mountPath: /var/lib/headroom/cold}
   {{- end }}
+{{- end -}}
+
+{{/* The names by which the server may be called. */}}
+{{- define "headroom.hosts" -}}
+{{ list .Values.settings.ALLOWED_HOSTS (ternary .Values.ingress.host "" .Values.ingress.enabled) | compact | join "," }}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""What every executor keeps to: local machines, the twin's, and a scheduler that is there already.
+"""What every executor keeps to: local machines, the twin's, a scheduler that is there, and Kueue.
 
 Each stage plays those who obey: machines that ask, or the bridge of a scheduler.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -25,9 +27,15 @@ from admission.executors.protocol import (
 )
 from admission.executors.registry import executor_of
 from admission.executors.schedulers import registered
+from admission.executors.schedulers.models import SchedulerJob
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.executors.conftest import NODES, Machine
 from tests.integration.admission.executors.test_schedulers import NAME, Invented
+from tests.kubernetes import crds
+from tests.kubernetes.client import Client
+from tests.kubernetes.server import ApiServer
+from tests.kubernetes.site import NAME as SITE_NAME
+from tests.kubernetes.site import Site, made
 
 pytestmark = pytest.mark.django_db
 
@@ -100,8 +108,52 @@ class Bridged:
         self.invented.jobs["7"] |= {"state": "ended", "ended_as": "succeeded", "exit_code": 0}
 
 
-@pytest.fixture(params=["local", "twin", "scheduler"])
-def stage(request: pytest.FixtureRequest, fleet: SmallFleet) -> Iterator[Stage]:
+@dataclass
+class Clustered:
+    """A cluster with Kueue, and its bridge: a job of two pods."""
+
+    executor: Executor
+    site: Site
+    job: str
+    name: str = "gang"
+
+    def round(self) -> None:
+        """Have the bridge look, and give those who play Kueue and nodes time to follow."""
+        self.site.step()
+        time.sleep(0.3)
+        self.site.step()
+
+    def end(self, key: str) -> None:
+        self.site.finish(self.name)
+
+    @property
+    def starts(self) -> int:
+        """Pods are called alike each time: what they were made as is counted."""
+        calls = self.site.api_server.calls
+        return sum(call.resource == "pods" and call.verb == "create" for call in calls) // 2
+
+
+@contextmanager
+def clustered(fleet: SmallFleet, folder: Path) -> Iterator[Clustered]:
+    with ApiServer(folder) as api_server:
+        for definition in crds.kueue():
+            Client(api_server.kubeconfig()).create(definition)
+        with made(fleet, api_server) as site:
+            site.begin()
+            site.submit(Clustered.name, pods=2)
+            held = SchedulerJob.objects.filter(state="held")
+            site.sees(held.exists)
+            yield Clustered(executor_of(SITE_NAME), site, held.get().name)
+
+
+@pytest.fixture(params=["local", "twin", "scheduler", "kueue"])
+def stage(request: pytest.FixtureRequest, fleet: SmallFleet, tmp_path: Path) -> Iterator[Stage]:
+    if request.param == "kueue":
+        registered.invalidate()
+        with clustered(fleet, tmp_path) as found:
+            yield found
+        registered.invalidate()
+        return
     if request.param != "scheduler":
         machines = [Machine(fleet.token, node) for node in NODES]
         yield Machines(executor_of(request.param), machines)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from celery import current_app
 from django.test import Client as HttpClient
 
 from accounts.roles import Role
-from admission.cycle import loop
+from admission.cycle import live, loop
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
-from admission.executors.schedulers import registered
+from admission.executors.schedulers import news, registered
 from admission.executors.schedulers.models import Lease, SchedulerJob
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from policies.restrictions.models import Restriction
@@ -34,13 +36,14 @@ class Invented:
     fleet: SmallFleet
     token: str
     session: str = "s1"
+    kind: str = "slurm"
     is_new: bool = True
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def post(self, **given: Any) -> Any:
         body = {
-            "kind": "slurm", "session": self.session, "complete": self.is_new,
+            "kind": self.kind, "session": self.session, "complete": self.is_new,
             "jobs": [{"ref": ref, **each} for ref, each in self.jobs.items()],
             "nodes": [{"node": node, "state": "up", **self.nodes.get(node, {})} for node in NODES],
             **given,
@@ -355,3 +358,105 @@ def test_a_project_that_there_is_keeps_its_terms(invented: Invented) -> None:
     invented.cycle()
     assert Project.objects.get(name="vision").weight == 3.0
     assert Job.objects.get(name=f"{NAME}-8").project.name == NAME
+
+
+def test_what_a_job_asks_for_later_is_what_it_is_given(
+    invented: Invented, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = time.time() - 60
+    invented.submit("7", state="blocked", only_nodes=NODES[:1], submitted_at=at)
+    invented.tell()
+    invented.cycle()
+    wanted = {"only_nodes": NODES[2:3], "gpus": 2, "gpus_per_node": 2, "priority": 2000}
+    invented.submit("7", submitted_at=at, **wanted)
+    invented.tell()
+    # All is one transaction here, and it is by transactions that rows are known to have changed.
+    monkeypatch.setattr(live, "_requests", live._Requests())
+    invented.cycle()
+    job = Job.objects.get()
+    assert (job.priority, phase_of("7").gpus) == (100, 2)
+    assert Attempt.objects.get().placement["nodes"] == NODES[2:3]
+
+
+def test_a_bridge_is_told_how_long_jobs_wait_and_again_when_it_begins_anew(
+    invented: Invented,
+) -> None:
+    invented.submit("7", gpus=64, nodes_wanted=16)
+    invented.tell()
+    for _ in range(2):
+        invented.cycle()
+    told = invented.tell()
+    assert set(told["waits"]) == set(told["comments"]) == {"7"}
+    invented.tell(commented=["7"])
+    assert "comments" not in invented.tell()
+    invented.session = "s2"
+    assert set(invented.tell(complete=True)["comments"]) == {"7"}
+
+
+def test_no_job_is_asked_to_stand_still_where_its_scheduler_cannot_have_it_do_so(
+    invented: Invented,
+) -> None:
+    invented.kind = "kueue"
+    invented.submit("7", comment="headroom: responses=shrink-batch,pause")
+    invented.submit("8", comment="headroom: responses=pause")
+    invented.tell()
+    invented.cycle()
+    asked = [phase_of(ref).job.spec["phases"][0]["throttling"]["responses"] for ref in ("7", "8")]
+    assert asked == [["shrink-batch"], ["continue"]]
+
+
+def test_where_labels_of_nodes_disagree_with_the_inventory_is_said_and_not_taken(
+    invented: Invented,
+) -> None:
+    rack = invented.fleet.nodes[NODES[0]].rack
+    invented.nodes[NODES[0]] = {"rack": rack.name.lower(), "feed_a": "elsewhere"}
+    invented.nodes[NODES[1]] = {"rack": f"bergen.{rack.name}", "zone": "row-z"}
+    first, second = invented.tell()["disagreements"]
+    assert first.startswith(f"{NODES[0]}: its labels say feed A elsewhere, the inventory says ")
+    assert second.startswith(f"{NODES[1]}: its labels say cooling zone row-z, the inventory says ")
+    rack.refresh_from_db()
+    assert invented.fleet.nodes[NODES[0]].rack == rack
+    assert "disagreements" not in invented.tell(nodes=None)
+
+
+def test_who_comes_new_has_a_cycle_begin_at_once(
+    invented: Invented, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(current_app, "send_task", asked.append)
+    with django_capture_on_commit_callbacks(execute=True):
+        invented.submit("7")
+        invented.tell()
+    with django_capture_on_commit_callbacks(execute=True):
+        invented.submit("8")
+        invented.tell()
+    # One that has not begun sees both.
+    assert asked == ["admission.tasks.cycle"]
+    assert news.is_cycle_asked()
+    invented.cycle()
+    assert not news.is_cycle_asked()
+    with django_capture_on_commit_callbacks(execute=True):
+        invented.tell()
+    assert not news.is_cycle_asked()
+
+
+def test_a_bridge_that_waits_hears_of_orders_and_of_none_twice(
+    invented: Invented, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news, "WAIT_S", 0.1)
+
+    async def heard(after: str) -> str:
+        orders = news.OrderNews()
+        try:
+            return await orders.wait(NAME, after)
+        finally:
+            await orders.close()
+
+    before = asyncio.run(heard("0"))
+    invented.submit("7")
+    invented.tell()
+    with django_capture_on_commit_callbacks(execute=True):
+        invented.cycle()
+    now = asyncio.run(heard(before))
+    assert now != before
+    assert asyncio.run(heard(now)) == now

@@ -162,3 +162,60 @@ def test_an_end_without_its_secret_is_told_nothing(client: Client) -> None:
     # Django knows nothing of them: they are the door's.
     answer = client.get("/api/v1/shells/0a0a0a0a-0000-0000-0000-000000000000/user")
     assert answer.status_code == 404
+
+
+class TestInteractiveJobs:
+    @pytest.fixture
+    def job(self, attempt: Attempt, owner: User) -> Job:
+        Job.objects.update(interactive=True)
+        return attempt.phase.job
+
+    def begin(self, monkeypatch: pytest.MonkeyPatch, **stands: Any) -> None:
+        """Have all terminals stand as given."""
+        at = timezone.now().timestamp()
+        known = {"begun_at": at, "data_at": at, "user_seen_at": at, "node_seen_at": at}
+        found = Standing(is_known=True, **known | stands)
+        monkeypatch.setattr(relay, "standing", lambda session: found)
+
+    def is_stopped(self, job: Job) -> bool:
+        return Attempt.objects.open().filter(phase__job=job, outcome="cancelled").exists()
+
+    def test_one_ends_with_its_last_terminal(
+        self, attempt: Attempt, owner: User, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = (ask(owner, attempt).json()["session"] for _ in range(2))
+        self.begin(monkeypatch)
+        assert opening.follow(timezone.now()) == 0
+        Shell.objects.filter(pk=second).update(ended_at=timezone.now())
+        assert not self.is_stopped(job)
+        self.begin(monkeypatch, over="")
+        assert opening.follow(timezone.now()) == 1
+        assert Shell.objects.get(pk=first).ended_at is not None
+        assert self.is_stopped(job)
+        told = job.events.filter(kind="cancelled").get().text
+        assert told == "Cancelled by owner: its terminal has ended"
+
+    def test_one_goes_on_while_another_terminal_is_open(
+        self, attempt: Attempt, owner: User, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ask(owner, attempt)
+        self.begin(monkeypatch, over="")
+        ask(owner, attempt)
+        rows = list(Shell.objects.order_by("asked_at"))
+        opening._follow(rows[0], timezone.now())
+        assert not self.is_stopped(job)
+
+    def test_one_in_which_nobody_opens_a_terminal_ends(self, job: Job) -> None:
+        begun = Attempt.objects.get().started_at
+        assert begun is not None
+        opening.follow(begun + timedelta(seconds=290))
+        assert not self.is_stopped(job)
+        opening.follow(begun + timedelta(seconds=310))
+        assert self.is_stopped(job)
+
+    def test_other_jobs_go_on(self, attempt: Attempt, job: Job) -> None:
+        Job.objects.update(interactive=False)
+        begun = Attempt.objects.get().started_at
+        assert begun is not None
+        opening.follow(begun + timedelta(seconds=310))
+        assert not self.is_stopped(job)

@@ -13,6 +13,7 @@ from admission.jobs.models import Dependency, Job, Phase
 from admission.jobs.resolution import request_of
 from admission.jobs.submission import Conflict
 from headroom.jobs.reading import SpecError, convert
+from tests.html import html_of
 from tests.integration.admission.jobs.conftest import client_as, now, states, submit
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
@@ -203,6 +204,96 @@ class TestRefused:
         again = submission.submit(spec, ada, now=now(), idempotency_key="k")
         assert (again.created, again.job.pk) == (False, first.job.pk)
         assert Dependency.objects.count() == 1
+
+
+class TestSameElements:
+    @pytest.fixture
+    def sweep(self, ada: User) -> Job:
+        job = submit(ada, name="sweep", array="0-3")
+        elements.release(now())
+        return job
+
+    @pytest.fixture
+    def score(self, ada: User, sweep: Job) -> Job:
+        job = submit(ada, name="score", array="0-3", needs=[{"job": "sweep", "element": "same"}])
+        elements.release(now())
+        return job
+
+    def test_each_comes_into_the_queue_once_its_own_has_succeeded(
+        self, sweep: Job, score: Job
+    ) -> None:
+        assert set(states(score).values()) == {"queued", "waiting"}
+        assert not score.phases.filter(state=Phase.State.QUEUED).exists()
+        end(sweep, name="train.2")
+        assert unlocking.follow(now()) == 1
+        assert states(score) == {
+            "": "queued", "train.0": "waiting", "train.1": "waiting", "train.2": "queued",
+            "train.3": "waiting",
+        }  # fmt: skip
+        for element in (0, 1, 3):
+            end(sweep, name=f"train.{element}")
+        assert unlocking.follow(now()) == 3
+        for element in range(4):
+            end(score, name=f"train.{element}")
+        assert states(score)[""] == "succeeded"
+
+    def test_those_that_never_will_take_no_room_from_the_others(self, ada: User) -> None:
+        sweep = submit(ada, name="sweep", array="0-5")
+        elements.release(now())
+        needs = [{"job": "sweep", "element": "same"}]
+        score = submit(ada, name="score", array="0-5%2", needs=needs)
+        elements.release(now())
+        assert score.phases.count() == 2
+        end(sweep, FAILED, name="train.0")
+        end(sweep, FAILED, name="train.1")
+        assert unlocking.follow(now()) == 2
+        assert elements.release(now()) == 2
+        end(sweep, name="train.3")
+        unlocking.follow(now())
+        assert states(score)["train.3"] == "queued"
+        # They are told one by one, and wait for a person.
+        told = score.events.filter(kind="never").values_list("text", flat=True)
+        assert [each.split(" can ")[0] for each in told] == ["All of element 0", "All of element 1"]
+        assert states(score)["train.0"] == "waiting"
+
+    def test_what_is_waived_holds_for_elements_to_come(self, ada: User, sweep: Job) -> None:
+        needs = [{"job": "sweep", "element": "same"}]
+        score = submit(ada, name="score", array="0-3", needs=needs)
+        unlocking.waive(score, ada, why="", now=now())
+        elements.release(now())
+        assert set(states(score).values()) == {"queued"}
+        (row,) = score.dependencies.filter(element=None)
+        assert row.state == "waived"
+
+    def test_the_api_and_the_page_say_what_each_waits_for(
+        self, ada: User, sweep: Job, score: Job
+    ) -> None:
+        client = client_as(ada)
+        (need,) = client.get("/api/v1/jobs/score").json()["dependencies"]
+        assert need["state"] == "each"
+        assert need["text"] == "the element of the same index of job sweep to succeed"
+        client.force_login(ada)
+        page = html_of(client.get("/jobs/score/?phase=train.1"))
+        assert "element 1 of job sweep to succeed" in page
+        assert "element 2 of job sweep" not in page
+
+    @pytest.mark.parametrize(
+        ("own", "message"),
+        [
+            ({"array": "2-5"}, "job sweep has no element 4"),
+            ({}, "this job is no array, so no element of another is the same as one of its own"),
+        ],
+    )
+    def test_each_has_to_have_one(
+        self, ada: User, sweep: Job, own: dict[str, Any], message: str
+    ) -> None:
+        needs = [{"job": "sweep", "element": "same"}]
+        assert refused(ada, needs=needs, **own) == ("no_such_element", "needs[0].element", message)
+
+    def test_a_job_that_is_no_array_has_none(self, ada: User, prepare: Job) -> None:
+        needs = [{"job": "prepare", "element": "same"}]
+        _, _, message = refused(ada, needs=needs, array="0-3")
+        assert message == "job prepare has no element 0"
 
 
 class TestOwnPhases:

@@ -132,8 +132,9 @@ def test_it_is_kept_99_of_100_times_by_gangs_that_swing_as_they_did(gangs: int) 
         bins = np.searchsorted(BIN_EDGES_W, draws_w[:10_000, gang], side="left")
         seconds[gang] = np.bincount(bins, minlength=len(BIN_EDGES_W))
     seen = learned(
-        seconds, np.zeros_like(seconds), np.zeros(gangs), edges_w=BIN_EDGES_W, sample_s=20.0
-    )
+        seconds, np.zeros_like(seconds), np.zeros(gangs), at_work_w=np.zeros(gangs),
+        edges_w=BIN_EDGES_W, sample_s=20.0,
+    )  # fmt: skip
     reserved_w = peak_w(
         parts(
             gangs,
@@ -154,10 +155,25 @@ def test_its_own_readings_count_more_the_longer_they_are() -> None:
     own[:, 10] = [0.0, 300.0, 30_000.0]
     like[:, 20] = 5e5
     ended = np.array([4.0, 4.0, 4.0])
-    seen = learned(own, like, ended, edges_w=BIN_EDGES_W)
+    seen = learned(own, like, ended, at_work_w=np.zeros(3), edges_w=BIN_EDGES_W)
     assert seen.mean_w == pytest.approx([525.0, 400.0, 275.0 + 250.0 / 101.0])
     assert seen.high_w.tolist() == [525.0, 525.0, 275.0]
     assert seen.samples == pytest.approx([4.0, 5.0, 104.0])
-    nothing = learned(0 * own, 0 * like, ended, edges_w=BIN_EDGES_W)
+    nothing = learned(0 * own, 0 * like, ended, at_work_w=np.zeros(3), edges_w=BIN_EDGES_W)
     assert np.isnan(nothing.mean_w).all()
     assert nothing.samples.tolist() == [0.0] * 3
+
+
+def test_readings_of_what_has_only_been_quiet_are_no_samples_of_it() -> None:
+    own = np.zeros((3, len(BIN_EDGES_W)))
+    own[:, 10], own[1:, 20] = 780.0, [7.0, 20.0]  # quiet, hardly begun, and at work
+    nobody = np.zeros_like(own)
+    seen = learned(own, nobody, np.zeros(3), at_work_w=np.full(3, 500.0), edges_w=BIN_EDGES_W)
+    assert seen.samples == pytest.approx([0.0, 0.0, 800.0 / 300.0])
+    quiet = seen.rows(slice(2))
+    found = parts(2, mean_w=quiet.mean_w, high_w=quiet.high_w, samples=quiet.samples)
+    assert peak_w(replace(found, deviation_w=quiet.deviation_w)) == 2000.0
+    # What ended of its kind was seen, whatever it does itself so far.
+    like = np.tile(own[2], (3, 1))
+    seen = learned(own, like, np.full(3, 4.0), at_work_w=np.full(3, 500.0), edges_w=BIN_EDGES_W)
+    assert seen.samples[0] == pytest.approx(4.0)

@@ -64,7 +64,13 @@ def racks(runs: dict[str, list[Floats]], seed: int) -> Iterator[tuple[Floats, Le
         nothing = np.zeros((NODES, BINS))
         yield (
             np.array(drawn),
-            learned(nothing, np.array(like), np.array(ended), edges_w=BIN_EDGES_W),
+            learned(
+                nothing,
+                np.array(like),
+                np.array(ended),
+                at_work_w=np.zeros(NODES),
+                edges_w=BIN_EDGES_W,
+            ),
         )
 
 

@@ -43,7 +43,7 @@ def held(
         "read_s": np.zeros(count),
         "gang": np.arange(count),
         "kind": np.arange(count),
-        "learned": Learned.nothing(count),
+        "learned": learned(count, np.nan, 1.0),
         "gpu": np.array([at + i for at in first for i in range(gpus)], dtype=np.int64),
         "gpu_allocation": np.repeat(np.arange(count), gpus),
         "links": Traffic.none(),
@@ -85,6 +85,16 @@ def test_a_reservation_comes_down_from_the_peak_to_what_was_drawn(
 ) -> None:
     mine = held(0, p99_w=[p99_w], read_s=[read_s])
     assert watts(mine, headroom_of(FLEET, all_read(FLEET))) == [pytest.approx(expected_w)]
+
+
+def test_what_was_never_seen_at_work_reserves_its_peak_however_long_it_was_read() -> None:
+    quiet = held(0, p99_w=[500.0], read_s=[9000.0], learned=learned(1, 450.0, 0.0))
+    assert watts(quiet, headroom_of(FLEET, all_read(FLEET))) == [PEAK_W]
+
+
+def test_what_was_quiet_so_far_reserves_what_others_of_its_kind_drew() -> None:
+    quiet = held(0, p99_w=[500.0], read_s=[9000.0], learned=learned(1, 750.0, 2.0))
+    assert watts(quiet, headroom_of(FLEET, all_read(FLEET))) == [pytest.approx(1.1 * 8 * 900.0)]
 
 
 def test_what_draws_more_than_its_peak_reserves_what_it_draws() -> None:

@@ -133,6 +133,18 @@ def test_what_it_waits_for_is_named_with_the_way_out(
     assert [each.sentence for each in gates(pending, NOW)] == sentences
 
 
+@pytest.mark.parametrize(
+    ("rests_s", "sentence"),
+    [
+        (60.0, "rests for 60 s more before it is started again"),
+        (0.4, "has rested, and may start again with the next look"),
+    ],
+)
+def test_what_rests_says_for_how_long(rests_s: float, sentence: str) -> None:
+    (reason,) = gates(Pending(make_request("a/train"), not_before=NOW + rests_s), NOW)
+    assert reason.sentence == sentence
+
+
 def test_what_rests_until_a_time_starts_at_that_time() -> None:
     world = _world()
     world.submit(make_request("a/train"), not_before=NOW + 60.0)

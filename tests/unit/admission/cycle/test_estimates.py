@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from admission.core.cycle import estimates as module
@@ -83,6 +86,22 @@ def test_who_names_a_site_waits_for_jobs_there_alone() -> None:
     world.cycle()
     world.submit(make_request("b/train", gpus=8, sites=("s1",)))
     assert ranges(world.cycle(), HALF)["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
+
+
+def test_who_is_of_a_scheduler_waits_for_jobs_on_its_nodes_alone() -> None:
+    world = _world(racks=2)
+    of_hall = np.array(["hall", ""])
+    world.cluster = replace(
+        world.cluster, constants=replace(world.cluster.constants, executors=of_hall)
+    )
+    world.submit(make_request("a/train", gpus=8, executor="hall"))
+    world.submit(make_request("x/train", gpus=8, walltime_s=600.0))
+    assert len(world.cycle().admitted) == 2
+    world.submit(make_request("b/train", gpus=8, executor="hall"))
+    world.submit(make_request("c/train", gpus=8))
+    found = ranges(world.cycle(), HALF)
+    assert found["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
+    assert found["c/train"].high_s <= 600.0
 
 
 def test_what_is_free_and_short_of_power_is_not_to_be_had() -> None:

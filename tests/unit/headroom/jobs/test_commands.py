@@ -99,7 +99,10 @@ def test_array_and_needs_may_be_given_beside_the_file(
     server: FakeServer, run: Run, spec: str
 ) -> None:
     server.answers["POST", "/api/v1/jobs"] = make_job()
-    given = ("--array", "0-9%2", "--needs", "prepare", "--needs", "other:started+600")
+    given = (
+        "--array", "0-9%2", "--needs", "prepare", "--needs", "other:started+600",
+        "--needs-same", "sweep:ended",
+    )  # fmt: skip
     assert run("submit", spec, *given).exit_code == 0
     request = asked(server, "/api/v1/jobs")
     assert request.headers["Content-Type"] == "application/json"
@@ -108,6 +111,7 @@ def test_array_and_needs_may_be_given_beside_the_file(
     assert sent["needs"] == [
         {"job": "prepare", "when": "succeeded", "after_s": 0.0},
         {"job": "other", "when": "started", "after_s": 600.0},
+        {"job": "sweep", "when": "ended", "after_s": 0.0, "element": "same"},
     ]
 
 
@@ -117,6 +121,7 @@ def test_array_and_needs_may_be_given_beside_the_file(
         (("--array", "9-0"), 1, "ends before it begins"),
         (("--needs", "prepare:done"), 1, "done"),
         (("--needs", "prepare:ended+soon"), 2, "no number of seconds"),
+        (("--needs-same", "prepare"), 1, "no array"),
     ],
 )
 def test_what_is_wrong_with_them_is_told_and_nothing_sent(

@@ -6,12 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.data_sets import data_set
-from tests.unit.headroom.builders import Clock
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

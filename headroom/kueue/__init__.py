@@ -1,0 +1,1 @@
+"""The bridge between Kueue and the server: a controller of admission checks."""
