@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from dashboard import jobs, reasons, units
 from dashboard.templatetags.telemetry_words import lasted
+from headroom.jobs import words
 
 register = template.Library()
 
@@ -56,7 +57,7 @@ def between(low_s: float | None, high_s: float | None) -> str:
     factor, unit = next((size, unit) for below, size, unit in _STEPS if high_s < below)
     low, high = math.floor(low_s / factor), math.ceil(high_s / factor)
     if high <= 0:
-        return "now"
+        return words.AT_ONCE
     if low <= 0:
         return f"up to {high} {unit}"
     return f"{low} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
+    "AT_ONCE",
     "booked",
     "bookings",
     "dry_run",
@@ -26,6 +27,9 @@ __all__ = [
 Answer = Mapping[str, Any]
 
 _OVER = ("succeeded", "failed", "cancelled")
+#: Of a job that waits, and all of whose drawn futures have it start in the next cycle: it has not
+#: started, so that "now" would be untrue; futures are drawn each minute.
+AT_ONCE = "under 1 min"
 #: In the table of the queue, characters.
 _LONGEST_WHY = 120
 
@@ -61,6 +65,8 @@ def estimated(estimate: Answer | None) -> str:
     """Return the likely wait until a start, as a range; empty where that is unknown."""
     if not estimate or estimate["p10_s"] is None or estimate["p90_s"] is None:
         return ""
+    if estimate["p90_s"] <= 0.0:
+        return AT_ONCE
     first, last = lasting(estimate["p10_s"]), lasting(estimate["p90_s"])
     number, _, unit = first.partition(" ")
     if first == last:

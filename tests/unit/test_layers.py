@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "physics",
         "headroom.contracts",
         "headroom.documents",
+        "headroom.jobs.words",
         "headroom.numbers",
         "accounts",
         "fleet",

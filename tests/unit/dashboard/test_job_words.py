@@ -21,7 +21,7 @@ from tests.builders.jobs import make_reason
 @pytest.mark.parametrize(
     ("low_s", "high_s", "words"),
     [
-        (0.0, 0.0, "now"),
+        (0.0, 0.0, "under 1 min"),
         (0.0, 90.0, "up to 90 s"),
         (1080.0, 2100.0, f"18{DASH}35 min"),
         (1090.0, 2095.0, f"18{DASH}35 min"),

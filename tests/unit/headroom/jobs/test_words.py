@@ -33,6 +33,7 @@ from tests.unit.headroom.jobs.answers import (
         (600.0, 610.0, "10 min"),
         (3 * 3600.0, 5 * 3600.0, "3\N{EN DASH}5 h"),
         (3 * 3600.0, 3.5 * 3600.0, "3 h to 3 h 30 min"),
+        (0.0, 0.0, "under 1 min"),
         (None, None, ""),
     ],
 )
