@@ -61,17 +61,20 @@ class Unmanaged:
     lowest_speed: float = 0.9
 
 
-def plant_of(headroom: Headroom, heat_w: Floats) -> Plant:
+def plant_of(headroom: Headroom, heat_w: Floats, ordered_w: Floats) -> Plant:
     """Return the fleet's GPUs as the controller takes them.
 
-    ``heat_w`` is what each may draw by its heat (:func:`policies.controller.heat.limited_by_heat`).
+    ``heat_w`` is what each may draw by its heat (:func:`policies.controller.heat.limited_by_heat`),
+    ``ordered_w`` the cap that each was told last, W; of another fleet, or none, it says nothing.
     """
     fleet, gpus = headroom.fleet, headroom.summary.gpus
+    known = len(ordered_w) == len(gpus.load_w)
     curves, model = fleet.models.power_curves, fleet.gpus.model
     return Plant(
         rack=fleet.nodes.rack[fleet.gpus.node],
         drawn_w=gpus.load_w,
         limit_w=np.minimum(gpus.limit_w, gpus.rated_w),
+        ordered_w=ordered_w if known else np.full(len(gpus.load_w), np.inf),
         is_held=gpus.throttling,
         clock_share=gpus.clock_ratio,
         host_share=headroom.host_share[fleet.gpus.node],

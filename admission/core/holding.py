@@ -45,7 +45,8 @@ ROOM_WITHIN_S = 60.0
 class Remembered:
     """What the last look left: units, what budgets carry besides, heat, and who stands still.
 
-    ``fresh`` says of each GPU whether it was heard, ``last_held`` since when no attempt holds it.
+    ``fresh`` says of each GPU whether it was heard, ``last_held`` since when no attempt holds it,
+    and ``ordered_w`` which cap its agent was told last, W; inf: none.
     """
 
     units: Memory = field(default_factory=Memory)
@@ -55,6 +56,7 @@ class Remembered:
     paused: Paused = field(default_factory=Paused)
     together: Together = field(default_factory=Together)
     last_held: LastHeld = field(default_factory=LastHeld)
+    ordered_w: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,16 @@ class Holding:
             paused=self.paused,
             together=self.together,
             last_held=self.last_held,
+            ordered_w=self._ordered_w,
         )
+
+    @property
+    def _ordered_w(self) -> Floats:
+        """Return the cap that each GPU is told now; where none can be told, the last one."""
+        gpus, _, caps_w = self.caps()
+        told_w = np.full(len(self.may_cap), np.inf)
+        told_w[gpus] = caps_w
+        return np.where(self.may_cap, told_w, self.plant.ordered_w)
 
     @property
     def kept(self) -> Bools:
@@ -152,7 +163,7 @@ def look(
     comes_to_rest = last_held.comes_to_rest
     units = units_of(held, headroom, may_cap, unmanaged, resting, memory.units.since, comes_to_rest)
     heat_w, warmth = limited_by_heat(headroom, memory.warmth)
-    plant = plant_of(headroom, heat_w)
+    plant = plant_of(headroom, heat_w, memory.ordered_w)
     budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
     idle_w = np.nan_to_num(headroom.fleet.gpus.idle_w)
     budgets = without_ended(budgets, plant, comes_to_rest, idle_w)

@@ -151,6 +151,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     together: tuple[float, bytes, bytes] | None = None
     #: for how long no attempt has held each GPU, s
     free_for_s: bytes = b""
+    #: the cap that the agent of each GPU was told last, W
+    ordered_w: bytes = b""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -191,15 +193,19 @@ def _remember(holding: Holding) -> None:
         ),
         together=(together.at, _bytes(together.most_w), _bytes(together.apart_w)),
         free_for_s=_narrow(left.last_held.for_s),
+        ordered_w=_narrow(left.ordered_w),
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
 
-def remembered(fleet: FleetArrays) -> Remembered:
-    """Return what the last round left; lost, the controller begins with what was said of units."""
+def remembered(fleet: FleetArrays, now: float) -> Remembered:
+    """Return what the last round left; lost, the controller begins with what was said of units.
+
+    Caps that it set last go on in their own lease, so that they are known as its own.
+    """
     data = cast(bytes | None, stream.connection().get(_KEY))
     if data is None:
-        return Remembered()
+        return Remembered(ordered_w=orders.by_gpu(orders.current(now), fleet))
     kept = _kept.decode(data)
     ids = np.frombuffer(kept.ids, dtype="<i8").tolist()
 
@@ -220,7 +226,7 @@ def remembered(fleet: FleetArrays) -> Remembered:
         own_limit_w=_widened(kept.own_limit_w) if is_same else np.zeros(0),
     )
     if not is_same:
-        return Remembered(units)
+        return Remembered(units, ordered_w=orders.by_gpu(orders.current(now), fleet))
     return Remembered(
         units,
         Excess(kept.excess_at, tuple(map(_widened, kept.excess_w)), kept.host_share),
@@ -233,6 +239,7 @@ def remembered(fleet: FleetArrays) -> Remembered:
         ),
         _together(kept),
         LastHeld(kept.at, _widened(kept.free_for_s)),
+        _widened(kept.ordered_w),
     )
 
 

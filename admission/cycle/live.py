@@ -317,7 +317,7 @@ def read_input(now: float) -> CycleInput:
     measured = _measured(now, in_force, held)
     return input_of(
         now, waiting, held, measured, in_force, ready_nodes(now) | registered.ready_nodes(now),
-        policy=policy, memory=holding.remembered(fleet), number=number,
+        policy=policy, memory=holding.remembered(fleet, now), number=number,
         standing=_standing(fleet, in_force, now),
         bookings=booked.live(fleet, now),
         executors=registered.executor_by_node(),

@@ -21,7 +21,7 @@ from headroom.contracts import Limit, LimitKind
 from policies.headroom.columns import Floats, Ints
 from telemetry import stream
 
-__all__ = ["LEASE_S", "OWNER", "Orders", "by_node", "current", "forget", "keep"]
+__all__ = ["LEASE_S", "OWNER", "Orders", "by_gpu", "by_node", "current", "forget", "keep"]
 
 log = structlog.get_logger(__name__)
 
@@ -143,15 +143,22 @@ def _found() -> Orders:
     return _last[0] if _last else _NONE
 
 
-# --- As agents take them --------------------------------------------------------------------------
+# --- As agents and the controller take them -------------------------------------------------------
+
+
+def by_gpu(orders: Orders, fleet: FleetArrays) -> Floats:
+    """Return the cap of each GPU of ``fleet``, W; inf: none."""
+    rows, gpu = _on_fleet(orders, fleet)
+    cap_w = np.full(len(fleet.gpus), np.inf)
+    cap_w[gpu] = orders.watts[rows]
+    return cap_w
 
 
 def by_node(orders: Orders, fleet: FleetArrays) -> Iterator[tuple[int, Limit]]:
     """Yield the limits of each node, by its id: one for all of its GPUs where they have one cap."""
-    rows = np.flatnonzero(np.isin(orders.gpu_ids, fleet.gpus.ids))
-    order = np.argsort(fleet.gpus.ids)
-    gpu = order[np.searchsorted(fleet.gpus.ids, orders.gpu_ids[rows], sorter=order)]
-    rows, gpu = rows[(by_gpu := np.argsort(gpu))], gpu[by_gpu]
+    rows, gpu = _on_fleet(orders, fleet)
+    in_order = np.argsort(gpu)
+    rows, gpu = rows[in_order], gpu[in_order]
     node, unit, cap_w = fleet.gpus.node[gpu], orders.units[rows], orders.watts[rows]
     # GPUs stand in the order of their nodes.
     nodes, first = np.unique(node, return_index=True)
@@ -159,6 +166,13 @@ def by_node(orders: Orders, fleet: FleetArrays) -> Iterator[tuple[int, Limit]]:
     for at, each in enumerate(nodes.tolist()):
         mine = slice(edges[at], edges[at + 1])
         yield from _on_node(each, gpu[mine], unit[mine], cap_w[mine], orders.expires_at, fleet)
+
+
+def _on_fleet(orders: Orders, fleet: FleetArrays) -> tuple[Ints, Ints]:
+    """Return the places of orders whose GPUs are the fleet's, and the rows of these."""
+    rows = np.flatnonzero(np.isin(orders.gpu_ids, fleet.gpus.ids))
+    order = np.argsort(fleet.gpus.ids)
+    return rows, order[np.searchsorted(fleet.gpus.ids, orders.gpu_ids[rows], sorter=order)]
 
 
 def _on_node(

@@ -66,8 +66,10 @@ class Tuning:
     other_forgets_in_s: float = 120.0
     other_rests_forgets_in_s: float = 1800.0
     #: a limit below a cap that stays as it is for so long is somebody else's, s: one of ours takes
-    #: effect sooner
+    #: effect sooner. While a cap of ours hides it, it may be lifted: it counts with so many W more
+    #: each s
     own_limit_after_s: float = 30.0
+    own_limit_rises_w: float = 0.5
     #: a cap is raised if it rises by so much, W, and set in whole steps of so many
     least_rise_w: float = 4.0
     step_w: float = 1.0
@@ -78,8 +80,9 @@ class Plant:
     """The GPUs of a fleet, aligned with the inventory, and the rack of each.
 
     ``drawn_w`` is measured, or assumed of those that are silent; ``limit_w`` the limit that each
-    reports, ``is_held`` whether it says that it holds it back, and ``clock_share`` its clock as a
-    share of the highest (NaN: unknown). ``host_share``: by how much its host draws more for each W
+    reports, ``ordered_w`` the cap of ours that its agent was told last, inf for none. ``is_held``
+    is whether it says that its limit holds it back, and ``clock_share`` its clock as a share of the
+    highest (NaN: unknown). ``host_share``: by how much its host draws more for each W
     more. ``least_w`` and ``most_w`` bound what a limit may be, and ``heat_w`` is what each may draw
     by its heat, inf where nothing is known of that.
     """
@@ -87,6 +90,7 @@ class Plant:
     rack: Ints
     drawn_w: Floats
     limit_w: Floats
+    ordered_w: Floats
     is_held: Bools
     clock_share: Floats
     host_share: Floats
@@ -234,7 +238,8 @@ class _Round:
         self.below_for_s = self._below_for_s()
         self.own_limit_w = self._own_limit_w()
         # A little more: so it shows when somebody lifts it, and what is drawn meets the cap then.
-        most_w = np.minimum(plant.most_w, self.own_limit_w + tuning.least_rise_w)
+        above_w = self.own_limit_w + _TOLERANCE_W + tuning.least_rise_w
+        most_w = np.minimum(plant.most_w, above_w)
         self.most_w = most_by(most_w[units.gpu], units.unit, count)
         self.rated_w = most_by(plant.most_w[units.gpu], units.unit, count)
         self.least_w = most_by(plant.least_w[units.gpu], units.unit, count)
@@ -306,9 +311,8 @@ class _Round:
 
     def _below_for_s(self) -> Floats:
         """Return for how long each GPU has reported one and the same limit, below its cap, s."""
-        plant, units, memory = self.plant, self.units, self.memory
-        cap_w = plant.most_w.copy()
-        cap_w[units.gpu] = np.minimum(cap_w[units.gpu], self.known_cap_w[units.unit])
+        plant, memory = self.plant, self.memory
+        cap_w = np.minimum(plant.most_w, plant.ordered_w)
         is_below = plant.limit_w < cap_w - _TOLERANCE_W
         if len(memory.limit_w) != len(cap_w):
             return np.where(is_below, np.inf, 0.0)
@@ -323,6 +327,8 @@ class _Round:
         limit_w, known_w = self.plant.limit_w, self.memory.own_limit_w
         if len(known_w) != len(limit_w):
             known_w = np.full(len(limit_w), np.inf)
+        hidden_w = self.tuning.own_limit_rises_w * self.elapsed_s
+        known_w = np.where(limit_w < known_w - _TOLERANCE_W, known_w + hidden_w, known_w)
         known_w = np.where(limit_w > known_w + _TOLERANCE_W, np.inf, known_w)
         return np.where(self.below_for_s >= self.tuning.own_limit_after_s, limit_w, known_w)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fleet.tables import FleetArrays
-from policies.caps.orders import Orders, by_node
+from policies.caps.orders import Orders, by_gpu, by_node
 from tests.builders.arrays import make_arrays
 
 FLEET = make_arrays(racks=1, nodes=2, gpus=4)
@@ -54,6 +54,12 @@ def test_gpus_that_have_left_the_inventory_are_left_out() -> None:
     orders = ordered({0: (17, 450.0)})
     gone = Orders("1", 0.0, 600.0, np.array([10**9], "<i8").tobytes(), orders.unit, orders.cap_w)
     assert told(gone) == []
+
+
+def test_each_gpu_has_the_cap_that_was_ordered_for_it_and_others_none() -> None:
+    found = by_gpu(ordered({6: (17, 450.0), 2: (3, 300.0)}), FLEET)
+    assert found[[2, 6]].tolist() == [300.0, 450.0]
+    assert np.isinf(np.delete(found, [2, 6])).all()
 
 
 def test_a_hundred_thousand_gpus_are_cut_to_their_nodes_in_a_second() -> None:

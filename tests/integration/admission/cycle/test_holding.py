@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
+import numpy as np
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -187,6 +188,20 @@ def test_a_policy_without_a_controller_takes_back_all_caps(fleet: SmallFleet) ->
     plant.step()
     assert ask(fleet) == []
     assert status.read() is None
+
+
+def test_caps_that_stand_are_its_own_also_for_a_controller_that_lost_its_memory(
+    fleet: SmallFleet,
+) -> None:
+    budget("oslo/A01", BUDGET_W)
+    plant = busy(fleet, "oslo/A01")
+    plant.steps(6)
+    stream.connection().delete("controller:memory")
+    for _ in range(20):
+        plant.step()
+        left = holding.remembered(snapshot.current(), plant.now)
+        assert (left.ordered_w < GPU_RATED_W).sum() == 8
+        assert np.isinf(left.units.own_limit_w).all()
 
 
 def test_a_job_starts_once_its_first_cap_shows_and_room_was_made(fleet: SmallFleet) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import numpy as np
 import pytest
 
 from admission.core import holding
+from admission.core.response.respond import Throttling
 from lab.world import World
+from lab.world.gangs import EPOCH_S
 from lab.world.policy import Headroom, Policy
 from policies.controller.control import Kind
+from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.scopes import Scope, ScopeKind
 from tests.unit.lab.world.builders import make_arrival, tight_fleet
 
 
@@ -52,3 +59,28 @@ def test_what_was_learned_of_hosts_before_counts_from_the_first_look(
     World(fleet, jobs, policy, seed=1, hosts=before.hosts).run(10.0)
 
     assert looked[0].headroom.host_share == pytest.approx(learned, rel=0.05)
+
+
+def test_caps_under_which_jobs_stand_still_are_nobody_elses_limits(
+    looked: list[holding.Holding],
+) -> None:
+    agreed = {"throttling": Throttling(0.05, 0.02, 0.5), "lowest_cap_w": 350.0, "max_slowdown": 0.2}
+    jobs = [make_arrival(f"j{at}", gpus=8, runs_s=2000.0, **agreed) for at in range(3)]
+    world = World(tight_fleet(gpus=32, sites=1), jobs, Policy(), seed=1)
+    world.run(200.0)
+    site = looked[-1].headroom.fleet.sites
+    ends_at = datetime.fromtimestamp(EPOCH_S + 600.0, UTC)
+    cut = Wanted(
+        RestrictionKind.POWER_BUDGET_W, Scope(ScopeKind.SITE, str(site.names[0])),
+        0.4 * float(site.budget_w[0]), "the grid", "user:ada", "cut", ends_at,
+    )  # fmt: skip
+    world.restrict(cut)
+    looked.clear()
+
+    world.run(400.0)
+
+    capped = [each.plant.limit_w < 690.0 for each in looked[20:]]
+    held = [np.bincount(each.units.gpu, minlength=32) > 0 for each in looked[20:]]
+    stands_still = [cap & ~mine for cap, mine in zip(capped, held, strict=True)]
+    assert np.concatenate(stands_still).sum() > 32 * 20, "it is what the scene is about"
+    assert not any(np.isfinite(each.found.memory.own_limit_w).any() for each in looked)

@@ -64,6 +64,8 @@ class Shop:
         self.reach = Reach.of(self.fleet)
         self.rack = self.fleet.nodes.rack[self.fleet.gpus.node]
         self.cap_w = np.full(count, np.inf)
+        #: what agents were told last, and hear later
+        self.ordered_w = np.full(count, np.inf)
         #: what somebody else has set
         self.own_limit_w = np.full(count, RATED_W)
         self.work = np.zeros(count)
@@ -104,6 +106,7 @@ class Shop:
             rack=self.rack,
             drawn_w=self.drawn_w,
             limit_w=self.limit_w,
+            ordered_w=self.ordered_w,
             is_held=self.runs & (self.clock < 1.0),
             clock_share=np.where(self.runs, self.clock, np.nan),
             host_share=np.zeros(count),
@@ -127,6 +130,7 @@ class Shop:
         found = self.look(units)
         cap_w = np.full(len(self.cap_w), np.inf)
         cap_w[units.gpu] = found.cap_w[units.unit]
+        self.ordered_w = cap_w
         self._orders.append(cap_w)
         if len(self._orders) > self.delay:
             self.cap_w = self._orders.popleft()

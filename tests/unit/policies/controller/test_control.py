@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -318,3 +319,65 @@ def test_what_budgets_carry_besides_is_remembered_longer_while_their_load_rests(
 
     assert 900.0 < left_w(1.0) < 1_100.0
     assert left_w(0.0) > 1_850.0
+
+
+def test_the_cap_of_what_waits_for_its_room_is_nobody_elses_limit() -> None:
+    shop = _shop(4_000.0 + 16 * 500.0)
+    shop.runs[:8], shop.work[:8] = True, 1.0
+    gangs = {"kind": [Kind.FIRM, Kind.AGREED], "lowest_speed": [1.0, 0.9]}
+    waits = make_units([_ALL[:8], _ALL[8:16]], is_starting=[False, True], **gangs)
+
+    for _ in range(25):
+        found = shop.step(waits)
+
+    assert not found.may_start[1]
+    assert (shop.limit_w[8:16] < 0.9 * RATED_W).all()
+    assert found.full_w[1] == RATED_W
+
+
+def test_caps_of_a_controller_that_lost_its_memory_are_nobody_elses_limits() -> None:
+    shop = _shop(4_000.0 + 16 * 500.0)
+    _run_all(shop)
+    units = make_units(_RACKS, kind=np.full(3, int(Kind.AGREED)), lowest_speed=np.full(3, 0.9))
+    for _ in range(60):
+        before = shop.step(units)
+    assert (before.cap_w < 520.0).all()
+    shop.memory = Memory()
+
+    for _ in range(60):
+        found = shop.step(units)
+
+    assert (found.full_w > 600.0).all()
+    assert (shop.clock >= 0.89).all()
+
+
+def test_a_limit_of_somebody_else_that_a_cap_of_ours_hides_does_not_count_for_ever() -> None:
+    shop = _shop(4_000.0 + 16 * 480.0)
+    shop.runs[:16], shop.work[:16], shop.own_limit_w[:8] = True, 1.0, 500.0
+    agreed = {"kind": np.full(2, int(Kind.AGREED)), "lowest_speed": np.full(2, 0.5)}
+    units = make_units([_ALL[:8], _ALL[8:16]], **agreed)
+    for _ in range(30):
+        found = shop.step(units)
+    assert found.cap_w[0] < 490.0
+    assert found.full_w[0] < 560.0
+
+    shop.own_limit_w[:] = RATED_W
+    for _ in range(600):
+        found = shop.step(units)
+        assert shop.over_w <= 1e-6
+
+    assert found.full_w[0] >= STATIC_W + DYNAMIC_W
+
+
+def test_the_lowest_rise_shows_that_a_limit_of_somebody_else_is_gone() -> None:
+    shop = _shop(20_000.0)
+    shop.runs[:16], shop.work[:16], shop.own_limit_w[:16] = True, 1.0, 500.0
+    units = make_units(_RACKS[:1])
+    for _ in range(30):
+        shop.step(units)
+    # Something has it stay a little above that limit.
+    shop.memory = replace(shop.memory, cap_w={1: 501.0})
+    shop.own_limit_w[:] = RATED_W
+    for _ in range(10):
+        found = shop.step(units)
+    assert np.isinf(found.cap_w).all()
