@@ -101,7 +101,7 @@ def _progress(work: _Work, row: Directive, status: WorkStatus | None) -> None:
         text = f"{_nodes(row)} have it after {_after_s(row.issued_at, work.now):.0f} s"
         work.note(row, _Line.ACKNOWLEDGED, text, work.now)
     if row.state == _State.ACKNOWLEDGED and _is_done(row, status):
-        _apply(work, row, work.now)
+        _apply(work, row, work.now, None if status is None else status.done_at_step)
 
 
 def _is_seen(row: Directive, status: WorkStatus | None) -> bool:
@@ -118,10 +118,13 @@ def _is_done(row: Directive, status: WorkStatus | None) -> bool:
     return status.signals_done >= (row.signal_seq or 0)
 
 
-def _apply(work: _Work, row: Directive, at: datetime) -> None:
+def _apply(work: _Work, row: Directive, at: datetime, step: int | None = None) -> None:
     row.state, row.applied_at = _State.APPLIED, at
     text = f"{store.sentence(row)}, done in {_after_s(row.issued_at, at):.0f} s"
-    work.note(row, _Line.APPLIED, text, at)
+    if step is None:
+        work.note(row, _Line.APPLIED, text, at)
+    else:
+        work.note(row, _Line.APPLIED, f"{text}, after step {step}", at, step=step)
 
 
 def _nodes(row: Directive) -> str:

@@ -113,6 +113,8 @@ class NodeAssignment(models.Model):
     checkpoint_at = models.DateTimeField(null=True)
     signals_seen = models.IntegerField(default=0)
     signals_done = models.IntegerField(default=0)
+    #: the step of the job's training after which it did the last of them
+    done_at_step = models.BigIntegerField(null=True)
     text = models.CharField(max_length=500, blank=True)
     log_tail = models.TextField(blank=True)
     #: what the machine has of its output, as it said at ``log_told_at``, bytes from its beginning

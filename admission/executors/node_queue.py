@@ -274,6 +274,10 @@ def _status(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatus:
         checkpoint_at=min(has_saved) if has_saved and len(has_saved) == len(assignments) else None,
         signals_seen=min((assignment.signals_seen for assignment in assignments), default=0),
         signals_done=min((assignment.signals_done for assignment in assignments), default=0),
+        done_at_step=max(
+            (each.done_at_step for each in assignments if each.done_at_step is not None),
+            default=None,
+        ),
         version=gang.version,
         nodes=tuple(
             NodeStatus(o.node, o.rank, o.state, o.exit_code, o.text, o.log_tail)

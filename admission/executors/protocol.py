@@ -125,6 +125,8 @@ class WorkStatus:
     #: seqs: up to which all nodes have passed signals on, and the job says it has done them
     signals_seen: int = 0
     signals_done: int = 0
+    #: the step of its training after which it did the last of them, where it says so
+    done_at_step: int | None = None
     #: grows with every change; what :meth:`Executor.note` is told
     version: int = 0
     nodes: tuple[NodeStatus, ...] = ()

@@ -47,8 +47,8 @@ _READ_S, _READ_POLL_S = 10.0, 0.5
 #: What a report may change.
 _FIELDS = [
     "state", "store", "claimed_at", "started_at", "ended_at", "outcome", "exit_code",
-    "checkpoint_at", "signals_seen", "signals_done", "text", "log_tail", "log_asked_from",
-    "log_asked_at",
+    "checkpoint_at", "signals_seen", "signals_done", "done_at_step", "text", "log_tail",
+    "log_asked_from", "log_asked_at",
 ]  # fmt: skip
 
 
@@ -197,6 +197,8 @@ def _answer_to_offer(
 def _follow(assignment: NodeAssignment, report: WorkReport, at: datetime) -> None:
     assignment.signals_seen = max(assignment.signals_seen, report.signals_seen)
     assignment.signals_done = max(assignment.signals_done, report.signals_done)
+    if report.done_at_step is not None:
+        assignment.done_at_step = report.done_at_step
     if report.started_at is not None and assignment.started_at is None:
         assignment.started_at = min(moment(report.started_at), at)
     if report.checkpoint_at is not None:

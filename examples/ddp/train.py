@@ -2,7 +2,8 @@
 
 It does what a job has to do to come through limits unharmed: the same seed gives the same losses to
 the last bit, checkpoints are whole or absent and have their digest beside them, and what is started
-again resumes where the last one was written. Run it by itself, or under the matrix:
+again resumes where the last one was written. As a job of Headroom it reports its steps and obeys
+directives, by five lines with ``headroom.training``. Run it by itself, or under the matrix:
 
     headroom matrix run --standard -- python examples/ddp/train.py
 """
@@ -15,6 +16,7 @@ import io
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
@@ -27,6 +29,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from headroom import training
 
 PROCESSES = 2
 _SEED = 7
@@ -111,28 +115,36 @@ class Trainer:
     def train(self) -> None:
         """Make the steps that are left."""
         self.resume()
-        while self.step < self.options.steps:
-            loss, sync_s = self.make_step()
-            self.step += 1
-            self.log(loss, sync_s)
-            if self.step % self.options.checkpoint_every == 0:
-                self.save()
-        self.save()
+        batch = training.Batch(rows=_BATCH)
+        with training.session(save=self.save, step=self.step, batch=batch) as run:
+            while self.step < self.options.steps:
+                loss, sync_s = self.make_step(run)
+                self.step += 1
+                self.log(loss, sync_s, len(run.parts))
+                run.step(loss=loss, samples=_BATCH)
+                if self.step % self.options.checkpoint_every == 0:
+                    run.save()
+            run.save()
         if not self.storage.flush():
             sys.exit("checkpoints wait that the storage does not take")
 
-    def make_step(self) -> tuple[float, float]:
+    def make_step(self, run: training.Session) -> tuple[float, float]:
         """Make one step. Return the loss over all processes, and how long the exchange took, s."""
         inputs, targets = self.batch()
         for _ in range(self.options.work):
             self.optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self.model(inputs), targets)
-            loss.backward()
+            loss = torch.zeros(1)
+            for part in run.parts:
+                outputs = self.model(inputs[part.rows])
+                own = nn.functional.cross_entropy(outputs, targets[part.rows]) * part.weight
+                own.backward()
+                loss += own.detach()
         grads = torch.cat([each.grad.flatten() for each in self.model.parameters()])
-        both = torch.cat([grads, loss.detach().reshape(1)])
+        both = torch.cat([grads, loss])
         began_s = time.perf_counter()
         dist.all_reduce(both)
         sync_s = time.perf_counter() - began_s
+        run.spent(training.Section.GRADIENT_SYNC, sync_s)
         both /= PROCESSES
         self._spread(both[:-1])
         self.optimizer.step()
@@ -144,13 +156,14 @@ class Trainer:
             each.grad.copy_(grads[begin : begin + each.numel()].view_as(each))
             begin += each.numel()
 
-    def log(self, loss: float, sync_s: float) -> None:
+    def log(self, loss: float, sync_s: float, parts: int) -> None:
         """Report a step in the form of docs/reference/matrix.md."""
         if self.rank == 0:
             facts = {
                 "step": self.step,
                 "loss": loss,
                 "sync_s": sync_s,
+                "parts": parts,
                 "retries": self.storage.retries,
             }
             with Path(self.options.step_log).open("a") as file:
@@ -164,14 +177,14 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
         }
 
-    def save(self) -> None:
+    def save(self, step: int) -> None:
         """Write a checkpoint that is whole or absent, and its digest; send both to the storage."""
         if self.rank != 0:
             return
         buffer = io.BytesIO()
         torch.save(self.state(), buffer)
         body = buffer.getvalue()
-        name = f"step-{self.step:06d}.pt"
+        name = f"step-{step:06d}.pt"
         # The digest comes last: a checkpoint without one is not whole, and nobody resumes from it.
         for each, content in ((name, body), (f"{name}{_DIGEST}", digest_of(body).encode())):
             self.write(each, content)
@@ -219,6 +232,9 @@ def run(rank: int, options: argparse.Namespace, trainer: type[Trainer]) -> None:
 
 def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
     """Start the processes and wait for them. Return 0 if all ended well."""
+    if "HEADROOM_NODES" in os.environ:
+        # The name of its node may be known to Headroom alone; here all processes are on it.
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", str(_free_port()))
     # Forked, so that PyTorch is loaded once.
@@ -228,6 +244,8 @@ def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
     ]
     for each in processes:
         each.start()
+    # They save, and end by themselves.
+    signal.signal(signal.SIGTERM, lambda *_: [each.terminate() for each in processes])
     for each in processes:
         each.join()
     return 0 if all(each.exitcode == 0 for each in processes) else 1

@@ -30,6 +30,7 @@ from headroom.agent.nvml import NvmlSource
 from headroom.agent.sources.configured import open_configured
 from headroom.agent.sources.periodic import Periodic
 from headroom.agent.sources.storage import StorageSource
+from headroom.agent.sources.training import TrainingSource
 from headroom.agent.spool import Spool
 from headroom.agent.table import as_tables
 from headroom.client import Client
@@ -176,9 +177,11 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
         return _run_once(options, token, spool)
     actuation = _actuation(options)
     with Client(options.server, token) as client, contextlib.ExitStack() as stack:
+        sources = open_sources(options, actuation)
+        training = TrainingSource() if options.config.allow_jobs else None
         agent = Agent(
             options.settings,
-            open_sources(options, actuation),
+            sources if training is None else [*sources, training],
             spool,
             client,
             limit_reports=actuation.reports if actuation else None,
@@ -187,7 +190,7 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
             every_s = options.settings.push_s
             stack.enter_context(LimitPoller(client, actuation.leases, every_s=every_s))
         if options.config.allow_jobs:
-            stack.enter_context(Runner(runner_settings(options), client))
+            stack.enter_context(Runner(runner_settings(options), client, training=training))
         call_on_stop(agent.stop)
         agent.run()
     return True

@@ -20,7 +20,7 @@ __all__ = ["Block", "ColumnBuffer", "GpuLostError", "Row", "Source", "Value", "c
 _CLOSE_S = 6.0
 
 #: The blocks that sources fill: the first four are of a node, the others of the whole batch.
-Block: TypeAlias = Literal["gpus", "host", "storage", "xids", "links", "meters"]
+Block: TypeAlias = Literal["gpus", "host", "storage", "xids", "links", "meters", "jobs"]
 Value: TypeAlias = float | int | str | None
 #: One reading: fields of a block of the contract. None: could not be read. ``ts`` is left out,
 #: unless the reading is older than the moment at which it is handed out. ``node`` is left out,

@@ -19,6 +19,7 @@ from headroom.contracts import (
     Columns,
     GpuColumns,
     HostColumns,
+    JobColumns,
     LinkColumns,
     MeterColumns,
     NodeReport,
@@ -48,9 +49,10 @@ _KINDS: dict[Block, type[Columns]] = {
     "xids": XidColumns,
     "links": LinkColumns,
     "meters": MeterColumns,
+    "jobs": JobColumns,
 }
 #: The blocks that are not of one node.
-_OF_THE_BATCH: tuple[Block, ...] = ("links", "meters")
+_OF_THE_BATCH: tuple[Block, ...] = ("links", "meters", "jobs")
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class Sampler:
             nodes=list(reports.values()),
             links=taken.get(("", "links")),
             meters=taken.get(("", "meters")),
+            jobs=taken.get(("", "jobs")),
         )
 
 

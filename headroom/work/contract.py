@@ -268,7 +268,8 @@ class WorkOutcome(enum.StrEnum):
 class WorkReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A report on one attempt on one node. ``signals_seen`` and ``signals_done`` are seqs.
 
-    A signal is seen when it was passed on to the job, and done when the job says so.
+    A signal is seen when it was passed on to the job, and done when the job says so:
+    ``done_at_step`` is the step of its training after which it did the last of them.
     ``exit_code`` is that of the command; 128 more than the signal that ended it.
     """
 
@@ -282,6 +283,7 @@ class WorkReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     checkpoint_at: Timestamp | None = None
     signals_seen: _Count = 0
     signals_done: _Count = 0
+    done_at_step: Annotated[int, Meta(ge=0, le=2**62)] | None = None
     text: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
     log_tail: Annotated[str, Meta(max_length=8192, pattern=_NO_NUL)] = ""
 

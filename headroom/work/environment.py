@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 
+from headroom.training.reports import SOCKET
 from headroom.work.contract import Task
 from headroom.work.folder import Folder
 from headroom.work.users import JobUser
@@ -51,6 +52,7 @@ def environment_of(
         "HEADROOM_GPUS": gpus,
         "HEADROOM_DIRECTIVES": str(folder.directives),
         "HEADROOM_STATUS": str(folder.status),
+        SOCKET: str(folder.reports),
         "MASTER_ADDR": task.nodes[0],
         "MASTER_PORT": str(port_of(attempt)),
         # The order in which the inventory counts them.

@@ -47,24 +47,29 @@ class ShimExit(Struct):
 class Directives(Struct):
     """The directives to a job, in the file that ``HEADROOM_DIRECTIVES`` names: all in force.
 
-    ``seq`` is that of the last directive, ``checkpoint`` that of the last that asked for one.
+    ``seq`` is that of the last directive, ``checkpoint`` that of the last that asked for one,
+    ``paused`` that of the pause in force, for a job that stands still by itself (0: none).
     """
 
     seq: int = 0
     checkpoint: int = 0
     batch_scale: float | None = None
     power_cap_w: float | None = None
+    paused: int = 0
 
 
 class JobStatus(Struct):
     """The status that a job reports, in the file that ``HEADROOM_STATUS`` names.
 
     ``checkpoint_at`` is when its last checkpoint was whole, Unix s. ``done`` is the seq of the
-    last directive that it has carried out.
+    last directive that it has carried out, and ``step`` the step of its training at which it did.
+    ``hears``: it reads its directives, and stands still by itself when it is told to pause.
     """
 
     checkpoint_at: Timestamp | None = None
     done: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    step: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    hears: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,11 @@ class Folder:
     def status(self) -> Path:
         """The file with the status that the job reports."""
         return self.work / ".headroom-status.json"
+
+    @property
+    def reports(self) -> Path:
+        """The socket to which ranks of the job report their progress."""
+        return self.place / "reports"
 
     def marks(self) -> Marks:
         """Look, in the one order that cannot mislead.
@@ -202,6 +212,10 @@ class Folder:
     def write_directives(self, directives: Directives) -> None:
         """Write the directives to the job, all at once."""
         write_plain(self.directives, msgspec.json.encode(directives), 0o644)
+
+    def told_s(self, now: float) -> float:
+        """Return how long ago the job was last told something, s."""
+        return now - self.directives.stat().st_mtime
 
     def job_status(self) -> JobStatus:
         """Return the status that the job reports; an empty one where it is malformed."""

@@ -62,6 +62,7 @@ def report_of(
         checkpoint_at=status.checkpoint_at,
         signals_seen=claim.signals,
         signals_done=min(status.done, claim.signals),
+        done_at_step=status.step,
         text="it stands still: the server was not heard" if marks.is_fenced else "",
     )
 
@@ -94,6 +95,7 @@ def _ended(
         checkpoint_at=status.checkpoint_at,
         signals_seen=claim.signals,
         signals_done=min(status.done, claim.signals),
+        done_at_step=status.step,
         text=end.why[:_MOST_TEXT] or text,
         log_tail=log_tail,
     )

@@ -41,7 +41,7 @@ from headroom.work.contract import (
     WorkReports,
     WorkState,
 )
-from headroom.work.folder import Folder, Marks
+from headroom.work.folder import Folder, JobStatus, Marks
 from headroom.work.judging import Step, report_of, step_of
 from headroom.work.launch import Launcher, Separation
 from headroom.work.terminal import Terminals
@@ -63,6 +63,8 @@ _FENCE_S = 150.0
 _TRIES = 3
 #: Parts of output that one reader is sent at once.
 _PARTS_AHEAD = 4
+#: A job that stands still by itself is frozen anyhow when it has not done so by then, s.
+_PAUSE_WITHIN_S = 15.0
 #: What goes wrong with one attempt, and is held to it.
 _MOST_TEXT = 500
 
@@ -75,6 +77,14 @@ class WorkServer(Protocol):
     def report_work(
         self, reports: WorkReports, *, timeout_s: float | None = None
     ) -> WorkOrders: ...
+
+
+class TrainingListener(Protocol):
+    """The part of :class:`headroom.agent.sources.training.TrainingSource` that the runner needs."""
+
+    def listen(self, attempt: str, path: Path, uid: int, gid: int) -> None: ...
+
+    def forget(self, attempt: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,7 @@ class Runner:
         server: WorkServer,
         *,
         launcher: Launcher | None = None,
+        training: TrainingListener | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = boottime,
         draw: Callable[[], float] = random.random,
@@ -132,6 +143,7 @@ class Runner:
         self._journal = ClaimJournal(settings.folder / "book.sqlite")
         self._launcher = launcher or _launcher(settings, self._journal.store)
         self._trash = Trash(self._places)
+        self._training = training
         #: until when each attempt may run unless the server is heard again, by ``monotonic``
         self._until: dict[str, float] = {}
         #: what was last told of each, for when it cannot be looked at
@@ -301,7 +313,27 @@ class Runner:
                 return self._give_up(claim, folder, marks)
             case Step.NOTHING:
                 pass
-        return report_of(claim, self._settings.node, marks, folder.job_status())
+        status = folder.job_status()
+        if marks.is_watched:
+            self._listen(claim, folder)
+            self._freeze_when_ready(folder, marks, status)
+        return report_of(claim, self._settings.node, marks, status)
+
+    def _listen(self, claim: Claim, folder: Folder) -> None:
+        """Have the job's ranks be heard. A job that cannot be goes on as one that says nothing."""
+        if self._training is None:
+            return
+        owner = os.lstat(folder.work)
+        try:
+            self._training.listen(claim.attempt, folder.reports, owner.st_uid, owner.st_gid)
+        except OSError as exc:
+            self._complain_of(claim.attempt, exc)
+
+    def _freeze_when_ready(self, folder: Folder, marks: Marks, status: JobStatus) -> None:
+        """Freeze a job that pauses by itself once it stands still, or takes too long for that."""
+        paused = folder.read_directives().paused if status.hears and not marks.is_paused else 0
+        if paused and (status.done >= paused or folder.told_s(self._clock()) > _PAUSE_WITHIN_S):
+            folder.tell(SignalKind.PAUSE.value)
 
     def _launch(self, claim: Claim, folder: Folder) -> None:
         if claim.task is not None:  # it is dropped when all is over
@@ -312,7 +344,7 @@ class Runner:
         node, status = self._settings.node, folder.job_status()
         report = report_of(claim, node, marks, status, folder.log_tail())
         self._journal.end(report)
-        self._launcher.dismiss(folder)
+        self._let_go(claim, folder)
         logger.info("job ended", extra={"attempt": claim.attempt, "how": report.text})
         return report
 
@@ -329,9 +361,14 @@ class Runner:
             log_tail=folder.log_tail(),
         )
         self._journal.end(report)
-        self._launcher.dismiss(folder)
+        self._let_go(claim, folder)
         logger.warning("job lost", extra={"attempt": claim.attempt})
         return report
+
+    def _let_go(self, claim: Claim, folder: Folder) -> None:
+        self._launcher.dismiss(folder)
+        if self._training is not None:
+            self._training.forget(claim.attempt)
 
     # --- What somebody reads ----------------------------------------------------------------------
 
@@ -473,8 +510,9 @@ class Runner:
         if not new or not folder.marks().is_watched:
             return False
         directives = folder.read_directives()
+        hears = folder.job_status().hears
         for signal in new:
-            _tell(folder, signal)
+            _tell(folder, signal, hears=hears)
             directives.seq = signal.seq
             if signal.kind == SignalKind.CHECKPOINT:
                 directives.checkpoint = signal.seq
@@ -482,6 +520,8 @@ class Runner:
                 directives.batch_scale = signal.value
             elif signal.kind == SignalKind.SET_POWER_CAP:
                 directives.power_cap_w = signal.value
+            elif signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
+                directives.paused = signal.seq if signal.kind == SignalKind.PAUSE else 0
         folder.write_directives(directives)
         folder.tell("notify")
         self._journal.signaled(claim.attempt, new[-1].seq)
@@ -525,8 +565,9 @@ class Runner:
         self._complaint = str(exc)
 
 
-def _tell(folder: Folder, signal: SignalOrder) -> None:
-    if signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
+def _tell(folder: Folder, signal: SignalOrder, *, hears: bool) -> None:
+    """Have the shim freeze a job, or thaw it. One that ``hears`` is frozen once it stands still."""
+    if signal.kind == SignalKind.RESUME or (signal.kind == SignalKind.PAUSE and not hears):
         folder.tell(signal.kind.value)
 
 

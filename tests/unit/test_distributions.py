@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Packages of the distribution that a node installs: contracts, client, command line, agent, jobs,
-#: the runner of jobs, and the replay of recordings, which is a client.
+#: the runner of jobs, what their training loops use, and the replay of recordings, a client.
 NODE = {
     "headroom",
     "headroom.agent",
@@ -27,6 +27,7 @@ NODE = {
     "headroom.replay",
     "headroom.schedulers",
     "headroom.slurm",
+    "headroom.training",
     "headroom.work",
 }
 #: Modules beside those packages.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headroom.agent.devices import Row
+from headroom.agent.sources.training import TrainingSource
 from headroom.errors import Unavailable
 from headroom.work.claim_journal import ClaimJournal, ClaimState, JournalError
 from headroom.work.contract import (
@@ -20,11 +23,13 @@ from headroom.work.contract import (
     SignalOrder,
     Task,
     WorkOrders,
+    WorkOutcome,
     WorkReport,
     WorkReports,
 )
 from headroom.work.runner import Runner, RunnerSettings
 
+REPOSITORY = Path(__file__).resolve().parents[4]
 KEY = "llama/train/1"
 _LIMIT_S = 10.0
 
@@ -73,11 +78,12 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.server = Server()
         self.folder = folder / "jobs"
+        self.training = TrainingSource()
         self.runner = self._open()
 
     def _open(self) -> Runner:
         settings = RunnerSettings(node="n1", folder=self.folder, limits=False)
-        return Runner(settings, self.server, draw=lambda: 0.5)
+        return Runner(settings, self.server, training=self.training, draw=lambda: 0.5)
 
     def restart(self) -> None:
         self.runner.close()
@@ -112,6 +118,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         if claim.state is ClaimState.STARTING:
             made.until("ended")
     made.runner.close()
+    made.training.close()
 
 
 def test_a_claim_is_on_disk_before_it_is_told_and_starts_nothing(machine: Machine) -> None:
@@ -267,7 +274,95 @@ def test_directives_reach_the_job_and_what_it_says_of_them_the_server(machine: M
     report = machine.server.reports[KEY]
     assert (report.signals_seen, report.checkpoint_at) == (2, 1000.5)
     seen = machine.file("work/seen").read_text()
-    assert seen == '{"seq":2,"checkpoint":1,"batch_scale":0.5,"power_cap_w":null}'
+    assert seen == '{"seq":2,"checkpoint":1,"batch_scale":0.5,"power_cap_w":null,"paused":0}'
+
+
+#: Makes steps until it is told to end; says on its standard output what it does.
+_LOOP = """
+import time
+from headroom import training
+
+def tell(what):
+    print(what, flush=True)
+
+with training.session(
+    save=lambda step: tell(f"saved {step}"),
+    free=lambda: tell("free"),
+    restore=lambda: tell("restore"),
+) as run:
+    while True:
+        time.sleep(0.01)
+        run.step(loss=0.5, samples=4)
+"""
+
+
+def start_loop(machine: Machine) -> None:
+    command = [sys.executable, "-c", _LOOP]
+    machine.start("", command=command, env={"PYTHONPATH": str(REPOSITORY)})
+    status = machine.file("work") / ".headroom-status.json"
+    machine.until("running")
+    wait_until(status.exists)
+
+
+def said(machine: Machine) -> list[str]:
+    log = machine.file("log")
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 3 * _LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_a_job_that_hears_stands_still_at_a_step_before_it_is_frozen(machine: Machine) -> None:
+    start_loop(machine)
+    machine.server.wants(DesiredState.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)])
+    report = machine.until("paused")
+    assert report.signals_done == 1
+    assert report.done_at_step
+    assert said(machine) == ["free"]
+    resume = [SignalOrder(seq=2, kind=SignalKind.RESUME)]
+    machine.server.wants(DesiredState.RUN, signals=resume)
+    machine.until("running")
+    wait_until(lambda: said(machine) == ["free", "restore"])
+    wait_until(lambda: machine.until("running").signals_done == 2)
+
+
+def test_a_job_that_hears_and_does_not_stand_still_is_frozen_all_the_same(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headroom.work.runner._PAUSE_WITHIN_S", 0.2)
+    hears = """echo '{"hears": true}' > .headroom-status.json; echo up; sleep 60"""
+    machine.start(hears)
+    machine.until("running")
+    wait_until(lambda: said(machine) == ["up"])
+    machine.server.wants(DesiredState.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)])
+    machine.runner.round()
+    assert machine.until("paused").signals_done == 0
+
+
+def test_a_job_that_hears_saves_when_it_is_stopped_and_reports_its_progress(
+    machine: Machine,
+) -> None:
+    start_loop(machine)
+    rows: list[Row] = []
+
+    def is_heard() -> bool:
+        machine.runner.round()
+        rows.extend(machine.training.read())
+        return bool(rows)
+
+    wait_until(is_heard)
+    assert rows[0]["job"] == "llama/train"
+    assert rows[0]["loss"] == 0.5
+    assert float(rows[0]["samples_per_s"] or 0) > 1
+    machine.server.wants(DesiredState.STOP)
+    report = machine.until("ended")
+    assert report.outcome == WorkOutcome.STOPPED
+    assert said(machine)[-1].startswith("saved ")
+    assert report.checkpoint_at is not None
 
 
 def test_a_pause_holds_over_a_restart_of_the_runner(machine: Machine) -> None:

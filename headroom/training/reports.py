@@ -1,0 +1,81 @@
+"""Reports of ranks to the agent of their machine, over a local socket that is never waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+__all__ = ["MOST_BYTES", "SOCKET", "RankReport", "Sender", "address_of"]
+
+#: The variable that names the socket.
+SOCKET = "HEADROOM_REPORTS"
+#: The most that one report has.
+MOST_BYTES = 16 * 1024
+#: As long as the address of a socket may be, bytes.
+_MOST_ADDRESS = 100
+
+_Count = Annotated[int, Meta(ge=0, le=2**62)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class RankReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What one rank did in the last ``span_s``: ``steps`` of them, up to ``step``.
+
+    ``sections`` has seconds by section. ``dropped`` counts reports that the socket did not take
+    since the start: what they held is in the next one.
+    """
+
+    rank: _Count
+    world: Annotated[int, Meta(ge=1, le=2**31)]
+    step: _Count
+    steps: _Count
+    span_s: _Seconds
+    samples: _Count = 0
+    tokens: _Count = 0
+    loss: float | None = None
+    sections: dict[str, _Seconds] = {}
+    memory_bytes: _Count = 0
+    dropped: _Count = 0
+
+
+class Sender:
+    """One rank's end of the socket. The queue is the kernel's: what it does not take is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self.dropped = 0
+
+    def send(self, report: RankReport) -> bool:
+        """Send a report; return whether the agent has it. Waits for nobody and never raises."""
+        body = msgspec.msgpack.encode(report)
+        with contextlib.suppress(OSError), address_of(self._path) as address:
+            self._socket.sendto(body, address)
+            return True
+        self.dropped += 1
+        return False
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._socket.close()
+
+
+@contextlib.contextmanager
+def address_of(path: Path) -> Iterator[str]:
+    """Yield an address for ``path``, which may be longer than addresses of sockets are."""
+    if len(os.fsencode(path)) <= _MOST_ADDRESS:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

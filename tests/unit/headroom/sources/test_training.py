@@ -1,0 +1,195 @@
+"""Reports of ranks, over a real socket, folded into the progress of their job."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headroom.agent.devices import ColumnBuffer, Row
+from headroom.agent.sources.training import Fold, TrainingSource
+from headroom.contracts import JobColumns
+from headroom.training import Session
+from headroom.training.reports import RankReport, Sender
+from tests.unit.headroom.builders import Clock
+
+KEY = "llama/train/3"
+
+
+def report(rank: int = 0, **given: Any) -> RankReport:
+    fields: dict[str, Any] = {"rank": rank, "world": 2, "step": 10, "steps": 5, "span_s": 2.0}
+    return RankReport(**{**fields, **given})
+
+
+@pytest.fixture
+def source() -> Iterator[TrainingSource]:
+    made = TrainingSource()
+    yield made
+    made.close()
+
+
+def rows_of(source: TrainingSource, is_enough: Callable[[list[Row]], object] = bool) -> list[Row]:
+    found: list[Row] = []
+    end = time.monotonic() + 10.0
+    while not is_enough(found):
+        assert time.monotonic() < end, found
+        found += source.read()
+        time.sleep(0.01)
+    return found
+
+
+def listen(source: TrainingSource, path: Path) -> Path:
+    source.listen(KEY, path, os.getuid(), os.getgid())
+    return path
+
+
+# --- Folding --------------------------------------------------------------------------------------
+
+
+def test_a_step_takes_as_long_as_on_the_slowest_rank_and_samples_add_up() -> None:
+    fold = Fold()
+    fold.add(report(0, samples=40, loss=1.0))
+    fold.add(report(1, samples=20, loss=3.0, span_s=4.0, step=9))
+    row = fold.row("llama/train")
+    assert row == {
+        "job": "llama/train", "step": 10, "loss": 2.0, "step_time_s": 0.8, "samples_per_s": 25.0,
+    }  # fmt: skip
+    assert fold.row("llama/train") is None
+
+
+def test_what_is_done_between_steps_is_no_part_of_them_and_waiting_for_data_is() -> None:
+    fold = Fold()
+    spent = {"unproductive_checkpoint_save_time": 0.6, "evaluation": 0.4, "data_loading_sync": 0.5}
+    fold.add(report(world=1, sections=spent))
+    row = fold.row("a")
+    assert row is not None
+    assert row["step_time_s"] == pytest.approx(0.2)
+
+
+def test_ranks_of_other_machines_count_as_those_here() -> None:
+    fold = Fold()
+    fold.add(report(0, world=8, samples=10))
+    fold.add(report(1, world=8, samples=10))
+    row = fold.row("a")
+    assert row is not None
+    assert row["samples_per_s"] == pytest.approx(40.0)
+
+
+def test_a_rank_that_made_no_step_has_no_time_of_one() -> None:
+    fold = Fold()
+    fold.add(report(steps=0, loss=None))
+    row = fold.row("a")
+    assert row is not None
+    assert (row["step"], row["loss"], row["step_time_s"], row["samples_per_s"]) == (
+        10, None, None, None,
+    )  # fmt: skip
+
+
+# --- The socket -----------------------------------------------------------------------------------
+
+
+def test_what_a_session_reports_arrives_as_a_row_of_the_contract(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    path = listen(source, tmp_path / "reports")
+    clock = Clock()
+    with Session(mailbox=None, group=None, sender=Sender(path), clock=clock) as run:
+        for _ in range(10):
+            clock.now += 0.2
+            run.step(loss=0.25, samples=8)
+    rows = rows_of(source, lambda rows: rows and rows[-1]["step"] == 10)
+    buffer = ColumnBuffer(JobColumns)
+    for row in rows:
+        buffer.append(1.0, row)
+    assert buffer.rejected == 0
+    columns = buffer.take()
+    assert columns is not None
+    assert columns.job[0] == "llama/train"
+    assert columns.step_time_s is not None
+    assert columns.step_time_s[0] == pytest.approx(0.2)
+    assert columns.samples_per_s is not None
+    assert columns.samples_per_s[0] == pytest.approx(40.0)
+
+
+def test_a_path_longer_than_addresses_of_sockets_are_is_reached(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    sender = Sender(listen(source, folder / "reports"))
+    assert sender.send(report())
+    sender.close()
+    assert rows_of(source)
+
+
+def test_a_full_socket_delays_nobody_and_the_next_report_has_what_was_dropped(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reports"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(str(path))
+        clock, sender = Clock(), Sender(path)
+        with Session(mailbox=None, group=None, sender=sender, clock=clock) as run:
+            while not sender.dropped:
+                clock.now += 2.0
+                run.step(samples=1)
+            while True:
+                ear.setblocking(False)
+                try:
+                    ear.recv(65536)
+                except BlockingIOError:
+                    break
+            clock.now += 2.0
+            run.step(samples=1)
+            last = msgspec.msgpack.decode(ear.recv(65536), type=RankReport)
+    assert (last.steps, last.samples, last.dropped) == (2, 2, 1)
+    assert last.span_s == pytest.approx(4.0)
+
+
+def test_what_is_no_report_is_counted_and_keeps_no_other_back(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    path = listen(source, tmp_path / "reports")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hostile:
+        for said in (b"", b"\xc1", b"\x91" * 5000, b"x" * 20_000, b'{"rank": -1}'):
+            hostile.sendto(said, str(path))
+            time.sleep(0.05)
+    sender = Sender(path)
+    assert sender.send(report())
+    sender.close()
+    assert len(rows_of(source)) == 1
+    assert source.errors >= 4
+    assert "llama/train" in source.last_error
+
+
+def test_what_was_reported_before_the_end_is_still_read(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    sender = Sender(listen(source, tmp_path / "reports"))
+    sender.send(report())
+    source.forget(KEY)
+    assert len(rows_of(source)) == 1
+    assert not sender.send(report())
+    assert sender.dropped == 1
+    sender.close()
+
+
+def test_a_new_life_of_the_agent_is_reached_by_ranks_that_run(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    first = TrainingSource()
+    sender = Sender(listen(first, path))
+    assert sender.send(report())
+    first.close()
+    assert not sender.send(report())
+    second = TrainingSource()
+    listen(second, path)
+    assert sender.send(report())
+    assert rows_of(second)
+    second.close()
+    sender.close()
