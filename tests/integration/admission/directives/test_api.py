@@ -22,6 +22,7 @@ from tests.integration.admission.directives.scenes import (
     Clock,
     end,
     lines,
+    obey,
     only,
     running,
     signals,
@@ -216,3 +217,14 @@ def test_advice_has_every_way_with_numbers(
     assert operator.get("/api/v1/classes/nothing/advice").status_code == 404
     make_job("idle")
     assert operator.get("/api/v1/jobs/idle/advice").json() == []
+
+
+def test_the_ledger_says_after_which_step_the_job_did_it(
+    attempt: Attempt, clock: Clock, operator: Client
+) -> None:
+    give(operator, kind="set_batch_scale", value=0.5)
+    clock.step()
+    obey(attempt, done_at_step=120)
+    clock.step()
+    (listed,) = operator.get("/api/v1/jobs/llama/directives").json()
+    assert listed["ledger"][-1]["text"].endswith("after step 120")

@@ -116,10 +116,11 @@ def test_signals_are_told_until_they_were_passed_on(scene: Scene) -> None:
     ]
     machine.hold(KEY, "running", signals_seen=seq, checkpoint_at=scene.now)
     assert "signals" not in machine.orders()[KEY]
-    machine.hold(KEY, "paused", signals_seen=seq, signals_done=seq)
+    machine.hold(KEY, "paused", signals_seen=seq, signals_done=seq, done_at_step=120)
     machine.orders()
     (status,) = local.status([attempt.key])
     assert (status.state, status.signals_seen, status.signals_done) == ("paused", seq, seq)
+    assert status.done_at_step == 120
     assert status.checkpoint_at == pytest.approx(scene.now, abs=1e-3)
 
 
