@@ -28,6 +28,7 @@ NAMES = (
     "estimates",
     "slurm",
     "twin",
+    "training",
 )
 
 

@@ -23,6 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,9 @@ class Trainer:
         batch = training.Batch(rows=_BATCH)
         with training.session(save=self.save, step=self.step, batch=batch) as run:
             while self.step < self.options.steps:
+                began_s = time.monotonic()
                 loss, sync_s = self.make_step(run)
+                time.sleep(max(0.0, began_s + self.options.step_s - time.monotonic()))
                 self.step += 1
                 self.log(loss, sync_s, len(run.parts))
                 run.step(loss=loss, samples=_BATCH)
@@ -245,10 +248,16 @@ def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
     for each in processes:
         each.start()
     # They save, and end by themselves.
-    signal.signal(signal.SIGTERM, lambda *_: [each.terminate() for each in processes])
+    signal.signal(signal.SIGTERM, lambda *_: end_all(processes))
     for each in processes:
         each.join()
     return 0 if all(each.exitcode == 0 for each in processes) else 1
+
+
+def end_all(processes: list[ForkProcess]) -> None:
+    """Ask the processes to end."""
+    for each in processes:
+        each.terminate()
 
 
 def _free_port() -> int:
@@ -263,6 +272,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--work", type=int, default=4, help="backward passes for each step")
+    parser.add_argument("--step-s", type=float, default=0.0, help="how long a step takes at least")
     parser.add_argument("--checkpoint-every", type=int, default=25)
     parser.add_argument("--checkpoints", default=get("HEADROOM_CHECKPOINT_DIR", "checkpoints"))
     parser.add_argument("--step-log", default=get("HEADROOM_STEP_LOG", "/dev/stdout"))

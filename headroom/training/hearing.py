@@ -6,8 +6,8 @@ import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,8 +20,7 @@ __all__ = ["NOTHING", "Mailbox", "Told"]
 _NO_SAY = -math.inf
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """What holds for the job now. Sequence numbers are those of directives; 0: none.
 
     ``paused``: of the pause in force. ``is_leaving``: save, and end. ``every``: steps until ranks
@@ -52,8 +51,7 @@ class Told:
 
     def as_values(self, *, has_say: bool) -> Sequence[float]:
         """Return the numbers that a rank offers. The first has a say; all tell that they leave."""
-        own = astuple(self)
-        return own if has_say else (*(_NO_SAY for _ in own[1:]), self.is_leaving)
+        return self if has_say else (*(_NO_SAY for _ in self[1:]), self.is_leaving)
 
     @classmethod
     def from_values(cls, values: Sequence[float]) -> Told:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,22 +36,27 @@ class TorchGroup:
         places: list[tuple[str, str]] = [here] * self.world
         dist.all_gather_object(places, here, group=self._group)
         self.is_first_here = places.index(here) == self.rank
-        self._values: Any = None
+        #: what is exchanged, and the tensor that lies in the same memory
+        self._values = array("d")
+        self._tensor: Any = None
         self._work: Any = None
 
     def offer(self, values: Sequence[float]) -> None:
         """Begin to find the greatest of each value over all ranks."""
-        self._values = torch.tensor(values, dtype=torch.float64)
+        if len(self._values) != len(values):
+            self._values = array("d", values)
+            self._tensor = torch.frombuffer(self._values, dtype=torch.float64)
+        else:
+            self._values[:] = array("d", values)
         self._work = dist.all_reduce(
-            self._values, op=dist.ReduceOp.MAX, group=self._group, async_op=True
+            self._tensor, op=dist.ReduceOp.MAX, group=self._group, async_op=True
         )
 
     def take(self) -> Sequence[float]:
         """Return the greatest of each value; waits for all ranks."""
         self._work.wait()
         self._work = None
-        found: list[float] = self._values.tolist()
-        return found
+        return self._values.tolist()
 
     def close(self) -> None:
         """Wait for what was offered last, so that no rank is left alone with it."""

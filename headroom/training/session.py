@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import ParamSpec, SupportsFloat, TypeVar
+from typing import Any, ParamSpec, SupportsFloat, TypeVar
 
 from headroom.training.batch import Batch, Part, Plan
 from headroom.training.groups import Group, current_group, world_of
@@ -31,7 +31,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 #: How often ranks look for something new, at most, s, and the most steps in between.
-_HEAR_S = 0.1
+_HEAR_S = 1.0
 _MOST_STEPS = 1000
 #: How often a rank reports, s.
 _REPORT_S = 1.0
@@ -68,6 +68,7 @@ class Session(Sections):
         restore: Callable[[], object] | None = None,
         on_change: Callable[[Session], object] | None = None,
         on_leave: Callable[[], object] | None = None,
+        takes_term: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -95,11 +96,12 @@ class Session(Sections):
         self._reported_s, self._reported = clock(), self.counts.copy()
         self._report_at = self._reported_s + _REPORT_S
         self._asked_to_leave = False
-        self._handles_term = False
+        self._takes_term = takes_term
+        self._handler_before: Any = None
 
     def __enter__(self) -> Session:
         if self._mailbox is not None:
-            self._handles_term = self._catch_term()
+            self._catch_term()
             self._say()
             self._offer()
         return self
@@ -110,8 +112,8 @@ class Session(Sections):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._handles_term:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._handler_before is not None:
+            signal.signal(signal.SIGTERM, self._handler_before)
         # Where something went wrong, the others may never offer what is waited for here.
         if self._group is not None and self._mailbox is not None and exc is None:
             self._group.close()
@@ -312,19 +314,18 @@ class Session(Sections):
         if self._mailbox is not None and self._group is not None and self._group.is_first_here:
             self._mailbox.say(done=done, step=step, checkpoint_at=checkpoint_at)
 
-    def _catch_term(self) -> bool:
-        """Leave at a step where SIGTERM would end the loop; return whether it does so now."""
+    def _catch_term(self) -> None:
+        """Leave at a step where SIGTERM would end the loop. Other handlers are left alone."""
         if threading.current_thread() is not threading.main_thread():
-            return False
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            return False
+            return
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and not self._takes_term:
+            return
 
         def handle(_number: int, _frame: FrameType | None) -> None:
             # Once more changes nothing: launchers pass on what their ranks have got themselves.
             self._asked_to_leave = True
 
-        signal.signal(signal.SIGTERM, handle)
-        return True
+        self._handler_before = signal.signal(signal.SIGTERM, handle)
 
     # --- What it reports --------------------------------------------------------------------------
 
@@ -368,6 +369,7 @@ def session(
     restore: Callable[[], object] | None = None,
     on_change: Callable[[Session], object] | None = None,
     on_leave: Callable[[], object] | None = None,
+    takes_term: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Session:
     """Return a session of this rank, to be entered once the process group is up.
@@ -376,7 +378,8 @@ def session(
     it ``checkpoint_due`` tells the loop to. ``step`` is how many steps were made before.
     ``batch`` is what a scale of the batch changes. ``free`` and ``restore`` are called before the
     loop stands still and after it. ``on_change`` is called when batch or power cap have changed,
-    ``on_leave`` in place of raising :class:`Leave`.
+    ``on_leave`` in place of raising :class:`Leave`. ``takes_term``: SIGTERM is caught although
+    something else catches it.
     """
     mailbox = Mailbox.of(environment)
     group = current_group() if mailbox is not None else None
@@ -397,6 +400,7 @@ def session(
         restore=restore,
         on_change=on_change,
         on_leave=on_leave,
+        takes_term=takes_term,
     )
 
 

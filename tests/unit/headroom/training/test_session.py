@@ -259,7 +259,7 @@ def test_quick_steps_look_seldom_and_slow_ones_each_time(machine: Machine) -> No
             self.taken += 1
             return super().take()
 
-    for step_s, steps, expected in ((0.01, 1000, 100), (1.0, 100, 100)):
+    for step_s, steps, expected in ((0.01, 10_000, 100), (2.0, 100, 100)):
         clock, group = Clock(), Counting()
         with Session(mailbox=machine.mailbox(), group=group, clock=clock) as run:
             for _ in range(steps):
