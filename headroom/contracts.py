@@ -203,7 +203,12 @@ class MeterColumns(Columns, kw_only=True):
 class JobColumns(Columns, kw_only=True):
     """Progress of training jobs, as the training loop reports it.
 
-    ``step`` is whatever the loop counts on: optimizer steps, samples or tokens.
+    ``step`` is whatever the loop counts on: optimizer steps, samples or tokens. ``data_wait_s`` and
+    ``sync_s`` are how long a step waits for its data (on the rank that waits longest) and for the
+    gradients of other ranks (on average). ``lost_share`` is the share of the time outside of steps:
+    saves, evaluation, pauses, preparing. ``rank_spread`` is how much longer than the median rank's
+    steps those of the slowest take, without waiting for others; ``slowest_rank`` is that rank where
+    it stands out. ``rank_mem_bytes`` is the most that any rank has held.
     """
 
     job: list[Name]
@@ -211,6 +216,13 @@ class JobColumns(Columns, kw_only=True):
     loss: list[_Finite | None] | None = None
     step_time_s: list[_Seconds | None] | None = None
     samples_per_s: list[_Finite | None] | None = None
+    tokens_per_s: list[_Finite | None] | None = None
+    data_wait_s: list[_Seconds | None] | None = None
+    sync_s: list[_Seconds | None] | None = None
+    lost_share: list[Annotated[float, Meta(ge=0, le=1)] | None] | None = None
+    rank_spread: list[Annotated[float, Meta(ge=0, le=1e9)] | None] | None = None
+    slowest_rank: list[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None] | None = None
+    rank_mem_bytes: list[_Bytes | None] | None = None
 
 
 class LimitKind(enum.StrEnum):

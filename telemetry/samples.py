@@ -145,7 +145,14 @@ LINK = _table(
     int8="errors",
 )
 METER = _table("meter_sample", "meter_id", float8="power_w energy_j", float4="temp_c")
-JOB = _table("job_sample", "job_id", float8="loss step_time_s samples_per_s", int8="step")
+JOB = _table(
+    "job_sample",
+    "job_id",
+    float8="loss step_time_s samples_per_s tokens_per_s",
+    float4="data_wait_s sync_s lost_share rank_spread",
+    int8="step rank_mem_bytes",
+    int4="slowest_rank",
+)
 STORAGE = _table("storage_sample", "mount_id", int4="node_id", float4="fsync_s read_s")
 
 TABLES = {table.name: table for table in (GPU, HOST, LINK, METER, JOB, STORAGE)}

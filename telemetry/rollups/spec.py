@@ -146,6 +146,10 @@ ROLLUPS: dict[str, Rollup] = {
             gauges={
                 "step_time_s": ALL,
                 **dict.fromkeys(("loss", "samples_per_s"), ("min", "max")),
+                **dict.fromkeys(
+                    ("tokens_per_s", "data_wait_s", "sync_s", "lost_share", "rank_spread"), _PEAK
+                ),
+                "rank_mem_bytes": _PEAK,
             },
             counters=("step",),
         ),

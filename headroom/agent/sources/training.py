@@ -11,15 +11,16 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, median
 
 import msgspec
 
-from headroom.agent.devices import Block, Row
+from headroom.agent.devices import Block, Row, Value
 from headroom.training.reports import MOST_BYTES, RankReport, address_of
-from headroom.training.sections import LOST
+from headroom.training.sections import LOST, Section
 
 __all__ = ["Fold", "TrainingSource"]
 
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 #: as fast as anybody may have us work.
 _AT_ONCE, _PAUSE_S = 64, 0.02
 _WAIT_S = 0.5
+#: A rank whose steps take so much longer than the median rank's stands out.
+_STANDS_OUT = 1.1
 #: Ranks that one machine has of one attempt, at most.
 _MOST_RANKS = 1024
 
@@ -41,24 +44,37 @@ class _Rank:
     steps: int = 0
     span_s: float = 0.0
     lost_s: float = 0.0
+    data_wait_s: float = 0.0
+    sync_s: float = 0.0
     samples: int = 0
+    tokens: int = 0
     loss: float | None = None
+    memory_bytes: int = 0
 
     def add(self, report: RankReport) -> None:
         self.step, self.loss = report.step, report.loss
         self.steps += report.steps
         self.span_s += report.span_s
         self.lost_s += sum(spent for name, spent in report.sections.items() if name in LOST)
+        self.data_wait_s += report.sections.get(Section.DATA_LOADING, 0.0)
+        self.sync_s += report.sections.get(Section.GRADIENT_SYNC, 0.0)
         self.samples += report.samples
+        self.tokens += report.tokens
+        self.memory_bytes = max(self.memory_bytes, report.memory_bytes)
 
     @property
-    def step_time_s(self) -> float | None:
-        """How long its steps took, without what it did between them."""
-        return max(self.span_s - self.lost_s, 0.0) / self.steps if self.steps else None
+    def lost_share(self) -> float:
+        return min(self.lost_s / self.span_s, 1.0)
 
     @property
-    def samples_per_s(self) -> float:
-        return self.samples / self.span_s if self.span_s > 0 else 0.0
+    def step_time_s(self) -> float:
+        """How long its steps took, without what it did between them. It has made some."""
+        return max(self.span_s - self.lost_s, 0.0) / self.steps
+
+    @property
+    def own_time_s(self) -> float:
+        """The part of that in which it did not wait for other ranks: these end a step together."""
+        return max(self.span_s - self.lost_s - self.sync_s, 0.0) / self.steps
 
 
 class Fold:
@@ -80,19 +96,42 @@ class Fold:
         A step takes as long as on the slowest rank. Samples are those of the whole gang, taking the
         ranks of other machines for as fast as those here.
         """
-        ranks, self._ranks = list(self._ranks.values()), {}
+        ranks, self._ranks = self._ranks, {}
         if not ranks:
             return None
-        losses = [rank.loss for rank in ranks if rank.loss is not None]
-        times = [rank.step_time_s for rank in ranks if rank.step_time_s is not None]
-        here_per_s = sum(rank.samples_per_s for rank in ranks)
+        losses = [rank.loss for rank in ranks.values() if rank.loss is not None]
+        of_all = max(self._world / len(ranks), 1.0)
+        timed = [rank for rank in ranks.values() if rank.span_s > 0]
         return {
             "job": job,
-            "step": max(rank.step for rank in ranks),
-            "loss": sum(losses) / len(losses) if losses else None,
-            "step_time_s": max(times, default=None),
-            "samples_per_s": here_per_s * max(self._world / len(ranks), 1.0) or None,
+            "step": max(rank.step for rank in ranks.values()),
+            "loss": fmean(losses) if losses else None,
+            "samples_per_s": of_all * sum(rank.samples / rank.span_s for rank in timed) or None,
+            "tokens_per_s": of_all * sum(rank.tokens / rank.span_s for rank in timed) or None,
+            "lost_share": max(
+                (min(rank.lost_s / rank.span_s, 1.0) for rank in timed), default=None
+            ),
+            "rank_mem_bytes": max(rank.memory_bytes for rank in ranks.values()) or None,
+            **_steps_of({number: rank for number, rank in ranks.items() if rank.steps}),
         }
+
+
+def _steps_of(ranks: Mapping[int, _Rank]) -> Row:
+    """Return how long steps of ranks that made some took, and who of them stands out."""
+    if not ranks:
+        return {}
+    row: dict[str, Value] = {
+        "step_time_s": max(rank.step_time_s for rank in ranks.values()),
+        "data_wait_s": max(rank.data_wait_s / rank.steps for rank in ranks.values()),
+        "sync_s": fmean(rank.sync_s / rank.steps for rank in ranks.values()),
+    }
+    own = {number: rank.own_time_s for number, rank in ranks.items()}
+    usual_s = median(own.values())
+    if len(own) > 1 and usual_s > 0:
+        slowest = max(own, key=lambda number: own[number])
+        row["rank_spread"] = own[slowest] / usual_s
+        row["slowest_rank"] = slowest if own[slowest] >= _STANDS_OUT * usual_s else None
+    return row
 
 
 @dataclass
