@@ -5,14 +5,16 @@ What neither says is of its class, ``adopted`` or ``adopted-once``, which operat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from admission.executors.schedulers import moves
 from admission.executors.schedulers.models import SchedulerJob
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.resolution import Resolved
 from headroom.jobs.spec import (
     Checkpoint,
+    CrossSite,
     Gang,
     JobSpec,
     LocalitySpec,
@@ -48,19 +50,22 @@ def spec_of(
     project: str,
     classes: Mapping[str, SchedulingClass],
     models: Sequence[str],
+    sites: Mapping[str, Collection[str]],
 ) -> Adopted:
     """Return the specification of a job.
 
     ``classes``: those that its project may have, and the two of adopted jobs. ``models``: those of
-    the inventory, by name.
+    the inventory, by name. ``sites``: those of each scheduler.
     """
     told = row.report
     said = words.read(told.comment)
     job_class, wrong = _class(told, said, classes)
+    used, strange = _moves(row, said, sites)
+    wrong += strange
     spec = JobSpec(
         project=project,
         job_class=job_class.name,
-        phases=[_phase(told, said, models, _responses(row, said, job_class))],
+        phases=[_phase(told, said, models, _responses(row, said, job_class), used)],
         name=row.name,
         scheduler=row.scheduler.name,
         priority=min(max(told.priority, -_MOST_URGENT), _MOST_URGENT),
@@ -89,6 +94,7 @@ def _phase(
     said: Words,
     models: Sequence[str],
     responses: list[Response] | None,
+    sites: list[str],
 ) -> PhaseSpec:
     step, fewest = told.gpus_per_node, told.min_nodes
     is_elastic = step is not None and fewest is not None and 0 < fewest < told.nodes_wanted
@@ -102,9 +108,13 @@ def _phase(
             models=[name for name in models if wanted and wanted in str(name).casefold()],
         ),
         walltime_s=told.time_limit_s or UNLIMITED_S,
-        locality=LocalitySpec(nodes=told.only_nodes),
+        locality=LocalitySpec(
+            nodes=told.only_nodes, sites=sites, data_site=sites[0] if sites else ""
+        ),
         power=Power(expected_peak_w=said.peak_w, lowest_cap_w=said.cap_w),
-        checkpoint=Checkpoint(interval_s=said.checkpoint_s),
+        checkpoint=Checkpoint(
+            interval_s=said.checkpoint_s, cross_site=CrossSite.REQUIRED if sites else None
+        ),
         throttling=Throttling(responses=responses, min_batch_scale=said.min_batch_scale),
     )
 
@@ -114,10 +124,30 @@ def _responses(row: SchedulerJob, said: Words, job_class: SchedulingClass) -> li
 
     No scheduler is asked for what it cannot do.
     """
+    if moves.may_move(row.scheduler.kind, row.report):
+        given = said.responses or job_class.defaults.throttling.responses or (Response.CONTINUE,)
+        return list(dict.fromkeys([*given, Response.MIGRATE]))
     if row.scheduler.kind in contract.CAN_SUSPEND:
         return list(said.responses) or None
     given = said.responses or job_class.defaults.throttling.responses or ()
     return [each for each in given if each is not Response.PAUSE] or [Response.CONTINUE]
+
+
+def _moves(
+    row: SchedulerJob, said: Words, sites: Mapping[str, Collection[str]]
+) -> tuple[list[str], list[str]]:
+    """Return the sites that a job may use, its own first, and what is wrong with its words.
+
+    No sites: it stays in its scheduler.
+    """
+    if not said.move_to:
+        return [], []
+    if not moves.may_move(row.scheduler.kind, row.report):
+        return [], ["move_to is for batch jobs that can be requeued, and are no part of an array"]
+    wrong = [f"no scheduler {name!r} was heard of" for name in said.move_to if name not in sites]
+    mine = sorted(sites.get(row.scheduler.name, ()))
+    others = {site for name in said.move_to for site in sites.get(name, ())}
+    return [*mine, *sorted(others - set(mine))], wrong
 
 
 def _labels(row: SchedulerJob, told: contract.SchedulerJob) -> dict[str, str]:

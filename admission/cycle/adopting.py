@@ -6,7 +6,7 @@ at once, as what it may draw. Each call makes good what is not so yet, so it may
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ from admission.allocation import open_attempts
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.found import found_on
 from admission.core.request import placement_as_json
-from admission.cycle import adopted_spec
+from admission.cycle import adopted_spec, crossing
 from admission.cycle.adopted_spec import Adopted
 from admission.executors.node_queue import moment
 from admission.executors.protocol import WorkOutcomeKind
@@ -45,6 +45,10 @@ __all__ = ["ADOPTED", "FOUND", "adopt", "count_running", "follow"]
 ADOPTED, FOUND = "adopted", "found"
 #: Who holds a phase that waits for something in its scheduler.
 _SCHEDULER = "its scheduler"
+#: Ends of which a silent node knows nothing.
+_UNSEEN = (WorkOutcomeKind.LOST, WorkOutcomeKind.STOPPED)
+#: Bridges read nodes this often, or with the end of a job, and some time passes until we hear.
+_TOLD_WITHIN = timedelta(seconds=15)
 #: As many as one cycle adopts.
 _MOST = 2000
 _AT_ONCE = 500
@@ -62,8 +66,10 @@ def adopt(now: float) -> int:
     # What is to be told of attempts before the reconciliation closes them.
     _settle(at, told__ended_as=EndedAs.CANCELLED)
     _cancel_there()
+    crossing.call_off()
+    new = list(_open().filter(is_adopted=False, cancel_for="").order_by("pk")[:_MOST])
+    new = crossing.arrive(new)
     _follow_changes()
-    new = list(_open().filter(is_adopted=False).order_by("pk")[:_MOST])
     return _adopt(new, at) if new else 0
 
 
@@ -76,7 +82,8 @@ def _open() -> SchedulerJobQuerySet:
 
 def _settle(at: datetime, **which: str) -> None:
     """End our jobs whose own ones are over. Attempts are closed by the reconciliation, first."""
-    over = SchedulerJob.objects.filter(is_settled=False).exclude(ended_at=None)
+    over = SchedulerJob.objects.filter(~Exists(crossing.LEAVING), is_settled=False)
+    over = over.exclude(ended_at=None)
     ours = Job.objects.filter(name=OuterRef("name"), state__in=Job.OPEN)
     attempts = Attempt.objects.open().filter(phase__job__name=OuterRef("name"))
     is_done = ~Exists(ours) & ~Exists(attempts)
@@ -158,13 +165,15 @@ class _Specifications:
         self._classes = catalog.current()
         self._models = snapshot.current().models.names.tolist()
         self._projects, self._grants = _projects(rows), policy_in_force().grants
+        self._sites = registered.sites_of(registered.executor_by_node(), snapshot.current())
 
     def of(self, row: SchedulerJob) -> tuple[Project, Adopted]:
         project = self._projects[_project_name(row)]
         allowed = self._grants.allowed(project.name, self._classes.values())
         may = {*allowed, *adopted_spec.CLASSES}
         mine = {name: each for name, each in self._classes.items() if name in may}
-        return project, adopted_spec.spec_of(row, project.name, mine, self._models)
+        found = adopted_spec.spec_of(row, project.name, mine, self._models, self._sites)
+        return project, found
 
 
 def _follow_changes() -> None:
@@ -189,7 +198,9 @@ def _follow_changes() -> None:
             if job is not None and job.pk in phases:
                 _, new = specifications.of(row)
                 _ask_anew(job, phases[job.pk], new)
-        Job.objects.bulk_update(jobs.values(), ["job_class", "priority", "spec"], _AT_ONCE)
+        Job.objects.bulk_update(
+            jobs.values(), ["job_class", "priority", "spec", "labels"], _AT_ONCE
+        )
         Phase.objects.bulk_update(phases.values(), ["request", "gpus"], _AT_ONCE)
         SchedulerJob.objects.bulk_update(rows, ["is_changed"], _AT_ONCE)
 
@@ -197,6 +208,7 @@ def _follow_changes() -> None:
 def _ask_anew(job: Job, phase: Phase, new: Adopted) -> None:
     spec = new.resolved.spec
     job.job_class, job.priority, job.spec = spec.job_class, spec.priority, reading.as_json(spec)
+    job.labels = spec.labels
     (asked,) = resolution.requests_of(new.resolved, name=job.name, submitted_at=job.submitted_at)
     phase.request, phase.gpus = resolution.stored(asked), asked.gpus
 
@@ -254,38 +266,53 @@ def follow(now: float) -> None:
     """
     if registered.names():
         _settle(moment(now))
-        _follow_holds()
+        silent = _may_still_run()
+        crossing.follow(moment(now), silent.keys())
+        _follow_holds({**_blocked(), **silent, **crossing.waiting()})
 
 
-def _follow_holds() -> None:
+def _follow_holds(blocked: Mapping[str, str]) -> None:
     """Hold phases whose jobs wait for something in their scheduler, and let go those that do not.
 
-    A hold of a person here stays.
+    ``blocked`` says why, by the name of the job. A hold of a person here stays.
     """
     waiting = Phase.objects.pending()
-    blocked = _blocked()
     held = waiting.filter(held_by=_SCHEDULER).select_related("job")
     free = [phase.pk for phase in held if phase.job.name not in blocked]
     Phase.objects.filter(pk__in=free).update(held_by="", hold_reason="")
-    for phase in waiting.filter(held_by="", job__name__in=blocked).select_related("job"):
+    ours = waiting.filter(held_by__in=("", _SCHEDULER), job__name__in=blocked)
+    for phase in ours.select_related("job"):
         why = (blocked[phase.job.name] or "it does not say why")[:500]
-        Phase.objects.filter(pk=phase.pk).update(held_by=_SCHEDULER, hold_reason=why)
+        if phase.hold_reason != why:
+            Phase.objects.filter(pk=phase.pk).update(held_by=_SCHEDULER, hold_reason=why)
 
 
 def _blocked() -> dict[str, str]:
     """Return why jobs may not start for reasons of their scheduler, by name."""
     blocked = _open().filter(is_adopted=True, state=JobState.BLOCKED)
-    found = dict(blocked.values_list("name", "told__why"))
-    down = frozenset(
-        SchedulerNode.objects.filter(state=NodeState.DOWN).values_list("node", flat=True)
+    return dict(blocked.values_list("name", "told__why"))
+
+
+def _may_still_run() -> dict[str, str]:
+    """Return why jobs that wait may still run on a silent node, by name.
+
+    Slurm gives such a node up, and what it ran goes on there, unseen; so does what was told to end.
+    """
+    down = dict(
+        SchedulerNode.objects.filter(state=NodeState.DOWN).values_list("node", "down_since")
     )
     if not down:
-        return found
+        return {}
     leases = Lease.objects.filter(job__in=_open()).order_by("pk")
-    last = {row[0]: row[1:] for row in leases.values_list("job__name", "outcome", "nodes")}
-    # Slurm gives a silent node up, and what it ran goes on there, unseen.
-    for name, (outcome, nodes) in last.items():
-        silent = down.intersection(nodes) if outcome == WorkOutcomeKind.LOST else frozenset()
+    fields = ("job__name", "outcome", "nodes", "ended_at")
+    found = {}
+    for name, (outcome, nodes, ended_at) in {
+        row[0]: row[1:] for row in leases.values_list(*fields)
+    }.items():
+        if outcome not in _UNSEEN:
+            continue
+        # A node that fell silent later had told of the end.
+        silent = [node for node in nodes if node in down and down[node] <= ended_at + _TOLD_WITHIN]
         if silent:
             found[name] = (
                 f"it ran on {', '.join(sorted(silent)[:3])}, where it may still run: nobody hears"

@@ -21,8 +21,11 @@ from msgspec import Meta, Struct
 from headroom.contracts import Name, Timestamp
 
 __all__ = [
+    "CAN_MOVE",
     "CAN_SUSPEND",
     "MAX_JOBS",
+    "MAX_SCRIPT",
+    "MOVE_KEY",
     "SCHEDULER_NAME",
     "Directives",
     "EndedAs",
@@ -30,6 +33,7 @@ __all__ = [
     "JobState",
     "NodeOrder",
     "NodeState",
+    "Parcel",
     "SchedulerJob",
     "SchedulerKind",
     "SchedulerNews",
@@ -45,11 +49,17 @@ __all__ = [
 MAX_JOBS = 50_000
 #: Attempts name their executor by it.
 SCHEDULER_NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$(?!\n)"
+#: Of a move of a job to another scheduler: job, then number.
+MOVE_KEY = r"^[\w.-]{1,200}/move/\d{1,6}$(?!\n)"
+#: The longest script that goes to another scheduler, bytes.
+MAX_SCRIPT = 262_144
 
 _NO_NUL = r"^[^\x00]*$"
 _Ref: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[\w.:/-]+$(?!\n)")]
 _Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_NO_NUL)]
 _Text: TypeAlias = Annotated[str, Meta(max_length=1000, pattern=_NO_NUL)]
+_Path: TypeAlias = Annotated[str, Meta(max_length=4096, pattern=_NO_NUL)]
+_Key: TypeAlias = Annotated[str, Meta(max_length=300, pattern=MOVE_KEY)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Rank: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 _Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=3.2e7)]
@@ -64,6 +74,9 @@ class SchedulerKind(enum.StrEnum):
 
 #: Kinds that let a running job stand still and go on. Others have to be asked to end it instead.
 CAN_SUSPEND = frozenset({SchedulerKind.SLURM})
+
+#: Kinds whose jobs can be submitted again by a bridge, as their owners.
+CAN_MOVE = frozenset({SchedulerKind.SLURM})
 
 
 class WhenAway(enum.StrEnum):
@@ -146,6 +159,17 @@ class SchedulerJob(Struct, kw_only=True, omit_defaults=True, frozen=True):
     checkpoint_at: Timestamp | None = None
 
 
+class Parcel(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """All that a job is submitted with in another scheduler of its kind, as its owner ``user``.
+
+    ``options`` are the scheduler's own, by name, as it has them. Who submits takes those it knows.
+    """
+
+    user: Annotated[str, Meta(min_length=1, max_length=200, pattern=_NO_NUL)]
+    script: Annotated[str, Meta(min_length=1, max_length=MAX_SCRIPT, pattern=_NO_NUL)]
+    options: Annotated[dict[_Word, _Path], Meta(max_length=50)] = {}
+
+
 class NodeState(enum.StrEnum):
     """Whether a scheduler starts jobs on a node."""
 
@@ -180,8 +204,9 @@ class SchedulerReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """What has changed since the last report that was answered; all there is with ``complete``.
 
     ``session`` is of the bridge's life: a server that has not heard its beginning asks for all.
-    ``gone`` are jobs that the scheduler has forgotten, ``commented`` those that have the comment
-    which was sent last.
+    ``gone`` are jobs that the scheduler has forgotten, ``commented`` those with the comment which
+    was sent last. ``parcels`` are of jobs of which the last answer asked for them, ``refused``
+    says why the scheduler does not take what moves to it, by the key of the move.
     """
 
     kind: SchedulerKind
@@ -192,6 +217,8 @@ class SchedulerReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     jobs: Annotated[list[SchedulerJob], Meta(max_length=MAX_JOBS)] = []
     gone: Annotated[list[_Ref], Meta(max_length=MAX_JOBS)] = []
     commented: Annotated[list[_Ref], Meta(max_length=MAX_JOBS)] = []
+    parcels: dict[_Ref, Parcel] = {}
+    refused: dict[_Key, _Text] = {}
     nodes: Annotated[list[SchedulerNode], Meta(max_length=20_000)] | None = None
 
 
@@ -252,6 +279,8 @@ class SchedulerOrders(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     ``comments`` are what the owners of jobs are to read, by ref, and ``waits`` the same as numbers.
     ``disagreements`` says where nodes stand elsewhere than in the inventory; None: no nodes came.
+    ``pack`` are jobs whose parcels are wanted, ``submit`` what is to be submitted, by the key of
+    its move: once, whatever is asked how often. Its comment says the key.
     """
 
     now: Timestamp
@@ -262,6 +291,8 @@ class SchedulerOrders(Struct, kw_only=True, omit_defaults=True, frozen=True):
     comments: dict[str, str] = {}
     waits: dict[str, Wait] = {}
     directives: dict[str, Directives] = {}
+    pack: list[str] = []
+    submit: dict[str, Parcel] = {}
     disagreements: list[str] | None = None
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headroom.jobs.spec import SLUG, Response
+from headroom.schedulers.contract import MOVE_KEY, SCHEDULER_NAME
 
-__all__ = ["Words", "read"]
+__all__ = ["Words", "came_by", "read"]
 
 _OURS = re.compile(r"headroom:\s*([^;]*)", re.IGNORECASE)
 #: That a job may ask to be sent: those whose purpose is left to programs.
@@ -35,6 +36,10 @@ class Words:
     checkpoint_s: float | None = None
     #: that tells it to look at its directives; empty: none, it would end it
     signal: str = ""
+    #: schedulers in which it may go on: its checkpoints are on storage of theirs, too
+    move_to: tuple[str, ...] = ()
+    #: the move by which it came. A bridge says so, no owner
+    moved: str = ""
     wrong: list[str] = field(default_factory=list)
 
 
@@ -52,6 +57,16 @@ def read(comment: str) -> Words:
         except ValueError as error:
             words.wrong.append(f"{name} {error}")
     return words
+
+
+def came_by(key: str, comment: str) -> str:
+    """Return the comment of a job that came by the move ``key``, by what it was before."""
+    found = _OURS.search(comment)
+    if found is None:
+        return f"{comment}; headroom: moved={key}" if comment else f"headroom: moved={key}"
+    rest = [word for word in found[1].split() if not word.startswith("moved=")]
+    ours = " ".join(["headroom:", f"moved={key}", *rest])
+    return comment[: found.start()] + ours + comment[found.end() :]
 
 
 def _number(least: float, most: float) -> Callable[[str], float]:
@@ -86,6 +101,19 @@ def _signal(text: str) -> str:
     return text
 
 
+def _schedulers(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(each for each in text.split(",") if each))
+    if not names or any(re.match(SCHEDULER_NAME, each) is None for each in names):
+        raise ValueError("are names of schedulers, with commas")
+    return names
+
+
+def _key(text: str) -> str:
+    if re.match(MOVE_KEY, text) is None:
+        raise ValueError("is written by bridges alone")
+    return text
+
+
 _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "peak_w": ("peak_w", _number(0.0, 1e5)),
     "cap_w": ("cap_w", _number(0.0, 1e5)),
@@ -94,4 +122,6 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "min_batch_scale": ("min_batch_scale", _number(0.0, 1.0)),
     "checkpoint_s": ("checkpoint_s", _number(0.0, 3.2e7)),
     "signal": ("signal", _signal),
+    "move_to": ("move_to", _schedulers),
+    "moved": ("moved", _key),
 }

@@ -27,6 +27,7 @@ from headroom.schedulers.comments import Comments
 from headroom.schedulers.contract import (
     JobOrder,
     JobState,
+    Parcel,
     SchedulerJob,
     SchedulerKind,
     SchedulerNode,
@@ -37,7 +38,7 @@ from headroom.schedulers.contract import (
 )
 from headroom.schedulers.rounds import NewsServer, OrderListener, keep_going
 from headroom.schedulers.telling import Telling
-from headroom.slurm import marks, reading
+from headroom.slurm import marks, moving, reading
 from headroom.slurm.commands import Slurm, SlurmError
 from headroom.slurm.files import RunFiles, Shared
 
@@ -56,6 +57,7 @@ _GLANCE_S = 0.02
 #: What job_submit.lua tells of an owner.
 _OWNER = re.compile(r" ?\[headroom: owner (holds|releases)\]")
 _RUNS = (JobState.RUNNING, JobState.SUSPENDED)
+_WAITS = (JobState.HELD, JobState.BLOCKED, JobState.RELEASED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,10 @@ class Bridge:
         self._news = (0, 0)
         self._orders: OrderListener | None = None
         self._signalled: dict[str, int] = {}
+        #: what the next report says of jobs that move
+        self._parcels: dict[str, Parcel] = {}
+        self._refused: dict[str, str] = {}
+        self._unpacked: set[str] = set()
         self.stop = threading.Event()
 
     def run(self) -> None:
@@ -178,13 +184,7 @@ class Bridge:
 
     def _read(self) -> _Seen:
         if self._clock() - self._nodes_at >= _NODES_EVERY_S:
-            rows = self._slurm.nodes()
-            self._nodes = reading.nodes_of(rows, self._name)
-            facts = reading.facts_of(rows)
-            if facts != self._facts:
-                # They decide where jobs may run.
-                self._facts, self._rows = facts, {}
-            self._nodes_at = self._clock()
+            self._read_nodes()
         seen, known_rows = _Seen(), self._rows
         self._rows = {}
         for text in self._slurm.job_rows():
@@ -200,7 +200,19 @@ class Bridge:
                 seen.marks[ref] = row.mark
                 seen.numbers[ref] = row.number
                 seen.nodes_asked[ref] = row.nodes_asked
+        if self._seen is not None and _has_stopped(self._seen, seen):
+            # Whether what it ran on still answers is told with its end.
+            self._read_nodes()
         return seen
+
+    def _read_nodes(self) -> None:
+        rows = self._slurm.nodes()
+        self._nodes = reading.nodes_of(rows, self._name)
+        facts = reading.facts_of(rows)
+        if facts != self._facts:
+            # They decide where jobs may run.
+            self._facts, self._rows = facts, {}
+        self._nodes_at = self._clock()
 
     def _parsed(self, text: bytes) -> list[_Row]:
         row = self._as_owners_want(msgspec.json.decode(text))
@@ -246,12 +258,14 @@ class Bridge:
 
     def _report(self, seen: _Seen) -> SchedulerReport:
         self._version = self._version or self._slurm.version()
-        return self._telling.report(
+        report = self._telling.report(
             seen.jobs, self._nodes, version=self._version, when_away=self._settings.when_away
         )
+        return msgspec.structs.replace(report, parcels=self._parcels, refused=self._refused)
 
     def _heard(self, report: SchedulerReport, seen: _Seen) -> None:
         self._telling.heard(report)
+        self._parcels, self._refused = {}, {}
         if self._shared is not None:
             for ref in report.gone:
                 self._shared.forget(ref)
@@ -320,7 +334,19 @@ class Bridge:
                     self._slurm.signal(ref, signal)
                 self._signalled[ref] = directives.seq
         self._comment(orders.comments, seen)
-        return bool(by_kind or orders.nodes or orders.directives)
+        if unpacked := set(orders.pack) - self._unpacked:
+            self._parcels = moving.pack(sorted(unpacked), self._slurm)
+            # They cannot be read: to try again each second would help nobody.
+            self._unpacked |= unpacked - self._parcels.keys()
+        if orders.submit:
+            self._submit(orders.submit)
+        busy = by_kind or orders.nodes or orders.directives or self._parcels or orders.submit
+        return bool(busy)
+
+    def _submit(self, wanted: Mapping[str, Parcel]) -> None:
+        """Submit what comes from elsewhere, by what Slurm has at this very moment."""
+        now = self._seen = self._read()
+        self._refused = moving.submit(wanted, now.jobs.values(), self._slurm)
 
     def _do(self, wanted: WantedOfJob, orders: Sequence[JobOrder], seen: _Seen) -> None:
         refs = [order.ref for order in orders]
@@ -433,6 +459,12 @@ def let_all_go(slurm: Slurm, run_dir: Path) -> LetGo:
     for node in drained:
         slurm.update_node(node, state="resume")
     return LetGo(len(held), len(drained))
+
+
+def _has_stopped(before: _Seen, now: _Seen) -> bool:
+    """Say whether a job that ran waits again."""
+    waits = (ref for ref, job in now.jobs.items() if job.state in _WAITS and ref in before.jobs)
+    return any(before.jobs[ref].state not in _WAITS for ref in waits)
 
 
 def _is_pinned(order: JobOrder, now: _Seen) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 
 from headroom.errors import HeadroomError
 
-__all__ = ["Slurm", "SlurmError"]
+__all__ = ["Refused", "Slurm", "SlurmError"]
 
 #: Refs that one call names at most: a command line is bounded.
 _AT_ONCE = 500
@@ -39,6 +39,10 @@ class _Nodes(_Answer):
 
 class SlurmError(HeadroomError):
     """Slurm cannot be asked, or refuses."""
+
+
+class Refused(SlurmError):
+    """Slurm does not take a job as it is."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,29 @@ class Slurm:
         """Send a signal to the batch script of a job."""
         self._try("scancel", "--batch", f"--signal={signal}", ref)
 
+    def script(self, ref: str) -> str:
+        """Return the batch script of a job. Raises :class:`SlurmError`."""
+        said = self._run("scontrol", "write", "batch_script", ref, "-")
+        # It ends the script with a line of its own.
+        return said.removesuffix("\n")
+
+    def submit(self, options: Sequence[str], script: str, env: Mapping[str, str]) -> str:
+        """Submit a batch script whose job sees ``env`` and little else; return its id.
+
+        Raises :class:`Refused` where Slurm says no. Another SlurmError leaves open whether it took
+        the job.
+        """
+        done = self._done(["sbatch", "--parsable", *options], script, env=self._plain_env(env))
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip()
+            raise Refused(said.removeprefix("sbatch: error: ")[:500])
+        return done.stdout.strip().split(";")[0]
+
+    def _plain_env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return ``env`` with what sbatch itself needs: the bridge's own goes to no job."""
+        known = {**os.environ, **self.env}
+        return {**{name: known[name] for name in ("PATH", "SLURM_CONF") if name in known}, **env}
+
     # --- Processes --------------------------------------------------------------------------------
 
     def _json(self, kind: type[T], *argv: str) -> T:
@@ -125,9 +152,11 @@ class Slurm:
             raise SlurmError(f"{argv[0]} ends with {done.returncode}: {said}")
         return done.stdout
 
-    def _done(self, argv: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
+    def _done(
+        self, argv: Sequence[str], given: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         # Indices of arrays are told whole.
-        env = {**os.environ, "SLURM_BITSTR_LEN": "0", "LC_ALL": "C", **self.env}
+        env = env or {**os.environ, "SLURM_BITSTR_LEN": "0", "LC_ALL": "C", **self.env}
         try:
             return subprocess.run(  # noqa: S603 - no shell, and words of our own making
                 argv, input=given, capture_output=True, text=True, env=env,

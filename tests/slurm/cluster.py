@@ -102,6 +102,7 @@ class SlurmCluster:
     gpus: int = 4
     #: as it was before Headroom
     is_plain: bool = False
+    name: str = "test"
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -193,7 +194,7 @@ class SlurmCluster:
             )
         (self.folder / "slurm.conf").write_text(
             _CONF.format(
-                name="test", host=host, folder=self.folder, port=self.port,
+                name=self.name, host=host, folder=self.folder, port=self.port,
                 nodes="\n".join(lines), slurmd_timeout_s=self.slurmd_timeout_s,
                 plugins="" if self.is_plain else _PLUGINS.format(folder=self.folder),
             )
@@ -299,10 +300,11 @@ def slurm_cluster(
     slurmd_timeout_s: int = 30,
     gpus: int = 4,
     is_plain: bool = False,
+    name: str = "test",
 ) -> Iterator[SlurmCluster]:
-    """Have a cluster for as long as the context lasts."""
+    """Have a cluster for as long as the context lasts; several may be there at once."""
     ports = _free_ports(len(nodes) + 1)
-    made = SlurmCluster(folder, nodes, ports, when_away, slurmd_timeout_s, gpus, is_plain)
+    made = SlurmCluster(folder, nodes, ports, when_away, slurmd_timeout_s, gpus, is_plain, name)
     try:
         made.start()
         yield made

@@ -19,6 +19,7 @@ from admission.cycle import live, loop, reconciliation
 from admission.executors.schedulers import registered
 from admission.jobs.models import Attempt, Job, Phase
 from fleet import snapshot
+from fleet.models import Meter, PowerDomain
 from headroom.errors import HeadroomError
 from headroom.schedulers.contract import SchedulerOrders, SchedulerReport
 from headroom.slurm.bridge import Bridge, BridgeSettings
@@ -71,6 +72,17 @@ class Site:
     settings: BridgeSettings
     bridge: Bridge
 
+    @classmethod
+    def of(cls, fleet: SmallFleet, cluster: SlurmCluster, name: str = NAME) -> Site:
+        """Put a bridge beside a cluster."""
+        server = Server(fleet.token)
+        shared = cluster.folder / "shared"
+        settings = BridgeSettings(
+            name=name, run_dir=cluster.run_dir, shared_dir=shared, comments_per_s=1000
+        )
+        bridge = Bridge(settings, server, slurm=cluster.slurm)
+        return cls(fleet, cluster, server, settings, bridge)
+
     def restart_bridge(self) -> None:
         """Begin the bridge's life anew."""
         self.bridge = Bridge(self.settings, self.server, slurm=self.cluster.slurm)
@@ -94,7 +106,7 @@ class Site:
         wait(look, within_s, every_s=0.1)
 
     def name(self, ref: str) -> str:
-        return f"{NAME}-{ref}"
+        return f"{self.settings.name}-{ref}"
 
     def job(self, ref: str) -> Job:
         return Job.objects.get(name=self.name(ref))
@@ -130,14 +142,29 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-@pytest.fixture
-def fleet(db: None) -> SmallFleet:
-    made = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=2)
+def _forget() -> None:
+    """Begin as processes do: nothing was read or compared yet."""
     snapshot.fresh()
     reconciliation._LastLook.at = -float("inf")
     registered.invalidate()
     open_attempts.invalidate()
     live.invalidate()
+
+
+@pytest.fixture
+def fleet(db: None) -> SmallFleet:
+    made = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=2)
+    _forget()
+    return made
+
+
+@pytest.fixture
+def fleet_of_two(db: None) -> SmallFleet:
+    """Two sites, of which each has a feed meter."""
+    made = small_fleet(sites=["bergen", "oslo"], rows=["A"], racks_per_row=1)
+    for feed in PowerDomain.objects.filter(name="feed-a1").select_related("site"):
+        Meter.objects.create(name=f"{feed.site.name}-feed-a1", power_domain=feed)
+    _forget()
     return made
 
 
@@ -146,9 +173,4 @@ def site(fleet: SmallFleet, folder: Path) -> Iterator[Site]:
     if not is_installed():
         pytest.skip("Slurm is not installed: sh tests/slurm/ensure-slurm.sh as root")
     with slurm_cluster(folder, list(fleet.nodes), slurmd_timeout_s=5) as cluster:
-        server = Server(fleet.token)
-        settings = BridgeSettings(
-            name=NAME, run_dir=cluster.run_dir, shared_dir=folder / "shared", comments_per_s=1000
-        )
-        bridge = Bridge(settings, server, slurm=cluster.slurm)
-        yield Site(fleet, cluster, server, settings, bridge)
+        yield Site.of(fleet, cluster)

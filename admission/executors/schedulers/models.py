@@ -9,7 +9,15 @@ from django.db.models import F, Q
 from headroom.schedulers import contract
 from headroom.schedulers.contract import JobState, NodeState, SchedulerKind, WhenAway
 
-__all__ = ["Lease", "Scheduler", "SchedulerJob", "SchedulerJobQuerySet", "SchedulerNode"]
+__all__ = [
+    "Lease",
+    "Move",
+    "MoveQuerySet",
+    "Scheduler",
+    "SchedulerJob",
+    "SchedulerJobQuerySet",
+    "SchedulerNode",
+]
 
 
 class Scheduler(models.Model):
@@ -43,6 +51,7 @@ class SchedulerNode(models.Model):
     state = models.CharField(max_length=10, choices=[(k, k.title()) for k in NodeState])
     reason = models.CharField(max_length=1000, blank=True)
     drained_by = models.CharField(max_length=200, blank=True, help_text="As the scheduler has it")
+    down_since = models.DateTimeField(null=True, help_text="Since when it does not answer")
     is_ours = models.BooleanField(default=False, help_text="We have drained it, and undo it")
     drain_for = models.CharField(
         max_length=500, blank=True, help_text="Why it is to be drained; empty: it is not"
@@ -66,11 +75,14 @@ class SchedulerJobQuerySet(models.QuerySet["SchedulerJob"]):
 
 
 class SchedulerJob(models.Model):
-    """A job as its scheduler last told of it. Refs are used again: only one of a ref is open."""
+    """A job as its scheduler last told of it. Refs are used again: only one of a ref is open.
+
+    A job of ours that went on in another scheduler has a row in each; all but the last are settled.
+    """
 
     scheduler = models.ForeignKey(Scheduler, on_delete=models.CASCADE, related_name="jobs")
     ref = models.CharField(max_length=100)
-    name = models.CharField(max_length=200, unique=True, help_text="Of our job for it")
+    name = models.CharField(max_length=200, help_text="Of our job for it")
     state = models.CharField(max_length=10, choices=[(k, k.title()) for k in JobState])
     restarts = models.PositiveIntegerField()
     told = models.JSONField(help_text="The last report of it")
@@ -89,6 +101,8 @@ class SchedulerJob(models.Model):
     is_changed = models.BooleanField(
         default=False, help_text="It asks for something else than when it was adopted"
     )
+    parcel = models.JSONField(null=True, help_text="What it is submitted with in another scheduler")
+    is_parcel_wanted = models.BooleanField(default=False, help_text="Its bridge is asked for it")
 
     objects = SchedulerJobQuerySet.as_manager()
 
@@ -99,6 +113,9 @@ class SchedulerJob(models.Model):
                 condition=Q(ended_at=None),
                 name="scheduler_job_open_once",
             ),
+            models.UniqueConstraint(
+                fields=["name"], condition=Q(is_settled=False), name="scheduler_job_name_once"
+            ),
         ]
         indexes = [
             models.Index(
@@ -106,6 +123,7 @@ class SchedulerJob(models.Model):
                 condition=Q(is_settled=False),
                 name="scheduler_job_unsettled",
             ),
+            models.Index(fields=["name"], name="scheduler_job_name"),
         ]
 
     def __str__(self) -> str:
@@ -161,6 +179,55 @@ class Lease(models.Model):
         indexes = [
             models.Index(
                 fields=["job"], condition=~Q(version=F("noted")), name="scheduler_lease_moved"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class MoveQuerySet(models.QuerySet["Move"]):
+    """Queries of moves."""
+
+    def open(self) -> MoveQuerySet:
+        """Those that are not over."""
+        return self.filter(state__in=Move.OPEN)
+
+
+class Move(models.Model):
+    """A job that goes on in another scheduler: cancelled in one, and only then submitted in one."""
+
+    class State(models.TextChoices):
+        #: told to end where it is, and not confirmed to be over there
+        LEAVING = "leaving", "Leaving"
+        #: over there, and to be submitted
+        AWAY = "away", "Away"
+        ARRIVED = "arrived", "Arrived"
+        #: not submitted, and never to be by this move
+        OFF = "off", "Called off"
+
+    OPEN = (State.LEAVING, State.AWAY)
+
+    key = models.CharField(max_length=300, unique=True, help_text="job/move/number")
+    name = models.CharField(max_length=200, help_text="Of our job")
+    source = models.ForeignKey(
+        SchedulerJob, on_delete=models.SET_NULL, null=True, related_name="moves"
+    )
+    to = models.ForeignKey(Scheduler, on_delete=models.CASCADE, related_name="moves")
+    parcel = models.JSONField(help_text="What it is submitted with")
+    state = models.CharField(max_length=10, choices=State.choices, default=State.LEAVING)
+    begun_at = models.DateTimeField()
+    refused_at = models.DateTimeField(null=True, help_text="Since when it was not asked for again")
+    why = models.CharField(max_length=500, blank=True, help_text="Why it was not taken")
+
+    objects = MoveQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"],
+                condition=Q(state__in=("leaving", "away")),
+                name="scheduler_move_open_once",
             ),
         ]
 

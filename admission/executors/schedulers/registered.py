@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from admission.executors.node_queue import moment
 from admission.executors.schedulers.models import Scheduler, SchedulerNode
 from fleet.cache import Cache
+from fleet.snapshot import FleetArrays
 from headroom.schedulers.contract import NodeState
 
-__all__ = ["RESERVED", "executor_by_node", "invalidate", "names", "ready_nodes"]
+__all__ = ["RESERVED", "executor_by_node", "invalidate", "names", "ready_nodes", "sites_of"]
 
 #: Names of executors that are no schedulers.
 RESERVED = frozenset({"local", "twin"})
@@ -34,6 +36,16 @@ def _read() -> frozenset[str]:
 def executor_by_node() -> dict[int, str]:
     """Return the scheduler of each node that has one, by the node's id. One query."""
     return dict(SchedulerNode.objects.values_list("node_id", "scheduler__name"))
+
+
+def sites_of(executors: Mapping[int, str], fleet: FleetArrays) -> dict[str, frozenset[str]]:
+    """Return the sites of each scheduler, by the scheduler of each node's id. Pure."""
+    site = fleet.sites.names[fleet.racks.site[fleet.nodes.rack]].tolist()
+    found: dict[str, set[str]] = {}
+    for node, name in zip(fleet.nodes.ids.tolist(), site, strict=True):
+        if node in executors:
+            found.setdefault(executors[node], set()).add(name)
+    return {name: frozenset(sites) for name, sites in found.items()}
 
 
 def ready_nodes(now: float) -> frozenset[int]:

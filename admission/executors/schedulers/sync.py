@@ -12,9 +12,15 @@ import structlog
 from django.db import transaction
 
 from admission.executors.node_queue import moment
-from admission.executors.schedulers import news, places, registered
+from admission.executors.schedulers import moves, news, places, registered
 from admission.executors.schedulers.leases import WAITS, end_of, has_started, wanted_of
-from admission.executors.schedulers.models import Lease, Scheduler, SchedulerJob, SchedulerNode
+from admission.executors.schedulers.models import (
+    Lease,
+    Move,
+    Scheduler,
+    SchedulerJob,
+    SchedulerNode,
+)
 from admission.executors.schedulers.queue import close
 from fleet import snapshot
 from headroom.contracts import BatchError
@@ -26,6 +32,7 @@ from headroom.schedulers.contract import (
     JobState,
     NodeOrder,
     NodeState,
+    Parcel,
     SchedulerOrders,
     SchedulerReport,
     Wait,
@@ -40,6 +47,8 @@ log = structlog.get_logger(__name__)
 
 #: Comments that one answer has at most: their bridge writes some tens of them a second.
 _MOST_COMMENTS = 200
+#: Parcels that one answer asks for: a script may be long.
+_MOST_PARCELS = 10
 _MOST = 1000
 _LONGEST_NAME = 120
 
@@ -47,15 +56,16 @@ _LONGEST_NAME = 120
 def sync(scope: AgentScope, name: str, report: SchedulerReport, now: float) -> SchedulerOrders:
     """Write the report of a bridge down, and return what is wanted of its scheduler.
 
-    About six queries where nothing has changed. Raises BatchError, of which OutOfScope is a kind.
+    About eight queries where nothing has changed. Raises BatchError, of which OutOfScope is a kind.
     """
     at = moment(now)
     with transaction.atomic():
         scheduler, is_known = _scheduler(scope, name, report, at)
         if not is_known and not report.complete:
             return SchedulerOrders(now=now, resync=True)
-        _nodes(scope, scheduler, report.nodes)
+        _nodes(scope, scheduler, report.nodes, at)
         _jobs(scheduler, report, at)
+        _moves(scheduler, report, at)
         orders = _orders(scheduler, now)
     if report.nodes is None:
         return orders
@@ -109,11 +119,16 @@ def _scheduler(
 
 
 def _nodes(
-    scope: AgentScope, scheduler: Scheduler, told: Sequence[contract.SchedulerNode] | None
+    scope: AgentScope,
+    scheduler: Scheduler,
+    told: Sequence[contract.SchedulerNode] | None,
+    at: datetime,
 ) -> None:
     """Write down all nodes. Those that the inventory lacks are left out: they have no GPUs."""
     if told is None:
         return
+    down = scheduler.nodes.filter(state=NodeState.DOWN)
+    since = dict(down.values_list("node_id", "down_since"))
     directory = names_of(snapshot.current())
     rows = []
     for place, each in enumerate(told):
@@ -129,6 +144,8 @@ def _nodes(
             SchedulerNode(
                 scheduler=scheduler, node_id=known.node_id, node=each.node, state=each.state,
                 reason=each.reason, drained_by=each.drained_by, is_ours=each.is_ours,
+                down_since=(since.get(known.node_id) or at) if each.state is NodeState.DOWN
+                else None,
             )
         )  # fmt: skip
     ids = [row.node_id for row in rows]
@@ -143,7 +160,7 @@ def _nodes(
         rows,
         update_conflicts=True,
         unique_fields=["node_id"],
-        update_fields=["node", "state", "reason", "drained_by", "is_ours"],
+        update_fields=["node", "state", "reason", "drained_by", "is_ours", "down_since"],
     )
 
 
@@ -165,7 +182,9 @@ def _jobs(scheduler: Scheduler, report: SchedulerReport, at: datetime) -> None:
             # The ref is used again: the one that had it is gone.
             over.append(known.pop(ref))
         else:
-            row.is_changed |= new.state in WAITS and _asks_for(row.report) != _asks_for(new)
+            is_other = _asks_for(row.report) != _asks_for(new)
+            row.is_changed |= new.state in WAITS and is_other
+            row.is_parcel_wanted |= is_other and moves.may_move(scheduler.kind, new)
             _put(row, new, at)
             moved.append(row)
     for row in over:
@@ -174,7 +193,9 @@ def _jobs(scheduler: Scheduler, report: SchedulerReport, at: datetime) -> None:
             why="its scheduler does not know it any more",
         )  # fmt: skip
         _put(row, lost, at)
-    fields = ["state", "restarts", "told", "told_at", "ended_at", "is_changed"]
+    fields = [
+        "state", "restarts", "told", "told_at", "ended_at", "is_changed", "is_parcel_wanted",
+    ]  # fmt: skip
     # First those that are over: one of a ref is open.
     SchedulerJob.objects.bulk_update([*over, *moved], fields, _MOST)
     fresh = [each for ref, each in told.items() if ref not in known and _is_open(each)]
@@ -229,7 +250,12 @@ def _new(
         name = names[each.ref]
         if name in before:
             name = f"{name}-{int(each.submitted_at):x}"
-        row = SchedulerJob(scheduler=scheduler, ref=each.ref, name=name)
+        row = SchedulerJob(
+            scheduler=scheduler,
+            ref=each.ref,
+            name=name,
+            is_parcel_wanted=moves.may_move(scheduler.kind, each),
+        )
         _put(row, each, at)
         rows.append(row)
     return rows
@@ -270,6 +296,19 @@ def _not_before(earliest: datetime | None, told: float | None, at: datetime) -> 
     return found if earliest is None else max(found, earliest)
 
 
+# --- What moves ---------------------------------------------------------------------------------
+
+
+def _moves(scheduler: Scheduler, report: SchedulerReport, at: datetime) -> None:
+    """Keep what jobs are submitted with elsewhere, and what is not taken here."""
+    for ref, parcel in report.parcels.items():
+        rows = SchedulerJob.objects.open().filter(scheduler=scheduler, ref=ref)
+        rows.update(parcel=msgspec.to_builtins(parcel), is_parcel_wanted=False)
+    for key, why in report.refused.items():
+        refused = scheduler.moves.filter(key=key, state=Move.State.AWAY, refused_at=None)
+        refused.update(refused_at=at, why=why[:500])
+
+
 # --- What is wanted ------------------------------------------------------------------------------
 
 
@@ -294,7 +333,17 @@ def _orders(scheduler: Scheduler, now: float) -> SchedulerOrders:
         comments={row.ref: row.comment for row in comments},
         waits={row.ref: Wait(start_in_s=row.start_in_s, is_never=row.is_never) for row in comments},
         directives=directives,
+        pack=_to_pack(scheduler),
+        submit={
+            move.key: msgspec.convert(move.parcel, Parcel)
+            for move in scheduler.moves.filter(state=Move.State.AWAY, refused_at=None)
+        },
     )
+
+
+def _to_pack(scheduler: Scheduler) -> list[str]:
+    rows = SchedulerJob.objects.open().filter(scheduler=scheduler, is_parcel_wanted=True)
+    return list(rows.order_by("pk").values_list("ref", flat=True)[:_MOST_PARCELS])
 
 
 def _order(job: SchedulerJob, wanted: WantedOfJob, lease: Lease | None = None) -> JobOrder:

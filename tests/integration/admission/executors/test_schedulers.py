@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from celery import current_app
 from django.test import Client as HttpClient
 
 from accounts.roles import Role
-from admission.cycle import live, loop
+from admission.cycle import live
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.executors.schedulers import news, registered
@@ -22,81 +21,9 @@ from policies.restrictions.models import Restriction
 from tests.builders.accounts import api_client
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
+from tests.builders.schedulers import NAME, NODES, Invented
 
 pytestmark = pytest.mark.django_db
-
-NAME = "hall-a"
-NODES = ["bergen-a01-n1", "bergen-a01-n2", "bergen-a02-n1", "bergen-a02-n2"]
-
-
-@dataclass
-class Invented:
-    """A scheduler that does what it is told, and its bridge."""
-
-    fleet: SmallFleet
-    token: str
-    session: str = "s1"
-    kind: str = "slurm"
-    is_new: bool = True
-    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def post(self, **given: Any) -> Any:
-        body = {
-            "kind": self.kind, "session": self.session, "complete": self.is_new,
-            "jobs": [{"ref": ref, **each} for ref, each in self.jobs.items()],
-            "nodes": [{"node": node, "state": "up", **self.nodes.get(node, {})} for node in NODES],
-            **given,
-        }  # fmt: skip
-        client = HttpClient(headers={"Authorization": f"Bearer {self.token}"})
-        return client.post(f"/api/v1/schedulers/{NAME}", body, content_type="application/json")
-
-    def tell(self, **given: Any) -> dict[str, Any]:
-        answer = self.post(**given)
-        assert answer.status_code == 200, answer.content
-        self.is_new = False
-        found: dict[str, Any] = answer.json()
-        return found
-
-    def submit(self, ref: str, **given: Any) -> None:
-        self.jobs[ref] = {
-            "state": "held", "user": "ada", "account": "vision", "submitted_at": time.time() - 60,
-            "gpus": 4, "gpus_per_node": 4, "nodes_wanted": 1, "model": "h100",
-            "time_limit_s": 3600.0, "can_requeue": True, **given,
-        }  # fmt: skip
-
-    def obey(self) -> list[dict[str, Any]]:
-        """Do what is wanted of jobs, at once; return the orders."""
-        orders: list[dict[str, Any]] = self.tell().get("jobs", [])
-        for order in orders:
-            job = self.jobs[order["ref"]]
-            if order["wanted"] == "run":
-                job |= {
-                    "state": "running", "lease": order["lease"], "nodes": order["nodes"],
-                    "started_at": time.time(),
-                }  # fmt: skip
-            elif order["wanted"] == "evict":
-                job |= {
-                    "state": "held",
-                    "lease": "",
-                    "nodes": [],
-                    "restarts": 1 + job.get("restarts", 0),
-                }
-            elif order["wanted"] == "cancel":
-                job |= {"state": "ended", "ended_as": "cancelled", "nodes": []}
-        return orders
-
-    def cycle(self) -> None:
-        self.fleet.report(util=0.0, power_w=80.0)
-        done = loop.cycle_once(time.time())
-        assert done is not None
-        assert not done.failed
-
-    def round(self) -> None:
-        self.obey()
-        self.cycle()
-        self.obey()
-        self.tell()
 
 
 @pytest.fixture

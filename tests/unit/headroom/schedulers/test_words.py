@@ -33,9 +33,32 @@ def test_a_comment_for_others_says_nothing() -> None:
         ("signal=KILL", "is one of USR1"),
         ("responses=sing", "are of continue"),
         ("class=A B", "is the name of"),
+        ("move_to=Oslo!", "are names of schedulers"),
+        ("move_to=", "are names of schedulers"),
+        ("moved=soon", "is written by bridges"),
     ],
 )
 def test_what_cannot_be_read_is_left_out_and_told(word: str, told: str) -> None:
     found = words.read(f"headroom: {word} cap_w=300")
     assert told in found.wrong[0]
     assert found.cap_w == 300.0
+
+
+def test_an_owner_names_the_schedulers_that_have_the_checkpoints_too() -> None:
+    assert words.read("headroom: move_to=hall-b,hall-c,hall-b").move_to == ("hall-b", "hall-c")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "headroom: moved=a-7/move/2"),
+        ("run 7", "run 7; headroom: moved=a-7/move/2"),
+        ("run 7; headroom: cap_w=400; x", "run 7; headroom: moved=a-7/move/2 cap_w=400; x"),
+        ("headroom: moved=a-7/move/1 cap_w=400", "headroom: moved=a-7/move/2 cap_w=400"),
+    ],
+)
+def test_a_job_that_moved_says_by_which_move_and_what_it_said_before(
+    before: str, after: str
+) -> None:
+    assert words.came_by("a-7/move/2", before) == after
+    assert words.read(after).moved == "a-7/move/2"
