@@ -271,6 +271,7 @@ def follow(now: float) -> None:
         _follow_holds({**_blocked(), **silent, **crossing.waiting()})
 
 
+@transaction.atomic
 def _follow_holds(blocked: Mapping[str, str]) -> None:
     """Hold phases whose jobs wait for something in their scheduler, and let go those that do not.
 
