@@ -19,7 +19,7 @@ from config.door.accounting import Bound, Budget, One, Pace, TooMany
 from config.door.agents import Agents
 from config.door.answers import Answer, Application
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
-from config.door.orders import Orders, is_for_orders
+from config.door.orders import Orders, is_for_orders, unknown
 from config.door.polls import Polls
 from config.door.protocol import ProtocolClosed
 from config.door.refusals import Cause, Refused
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from config.door.protocol import HTTPProtocol, Scope
+    from telemetry.directory import AgentScope
 
 __all__ = ["Door"]
 
@@ -111,7 +112,7 @@ class Door:
         self._probes = _lane("probes", threads=1, room=64)
         self._agents = Agents(self._agents_lane)
         self._shells = Shells(self._budget, self._pace)
-        self._orders = Orders()
+        self._orders = Orders(self._agents_lane)
         self._viewers = _lane("viewers", threads=1, room=8)
         self._polls = Polls(self._viewers)
         #: What the event loop does each ``CHORES_EVERY_S``: quick, and waiting for nothing.
@@ -169,7 +170,9 @@ class Door:
             agent = await self._agents.find(request.token)
             if agent is not None:
                 with _One(self._of_agents, agent.agent_id, Cause.AGENT_BUSY):
-                    return await self._of_agent(request, protocol)
+                    return await self._of_agent(agent, request, protocol)
+            if is_for_orders(request) and request.is_by_tls:
+                return unknown()
             with _One(self._of_others, request.origin, Cause.ADDRESS_BUSY):
                 return await self._of_other(request, protocol)
         except (LaneFull, WaitedTooLong):
@@ -185,10 +188,12 @@ class Door:
 
     # --- Agents ----------------------------------------------------------------------------------
 
-    async def _of_agent(self, request: Request, protocol: HTTPProtocol) -> Answer:
+    async def _of_agent(
+        self, agent: AgentScope, request: Request, protocol: HTTPProtocol
+    ) -> Answer:
         began = time.perf_counter()
         if is_for_orders(request) and request.is_by_tls:
-            return await self._orders.answer(request)
+            return await self._orders.answer(request, agent, protocol)
         with self._budget.share() as share:
             length = _length(request, batches.MAX_BATCH_BYTES)
             body = await bodies.read(protocol, length, self._pace, share) if length else b""

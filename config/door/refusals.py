@@ -10,7 +10,7 @@ import msgspec
 from config.door.answers import Answer
 from headroom.contracts import ErrorBody, FieldError
 
-__all__ = ["Cause", "Refused"]
+__all__ = ["Cause", "Refused", "refusal"]
 
 _JSON = "application/json"
 
@@ -87,12 +87,17 @@ class Refused(Exception):
         self.cause = cause
 
     def answer(self) -> Answer:
-        """Return the error response, in the form of the telemetry contract."""
+        """Return the error response."""
         status, message, hint, retry_after_s = _SAID[self.cause]
-        headers = [("Content-Type", _JSON), ("Cache-Control", "no-store")]
-        if retry_after_s:
-            headers.append(("Retry-After", str(math.ceil(retry_after_s))))
-        if status == 401:
-            headers.append(("WWW-Authenticate", "Bearer"))
         error = FieldError(code=self.cause, message=message, hint=hint)
-        return Answer(status, headers, msgspec.json.encode(ErrorBody(error=error)))
+        return refusal(error, status, retry_after_s)
+
+
+def refusal(error: FieldError, status: int, retry_after_s: float = 0.0) -> Answer:
+    """Return an error response, in the form of the telemetry contract."""
+    headers = [("Content-Type", _JSON), ("Cache-Control", "no-store")]
+    if status == 401:
+        headers.append(("WWW-Authenticate", "Bearer"))
+    if retry_after_s:
+        headers.append(("Retry-After", str(math.ceil(retry_after_s))))
+    return Answer(status, headers, msgspec.json.encode(ErrorBody(error=error)))

@@ -14,7 +14,8 @@ from admission.executors.relay import PREFIX, Ended, Relay, Taken
 from config.door import bodies
 from config.door.accounting import Bound, Budget, Pace
 from config.door.answers import Answer
-from headroom.contracts import ErrorBody, FieldError
+from config.door.refusals import refusal
+from headroom.contracts import FieldError
 from headroom.work.contract import MAX_FRAME_BYTES, ShellAnswer, ShellFrame, ShellSide
 
 if TYPE_CHECKING:
@@ -104,8 +105,5 @@ class Shells:
 
 
 def _refusal(status: int, code: str, message: str) -> Answer:
-    headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-    if status == 503:
-        headers.append(("Retry-After", "1"))
-    body = ErrorBody(error=FieldError(code=code, message=message))
-    return Answer(status, headers, msgspec.json.encode(body))
+    retry_after_s = 1.0 if status == 503 else 0.0
+    return refusal(FieldError(code=code, message=message), status, retry_after_s)

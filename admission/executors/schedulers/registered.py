@@ -11,7 +11,15 @@ from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from headroom.schedulers.contract import NodeState
 
-__all__ = ["RESERVED", "executor_by_node", "invalidate", "names", "ready_nodes", "sites_of"]
+__all__ = [
+    "RESERVED",
+    "agent_of",
+    "executor_by_node",
+    "invalidate",
+    "names",
+    "ready_nodes",
+    "sites_of",
+]
 
 #: Names of executors that are no schedulers.
 RESERVED = frozenset({"local", "twin"})
@@ -20,17 +28,27 @@ _MAX_AGE_S = 2.0
 #: A scheduler that was not heard for this long is given no jobs.
 _HEARD = timedelta(seconds=30)
 
-_names: Cache[frozenset[str]] = Cache(_MAX_AGE_S)
-invalidate = _names.invalidate
+#: The agent that speaks for each, by name.
+_agents: Cache[dict[str, int]] = Cache(_MAX_AGE_S)
+invalidate = _agents.invalidate
 
 
 def names(*, fresh: bool = False) -> frozenset[str]:
     """Return the names of all schedulers. One query each 2 s, or at once if ``fresh``."""
-    return _names.get(_read, max_age_s=0.0) if fresh else _names.get(_read)
+    found = _agents.get(_read, max_age_s=0.0) if fresh else _agents.get(_read)
+    return frozenset(found)
 
 
-def _read() -> frozenset[str]:
-    return frozenset(Scheduler.objects.values_list("name", flat=True))
+def agent_of(name: str) -> int | None:
+    """Return the id of the agent that speaks for a scheduler; None: nobody does. As :func:`names`.
+
+    One that was heard for the first time within the last 2 s may be unknown.
+    """
+    return _agents.get(_read).get(name)
+
+
+def _read() -> dict[str, int]:
+    return dict(Scheduler.objects.values_list("name", "agent_id"))
 
 
 def executor_by_node() -> dict[int, str]:
