@@ -10,7 +10,7 @@ from django.utils import timezone
 from admission.cycle import asking, estimating, loop
 from admission.executors import output
 from admission.executors.schedulers import news
-from admission.learned import draws, forecasts
+from admission.learned import draws, energy, forecasts
 from admission.policy import shadowing
 from admission.shells import opening
 
@@ -51,8 +51,10 @@ def follow_shells() -> int:
 
 @shared_task
 def observe() -> None:
-    """Measure the draw of running attempts."""
-    draws.observe(time.time())
+    """Measure the draw of running attempts, and the energy of those that have ended."""
+    now = time.time()
+    draws.observe(now)
+    energy.measure(now)
 
 
 @shared_task

@@ -486,6 +486,12 @@ class Attempt(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     checkpoint_at = models.DateTimeField(null=True, blank=True, help_text="The last one")
     lost_gpu_s = models.FloatField(default=0.0, help_text="Work done since, thrown away")
+    energy_j = models.FloatField(
+        null=True, blank=True, help_text="Of its GPUs, by their readings; empty: none were read"
+    )
+    energy_share = models.FloatField(
+        null=True, blank=True, help_text="Of its GPUs' time, what was read; empty: not added up yet"
+    )
     unheard = models.CharField(
         max_length=500,
         blank=True,
@@ -509,6 +515,9 @@ class Attempt(models.Model):
         indexes = [
             models.Index(fields=["ended_at"], name="attempt_ended"),
             models.Index(fields=["phase"], condition=~Q(unheard=""), name="attempt_unheard"),
+            models.Index(
+                fields=["ended_at"], condition=Q(energy_share=None), name="attempt_unmeasured"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -291,7 +291,7 @@ def said(last: Answer, *, has_said: bool) -> Iterator[str]:
 def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
     """Yield why a job does not run, phase by phase, and the changes that would start it."""
     if answer["state"] in _OVER:
-        yield f"{answer['job']} is over: {answer['state']}."
+        yield f"{answer['job']} is over: {answer['state']}.{_energy(job)}"
         return
     waiting = {phase["phase"] for phase in answer["phases"]}
     if job.get("array") is not None:
@@ -304,6 +304,13 @@ def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
         rows = (each for each in job["phases"] if each["name"] == phase["phase"])
         queued_at = next((each["queued_at"] for each in rows), None)
         yield from _phase_explained(answer["job"], phase, since(queued_at, now))
+
+
+def _energy(job: Answer) -> str:
+    """Return the energy of all attempts of a job, in words; "": it is not known."""
+    attempts = [each for phase in job["phases"] for each in phase.get("attempts") or ()]
+    used = [each["energy_j"] for each in attempts if each.get("energy_j") is not None]
+    return f" Its GPUs used {sum(used) / 3.6e6:,.3g} kWh." if used else ""
 
 
 def _stays(answer: Answer, phase: Answer) -> Iterator[str]:

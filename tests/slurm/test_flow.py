@@ -13,6 +13,7 @@ from accounts.roles import Role
 from admission.directives import actions as directives
 from admission.jobs import actions as jobs
 from admission.jobs.models import JobEvent
+from admission.learned import energy
 from fleet.models import Rack
 from headroom.schedulers.contract import WhenAway
 from headroom.slurm.bridge import Bridge, BridgeSettings, let_all_go
@@ -302,9 +303,14 @@ def test_a_measured_overload_has_a_job_give_way_that_can_be_started_again(site: 
 
 def test_what_ended_agrees_with_what_slurm_has_written_down(site: Site) -> None:
     """``sacct -c`` reads what jobcomp/filetxt wrote: the accounting that needs no database."""
+    # Their GPUs have been read before they begin.
+    site.round()
     well = site.cluster.submit(script="sleep 2")
     badly = site.cluster.submit(script="sleep 1; exit 3")
     site.until(lambda: all(site.job(ref).ended_at for ref in (well, badly)))
+    # Their GPUs are read once more, and then nothing more is awaited.
+    site.round()
+    assert energy.measure(time.time() + 700.0) == 2
     for ref, state, outcome, code in (
         (well, "COMPLETED", "succeeded", 0),
         (badly, "FAILED", "failed", 3),
@@ -320,6 +326,10 @@ def test_what_ended_agrees_with_what_slurm_has_written_down(site: Site) -> None:
         assert attempt.started_at.timestamp() == pytest.approx(_unix(told["StartTime"]), abs=1.1)
         assert attempt.ended_at.timestamp() == pytest.approx(_unix(told["EndTime"]), abs=1.1)
         assert f" {state} " in site.cluster.run("sacct", "-c", "-n", "-j", ref)
+        # All GPUs of its node are at 80 W, before and after, too.
+        ran_s = _unix(told["EndTime"]) - _unix(told["StartTime"])
+        assert attempt.energy_j == pytest.approx(4 * 80.0 * ran_s, abs=4 * 80.0 * 1.1)
+        assert attempt.energy_share == pytest.approx(1.0, abs=0.05)
 
 
 def _completed(site: Site, ref: str) -> dict[str, str]:

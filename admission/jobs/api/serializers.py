@@ -92,6 +92,8 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "ended_at",
             "checkpoint_at",
             "lost_gpu_s",
+            "energy_j",
+            "energy_share",
             "unheard",
         )
         read_only_fields = fields

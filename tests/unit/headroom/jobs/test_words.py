@@ -115,6 +115,10 @@ def test_phases_that_do_not_wait_are_told_as_they_are() -> None:
     ]
     over = make_explanation(state="cancelled", phases=[])
     assert list(words.explained(over, make_job(), NOW)) == ["llama-ft-12 is over: cancelled."]
+    attempts = [{"energy_j": 1.8e6}, {"energy_j": None}, {"energy_j": 2.7e6}]
+    job = {**make_job(), "phases": [{"name": "train", "attempts": attempts}]}
+    (said,) = words.explained(over, job, NOW)
+    assert said == "llama-ft-12 is over: cancelled. Its GPUs used 1.25 kWh."
 
 
 def test_the_queue_says_first_what_it_comes_to() -> None:
