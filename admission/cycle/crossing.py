@@ -43,7 +43,8 @@ _GOES_ON = (EndedAs.CANCELLED, EndedAs.LOST)
 def call_off() -> None:
     """Call off moves of jobs that are over: what arrives of them yet is cancelled."""
     ours = Job.objects.open().filter(name=OuterRef("name"))
-    Move.objects.open().filter(~Exists(ours)).update(state=Move.State.OFF)
+    for move in Move.objects.open().filter(~Exists(ours)):
+        _end(move, Move.State.OFF)
 
 
 def arrive(rows: Sequence[SchedulerJob]) -> list[SchedulerJob]:
@@ -117,8 +118,7 @@ def _bring_on(move: Move, at: datetime) -> None:
     elif move.refused_at is not None:
         _ask_again(move, at)
     elif _has_arrived(move):
-        move.state, move.why = Move.State.ARRIVED, ""
-        move.save(update_fields=["state", "why"])
+        _end(move, Move.State.ARRIVED)
         _tell(move, ARRIVED, f"Arrived in {move.to}, and waits there", at)
 
 
@@ -128,8 +128,7 @@ def _leave(move: Move, at: datetime) -> None:
     if row is None or row.ended_at is None:
         return
     if row.report.ended_as not in _GOES_ON:
-        move.state = Move.State.OFF
-        move.save(update_fields=["state"])
+        _end(move, Move.State.OFF)
         return
     row.is_settled = True
     row.save(update_fields=["is_settled"])
@@ -155,14 +154,19 @@ def _ask_again(move: Move, at: datetime) -> None:
     names = _names(move.name, move.parcel["options"].get("comment", ""))
     found = moves.next_of(names, schedulers.open_to(state, home), last=move.to.name)
     if found and found != move.to.name:
-        move.state = Move.State.OFF
-        move.save(update_fields=["state"])
-        to = schedulers.rows[found]
-        _write(move.name, to, move.parcel, at, state=Move.State.AWAY)
+        parcel, to = move.parcel, schedulers.rows[found]
+        _end(move, Move.State.OFF)
+        _write(move.name, to, parcel, at, state=Move.State.AWAY)
         news.orders_for(found)
     elif at - move.refused_at >= _AGAIN:
         move.refused_at = None
         move.save(update_fields=["refused_at"])
+
+
+def _end(move: Move, state: Move.State) -> None:
+    """Bring a move to its last state. Scripts have secrets: it is not kept longer than needed."""
+    move.state, move.parcel = state, {"user": move.parcel["user"]}
+    move.save(update_fields=["state", "parcel"])
 
 
 # --- Begun ---------------------------------------------------------------------------------------
