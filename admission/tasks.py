@@ -7,7 +7,7 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from admission.cycle import asking, estimating, loop
+from admission.cycle import accounting, asking, estimating, loop
 from admission.executors import output
 from admission.executors.schedulers import news
 from admission.learned import draws, energy, forecasts
@@ -51,10 +51,11 @@ def follow_shells() -> int:
 
 @shared_task
 def observe() -> None:
-    """Measure the draw of running attempts, and the energy of those that have ended."""
+    """Measure the draw of running attempts and the energy of all, and have owners read it."""
     now = time.time()
     draws.observe(now)
     energy.measure(now)
+    accounting.account(now)
 
 
 @shared_task

@@ -14,7 +14,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -333,7 +333,7 @@ class Bridge:
                 if signal := words.read(seen.jobs[ref].comment).signal:
                     self._slurm.signal(ref, signal)
                 self._signalled[ref] = directives.seq
-        self._comment(orders.comments, seen)
+        self._comment(orders.comments, seen, {order.ref for order in orders.jobs})
         if unpacked := set(orders.pack) - self._unpacked:
             self._parcels = moving.pack(sorted(unpacked), self._slurm)
             # They cannot be read: to try again each second would help nobody.
@@ -419,12 +419,25 @@ class Bridge:
             logger.warning("node %s: %s", name, error)
         self._nodes_at = -float("inf")
 
-    def _comment(self, new: Mapping[str, str], seen: _Seen) -> None:
-        """Write what owners are to read."""
-        held = {ref for ref, job in seen.jobs.items() if job.state is JobState.HELD}
-        due, settled = self._comments.take(new, held)
-        self._slurm.update_jobs({ref: {"AdminComment": marks.held(t)} for ref, t in due.items()})
+    def _comment(self, new: Mapping[str, str], seen: _Seen, ordered: Collection[str]) -> None:
+        """Write what owners are to read: of jobs that we hold, and of those under a lease of ours.
+
+        Not of running jobs of which something was ``ordered``: their marks are others by now.
+        """
+        held = marks.Mark(is_hold=True)
+        shown = {ref: held for ref, job in seen.jobs.items() if job.state is JobState.HELD}
+        for ref, mark in seen.marks.items():
+            if mark is not None and ref not in ordered and _runs_under(mark, seen.jobs[ref]):
+                shown[ref] = mark
+        due, settled = self._comments.take(new, shown)
+        told = {ref: {"AdminComment": marks.said(shown[ref], text)} for ref, text in due.items()}
+        self._slurm.update_jobs(told)
         self._telling.commented(settled)
+
+
+def _runs_under(mark: marks.Mark, job: SchedulerJob) -> bool:
+    is_current = not mark.is_hold and mark.restarts == job.restarts
+    return is_current and job.state is JobState.RUNNING
 
 
 @dataclass(frozen=True)

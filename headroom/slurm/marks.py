@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["MARK", "Mark", "clean", "held", "leased", "read"]
+__all__ = ["MARK", "Mark", "clean", "held", "leased", "read", "said"]
 
 MARK = "[headroom"
 _HOLD = re.compile(r"\[headroom hold( owner)?\]")
@@ -49,7 +49,15 @@ def held(text: str = "", *, by_owner: bool = False) -> str:
 
 def leased(key: str, restarts: int, nodes: str) -> str:
     """Return the comment of a job that may start once on ``nodes``."""
-    return clean(f"[headroom lease {key} {restarts}] admitted on {nodes}")
+    lease = Mark(is_hold=False, lease=key, restarts=restarts)
+    return said(lease, f"admitted on {nodes}")
+
+
+def said(mark: Mark, text: str) -> str:
+    """Return the comment of a job that has ``mark`` and is told ``text``."""
+    if mark.is_hold:
+        return held(text, by_owner=mark.by_owner)
+    return clean(f"[headroom lease {mark.lease} {mark.restarts}] {text}")
 
 
 def clean(text: str) -> str:

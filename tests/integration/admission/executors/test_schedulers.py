@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from celery import current_app
 from django.test import Client as HttpClient
+from django.utils import timezone
 
 from accounts.roles import Role
-from admission.cycle import live
+from admission.cycle import accounting, live
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.executors.schedulers import news, registered
@@ -387,3 +390,25 @@ def test_a_bridge_that_waits_hears_of_orders_and_of_none_twice(
     now = asyncio.run(heard(before))
     assert now != before
     assert asyncio.run(heard(now)) == now
+
+
+def test_owners_of_running_jobs_read_what_these_have_used_from_time_to_time(
+    invented: Invented,
+) -> None:
+    invented.submit("7")
+    invented.round()
+    invented.cycle()
+    assert accounting.account(time.time()) == 0
+    began = timezone.now() - timedelta(minutes=20)
+    Attempt.objects.update(started_at=began)
+    SchedulerJob.objects.update(commented_at=began)
+    for minutes in (2, 1, 0):
+        invented.fleet.report(power_w=500.0, at=time.time() - 60.0 * minutes)
+    assert accounting.account(time.time()) == 1
+    said = invented.tell()["comments"]["7"]
+    (node,) = invented.jobs["7"]["nodes"]
+    used = r"its GPUs have used 0\.0\d+ kWh in 20 min, \d+% of that read"
+    assert re.fullmatch(f"admitted on {node}; {used}", said)
+    assert accounting.account(time.time()) == 0
+    assert accounting.account(time.time() + 599.0) == 0
+    assert accounting.account(time.time() + 601.0) == 1
