@@ -331,14 +331,16 @@ class TestRunning:
     def test_an_earlier_attempt_can_be_looked_at(self, viewer: Client, attempt: Attempt) -> None:
         Attempt.objects.update(
             state=Attempt.State.ENDED, outcome="lost", why="node is silent",
-            ended_at=timezone.now(),
+            ended_at=timezone.now(), energy_j=4.5e6, energy_share=0.97,
         )  # fmt: skip
         make_attempt(attempt.phase, {"oslo-b01-n1": range(4)}, racks=["oslo/B01"])
         html = opened(viewer)
         assert "<b>B01</b>" in html
+        assert "energy of its GPUs" not in html
         html = opened(viewer, f"{URL}?phase=train&attempt=1")
         assert "Where attempt 1 stood" in html
         assert "<b>A01</b>" in html
+        assert "energy of its GPUs 1,250 Wh 97 % of the time read" in text_of(html)
 
 
 class TestLog:
