@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 OTHER = "hall-b"
 #: What a half of the pair carries, W: with the other one, and alone.
-_HALF_W, _WHOLE_W = 950.0, 2_500.0
+_HALF_W, _WHOLE_W = 950.0, 6_000.0
 #: One half carries both: its site is left for as long as that lasts.
 _RULE = """\
 name: feed-lost-leave
@@ -50,11 +50,13 @@ save() {{
     echo "{{\\"checkpoint_at\\": $(date +%s), \\"done\\": $seq}}" >$status.status
     exec sleep 600
 }}
-trap save USR1
+asked=
+trap 'asked=1' USR1
 while [ $step -lt {last} ]; do
     step=$((step + 1))
     echo "$SLURM_CLUSTER_NAME $step $(date +%s.%N)" >>$log
     sleep 0.2
+    [ -z "$asked" ] || save
 done
 """
 
