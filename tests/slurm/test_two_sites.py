@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 OTHER = "hall-b"
 #: What a half of the pair carries, W: with the other one, and alone.
-_HALF_W, _WHOLE_W = 950.0, 6_000.0
+_HALF_W, _WHOLE_W = 950.0, 8_000.0
 #: One half carries both: its site is left for as long as that lasts.
 _RULE = """\
 name: feed-lost-leave
