@@ -29,8 +29,8 @@ from admission.executors.registry import executor_of
 from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerJob
 from tests.builders.fleet import SmallFleet
+from tests.builders.schedulers import NAME, Invented
 from tests.integration.admission.executors.conftest import NODES, Machine
-from tests.integration.admission.executors.test_schedulers import NAME, Invented
 from tests.kubernetes import crds
 from tests.kubernetes.client import Client
 from tests.kubernetes.server import ApiServer
