@@ -25,6 +25,7 @@ NAMES = (
     "admission",
     "admission_explain",
     "backfill",
+    "checkpoints",
     "estimates",
     "slurm",
     "twin",

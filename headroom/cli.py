@@ -11,6 +11,7 @@ from types import ModuleType
 import click
 
 from headroom import __version__
+from headroom.checkpoint_commands import checkpoints
 from headroom.errors import HeadroomError
 from headroom.jobs.commands import COMMANDS
 from headroom.options import FILE, machine_options, server_option, token_file_option
@@ -439,5 +440,5 @@ def replay(
         sys.exit(130)
 
 
-for _command in COMMANDS:
+for _command in (checkpoints, *COMMANDS):
     main.add_command(_command)

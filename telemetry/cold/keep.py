@@ -90,7 +90,8 @@ def retire(now: datetime) -> list[str]:
 def clean(now: datetime) -> list[str]:
     """Remove files that the catalogue does not know, and return their paths."""
     known = set(ColdFile.objects.values_list("path", flat=True))
-    orphans = [path for path, at in place().listed() if path not in known and at < now - ORPHAN_AGE]
+    old = (found.path for found in place().listed() if found.at < now - ORPHAN_AGE)
+    orphans = [path for path in old if path not in known]
     for path in orphans:
         place().delete(path)
     return orphans

@@ -55,6 +55,13 @@ class ObjectStore:
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         }
 
+    def __enter__(self) -> ObjectStore:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         with (self._folder / "log").open("ab") as log:

@@ -25,7 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "physics",
         "headroom.contracts",
         "headroom.dcgm",
+        "headroom.disk",
         "headroom.layouts",
+        "headroom.places",
         "accounts",
         "fleet",
     },
@@ -248,8 +250,13 @@ def test_what_runs_outside_the_server_needs_nothing_of_it(room: str) -> None:
 
 @pytest.mark.parametrize("library", ["numpy", "scipy", "pint"])
 def test_an_agent_needs_no_library_of_the_laws(library: str) -> None:
-    needing = [path for path in files_of("headroom") if library in map(room_of, imports_of(path))]
-    assert needing == []
+    needing = [
+        path.relative_to(REPOSITORY)
+        for path in files_of("headroom")
+        if library in map(room_of, imports_of(path))
+    ]
+    # Checkpoints are cut by arrays: an extra of its own, which no agent has.
+    assert [path for path in needing if path.parts[1] != "checkpoints"] == []
 
 
 def test_nothing_imports_the_lab_but_for_the_schema_of_scenarios() -> None:

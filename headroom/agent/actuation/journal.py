@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from headroom.disk import Disk
 from headroom.errors import HeadroomError
 
 __all__ = ["Entry", "HeldLimit", "Journal", "JournalError", "Key"]
@@ -61,7 +61,8 @@ class Journal:
         After a reboot of the machine there is nothing left to undo: no limit outlives it.
         """
         self._path = path
-        self._boot = _machine_boot() if machine_boot is None else machine_boot
+        self._disk = Disk()
+        self._boot = self._disk.boot_id() if machine_boot is None else machine_boot
         self._entries: dict[Key, Entry] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,28 +98,8 @@ class Journal:
         made = self._path.with_name(f"{self._path.name}.new")
         text = msgspec.json.encode(_File(self._boot, list(entries.values())))
         try:
-            with made.open("wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            made.replace(self._path)
-            _sync_folder(self._path.parent)
+            self._disk.remove(made)
+            self._disk.put(self._path, text, made, 0o644)
         except OSError as exc:
             raise JournalError(f"the journal of limits {self._path}: {exc}") from exc
         self._entries = entries
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` outlast a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _machine_boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

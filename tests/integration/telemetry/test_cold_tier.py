@@ -179,7 +179,7 @@ def test_a_mover_may_be_killed_anywhere(
     keep.clean(NOW)
     keep.clean(datetime.now(UTC) + timedelta(days=2))
     known = set(ColdFile.objects.values_list("path", flat=True))
-    assert {path for path, _ in places.place().listed()} == known
+    assert {path for path, *_ in places.place().listed()} == known
 
 
 def test_a_file_that_does_not_give_back_its_rows_is_not_entered(

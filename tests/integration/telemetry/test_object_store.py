@@ -43,10 +43,8 @@ WRONG_KEY = "hunter2-hunter2"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    store = ObjectStore(tmp_path_factory.mktemp("store"))
-    store.start()
-    yield store
-    store.stop()
+    with ObjectStore(tmp_path_factory.mktemp("store")) as store:
+        yield store
 
 
 @pytest.fixture
@@ -81,12 +79,12 @@ def test_a_file_is_given_back_listed_and_removed(somewhere: Place) -> None:
     somewhere.put("t/b.parquet", b"two" * 3_000_000)
     assert somewhere.get("t/a.parquet") == b"one"
     assert somewhere.get("t/b.parquet") == b"two" * 3_000_000
-    listed = dict(somewhere.listed())
+    listed = {found.path: found.at for found in somewhere.listed()}
     assert listed.keys() == {"t/a.parquet", "t/b.parquet"}
     assert all(abs(datetime.now(UTC) - at) < timedelta(minutes=1) for at in listed.values())
     somewhere.delete("t/a.parquet")
     somewhere.delete("t/a.parquet")
-    assert [path for path, _ in somewhere.listed()] == ["t/b.parquet"]
+    assert [path for path, *_ in somewhere.listed()] == ["t/b.parquet"]
     with pytest.raises(FileNotFoundError):
         somewhere.get("t/a.parquet")
 
@@ -117,7 +115,7 @@ def test_a_writer_that_is_killed_leaves_whole_files_and_no_other(bucket: Bucket)
     done = 1 + writer.stdout.read().count(b"\n")
     writer.wait()
     writer.stdout.close()
-    found = [path for path, _ in bucket.listed()]
+    found = [path for path, *_ in bucket.listed()]
     assert done <= len(found) <= done + 1
     for path in found:
         data = bucket.get(path)
@@ -138,13 +136,13 @@ def test_readings_move_and_are_read_merged_verified_and_retired(bucket: Bucket) 
     assert ColdFile.objects.filter(table="meter_sample", start__hour=0).count() == 1
     assert stored(samples.METER) == before
     assert list(keep.damaged()) == []
-    assert {path for path, _ in bucket.listed()} == set(
+    assert {path for path, *_ in bucket.listed()} == set(
         ColdFile.objects.values_list("path", flat=True)
     )
     much_later = NOW + timedelta(days=14)
     while keep.retire(much_later):
         pass
-    assert not [path for path, _ in bucket.listed() if path.startswith("meter_sample/")]
+    assert not [path for path, *_ in bucket.listed() if path.startswith("meter_sample/")]
 
 
 def test_what_is_lost_or_changed_in_the_store_is_found(bucket: Bucket) -> None:
@@ -177,7 +175,7 @@ def test_a_mover_may_be_killed_anywhere(
     # What was written for nothing goes, later.
     keep.clean(datetime.now(UTC) + timedelta(days=2))
     known = set(ColdFile.objects.values_list("path", flat=True))
-    assert {path for path, _ in bucket.listed()} == known
+    assert {path for path, *_ in bucket.listed()} == known
 
 
 def test_of_a_large_file_only_what_is_asked_for_is_sent(

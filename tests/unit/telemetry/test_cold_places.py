@@ -17,7 +17,7 @@ def test_a_file_that_was_not_finished_is_none_to_a_reader_but_can_be_found(tmp_p
     (tmp_path / "t" / ".unfinished-b.parquet").write_bytes(b"tw")
     with pytest.raises(FileNotFoundError):
         directory.get("t/b.parquet")
-    assert "t/.unfinished-b.parquet" in {path for path, _ in directory.listed()}
+    assert "t/.unfinished-b.parquet" in {path for path, *_ in directory.listed()}
 
 
 def test_others_cannot_read_the_directory(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""From a store to a folder: the newest checkpoint of which each byte is as it was saved."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headroom.checkpoints.errors import Damaged, NotTaken, NotWhole
+from headroom.checkpoints.manifest import Manifest, Name
+from headroom.checkpoints.store import (
+    THREADS,
+    Checkpoint,
+    PassedOver,
+    Store,
+    none_whole,
+    not_whole,
+    side_by_side,
+)
+from headroom.places import UNFINISHED
+
+__all__ = ["Restored", "restore"]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was restored, and the newer checkpoints that were not, each with the reason."""
+
+    checkpoint: Checkpoint
+    passed_over: list[PassedOver]
+
+
+def restore(
+    store: Store,
+    folder: Path,
+    run: str,
+    *,
+    name: Name | None = None,
+    threads: int = THREADS,
+) -> Restored:
+    """Restore the newest whole checkpoint of ``run``, or the one with ``name``, as ``folder``.
+
+    The folder appears whole or not at all, and must not be there before, or be empty. Raises
+    :class:`~headroom.checkpoints.NoCheckpoint` where there is none; of one that was asked for by
+    its name :class:`Damaged` or :class:`NotWhole`.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise NotTaken(f"{folder} is there already")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if name is not None:
+        return Restored(_restored(store, name, folder, threads), [])
+    passed_over: list[PassedOver] = []
+    for each in reversed(store.names(run)):
+        try:
+            return Restored(_restored(store, each, folder, threads), passed_over)
+        except (Damaged, NotWhole) as error:
+            passed_over.append(PassedOver(each, str(error)))
+    raise none_whole(store, run, passed_over)
+
+
+def _restored(store: Store, name: Name, folder: Path, threads: int) -> Checkpoint:
+    found = store.checkpoint(name)
+    unfinished = folder.with_name(f"{UNFINISHED}{secrets.token_hex(4)}-{folder.name}")
+    unfinished.mkdir()
+    try:
+        wrong = _write(store, found.manifest, unfinished, threads)
+        if wrong:
+            raise not_whole(name, wrong)
+        # Replaces a folder that is empty.
+        unfinished.rename(folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return found
+
+
+def _write(store: Store, manifest: Manifest, folder: Path, threads: int) -> dict[str, str]:
+    """Write all files, and return what is wrong with chunks, by digest."""
+    for path in manifest.folders:
+        (folder / path).mkdir(parents=True, exist_ok=True)
+    for file in manifest.files:
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).touch(mode=0o600, exist_ok=False)
+    wrong: dict[str, str] = {}
+
+    def place(part: tuple[str, str, int, int]) -> None:
+        path, digest, size, offset = part
+        try:
+            data = store.chunk(digest, size)
+        except Damaged as error:
+            wrong[digest] = str(error)
+            return
+        # Not held open: a checkpoint may have more files than a process may open.
+        descriptor = os.open(folder / path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _write_at(descriptor, data, offset)
+        finally:
+            os.close(descriptor)
+
+    for _ in side_by_side(place, _parts(manifest, wrong), threads):
+        pass
+    for file in manifest.files:
+        (folder / file.path).chmod(file.mode)
+    return wrong
+
+
+def _write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        count = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[count:], offset + count
+
+
+def _parts(manifest: Manifest, wrong: dict[str, str]) -> Iterator[tuple[str, str, int, int]]:
+    """Yield path, digest, size and offset of each chunk, until something is wrong."""
+    for file in manifest.files:
+        offset = 0
+        for chunk in file.chunks:
+            if wrong:
+                return
+            yield file.path, chunk.sha256, chunk.bytes, offset
+            offset += chunk.bytes
