@@ -95,7 +95,6 @@ class DyingDisk(QuickDisk):
     def die_after(self, operations: int | None) -> None:
         """Start the machine, to die after so many operations, or never."""
         self._left, self.is_dead, self.operations = operations, False, 0
-        self._open, self._unsynced, self._renamed, self._removed = {}, set(), [], {}
 
     def create(self, path: Path, mode: int = 0o600) -> int:
         self._step()
@@ -139,6 +138,7 @@ class DyingDisk(QuickDisk):
         self._step()
         if path.exists():
             self._removed[path] = path.read_bytes()
+            self._unsynced.discard(path)
         super().remove(path)
 
     def _step(self) -> None:
@@ -163,3 +163,4 @@ class DyingDisk(QuickDisk):
         for path, data in self._removed.items():
             if path.parent.exists() and not path.exists() and self._chance.random() < 0.5:
                 path.write_bytes(data)
+        self._unsynced, self._renamed, self._removed = set(), [], {}
