@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
     from accounts.models import User
 
-__all__ = ["ANOTHER", "Jobs", "Visibility", "of", "provide", "sees_all"]
+__all__ = [
+    "ANOTHER",
+    "Jobs",
+    "Visibility",
+    "named_in",
+    "of",
+    "provide",
+    "sees_all",
+    "without_names",
+]
 
 Row = TypeVar("Row")
 
@@ -154,16 +163,13 @@ class Visibility:
         if self.sees_all or ("/" not in text and "job" not in text):
             return text
         self.read([text])
-        return _KEY.sub(self._shown, text)
-
-    def _shown(self, found: re.Match[str]) -> str:
-        return ANOTHER if self._is_foreign[_named(found)] else found[0]
+        return without_names(text, self._is_foreign.__getitem__)
 
     def read(self, values: Iterable[Any]) -> None:
         """Look up all jobs that texts and JSON name: one query at most for all of them."""
         if self.sees_all:
             return
-        keys = {key for value in values for key in _keys_in(value)} - self._is_foreign.keys()
+        keys = {key for value in values for key in named_in(value)} - self._is_foreign.keys()
         if keys and _provided:
             foreign = _provided[0].of_others(self._user, keys)
             self._is_foreign |= {key: key in foreign for key in keys}
@@ -211,13 +217,19 @@ def _named(found: re.Match[str]) -> tuple[str, str]:
     return (found["scope"], "") if found["scope"] else (found["job"], found["phase"])
 
 
-def _keys_in(value: Any) -> Iterable[tuple[str, str]]:
+def named_in(value: Any) -> Iterable[tuple[str, str]]:
+    """Yield job and phase of whatever texts and JSON may name; the phase is empty for a job."""
     if isinstance(value, str):
         yield from map(_named, _KEY.finditer(value))
     elif isinstance(value, dict):
         for name, each in value.items():
-            yield from _keys_in(name)
-            yield from _keys_in(each)
+            yield from named_in(name)
+            yield from named_in(each)
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _keys_in(each)
+            yield from named_in(each)
+
+
+def without_names(text: str, is_hidden: Callable[[tuple[str, str]], bool]) -> str:
+    """Return ``text`` with :data:`ANOTHER` in place of each name that ``is_hidden``."""
+    return _KEY.sub(lambda found: ANOTHER if is_hidden(_named(found)) else found[0], text)

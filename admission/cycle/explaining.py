@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from admission.core.cycle.decide import Decisions, Waiting
 from admission.cycle.adopted_spec import PHASE
 from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerJob
-from admission.queue.starts import Start, Starts
-from headroom.jobs.words import lasting
+from admission.jobs import visible
+from admission.queue.queue_status import PendingStatus
+from headroom.jobs import words
 from headroom.schedulers.contract import JobState
 
 __all__ = ["sentence", "tell"]
@@ -23,35 +23,39 @@ _LONGEST = 500
 _FIELDS = ["comment", "commented_at", "is_comment_new", "start_in_s", "is_never"]
 
 
-def tell(
-    decisions: Decisions,
-    known: Starts | None,
-    never: Mapping[str, str],
-    at: datetime,
-) -> int:
-    """Have the comments of held jobs say why they wait; return how many change. Two queries."""
+def tell(lines: Mapping[str, PendingStatus], at: datetime) -> int:
+    """Have the comments of held jobs say why they wait; return how many change.
+
+    ``lines`` are those of the queue, by key, which pages and the command line show. Two queries,
+    more where they name jobs.
+    """
     if not registered.names():
         return 0
     held = SchedulerJob.objects.open().filter(is_adopted=True, state=JobState.HELD)
+    waiting = [
+        (row, line)
+        for row in held.only("pk", "name", *_FIELDS)
+        if (line := lines.get(f"{row.name}/{PHASE}")) is not None
+    ]
+    whys = visible.to_projects({row.name: line.reasons[0].sentence for row, line in waiting})
+    nevers = visible.to_projects({row.name: line.never for row, line in waiting})
     rows = []
-    for row in held.only("pk", "name", *_FIELDS):
-        key = f"{row.name}/{PHASE}"
-        waiting = decisions.waiting.get(key)
-        if waiting is None:
-            continue
-        start = known.of(key, at.timestamp()) if known else None
-        text = sentence(waiting, start, never.get(key, ""))
-        if text != row.comment and _is_due(row, text, at):
+    for row, line in waiting:
+        text = sentence(line, whys[row.name], nevers[row.name])
+        if text != row.comment and _is_due(row, line, at):
             row.comment, row.commented_at, row.is_comment_new = text, at, True
-            row.start_in_s = start.p50_s if start else None
-            row.is_never = key in never
+            row.start_in_s, row.is_never = line.p50_s, bool(line.never)
             rows.append(row)
     SchedulerJob.objects.bulk_update(rows[:_MOST], _FIELDS, 500)
     return len(rows)
 
 
-def _is_due(row: SchedulerJob, text: str, at: datetime) -> bool:
-    if row.commented_at is None or _token(text) != _token(row.comment):
+def _is_due(row: SchedulerJob, line: PendingStatus, at: datetime) -> bool:
+    """Say whether a comment is to be written anew: other numbers alone can wait."""
+    was = (_token(row.comment), row.start_in_s is None, row.is_never)
+    if row.commented_at is None or was != (
+        line.reasons[0].token, line.p50_s is None, bool(line.never)
+    ):  # fmt: skip
         return True
     return at - row.commented_at >= _EVERY
 
@@ -60,13 +64,12 @@ def _token(comment: str) -> str:
     return comment.partition(":")[0]
 
 
-def sentence(waiting: Waiting, known: Start | None, never: str) -> str:
-    """Return why a job waits, in numbers, and about when it starts."""
-    text = f"{waiting.dominant.token}: {waiting.dominant.sentence}"
-    if never:
-        return f"{text}; it can never start as it is: {never}"[:_LONGEST]
-    if known is not None and known.p50_s is not None:
-        text += f"; likely to start in {lasting(known.p50_s)}"
-        if known.p90_s is not None:
-            text += f", 9 times of 10 within {lasting(known.p90_s)}"
-    return f"{text}; place {waiting.position} in the queue"[:_LONGEST]
+def sentence(line: PendingStatus, why: str, never: str) -> str:
+    """Return why a job waits, in numbers, and when it is likely to start: as pages say it.
+
+    ``why`` and ``never`` are those of the line, as everybody may read them.
+    """
+    span = words.between(line.p10_s, line.p90_s)
+    when = words.never(never) if never else words.likely(span, line.basis)
+    rest = words.clipped(f"; {when}; position {line.position:,} in the queue", _LONGEST // 2)
+    return words.clipped(f"{line.reasons[0].token}: {why}", _LONGEST - len(rest)) + rest

@@ -187,11 +187,11 @@ class _Work:
     def _publish(self, inputs: CycleInput, decisions: Decisions) -> None:
         never = _hopeless.look(decisions)
         known = starts.read()
-        explaining.tell(decisions, known, never, self.at)
         of_arrays = {
             key: row.told_as for key, row in inputs.rows.items() if row.element is not None
         }
         lines, order = queue_status.in_lines(pending_statuses(decisions, known, never), of_arrays)
+        explaining.tell(lines, self.at)
         counts = queue_status.counts(decisions.waiting.values(), self.now)
         metrics.show_queue(counts, inputs.snapshot.classes, self.cycle.running)
         queue_status.publish(

@@ -30,6 +30,9 @@ CHANGES: dict[str, tuple[str, str]] = {
     "job_class": ("", "class"),
     "priority": ("", "priority"),
 }
+#: Of an adopted job: its scheduler starts it as it was submitted there, with all its GPUs, and lets
+#: it run for as long.
+_OF_SCHEDULERS = frozenset({"gpus", "walltime_s"})
 
 
 def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values, str]:
@@ -46,6 +49,7 @@ def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values
             message=f"{unknown[0]} cannot be changed" if unknown else "nothing is to be changed",
             hint=f"give one of {', '.join(CHANGES)}",
         )])  # fmt: skip
+    _refuse_what_its_scheduler_decides(spec, wanted)
     changed = copy.deepcopy(spec)
     inside: Values = next((each for each in changed["phases"] if each["name"] == phase), {})
     for name, value in wanted.items():
@@ -57,6 +61,16 @@ def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values
     _fewer_still(inside, wanted)
     told = ", ".join(f"{name.replace('_', ' ')} {_told(value)}" for name, value in wanted.items())
     return changed, told
+
+
+def _refuse_what_its_scheduler_decides(spec: Values, wanted: Mapping[str, Any]) -> None:
+    scheduler, kept = spec.get("scheduler"), sorted(_OF_SCHEDULERS & wanted.keys())
+    if scheduler and kept:
+        raise SpecError([FieldError(
+            code="of_a_scheduler", field=kept[0],
+            message=f"{kept[0]} of an adopted job is what {scheduler} was asked for",
+            hint=f"change it in {scheduler}: Headroom follows",
+        )])  # fmt: skip
 
 
 def _written(name: str, value: Any) -> Any:

@@ -15,10 +15,6 @@ from headroom.jobs import words
 
 register = template.Library()
 
-_DAY_S = 86_400.0
-#: Below so many seconds a range is said in this unit, of so many seconds.
-_STEPS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (math.inf, 3600.0, "h"))
-
 
 @register.simple_tag
 def state_mark(state: str) -> SafeString:
@@ -44,23 +40,15 @@ def reason_token(token: str) -> SafeString | str:
 
 @register.filter
 def between(low_s: float | None, high_s: float | None) -> str:
-    """Return when something is to begin, from now: ``up to 4 min``, ``over a day``.
+    """Return when something is to start, as the command line says it; a dash: not known."""
+    return words.between(low_s, high_s) or units.DASH
 
-    A dash where it is not known.
-    """
-    if low_s is None or high_s is None or math.isnan(low_s) or math.isnan(high_s):
-        return units.DASH
-    if low_s >= _DAY_S or math.isinf(low_s):
-        return "over a day"
-    if math.isinf(high_s) or high_s >= 2 * _DAY_S:
-        return f"over {lasted(low_s)}"
-    factor, unit = next((size, unit) for below, size, unit in _STEPS if high_s < below)
-    low, high = math.floor(low_s / factor), math.ceil(high_s / factor)
-    if high <= 0:
-        return words.AT_ONCE
-    if low <= 0:
-        return f"up to {high} {unit}"
-    return f"{low} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"
+
+@register.simple_tag
+def likely(low_s: float | None, high_s: float | None, basis: str) -> str:
+    """Return when something is likely to start, or that nobody can say so, as a sentence begins."""
+    text = words.likely(words.between(low_s, high_s), basis)
+    return text[0].upper() + text[1:]
 
 
 _OUTCOMES = {

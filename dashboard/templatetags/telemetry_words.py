@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import units
+from headroom.jobs import words
 from telemetry.trust.compare import Standing, Told
 
 register = template.Library()
@@ -37,18 +38,8 @@ def megabytes(rate: float | None) -> str:
 
 @register.filter
 def lasted(seconds: float) -> str:
-    """Return a length of time: ``8 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
-    whole = max(0, round(seconds))
-    if whole < 120:
-        return f"{whole} s"
-    minutes = whole // 60
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if hours else f"{days} d"
+    """Return a length of time, as the command line says it: ``12 min``, ``3 h 5 min``."""
+    return words.lasting(seconds)
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,15 +10,20 @@ from typing import Any
 
 __all__ = [
     "AT_ONCE",
+    "between",
     "booked",
     "bookings",
+    "clipped",
     "dry_run",
+    "estimated",
     "event",
     "explained",
     "harmless",
     "lasting",
+    "likely",
     "limits",
     "listed",
+    "never",
     "queue",
     "said",
     "state",
@@ -30,8 +36,12 @@ _OVER = ("succeeded", "failed", "cancelled")
 #: Of a job that waits, and all of whose drawn futures have it start in the next cycle: it has not
 #: started, so that "now" would be untrue; futures are drawn each minute.
 AT_ONCE = "under 1 min"
-#: In the table of the queue, characters.
+#: In the table of the queue, characters; ``explain`` has the whole.
 _LONGEST_WHY = 120
+_LIKELY = "likely to start "
+_DAY_S = 86_400.0
+#: Below so many seconds a range is said in this unit, of so many seconds.
+_STEPS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (math.inf, 3600.0, "h"))
 
 
 def lasting(seconds: float) -> str:
@@ -39,7 +49,7 @@ def lasting(seconds: float) -> str:
     whole = max(0, round(seconds))
     if whole < 120:
         return f"{whole} s"
-    minutes = round(whole / 60)
+    minutes = whole // 60
     if minutes < 120:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
@@ -61,19 +71,44 @@ def counted(amount: int, one: str) -> str:
 # --- What waits ----------------------------------------------------------------------------------
 
 
+def between(low_s: float | None, high_s: float | None) -> str:
+    """Return when something is to start, from now: ``up to 4 min``, ``over a day``.
+
+    Empty where it is not known. A range is rounded outwards: it holds what was estimated.
+    """
+    if low_s is None or high_s is None or math.isnan(low_s) or math.isnan(high_s):
+        return ""
+    if low_s >= _DAY_S or math.isinf(low_s):
+        return "over a day"
+    if math.isinf(high_s) or high_s >= 2 * _DAY_S:
+        return f"over {lasting(low_s)}"
+    factor, unit = next((size, unit) for below, size, unit in _STEPS if high_s < below)
+    low, high = math.floor(low_s / factor), math.ceil(high_s / factor)
+    if high <= 0:
+        return AT_ONCE
+    if low <= 0:
+        return f"up to {high} {unit}"
+    return f"{low} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"
+
+
 def estimated(estimate: Answer | None) -> str:
     """Return the likely wait until a start, as a range; empty where that is unknown."""
-    if not estimate or estimate["p10_s"] is None or estimate["p90_s"] is None:
-        return ""
-    if estimate["p90_s"] <= 0.0:
-        return AT_ONCE
-    first, last = lasting(estimate["p10_s"]), lasting(estimate["p90_s"])
-    number, _, unit = first.partition(" ")
-    if first == last:
-        return first
-    if " " not in unit and last.endswith(f" {unit}") and last.count(" ") == 1:
-        return f"{number}\N{EN DASH}{last}"
-    return f"{first} to {last}"
+    return between(estimate["p10_s"], estimate["p90_s"]) if estimate else ""
+
+
+def likely(span: str, basis: str = "") -> str:
+    """Return when something is likely to start, in words; ``span``: by :func:`between`.
+
+    ``basis`` says why nobody knows, where the reason that it waits for does not.
+    """
+    if not span:
+        return "when it will start cannot be said" + (f": {basis}" if basis else "")
+    return f"{_LIKELY}in {span}"
+
+
+def never(why: str) -> str:
+    """Return that something cannot start, though there were nobody else, in words."""
+    return f"never starts as it is, were the fleet all its own: {why}"
 
 
 def queue(answer: Answer, now: float) -> Iterator[str]:
@@ -114,7 +149,10 @@ def _queued(row: Answer, now: float) -> tuple[str, ...]:
         f"{row['gpus']:,}",
         lasting(since(row["queued_at"], now)) if row["queued_at"] else "",
         "never" if row.get("never") else estimated(row["estimate"]),
-        _clipped(f"{row['reason']}: {row['sentence']}" if row["sentence"] else row["reason"]),
+        clipped(
+            f"{row['reason']}: {row['sentence']}" if row["sentence"] else row["reason"],
+            _LONGEST_WHY,
+        ),
     )
 
 
@@ -123,11 +161,9 @@ def _with_elements(what: str, elements: int) -> str:
     return what if elements == 1 else f"{what} and {elements - 1:,} like it"
 
 
-def _clipped(text: str) -> str:
-    """Return a text that a line has room for; ``explain`` has the whole."""
-    return (
-        text if len(text) <= _LONGEST_WHY else text[: _LONGEST_WHY - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    )
+def clipped(text: str, most: int) -> str:
+    """Return a text that ``most`` characters are room for."""
+    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def table(rows: Sequence[Sequence[str]], *, right: set[int]) -> Iterator[str]:
@@ -332,12 +368,21 @@ def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:
     fixes = phase["counterfactuals"]
     yield from _fixes(fixes)
     yield from _never(phase.get("never"))
-    when = estimated(phase.get("estimate"))
-    if when:
-        yield f"  {'otherwise' if fixes else 'likely to begin'} in {when}"
+    yield from _when(phase)
     yield from _placed(phase)
     if phase.get("elements", 1) > 1:
         yield f"  the same keeps {counted(phase['elements'] - 1, 'other element')} of the array"
+
+
+def _when(phase: Answer) -> Iterator[str]:
+    """Yield when a phase is likely to start as it is, or that nobody knows."""
+    estimate = phase.get("estimate")
+    if estimate is None or phase.get("never") is not None:
+        return
+    when = likely(estimated(estimate), estimate["basis"])
+    if phase["counterfactuals"] and when.startswith(_LIKELY):
+        when = f"otherwise {when.removeprefix(_LIKELY)}"
+    yield f"  {when}"
 
 
 def _placed(phase: Answer) -> Iterator[str]:
@@ -363,15 +408,14 @@ def _fixes(fixes: Sequence[Answer]) -> Iterator[str]:
             yield f"  {fix['sentence']}"
 
 
-def _never(never: Answer | None) -> Iterator[str]:
-    """Yield why a phase can never begin as it is, and what would make it possible."""
-    if never is None:
+def _never(found: Answer | None) -> Iterator[str]:
+    """Yield why a phase can never start as it is, and what would make it possible."""
+    if found is None:
         return
-    reason = never["reason"]
-    yield f"  never begins as it is, were the fleet all its own: {reason['sentence']}"
-    if not never["ways"]:
+    yield f"  {never(found['reason']['sentence'])}"
+    if not found["ways"]:
         yield "  no cap, size, site or locality was found under which it could"
-    for way in never["ways"]:
+    for way in found["ways"]:
         yield f"  {way['sentence']}, once there is room"
 
 

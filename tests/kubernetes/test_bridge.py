@@ -129,7 +129,7 @@ def test_who_waits_reads_need_have_short_where_and_when(site: Site) -> None:
     site.until(lambda: "PowerHeadroom" in site.check(name).get("message", ""))
     message = site.check(name)["message"]
     assert site.check(name)["state"] == "Pending"
-    for part in ("needs ", "which has ", "short ", "bergen", "place 1 in the queue"):
+    for part in ("needs ", "which has ", "short ", "bergen", "position 1 in the queue"):
         assert part in message
     assert "of its annotations was left out: peak_w is a number, not 'lots'" in message
     told = site.phase(name).reason
@@ -163,7 +163,7 @@ def test_a_gang_that_waits_for_watts_gives_its_quota_back_and_comes_again(site: 
 def test_who_can_never_start_is_rejected_and_told_why(site: Site) -> None:
     name = site.submit("huge", pods=16)
     site.until(lambda: site.workload(name)["spec"].get("active") is False)
-    assert "can never start" in site.condition(name, "Evicted")["message"]
+    assert "never starts as it is" in site.condition(name, "Evicted")["message"]
     site.round()
     assert site.phase(name).held_by == "its scheduler"
 

@@ -94,7 +94,7 @@ def test_who_waits_for_power_reads_so_and_starts_when_there_is_room(site: Site) 
     phase = site.phase(waits)
     assert "PowerHeadroom" in phase.reason
     assert f"[headroom hold] {phase.reason}: needs" in site.shown(waits)
-    assert "place 1 in the queue" in site.shown(waits)
+    assert "position 1 in the queue" in site.shown(waits)
     # Both run on other racks: neither holds more than one host.
     nodes = {site.cluster.job(ref)["nodes"].rpartition("-")[0] for ref in refs if ref != waits}
     assert len(nodes) == 2

@@ -62,14 +62,24 @@ class SchedulerQueue:
         Lease.objects.bulk_create(leases, ignore_conflicts=True)
 
     def release(self, placements: Mapping[str, WorkPlacement], now: float) -> None:
-        """Let the bridge start held jobs on the nodes of their placements."""
+        """Let the bridge start held jobs on the nodes of their placements.
+
+        Under which cap they were placed they are told as they begin.
+        """
         with transaction.atomic():
             held = list(locked(placements).filter(released_at=None, ended_at=None, stop_for=""))
             for lease in held:
-                lease.nodes = [share.node for share in placements[lease.key].nodes]
+                placed = placements[lease.key]
+                lease.nodes = [share.node for share in placed.nodes]
                 lease.released_at = moment(now)
                 lease.version += 1
-            Lease.objects.bulk_update(held, ["nodes", "released_at", "version"], _MOST)
+                if placed.power_cap_w is not None:
+                    lease.signal_seq += 1
+                    lease.directives = _directed(
+                        lease, SignalKind.SET_POWER_CAP, placed.power_cap_w
+                    )
+            changed = ["nodes", "released_at", "version", "signal_seq", "directives"]
+            Lease.objects.bulk_update(held, changed, _MOST)
             if held:
                 news.orders_for(self.name)
 

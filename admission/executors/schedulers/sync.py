@@ -13,7 +13,7 @@ from django.db import transaction
 
 from admission.executors.node_queue import moment
 from admission.executors.schedulers import moves, news, places, registered
-from admission.executors.schedulers.leases import WAITS, end_of, has_started, wanted_of
+from admission.executors.schedulers.leases import RUNS, WAITS, end_of, has_started, wanted_of
 from admission.executors.schedulers.models import (
     Lease,
     Move,
@@ -320,7 +320,7 @@ def _orders(scheduler: Scheduler, now: float) -> SchedulerOrders:
         wanted = WantedOfJob.CANCEL if lease.job.cancel_for else wanted_of(lease, told)
         if wanted is not None:
             orders.append(_order(lease.job, wanted, lease))
-        if told.signals_seen < lease.directives.get("seq", 0):
+        if told.state in RUNS and told.signals_seen < lease.directives.get("seq", 0):
             directives[lease.job.ref] = msgspec.convert(lease.directives, Directives)
     unleased = SchedulerJob.objects.open().filter(scheduler=scheduler).exclude(cancel_for="")
     for job in unleased.exclude(leases__ended_at=None, leases__isnull=False):

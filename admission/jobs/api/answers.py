@@ -49,7 +49,10 @@ _PHASE = PhaseSerializer.Meta.fields
 def explained(
     phase: Phase, explanation: Explanation, visibility: Visibility, *, elements: int
 ) -> dict[str, Any]:
-    """Return why a phase waits. ``trace`` and ``estimate`` come from :func:`told`."""
+    """Return why a phase waits. ``trace`` and ``estimate`` come from :func:`told`.
+
+    So does the position by which the queue is shown: elements of an array share one.
+    """
     return {
         "phase": phase.name,
         "elements": elements,
@@ -66,12 +69,13 @@ def explained(
 
 
 def told(pending_status: queue_status.PendingStatus, visibility: Visibility) -> dict[str, Any]:
-    """Return trace and estimate of the last cycle, to stand beside an explanation."""
+    """Return position, trace and estimate of the last cycle, to stand beside an explanation."""
     trace = [
         msgspec.structs.asdict(each)
         for each in visible.pending_status(pending_status, visibility).trace
     ]
-    return {"trace": trace, "estimate": estimate(pending_status)}
+    position = pending_status.position
+    return {"position": position, "trace": trace, "estimate": estimate(pending_status)}
 
 
 def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:

@@ -129,7 +129,7 @@ class TestWaiting:
             " short 4.4 kW" in text
         )
         assert "position 2 of 2" in text
-        assert "Otherwise likely in 18\N{EN DASH}35 min (with 80 % confidence)" in text
+        assert "Likely to start in 18\N{EN DASH}35 min (with 80 % confidence)" in text
 
     def test_what_would_start_it_is_offered_and_applied(
         self, operator: Client, explained: None
@@ -139,7 +139,7 @@ class TestWaiting:
         html = opened(operator)
         text = text_of(html)
         assert "Starts now at 550 W per GPU (4 % slower) on 8 GPUs on 1 rack" in text
-        assert "Otherwise likely in 18\N{EN DASH}35 min" in text
+        assert "Likely to start in 18\N{EN DASH}35 min" in text
         values = re.findall(r'name="change" value="([^"]+)"', html)
         changes = [json.loads(value.replace("&quot;", '"')) for value in values]
         assert changes == [{"lowest_cap_w": 550.0, "max_slowdown": 0.05}, {"sites": ["bergen"]}]
@@ -164,7 +164,7 @@ class TestWaiting:
         html = opened(operator)
         text = text_of(html)
         assert f"It never starts as it is, were the fleet all its own: {why}" in text
-        assert "Otherwise likely" not in text
+        assert "ikely to start" not in text
         assert "Never starts as it is, but could at 550 W per GPU (4 % slower)" in text
         (value,) = re.findall(r'name="change" value="([^"]+)"', html)
         do(operator, "apply", "?phase=train", change=value.replace("&quot;", '"'))

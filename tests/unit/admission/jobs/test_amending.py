@@ -76,6 +76,23 @@ def test_nothing_else_can_be_changed(change: dict[str, Any], field: str) -> None
     assert caught.value.problems[0].field == field
 
 
+@pytest.mark.parametrize("change", [{"gpus": 8}, {"walltime_s": 60.0, "priority": -1}])
+def test_what_an_adopted_job_was_submitted_with_is_changed_in_its_scheduler(
+    change: dict[str, Any],
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        amended({**SPEC, "scheduler": "hall-k"}, "train", change)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.field) == ("of_a_scheduler", next(iter(change)))
+    assert "hall-k" in problem.hint
+
+
+def test_what_headroom_carries_out_itself_is_changed_of_an_adopted_job() -> None:
+    change = {"lowest_cap_w": 550.0, "sites": ["oslo"], "priority": -1}
+    spec, _ = amended({**SPEC, "scheduler": "hall-k"}, "train", change)
+    assert spec["phases"][1]["power"]["lowest_cap_w"] == 550.0
+
+
 def test_every_counterfactual_can_be_applied() -> None:
     """A new kind of change needs a place in the specification."""
     assert {each.name for each in dataclasses.fields(Change)} - {"begin_at"} <= set(CHANGES)

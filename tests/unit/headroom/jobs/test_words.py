@@ -28,12 +28,14 @@ from tests.unit.headroom.jobs.answers import (
     [
         (1080.0, 2100.0, "18\N{EN DASH}35 min"),
         (30.0, 45.0, "30\N{EN DASH}45 s"),
-        (45.0, 600.0, "45 s to 10 min"),
-        (600.0, 10_000.0, "10 min to 2 h 47 min"),
-        (600.0, 610.0, "10 min"),
+        (45.0, 600.0, "up to 10 min"),
+        (600.0, 10_000.0, "up to 3 h"),
+        (600.0, 600.0, "10 min"),
+        (600.0, 610.0, "10\N{EN DASH}11 min"),
         (3 * 3600.0, 5 * 3600.0, "3\N{EN DASH}5 h"),
-        (3 * 3600.0, 3.5 * 3600.0, "3 h to 3 h 30 min"),
         (0.0, 0.0, "under 1 min"),
+        (86_400.0, 90_000.0, "over a day"),
+        (3 * 3600.0, 2 * 86_400.0, "over 3 h"),
         (None, None, ""),
     ],
 )
@@ -86,9 +88,26 @@ def test_why_a_job_that_runs_has_no_more_gpus_is_told() -> None:
 def test_without_a_way_the_estimate_stands_alone() -> None:
     phase = make_explained(counterfactuals=[], estimate=make_estimate())
     lines = list(words.explained(make_explanation(phase), make_job(), NOW))
-    assert lines[1] == "  likely to begin in 18\N{EN DASH}35 min"
-    unknown = make_explained(counterfactuals=[], estimate=None)
-    assert len(list(words.explained(make_explanation(unknown), make_job(), NOW))) == 2
+    assert lines[1] == "  likely to start in 18\N{EN DASH}35 min"
+
+
+@pytest.mark.parametrize(
+    ("basis", "said"),
+    [
+        ("", "  when it will start cannot be said"),
+        ("no estimates are made", "  when it will start cannot be said: no estimates are made"),
+    ],
+)
+def test_that_nobody_knows_when_it_starts_is_said_and_why(basis: str, said: str) -> None:
+    estimate = {**make_estimate(None, None), "basis": basis}
+    phase = make_explained(counterfactuals=[], estimate=estimate)
+    assert list(words.explained(make_explanation(phase), make_job(), NOW))[1] == said
+
+
+def test_what_is_to_start_at_once_is_not_said_to_start_now() -> None:
+    phase = make_explained(counterfactuals=[], estimate=make_estimate(0.0, 0.0))
+    lines = list(words.explained(make_explanation(phase), make_job(), NOW))
+    assert lines[1] == "  likely to start in under 1 min"
 
 
 def test_what_can_never_begin_says_so_and_what_would_make_it_possible() -> None:
@@ -96,7 +115,7 @@ def test_what_can_never_begin_says_so_and_what_would_make_it_possible() -> None:
     phase = make_explained(counterfactuals=[], estimate=None, never=never)
     lines = list(words.explained(make_explanation(phase), make_job(), NOW))
     assert lines[1:3] == [
-        "  never begins as it is, were the fleet all its own: needs 41.2 kW on feed b2, which has"
+        "  never starts as it is, were the fleet all its own: needs 41.2 kW on feed b2, which has"
         " 36.8 kW: short 4.4 kW",
         "  can start at 550 W per GPU (4 % slower), once there is room",
     ]
