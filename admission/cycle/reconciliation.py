@@ -93,7 +93,7 @@ def _reconcile(
         keys = set(mine.values_list("key", flat=True))
     else:
         dispatched = mine.filter(state=Attempt.State.DISPATCHED, room_by=None)
-        to_stop = mine.filter(outcome=Attempt.Outcome.CANCELLED)
+        to_stop = mine.filter(outcome__in=Attempt.SETTLED)
         keys = set(executor.missing(list(dispatched.values_list("key", flat=True))))
         keys |= set(to_stop.values_list("key", flat=True))
     asked = sorted(keys - statuses.keys())
@@ -193,7 +193,7 @@ def _follow(
             row.checkpoint_at = moment(status.checkpoint_at)
             saved.append(row)
         _follow_pause(row, status)
-        if row.outcome == Attempt.Outcome.CANCELLED and status.state in _TO_STOP:
+        if row.outcome in Attempt.SETTLED and status.state in _TO_STOP:
             executor.signal(key, SignalKind.STOP, now, why=row.why)
     Attempt.objects.bulk_update(saved, ["checkpoint_at"], _AT_ONCE)
 
@@ -292,7 +292,8 @@ def _end(row: Attempt, status: WorkStatus, follows: After, at: datetime) -> None
     said = status.why or ("" if status.outcome else "its executor does not know of it any more")
     row.why = row.why if row.outcome and row.why else said[:500]
     row.state, row.outcome = Attempt.State.ENDED, follows.outcome
-    row.exit_code = status.exit_code
+    if row.exit_code is None:
+        row.exit_code = status.exit_code
     row.ended_at = at if status.ended_at is None else min(moment(status.ended_at), at)
     if row.started_at is None and status.started_at is not None:
         row.started_at = moment(status.started_at)

@@ -52,8 +52,8 @@ def after(
     """
     if ended is _Kind.SUCCEEDED:
         return After(_Outcome.SUCCEEDED, Phase.State.SUCCEEDED)
-    if wanted == _Outcome.CANCELLED:
-        return After(_Outcome.CANCELLED, Phase.State.CANCELLED)
+    if wanted in Attempt.SETTLED:
+        return After(_Outcome(wanted), Phase.State(wanted))
     if wanted == _Outcome.PREEMPTED and ended not in (_Kind.FAILED, _Kind.TIMED_OUT):
         return After(_Outcome.PREEMPTED, Phase.State.QUEUED)
     if ended is _Kind.WITHDRAWN:

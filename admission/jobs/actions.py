@@ -19,7 +19,7 @@ from accounts.roles import Capability
 from admission.jobs import catalog, checks, elements, history, progress
 from admission.jobs.amending import amended
 from admission.jobs.classes import SchedulingClass
-from admission.jobs.models import Attempt, Job, JobRevision, Phase
+from admission.jobs.models import Attempt, Job, JobRevision, Phase, PhaseQuerySet
 from admission.jobs.resolution import Resolved, of_element, requests_of, stored
 from admission.jobs.submission import Conflict, state_of
 from admission.policy.catalog import policy_in_force
@@ -32,6 +32,7 @@ __all__ = [
     "amend",
     "amendment_problems",
     "cancel",
+    "end",
     "hold",
     "release",
     "set_priority",
@@ -61,15 +62,34 @@ def cancel(job: Job, user: User, *, why: str, now: datetime, only: str = "") -> 
         job.save(update_fields=["elements_reached"])
     waiting = phases.filter(state__in=Phase.PENDING)
     waiting.update(**Phase.ended(Phase.State.CANCELLED, now))
-    # The next cycle tells their executors.
-    stopped = Attempt.objects.open().filter(phase__in=phases.filter(state__in=Phase.ACTIVE))
-    stopped.update(outcome=Attempt.Outcome.CANCELLED, why=text[:500])
-    phases.filter(state__in=Phase.ACTIVE).update(state=Phase.State.STOPPING)
+    _stop(phases, outcome=Attempt.Outcome.CANCELLED, why=text[:500])
     progress.settle(job, now)
     told = {"elements": only} if only else {}
     changed = audit.changes(before, _phases(job))
     audit.record(user, "job.cancel", job.name, why=why, **told, **changed)
     return job
+
+
+@transaction.atomic
+def end(
+    job: Job, outcome: Attempt.Outcome, *, why: str, exit_code: int | None, now: datetime
+) -> None:
+    """End an interactive job that runs, as its terminal has ended. Raises :class:`Conflict`.
+
+    ``outcome`` is the end of its attempt, ``exit_code`` that of the terminal's command.
+    """
+    job = _open(job)
+    _stop(job.phases.all(), outcome=outcome, why=why[:500], exit_code=exit_code)
+    history.event(job.pk, history.TERMINAL_ENDED, f"Ends: {why}", now, outcome=outcome.value).save()
+
+
+def _stop(phases: PhaseQuerySet, **ended: Any) -> None:
+    """Have what runs of ``phases`` end as is given, but for what was told to end otherwise."""
+    running = phases.filter(state__in=Phase.ACTIVE)
+    attempts = Attempt.objects.open().filter(phase__in=running)
+    # The next cycle tells their executors.
+    attempts.exclude(outcome__in=Attempt.SETTLED).update(**ended)
+    running.update(state=Phase.State.STOPPING)
 
 
 def _chosen(job: Job, only: str) -> frozenset[int]:

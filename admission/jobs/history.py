@@ -8,7 +8,7 @@ from typing import Any
 from admission.jobs.models import JobEvent
 
 __all__ = ["AMENDED", "CANCELLED", "ENDED", "HELD", "PRIORITY", "RELEASED_HOLD", "SUBMITTED"]
-__all__ += ["NEVER", "UNLOCKED", "WAIVED", "event"]
+__all__ += ["NEVER", "TERMINAL_ENDED", "UNLOCKED", "WAIVED", "event"]
 
 #: Kinds of events. Other parts of admission add their own.
 SUBMITTED = "submitted"
@@ -23,6 +23,8 @@ UNLOCKED = "unlocked"
 NEVER = "never"
 #: somebody let it begin without what it waits for
 WAIVED = "waived"
+#: that of an interactive job, which ends with it
+TERMINAL_ENDED = "terminal-ended"
 #: a phase, or the whole job, is over
 ENDED = "ended"
 

@@ -463,6 +463,8 @@ class Attempt(models.Model):
         LOST = "lost", "Lost"
 
     OPEN = (State.DISPATCHED, State.RUNNING)
+    #: of an open attempt: it was told to end, and counts as this however its work ends then
+    SETTLED = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED)
 
     phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField(help_text="1 for the first")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +26,16 @@ from admission.jobs.models import Attempt, Job
 from admission.jobs.submission import Conflict
 from headroom.work.contract import ShellSide
 
-__all__ = ["MOST_PER_USER", "NotNow", "Opened", "follow", "may_open", "open_shell", "why_over"]
+__all__ = [
+    "MOST_PER_USER",
+    "NotNow",
+    "Opened",
+    "ended_as",
+    "follow",
+    "may_open",
+    "open_shell",
+    "why_over",
+]
 
 #: Terminals that one user has open at once.
 MOST_PER_USER = 8
@@ -37,6 +47,7 @@ _WAITS_S = 300.0
 #: A machine has so long to tell how a command ended with its job, s.
 _LAST_WORD_S = 5.0
 _State = NodeAssignment.State
+_Outcome = Attempt.Outcome
 
 
 class NotNow(Exception):
@@ -103,7 +114,8 @@ def follow(now: datetime) -> int:
     rows = Shell.objects.filter(ended_at=None).select_related("assignment__gang").order_by("pk")
     ended = sum([_follow(row, now) for row in rows])
     for job in _unused(now):
-        _give_up(job, f"nobody opened a terminal in it within {_WAITS_S / 60:g} min", now)
+        why = f"nobody opened a terminal in it within {_WAITS_S / 60:g} min"
+        _end_job(job, _Outcome.FAILED, why, None, now)
     return ended
 
 
@@ -120,12 +132,22 @@ def _unused(now: datetime) -> list[Job]:
     )
 
 
-def _give_up(job: Job, why: str, now: datetime) -> None:
-    """End an interactive job, as its owner would."""
-    owner = User.objects.filter(username=job.submitted_by).first()
-    if owner is not None:
-        with contextlib.suppress(Conflict):  # it is over
-            actions.cancel(job, owner, why=why, now=now)
+def _end_job(job: Job, outcome: _Outcome, why: str, exit_code: int | None, now: datetime) -> None:
+    with contextlib.suppress(Conflict):  # it is over
+        actions.end(job, outcome, why=why, exit_code=exit_code, now=now)
+
+
+def ended_as(command: Sequence[str], exit_code: int | None, why: str) -> tuple[_Outcome, str]:
+    """Return how an interactive job has ended with its terminal, and why in words. Pure.
+
+    Who leaves a shell leaves it with the status of whatever came last: that says nothing of the
+    job. ``why`` is that of the terminal: empty where its command has ended.
+    """
+    if why:
+        return _Outcome.FAILED, f"its terminal was ended: {why}"
+    if command and exit_code:
+        return _Outcome.FAILED, f"its command ended with status {exit_code}"
+    return _Outcome.SUCCEEDED, "its command has ended" if command else "its terminal was left"
 
 
 def _follow(row: Shell, now: datetime) -> bool:
@@ -176,5 +198,6 @@ def _end(row: Shell, stands: Standing, why: str, now: datetime) -> None:
             exit_code=row.exit_code, why=row.why,
         )  # fmt: skip
     if row.begun_at is not None and not Shell.objects.filter(job=row.job, ended_at=None).exists():
+        outcome, text = ended_as(row.request.get("command") or (), row.exit_code, row.why)
         for job in Job.objects.filter(name=row.job, interactive=True, state__in=Job.OPEN):
-            _give_up(job, "its terminal has ended", now)
+            _end_job(job, outcome, text, row.exit_code, now)

@@ -40,16 +40,19 @@ def spec_of(
 def run(jobs: Jobs, job: str, command: Sequence[str], say: Say, sleep: Sleep) -> int:
     """Wait until ``job`` runs, and pass this terminal on to it; return the exit status.
 
-    The job ends with this, however it ends.
+    The job ends with the terminal: the server sees to that. Whatever else this ends by cancels it.
     """
+    code = terminal.BROKEN
     try:
-        if not _has_begun(jobs, job, say, sleep):
-            return NOT_OPENED
-        return _opened(jobs, job, command, sleep)
+        code = (
+            _opened(jobs, job, command, sleep) if _has_begun(jobs, job, say, sleep) else NOT_OPENED
+        )
+        return code
     finally:
-        # It may be over, or the server away: then the server ends it once it misses the terminal.
-        with contextlib.suppress(HeadroomError):
-            jobs.act(job, "cancel", {"why": "its terminal has ended"})
+        if code == terminal.BROKEN:
+            # The server may be away: then it ends the job once it misses the terminal.
+            with contextlib.suppress(HeadroomError):
+                jobs.act(job, "cancel", {"why": "its terminal broke off"})
 
 
 def _has_begun(jobs: Jobs, job: str, say: Say, sleep: Sleep) -> bool:
@@ -81,9 +84,11 @@ def _why(jobs: Jobs, job: str) -> tuple[str, str]:
 
 
 def _waits(job: str, phase: Answer) -> str:
-    when = words.estimated(phase.get("estimate"))
     text = f"{job} waits: {phase['reasons'][0]['sentence']}"
-    return f"{text}; likely to begin in {when}" if when else text
+    estimate = phase.get("estimate")
+    if estimate is None:
+        return text
+    return f"{text}; {words.likely(words.estimated(estimate), estimate['basis'])}"
 
 
 def _opened(jobs: Jobs, job: str, command: Sequence[str], sleep: Sleep) -> int:

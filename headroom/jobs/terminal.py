@@ -19,7 +19,7 @@ from headroom.jobs.asking import Jobs
 from headroom.work.contract import MAX_FRAME_BYTES, ShellKind, ShellSide
 from headroom.work.shell_end import ShellEnd
 
-__all__ = ["run"]
+__all__ = ["BROKEN", "run"]
 
 #: Exit status where the session ended, and not by its command: as ssh has it.
 BROKEN = 255

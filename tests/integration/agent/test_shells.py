@@ -259,4 +259,4 @@ def _a_job_for_a_terminal_opens_one_and_ends_with_it(scene: Scene) -> None:
     found = scene.run(*given, verb="run", limit_s=150.0)
     assert found.returncode == 5, found.stderr
     assert b"mine" in found.stderr + found.stdout
-    wait_for(lambda: scene.state("mine") == "cancelled", 60.0)
+    wait_for(lambda: scene.state("mine") == "failed", 60.0)

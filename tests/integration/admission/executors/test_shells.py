@@ -178,7 +178,7 @@ class TestInteractiveJobs:
         monkeypatch.setattr(relay, "standing", lambda session: found)
 
     def is_stopped(self, job: Job) -> bool:
-        return Attempt.objects.open().filter(phase__job=job, outcome="cancelled").exists()
+        return Attempt.objects.open().filter(phase__job=job).exclude(outcome="").exists()
 
     def test_one_ends_with_its_last_terminal(
         self, attempt: Attempt, owner: User, job: Job, monkeypatch: pytest.MonkeyPatch
@@ -192,8 +192,48 @@ class TestInteractiveJobs:
         assert opening.follow(timezone.now()) == 1
         assert Shell.objects.get(pk=first).ended_at is not None
         assert self.is_stopped(job)
-        told = job.events.filter(kind="cancelled").get().text
-        assert told == "Cancelled by owner: its terminal has ended"
+        assert job.events.get(kind="terminal-ended").text == "Ends: its terminal was left"
+
+    @pytest.mark.parametrize(
+        ("command", "stands", "ends"),
+        [
+            # Of a shell it is the status of whatever came last in it.
+            ([], {"over": "", "exit_code": 130}, ("succeeded", 130)),
+            (["train"], {"over": "", "exit_code": 0}, ("succeeded", 0)),
+            (["train"], {"over": "", "exit_code": 3}, ("failed", 3)),
+            ([], {"user_seen_at": 1.0}, ("failed", None)),
+        ],
+    )
+    def test_it_is_done_when_its_terminal_is_left_and_has_failed_when_that_breaks_off(
+        self, scene: Scene, attempt: Attempt, owner: User, job: Job,
+        monkeypatch: pytest.MonkeyPatch, command: list[str], stands: dict[str, Any],
+        ends: tuple[str, int | None],
+    ) -> None:  # fmt: skip
+        ask(owner, attempt, command=command)
+        self.begin(monkeypatch, **stands)
+        opening.follow(timezone.now())
+        for _ in range(3):
+            scene.reconcile()
+            scene.go_round()
+        scene.reconcile()
+        found = Attempt.objects.get()
+        assert (found.outcome, found.exit_code) == ends
+        job.refresh_from_db()
+        assert job.state == ends[0]
+        assert (found.lost_gpu_s > 0) == (ends[0] == "failed")
+
+    def test_a_cancel_of_its_owner_cancels_it_unless_it_has_ended_before(
+        self, attempt: Attempt, owner: User, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ask(owner, attempt)
+        self.begin(monkeypatch, over="", exit_code=0)
+        opening.follow(timezone.now())
+        cancel = f"/api/v1/jobs/{job.name}/cancel"
+        assert client_as(owner).post(cancel, {}).status_code == 200
+        assert Attempt.objects.get().outcome == "succeeded"
+        Attempt.objects.update(outcome="", exit_code=None)
+        assert client_as(owner).post(cancel, {}).status_code == 200
+        assert Attempt.objects.get().outcome == "cancelled"
 
     def test_one_goes_on_while_another_terminal_is_open(
         self, attempt: Attempt, owner: User, job: Job, monkeypatch: pytest.MonkeyPatch

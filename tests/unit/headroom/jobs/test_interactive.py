@@ -66,7 +66,7 @@ def cancels(server: FakeServer) -> int:
     return sum(each.path == f"{JOB}/cancel" for each in server.requests)
 
 
-def test_it_waits_says_why_opens_a_shell_and_ends_the_job_with_it(
+def test_it_waits_says_why_and_opens_a_shell_with_which_the_job_ends(
     server: FakeServer, run: Run, opened: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_through(server, monkeypatch, "queued", "queued", "running")
@@ -75,7 +75,8 @@ def test_it_waits_says_why_opens_a_shell_and_ends_the_job_with_it(
     # What keeps it is said once, and not each two seconds.
     assert result.output.count("llama-ft-12 waits: ") == 1
     assert opened == [("llama-ft-12", "nvidia-smi", "-L")]
-    assert cancels(server) == 1
+    # Its terminal was left: the server ends it, as one that is done.
+    assert cancels(server) == 0
     sent = json.loads(next(each.body for each in server.requests if each.path == "/api/v1/jobs"))
     assert (sent["interactive"], sent["project"]) == (True, "vision")
     assert sent["phases"][0]["gang"] == {"gpus": 2, "models": ["H100"]}
@@ -96,7 +97,7 @@ def test_one_that_ends_before_it_began_opens_nothing(
     result = run()
     assert result.exit_code == interactive.NOT_OPENED
     assert "llama-ft-12 is cancelled before it began" in result.output
-    assert opened == []
+    assert (cancels(server), opened) == (0, [])
 
 
 def test_who_gives_up_while_it_waits_takes_the_job_back(
@@ -127,7 +128,16 @@ def test_a_machine_that_tells_a_little_later_that_it_runs_is_asked_again(
 
     monkeypatch.setattr(terminal, "run", not_yet)
     assert run().exit_code == 0
-    assert (len(tries), cancels(server)) == (3, 1)
+    assert (len(tries), cancels(server)) == (3, 0)
+
+
+def test_a_terminal_that_breaks_off_takes_the_job_back(
+    server: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_through(server, monkeypatch, "running")
+    monkeypatch.setattr(terminal, "run", lambda *args: terminal.BROKEN)
+    assert run().exit_code == terminal.BROKEN
+    assert cancels(server) == 1
 
 
 def test_a_job_for_a_terminal_has_one_phase_and_is_no_array() -> None:
