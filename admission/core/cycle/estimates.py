@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from admission.core.cycle.queue import Stage
 from admission.core.placement.eligibility import Eligibility
 from admission.core.reasons import ReasonToken
 from admission.core.request import Request
+from policies.scopes import Scope, UnknownScope, nodes_in
 
 __all__ = ["estimates", "ranges"]
 
@@ -51,6 +53,16 @@ _OPEN_ENDED = frozenset(
         ReasonToken.HARDWARE_MISMATCH,
         ReasonToken.COOLING_MISMATCH,
         ReasonToken.LOCALITY_UNSATISFIABLE,
+    }
+)
+#: Budgets that GPUs of several kinds, and of several schedulers, draw on.
+_SHARED = frozenset(
+    {
+        ReasonToken.RACK_POWER,
+        ReasonToken.FEED_POWER,
+        ReasonToken.FEED_REDUNDANCY,
+        ReasonToken.SITE_POWER,
+        ReasonToken.COOLING_CAPACITY,
     }
 )
 
@@ -85,12 +97,20 @@ def ranges(
     for pool in _pools(decisions, never):
         state = pool.state(decisions, held, record, rng)
         drawn_s = np.quantile(starts_s(state), SHARES, axis=0)
+        if not len(state.held):
+            # Nobody gives back what they are short of: whoever changes that, when is not known.
+            drawn_s[:, [_is_refused(each) for each in pool.waiting]] = np.inf
         for each, (low_s, middle_s, high_s) in zip(pool.waiting, drawn_s.T.tolist(), strict=True):
             if np.isfinite(high_s):
                 least_s = _least_s(each, decisions.snapshot.now)
                 at_s = (max(one_s, least_s) for one_s in (low_s, middle_s, high_s))
                 found[each.request.key] = Given(each.request.min_gpus, *at_s)
     return found
+
+
+def _is_refused(waiting: Waiting) -> bool:
+    """Say whether a job does not fit now: somebody has to give something back first."""
+    return waiting.stage in (Stage.QUOTAS, Stage.FLEET)
 
 
 def _is_held(waiting: Waiting) -> bool:
@@ -120,7 +140,7 @@ class _Pool:
     def state(
         self, decisions: Decisions, held: _Held, record: RunRecord, rng: np.random.Generator
     ) -> PoolState:
-        here = np.flatnonzero([self._is_in(each) for each in held.endings])
+        here = self._holders(decisions, held)
         by_s, ran_s = held.by_s[here], held.ran_s[here]
         allowed_s = held.walltime_s[here]
         like = [held.like[place] for place in here.tolist()]
@@ -140,17 +160,32 @@ class _Pool:
             runs_s=shares * walltime_s,
         )
 
+    def _holders(self, decisions: Decisions, held: _Held) -> NDArray[np.intp]:
+        """Return which of those that hold GPUs give back what is waited for, as they end.
+
+        Where nobody stands in the pool, as among the nodes of one scheduler, those do who share
+        the budgets that are short.
+        """
+        here = np.flatnonzero([self._is_in(each) for each in held.endings])
+        if len(here):
+            return here
+        scopes = {
+            each.dominant.scope
+            for each in self.waiting
+            if _is_refused(each) and each.dominant.token in _SHARED
+        }
+        shared = _gpus_in(decisions, scopes)
+        return np.flatnonzero(
+            [bool(shared[each.placement.gpus[:1]].any()) for each in held.endings]
+        )
+
     def _free(self, decisions: Decisions) -> int:
         """Return how many GPUs may be had now: fewer than anybody was refused.
 
         What is free beyond that is short of power, heat, or a place that is large enough.
         """
         free = int((decisions.after.cluster.gpu_free & self.gpus).sum())
-        refused = [
-            each.request.min_gpus
-            for each in self.waiting
-            if each.stage in (Stage.QUOTAS, Stage.FLEET)
-        ]
+        refused = [each.request.min_gpus for each in self.waiting if _is_refused(each)]
         return max(min([free, *(gpus - 1 for gpus in refused)]), 0)
 
     def _is_in(self, held: Ending) -> bool:
@@ -204,6 +239,17 @@ def _gpus_of(decisions: Decisions, key: Key, request: Request) -> Bools:
     if request.models:
         found &= np.isin(fleet.models.names, request.models)[fleet.gpus.model]
     return found
+
+
+def _gpus_in(decisions: Decisions, scopes: Iterable[Scope | None]) -> Bools:
+    """Return which GPUs of the fleet stand in any of ``scopes``."""
+    fleet = decisions.snapshot.cluster.fleet
+    nodes = np.zeros(len(fleet.nodes), dtype=np.bool_)
+    for scope in scopes:
+        # One that has gone meanwhile has nobody in it.
+        with suppress(UnknownScope):
+            nodes |= nodes_in(fleet, scope) if scope is not None else False
+    return np.asarray(nodes[fleet.gpus.node])
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,14 +104,41 @@ def test_who_is_of_a_scheduler_waits_for_jobs_on_its_nodes_alone() -> None:
     assert found["c/train"].high_s <= 600.0
 
 
-def test_what_is_free_and_short_of_power_is_not_to_be_had() -> None:
-    fleet = make_arrays(racks=1, nodes=2, gpus=8, budget_w=12_000.0, zone_w=1e6, pdu_w=1e6)
+def _halls(*, pdu_w: float) -> World:
+    """Return a world of two racks on one feed, of which a scheduler has the first."""
+    fleet = make_arrays(racks=2, nodes=1, gpus=8, budget_w=1e6, zone_w=1e6, pdu_w=pdu_w)
     world = World(fleet)
-    world.submit(make_request("a/train", gpus=8, gpu_peak_w=1_000.0))
-    world.cycle()
-    world.submit(make_request("b/train", gpus=4, gpu_peak_w=1_000.0))
+    constants = replace(world.cluster.constants, executors=np.array(["hall", ""]))
+    world.cluster = replace(world.cluster, constants=constants)
+    return world
+
+
+def test_who_has_its_own_nodes_and_no_power_waits_for_those_who_draw_it_elsewhere() -> None:
+    world = _halls(pdu_w=14_000.0)
+    world.submit(make_request("a/train", gpus=8, gpu_peak_w=650.0))
+    assert len(world.cycle().admitted) == 1
+    world.submit(make_request("b/train", gpus=8, gpu_peak_w=650.0, executor="hall"))
     decisions = world.cycle()
-    assert decisions.waiting["b/train"].dominant.token is not ReasonToken.GPU_SHORTAGE
+    assert decisions.waiting["b/train"].dominant.token is ReasonToken.FEED_REDUNDANCY
+    assert ranges(decisions, HALF)["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
+
+
+def test_where_nobody_gives_back_what_is_short_nobody_can_say_when_a_job_starts() -> None:
+    world = _halls(pdu_w=10_000.0)
+    world.submit(make_request("b/train", gpus=8, gpu_peak_w=650.0, executor="hall"))
+    decisions = world.cycle()
+    assert decisions.waiting["b/train"].dominant.token is ReasonToken.FEED_REDUNDANCY
+    assert ranges(decisions, HALF) == {}
+
+
+def test_what_is_free_and_short_of_power_is_not_to_be_had() -> None:
+    fleet = make_arrays(racks=1, nodes=2, gpus=8, budget_w=14_000.0, zone_w=1e6, pdu_w=1e6)
+    world = World(fleet)
+    world.submit(make_request("a/train", gpus=8, gpu_peak_w=650.0))
+    assert len(world.cycle().admitted) == 1
+    world.submit(make_request("b/train", gpus=4, gpu_peak_w=650.0))
+    decisions = world.cycle()
+    assert decisions.waiting["b/train"].dominant.token is ReasonToken.RACK_POWER
     assert ranges(decisions, HALF)["b/train"].middle_s == pytest.approx(1800.0, rel=0.02)
 
 
