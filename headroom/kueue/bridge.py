@@ -130,6 +130,7 @@ class Bridge:
         seen = self._seen
         seen.refresh()
         self._sweep()
+        self._take_up()
         report = self._telling.report(
             seen.jobs, seen.nodes, version="", when_away=seen.view.usual.on_silence
         )
@@ -188,6 +189,14 @@ class Bridge:
         """Take labels of leases that are over off their nodes."""
         for name, labels in self._seen.labels_over().items():
             self._try(partial(self._label, name, dict.fromkeys(labels)))
+
+    def _take_up(self) -> None:
+        """Evict workloads whose nodes have gone: their pods would wait for them for good."""
+        for ref, why in self._seen.stranded.items():
+            workload = self._seen.workload(ref)
+            check = reading.check_of(workload, self._seen.view.checks) if workload else None
+            if workload is not None and check is not None and check.state == "Ready":
+                self._check(workload, check, "Retry", f"it is placed anew: {why}")
 
     def _without_server(self, error: HeadroomError) -> None:
         silent_s = self._telling.silent_s

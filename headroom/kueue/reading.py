@@ -15,7 +15,7 @@ from typing import Any
 
 from headroom.kueue import names
 from headroom.kueue.api import Document
-from headroom.kueue.nodes import Nodes, Selection
+from headroom.kueue.nodes import Nodes, Selection, gpus_of
 from headroom.kueue.parameters import Parameters
 from headroom.kueue.pods import PodFacts, asked_of
 from headroom.kueue.watching import key_of
@@ -33,6 +33,7 @@ __all__ = [
     "pod_job_of",
     "ref_of",
     "reserved_at",
+    "stranded",
     "unix",
     "workload_uids",
     "wrong_words",
@@ -338,6 +339,25 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
         signals_done=min((each.status.done for each in pods), default=0),
         checkpoint_at=_checkpoint_at(pods),
     )
+
+
+def stranded(
+    workload: Document, check: Check, job: SchedulerJob, pods: Sequence[PodFacts], view: View
+) -> str:
+    """Return why a workload that runs under a lease can never be whole; empty: it can.
+
+    Nodes that it was placed on have gone from the cluster, and its pods are kept off all others.
+    """
+    if job.state is not JobState.RUNNING or not job.lease or not check.selector:
+        return ""
+    nodes, resource = view.nodes, check.parameters.gpu_resource
+    left = nodes.with_labels(check.selector)
+    there = sum(gpus_of(nodes.documents[name], resource) for name in left)
+    bound = sum(each.gpus for each in pods if each.node)
+    wanted = gang_of(workload, check.parameters, view).gpus
+    if there >= wanted or bound >= wanted:
+        return ""
+    return f"of the nodes that it was placed on {len(left)} are left, with {there} GPUs of {wanted}"
 
 
 def pod_job_of(pod: PodFacts, parameters: Parameters) -> SchedulerJob | None:

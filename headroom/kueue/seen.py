@@ -56,6 +56,8 @@ class Seen:
         self._lease_labels: dict[str, list[str]] = {}
         #: by workload
         self._leased: dict[Key, str] = {}
+        #: workloads that are admitted, and cannot be whole where they are to run, by ref: why
+        self.stranded: dict[str, str] = {}
 
     @property
     def is_whole(self) -> bool:
@@ -100,7 +102,9 @@ class Seen:
             keys = set(self._stores_keys("Node")) if is_other else set()
             is_other |= self._read_nodes(changed["Node"] | keys)
         stale = self._follow_workloads(changed["Workload"])
-        stale |= self._follow_pods(set(self._stores_keys("Pod")) if is_other else changed["Pod"])
+        # Those that are gone are in no store any more.
+        keys_of_pods = changed["Pod"] | (set(self._stores_keys("Pod")) if is_other else set())
+        stale |= self._follow_pods(keys_of_pods)
         if is_other:
             stale |= set(self._stores_keys("Workload"))
         for key in stale:
@@ -223,6 +227,7 @@ class Seen:
     def _read_workload(self, key: Key) -> None:
         ref, workload = reading.ref_of(*key), self._stores["Workload"].get(key)
         self._leased.pop(key, None)
+        self.stranded.pop(ref, None)
         if workload is None:
             self.workloads.pop(ref, None)
             self._of_workload.pop(key, None)
@@ -235,6 +240,9 @@ class Seen:
             check = reading.check_of(workload, self.view.checks)
         for label in check.selector if check else ():
             self._leased[key] = label
+        if job is not None and check is not None:
+            why = reading.stranded(workload, check, job, mine, self.view)
+            self.stranded |= {ref: why} if why else {}
         self._put_job(ref, job)
 
     def _put_job(self, ref: str, job: SchedulerJob | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,7 @@ class Site:
     api_server: ApiServer
     client: Client
     server: Server
+    kueue: Kueue
     bridges: list[Bridge] = field(default_factory=list)
 
     @property
@@ -200,13 +201,21 @@ class Site:
 
 @contextmanager
 def made(
-    fleet: SmallFleet, api_server: ApiServer, *, quota: int = 64, **rules: Any
+    fleet: SmallFleet,
+    api_server: ApiServer,
+    *,
+    quota: int = 64,
+    nodes: Collection[str] | None = None,
+    **rules: Any,
 ) -> Iterator[Site]:
-    """Set a cluster up with the fleet's nodes, and a queue whose workloads our check looks at."""
+    """Set a cluster up with the fleet's nodes, and a queue whose workloads our check looks at.
+
+    ``nodes``: those that it has; None: all of the fleet.
+    """
     client = Client(api_server.kubeconfig())
     client.create(yaml.safe_load((CHART / "files" / "headroomchecks.yaml").read_text()))
     client.create(objects.make_namespace(TEAM))
-    for name in fleet.nodes:
+    for name in fleet.nodes if nodes is None else nodes:
         client.create(objects.make_node(name, gpus=fleet.gpus_per_node))
     client.create(objects.make_flavor("h200"))
     text = (REPOSITORY / "deploy/kueue/check.yaml").read_text()
@@ -214,8 +223,8 @@ def made(
         client.create(document)
     client.create(objects.make_cluster_queue("gpus", gpus=quota, checks=(CHECK,)))
     client.create(objects.make_local_queue(TEAM))
-    site = Site(fleet, api_server, client, Server(fleet.token))
-    with Kueue(client, **rules):
+    with Kueue(client, **rules) as kueue:
+        site = Site(fleet, api_server, client, Server(fleet.token), kueue)
         yield site
         for bridge in list(site.bridges):
             site.kill(bridge)

@@ -252,6 +252,116 @@ def test_where_labels_say_otherwise_than_the_inventory_is_said(site: Site) -> No
     assert agrees()["message"].startswith(f"{node}: its labels say rack B99, the inventory says ")
 
 
+def test_what_is_evicted_keeps_its_place_until_its_pods_are_gone(site: Site) -> None:
+    # One of the two may be at work.
+    lower_budget("site", "bergen", 11_000.0)
+    site.choose(giveBack={"enabled": False})
+    # Of a class that no cycle asks to give way.
+    slow = {"tests/ends-s": "2", "headroom.dev/class": "adopted-once"}
+    first = site.submit("first", pods=2, annotations=slow)
+    site.until(lambda: len(site.nodes_of(first)) == 2)
+    later = site.submit("later", pods=2, labels={"tests/priority": "5"})
+    site.until(lambda: "short " in site.check(later).get("message", ""))
+    (attempt,) = site.attempts(first)
+    site.kueue.is_busy.set()
+    directives.preempt([attempt.key], for_key="x/y", why="the feed is full", now=datetime.now(UTC))
+    site.until(lambda: site.check(first)["state"] == "Retry")
+    for _ in range(5):
+        site.round()
+    assert len(site.nodes_of(first)) == 2
+    assert site.check(later)["state"] == "Pending"
+    site.kueue.is_busy.clear()
+    ending: list[bool] = []
+
+    def begins() -> bool:
+        is_admitted = site.check(later)["state"] == "Ready"
+        ending.append(site.holds(first, "Evicted") and bool(site.pods(first)))
+        assert not (is_admitted and site.pods(first))
+        return len(site.nodes_of(later)) == 2
+
+    site.until(begins)
+    assert any(ending)
+    attempt.refresh_from_db()
+    (other,) = site.attempts(later)
+    assert (attempt.outcome, other.outcome) == ("preempted", "")
+    assert attempt.ended_at is not None
+    assert attempt.ended_at <= other.dispatched_at
+
+
+# --- Nodes that are odd, or go -------------------------------------------------------------------
+
+
+def test_nodes_without_labels_get_jobs_and_keep_no_label_of_them(site: Site) -> None:
+    bare = {"metadata": {"labels": None}}
+    for name in site.fleet.nodes:
+        site.client.patch("Node", name, bare)
+    one = site.submit("one", annotations={"tests/run-s": "2"})
+    gang = site.submit("gang", pods=2, annotations={"tests/run-s": "2"})
+    site.until(lambda: site.nodes_of(one) and len(site.nodes_of(gang)) == 2)
+    for name in (one, gang):
+        (attempt,) = site.attempts(name)
+        assert site.nodes_of(name) == set(attempt.placement["nodes"])
+    site.until(lambda: {site.job(name).state for name in (one, gang)} == {"succeeded"})
+    site.until(
+        lambda: (
+            not any(node["metadata"].get("labels") for node in site.client.list("Node")["items"])
+        )
+    )
+
+
+def test_jobs_stand_on_nodes_of_the_flavor_that_kueue_chose(site: Site) -> None:
+    nodes = sorted(site.fleet.nodes)
+    taint = {"key": "team", "value": "b", "effect": "NoSchedule"}
+    for name, kind in zip(nodes, "aabb", strict=True):
+        taints = [taint] if kind == "b" else None
+        patch = {"metadata": {"labels": {"kind": kind}}, "spec": {"taints": taints}}
+        site.client.patch("Node", name, patch)
+    tolerates = [{"key": "team", "operator": "Equal", "value": "b"}]
+    site.client.create(objects.make_flavor("b", nodeLabels={"kind": "b"}, tolerations=tolerates))
+    site.client.patch("ResourceFlavor", "h200", {"spec": {"nodeLabels": {"kind": "a"}}})
+    flavors = [
+        {"name": name, "resources": [{"name": objects.GPU, "nominalQuota": "8"}]}
+        for name in ("h200", "b")
+    ]
+    groups = [{"coveredResources": [objects.GPU], "flavors": flavors}]
+    site.client.patch("ClusterQueue", "gpus", {"spec": {"resourceGroups": groups}})
+    # The first fills the quota of one flavor, so that the second gets the other.
+    small = {"headroom.dev/peak-w": "200"}
+    names_of_jobs = [site.submit(f"gang-{each}", pods=2, annotations=small) for each in "ab"]
+    site.until(lambda: all(len(site.nodes_of(name)) == 2 for name in names_of_jobs))
+    assert [site.nodes_of(name) for name in names_of_jobs] == [set(nodes[:2]), set(nodes[2:])]
+    waits = site.submit("waits", pods=2, annotations=small)
+    site.until(lambda: site.has_workload(waits) and site.phase(waits).held_by == "its scheduler")
+    site.finish(names_of_jobs[1])
+    site.until(lambda: site.nodes_of(waits) == set(nodes[2:]))
+
+
+def test_a_job_whose_node_goes_is_placed_anew_under_another_lease(site: Site) -> None:
+    name = site.submit("train")
+    site.until(lambda: site.phase(name).state == "running" and site.nodes_of(name))
+    (first,) = site.attempts(name)
+    (node,) = site.nodes_of(name)
+    site.client.delete("Node", node)
+    # Kubernetes drops pods of nodes that there are not.
+    for pod in site.pods(name):
+        site.client.delete("Pod", pod["metadata"]["name"], TEAM, gracePeriodSeconds=0)
+    site.until(lambda: len(site.attempts(name)) == 2 and site.nodes_of(name))
+    assert site.nodes_of(name) != {node}
+    first.refresh_from_db()
+    assert first.outcome == "lost"
+    why = "it is placed anew: of the nodes that it was placed on 0 are left, with 0 GPUs of 4"
+    assert why in site.condition(name, "Evicted")["message"]
+
+
+def test_a_job_is_not_given_to_a_node_that_went_before_it_began(site: Site) -> None:
+    site.round()
+    node, *others = sorted(site.fleet.nodes)
+    site.client.delete("Node", node)
+    name = site.submit("gang", pods=len(others))
+    site.until(lambda: len(site.nodes_of(name)) == len(others))
+    assert site.nodes_of(name) == set(others)
+
+
 # --- Away, wrong, begun anew, and let go ---------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,11 +25,28 @@ from tests.kubernetes.test_bridge import settled
 pytestmark = pytest.mark.django_db
 
 _DRAWN = 20261123
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
+#: A message of one that waits for power: in numbers, where, when, and how many are before it.
+_WATTS = r"[\d.,]+ k?W"
+_MESSAGE = re.compile(
+    rf"SitePowerHeadroom: needs {_WATTS} on site bergen, "
+    rf"which (has {_WATTS}|is {_WATTS} over): short {_WATTS}"
+    r"; (likely to start (now|in .+)|when it will start cannot be said(: .+)?"
+    r"|never starts as it is, were the fleet all its own: .+)"
+    r"; position [\d,]+ in the queue"
+)
 
 
 @pytest.fixture
-def site(db: None, api_server: ApiServer) -> Iterator[Site]:
-    fleet = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=4)
+def count(request: pytest.FixtureRequest) -> int:
+    """How many jobs there are."""
+    return int(request.param)
+
+
+@pytest.fixture
+def site(db: None, api_server: ApiServer, count: int) -> Iterator[Site]:
+    """Nodes for about a twelfth of them at once."""
+    fleet = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=max(4, count // 30))
     settled()
     with made(fleet, api_server, quota=4 * len(fleet.nodes)) as found:
         found.choose(
@@ -47,10 +65,13 @@ class Watch:
     uids: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     mixed: list[str] = field(default_factory=list)
     gave_back: set[str] = field(default_factory=set)
+    #: what was read, by job: the reason, need, have, short, where, and when it is likely to start
+    told: dict[str, str] = field(default_factory=dict)
 
-    def look(self) -> None:
+    def look(self, fields: str = _ALIVE) -> None:
+        """See the pods that run; those that have ended stay, to be seen at the end."""
         leases: dict[str, set[str]] = defaultdict(set)
-        for pod in self.site.client.list("Pod", TEAM)["items"]:
+        for pod in self.site.client.list("Pod", TEAM, fieldSelector=fields)["items"]:
             metadata = pod["metadata"]
             lease = metadata.get("annotations", {}).get(names.LEASE, "")
             self.uids[lease, metadata["name"]].add(metadata["uid"])
@@ -60,14 +81,18 @@ class Watch:
 
     def look_at_workloads(self) -> None:
         for workload in self.site.client.list("Workload", TEAM)["items"]:
+            name = workload["metadata"]["name"]
             for each in workload.get("status", {}).get("admissionChecks", ()):
                 if each.get("retryCount"):
-                    self.gave_back.add(workload["metadata"]["name"])
+                    self.gave_back.add(name)
+                if "PowerHeadroom" in each.get("message", ""):
+                    self.told[name] = each["message"]
 
 
 @pytest.mark.parametrize(
     "count",
     [12, pytest.param(1000, marks=pytest.mark.slow)],
+    indirect=True,
     ids=["a dozen", "a thousand"],
 )
 def test_all_end_and_none_runs_twice_under_one_lease(site: Site, count: int) -> None:
@@ -80,12 +105,12 @@ def test_all_end_and_none_runs_twice_under_one_lease(site: Site, count: int) -> 
         site.submit(f"t{number}", pods=pods, gpus=gpus, annotations={"tests/run-s": "1"})
     for _ in range(10):
         site.round()
+        watch.look_at_workloads()
         time.sleep(0.5)
-    watch.look_at_workloads()
     lift_all()
     most = max(2, count // 50)
     over, evicted, broken = 0, 0, {count // 3: "bridge", count // 2: "server"}
-    until = time.monotonic() + 120 + count
+    until = time.monotonic() + 120 + 2 * count
     while over < count:
         assert time.monotonic() < until, f"{over} of {count} have ended"
         site.round()
@@ -100,7 +125,10 @@ def test_all_end_and_none_runs_twice_under_one_lease(site: Site, count: int) -> 
             _break(site, broken.pop(at))
     assert not broken
     assert evicted == most
+    watch.look("")
     assert watch.gave_back
+    assert watch.told
+    assert [text for text in watch.told.values() if not _MESSAGE.fullmatch(text)] == []
     assert watch.mixed == []
     assert {key: len(found) for key, found in watch.uids.items() if len(found) > 1} == {}
     assert "" not in {lease for lease, _ in watch.uids}

@@ -50,6 +50,8 @@ class Kueue:
         self._nodes = Nodes(client, self._informers)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        #: While it is set, Kueue has other things to do.
+        self.is_busy = threading.Event()
         #: What went wrong in its thread, for tests to see.
         self.errors: list[Exception] = []
 
@@ -73,6 +75,9 @@ class Kueue:
     def _run(self) -> None:
         looked_at = 0.0
         while not self._stopping.is_set():
+            if self.is_busy.is_set():
+                time.sleep(_PAUSE_S)
+                continue
             try:
                 is_quiet = self._take_change()
                 if is_quiet or time.monotonic() - looked_at > 0.2:
@@ -108,8 +113,9 @@ class Kueue:
         self._nodes.round()
         now = _now()
         for workload in self._informers.all("Workload"):
-            at = states.requeue_at(workload)
-            if (at is not None and at <= now) or states.condition(workload, "Requeued"):
+            at, requeued = states.requeue_at(workload), states.condition(workload, "Requeued")
+            is_put_off = requeued is not None and requeued["status"] == "False"
+            if (at is not None and at <= now) or is_put_off:
                 self._look_at_workload(
                     workload["metadata"]["namespace"], workload["metadata"]["name"]
                 )
@@ -188,6 +194,9 @@ class Kueue:
             self._informers.saw(found)
 
     def _carry_out(self, decision: quota.Decision, now: datetime.datetime) -> None:
+        if decision.waits_for:
+            self._hold(decision.workload, "Pending", decision.waits_for)
+            return
         wanted = copy.deepcopy(decision.workload)
         if decision.admission is not None:
             states.reserve(wanted, decision.admission, now)
@@ -197,17 +206,20 @@ class Kueue:
             if {check["name"] for check in states.checks(wanted)} >= needed:
                 states.sync_admitted(wanted, now)
             self._write("apply status", wanted)
-        elif decision.preempted_for:
+        else:
             message = (
                 f"Preempted to accommodate a workload (UID: {decision.preempted_for}, JobUID:"
                 " UNKNOWN) due to prioritization in the ClusterQueue"
             )
             states.preempt(wanted, message, now)
             self._write("apply status", wanted)
-        else:
-            self._hold(decision.workload, "Pending", decision.waits_for)
 
     def _hold(self, workload: Document, reason: str, message: str) -> None:
+        known = states.condition(workload, "QuotaReserved") or {}
+        if (known.get("status"), known.get("reason"), known.get("message")) == (
+            "False", reason, message
+        ):  # fmt: skip
+            return
         wanted = copy.deepcopy(workload)
         if states.set_condition(wanted, "QuotaReserved", False, reason, message, _now()):
             self._write("apply status", wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
@@ -17,6 +18,8 @@ Document = dict[str, Any]
 
 #: How long a pod runs, seconds: an annotation. Without it, until it is deleted.
 RUN_S = "tests/run-s"
+#: How long a pod takes to end once it is to, seconds: an annotation.
+ENDS_S = "tests/ends-s"
 _DONE = ("Succeeded", "Failed")
 
 
@@ -26,6 +29,8 @@ class Nodes:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._informers = informers
+        #: since when pods are to end, by uid
+        self._ending: dict[str, float] = {}
 
     def round(self) -> None:
         """Do whatever is due."""
@@ -97,7 +102,12 @@ class Nodes:
         ]
         if not waiting:
             return
-        free = {node["metadata"]["name"]: _free(node, pods) for node in self._informers.all("Node")}
+        by_node = defaultdict(list)
+        for pod in pods:
+            if pod.get("status", {}).get("phase") not in _DONE:
+                by_node[pod["spec"].get("nodeName", "")].append(pod)
+        nodes = {node["metadata"]["name"]: node for node in self._informers.all("Node")}
+        free = {name: _free(node, by_node[name]) for name, node in nodes.items()}
         for pod in waiting:
             name = self._place(pod, free)
             if name is None:
@@ -131,7 +141,10 @@ class Nodes:
         if not pod["spec"].get("nodeName"):
             return
         if "deletionTimestamp" in metadata:
-            self._client.delete("Pod", *where, gracePeriodSeconds=0)
+            since = self._ending.setdefault(metadata["uid"], time.monotonic())
+            ends_s = float(metadata.get("annotations", {}).get(ENDS_S, 0))
+            if time.monotonic() - since >= ends_s:
+                self._client.delete("Pod", *where, gracePeriodSeconds=0)
         elif status.get("phase") == "Pending":
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": text_of(_now())}
             self._patch(
@@ -178,13 +191,12 @@ def _tolerates(toleration: Document, taint: Document) -> bool:
 
 
 def _free(node: Document, pods: Iterable[Document]) -> dict[str, Fraction]:
+    """Return what a node has that none of ``pods``, which are on it, asks for."""
     allocatable = node.get("status", {}).get("allocatable", {})
     found = {name: amount(value) for name, value in allocatable.items()}
     for pod in pods:
-        on_it = pod["spec"].get("nodeName") == node["metadata"]["name"]
-        if on_it and pod.get("status", {}).get("phase") not in _DONE:
-            for name, value in _asked(pod).items():
-                found[name] = found.get(name, Fraction(0)) - value
+        for name, value in _asked(pod).items():
+            found[name] = found.get(name, Fraction(0)) - value
     return found
 
 

@@ -186,6 +186,11 @@ class Decision:
     waits_for: str = ""
 
 
+#: Kueue tries one workload after the other. Of those that wait the first so many are tried in a
+#: round; what is said of the others is as old as their last turn.
+_HEADS = 200
+
+
 def decide(
     queue: Document, workloads: Iterable[Document], now: datetime.datetime
 ) -> list[Decision]:
@@ -196,7 +201,7 @@ def decide(
     capacity = Capacity.of(queue, holders)
     is_strict = queue["spec"].get("queueingStrategy") == "StrictFIFO"
     decisions = []
-    for workload in waiting:
+    for workload in waiting[:_HEADS]:
         admission, why = capacity.assign(workload)
         if admission is not None:
             capacity.take(admission)

@@ -233,9 +233,9 @@ def clear_admission(workload: Document, now: datetime.datetime) -> None:
 
 def next_write(workload: Document, rules: Rules, now: datetime.datetime) -> Write | None:
     """Return what Kueue's controller of workloads writes next, None where it has nothing to do."""
-    wanted = copy.deepcopy(workload)
     if holds(workload, "Finished"):
         return None
+    wanted = copy.deepcopy(workload)
     if _postpone(wanted, now):
         return Write("apply status", wanted)
     if is_active(workload):

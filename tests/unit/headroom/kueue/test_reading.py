@@ -139,6 +139,26 @@ def test_what_ends_is_under_its_lease_until_its_pods_are_gone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("left", "its", "is_stranded"),
+    [
+        (SOME, [], False),
+        ([each for each in SOME if each["metadata"]["name"] != "n1"], [], True),
+        # Its pods were bound before their node went: they end with it.
+        ([], [pod("n1"), pod("n1")], False),
+    ],
+)
+def test_who_was_placed_on_nodes_that_have_gone_is_stranded(
+    left: list[Document], its: list[PodFacts], is_stranded: bool
+) -> None:
+    found = workload(RESERVED, ADMITTED, checks=(READY,), pods=2, gpus=4)
+    seen = view(left)
+    check, read = reading.check_of(found, seen.checks), reading.job_of(found, its, seen)
+    assert check is not None
+    assert read is not None
+    assert bool(reading.stranded(found, check, read, its, seen)) is is_stranded
+
+
+@pytest.mark.parametrize(
     ("count", "gpus", "step", "wanted"),
     [(2, 8, 8, 2), (1, 4, 4, 1), (2, 4, 8, 1), (4, 4, 8, 2), (3, 4, 4, 3), (10, 1, None, 2)],
 )
