@@ -284,26 +284,40 @@ class ReasonSpan:
     lasted_s: float
 
 
-def reason_spans(phase: Phase, visibility: Visibility) -> list[ReasonSpan]:
-    """Return the dominant reasons that a phase has had, the newest first. Two queries at most."""
+def reason_spans(phase: Phase, visibility: Visibility, present: Line | None) -> list[ReasonSpan]:
+    """Return the dominant reasons that a phase has had, the newest first. Two queries at most.
+
+    ``present`` is the one that it has now: no event tells of it where the one before had not stood
+    for long.
+    """
     found = phase.job.events.filter(phase=phase.name, kind__in=(REASON, DISPATCHED))
     events = visibility.veiled(found.order_by("-at", "-id")[: REASONS_SHOWN + 1], "text")
     spans = []
-    after: JobEvent | None = None
+    until: datetime | None = None
+    if present is not None and phase.reason_since and _token_of(events[:1]) != present.token:
+        until = phase.reason_since
+        spans.append(
+            ReasonSpan(present.token, present.meaning, present.sentence, until, lasted_s=math.nan)
+        )
     for event in events:
         if event.kind == REASON:
-            token = str(event.data.get("token", ""))
+            token = _token_of([event])
             spans.append(
                 ReasonSpan(
                     token=token,
                     meaning=reasons.meaning(token),
                     text=event.text,
                     since=event.at,
-                    lasted_s=(after.at - event.at).total_seconds() if after else math.nan,
+                    lasted_s=(until - event.at).total_seconds() if until else math.nan,
                 )
             )
-        after = event
+        until = event.at
     return spans[:REASONS_SHOWN]
+
+
+def _token_of(events: Sequence[JobEvent]) -> str:
+    """Return the token that the first of ``events`` tells of; empty where it tells of none."""
+    return str(events[0].data.get("token", "")) if events else ""
 
 
 def ledger(attempts: Sequence[Attempt], visibility: Visibility) -> list[Directive]:

@@ -30,7 +30,7 @@ class Pending:
     request: Request
     #: who submitted it
     user: str = ""
-    #: who or what holds it; empty: nobody
+    #: who or what holds it, and why; empty: nobody
     held_by: str = ""
     #: names of phases that have to succeed before it
     waits_for: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ at once, as what it may draw. Each call makes good what is not so yet, so it may
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -275,17 +276,30 @@ def follow(now: float) -> None:
 def _follow_holds(blocked: Mapping[str, str]) -> None:
     """Hold phases whose jobs wait for something in their scheduler, and let go those that do not.
 
-    ``blocked`` says why, by the name of the job. A hold of a person here stays.
+    ``blocked`` says why, by the name of the job. A hold of a person here stays. What they wait for is followed, of some at a time: many wait for
+    the same, whose numbers change with each job that starts.
     """
     waiting = Phase.objects.pending()
-    held = waiting.filter(held_by=_SCHEDULER).select_related("job")
-    free = [phase.pk for phase in held if phase.job.name not in blocked]
+    held = waiting.filter(held_by=_SCHEDULER).values_list("pk", "job__name", "hold_reason")
+    free: list[int] = []
+    changed = 0
+    by_why: dict[str, list[int]] = defaultdict(list)
+    for pk, name, said in held.order_by("pk"):
+        if name not in blocked:
+            free.append(pk)
+        elif _why(blocked[name]) != said and changed < _AT_ONCE:
+            changed += 1
+            by_why[_why(blocked[name])].append(pk)
     Phase.objects.filter(pk__in=free).update(held_by="", hold_reason="")
-    ours = waiting.filter(held_by__in=("", _SCHEDULER), job__name__in=blocked)
-    for phase in ours.select_related("job"):
-        why = (blocked[phase.job.name] or "it does not say why")[:500]
-        if phase.hold_reason != why:
-            Phase.objects.filter(pk=phase.pk).update(held_by=_SCHEDULER, hold_reason=why)
+    new = waiting.filter(held_by="", job__name__in=blocked).values_list("pk", "job__name")
+    for pk, name in new:
+        by_why[_why(blocked[name])].append(pk)
+    for why, ids in by_why.items():
+        Phase.objects.filter(pk__in=ids).update(held_by=_SCHEDULER, hold_reason=why)
+
+
+def _why(told: str) -> str:
+    return (told or "it does not say why")[:500]
 
 
 def _blocked() -> dict[str, str]:

@@ -52,12 +52,13 @@ def tell(lines: Mapping[str, PendingStatus], at: datetime) -> int:
 
 def _is_due(row: SchedulerJob, line: PendingStatus, at: datetime) -> bool:
     """Say whether a comment is to be written anew: other numbers alone can wait."""
-    was = (_token(row.comment), row.start_in_s is None, row.is_never)
-    if row.commented_at is None or was != (
-        line.reasons[0].token, line.p50_s is None, bool(line.never)
-    ):  # fmt: skip
+    if row.commented_at is None or at - row.commented_at >= _EVERY:
         return True
-    return at - row.commented_at >= _EVERY
+    is_unsaid = line.p50_s is None and not line.never
+    if is_unsaid and f"; {words.likely('', line.basis)};" not in row.comment:
+        return True
+    was = (_token(row.comment), row.start_in_s is None, row.is_never)
+    return was != (line.reasons[0].token, line.p50_s is None, bool(line.never))
 
 
 def _token(comment: str) -> str:

@@ -174,7 +174,8 @@ class CycleInput:
 
 _FIELDS = (
     "pk", "job_id", "version", "state", "reason", "reason_since", "held_by", "not_before", "needs",
-    "job__name", "name", "job__submitted_by", "index", "element", "returns_to", "returns_by",
+    "hold_reason", "job__name", "name", "job__submitted_by", "index", "element", "returns_to",
+    "returns_by",
 )  # fmt: skip
 
 
@@ -216,7 +217,7 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
     pending, found = [], {}
     for row in rows:
         pk, job, at, state, reason, since, held_by, not_before, before = row[:9]
-        job_name, name, user, index, element, kept, kept_until = row[9:]
+        hold_reason, job_name, name, user, index, element, kept, kept_until = row[9:]
         if pk not in asked:  # it is gone since
             continue
         found[f"{job_name}/{name}"] = Row(
@@ -226,7 +227,7 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
             Pending(
                 request=_as_fallen_back(asked[pk], away, sites),
                 user=user,
-                held_by=held_by,
+                held_by=f"{held_by}: {hold_reason}" if held_by and hold_reason else held_by,
                 waits_for=tuple(each for each in before if (job, each) not in done),
                 needs=_unmet_of(job, name, element, unmet) if state == Phase.State.WAITING else (),
                 not_before=not_before.timestamp() if not_before else 0.0,

@@ -291,13 +291,14 @@ def _placed(attempt: Attempt | None) -> placement.PlacementMap | None:
 
 def _why(shown: Shown) -> _Drawn:
     cycle, fleet = queue_status.read(), snapshot.current()
+    why = jobs.why(shown.phase, shown.visibility, fleet, cycle)
     context = {
         "job": shown.job,
         "phase": shown.phase,
         "dependencies": jobs.dependencies(shown.phase, shown.visibility),
-        "why": jobs.why(shown.phase, shown.visibility, fleet, cycle),
+        "why": why,
         "calibration": shared.get("calibration", lambda: jobs.calibration(timezone.now())),
-        "spans": jobs.reason_spans(shown.phase, shown.visibility),
+        "spans": jobs.reason_spans(shown.phase, shown.visibility, why.dominant),
         "cycle": cycle,
         "old_s": queue.age_s(cycle, time.time()),
     }

@@ -159,6 +159,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "submitted_by",
             "submitted_at",
             "ended_at",
+            "interactive",
             "labels",
             "array",
             "phases",
