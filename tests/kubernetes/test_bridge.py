@@ -254,7 +254,7 @@ def test_where_labels_say_otherwise_than_the_inventory_is_said(site: Site) -> No
 
 def test_what_is_evicted_keeps_its_place_until_its_pods_are_gone(site: Site) -> None:
     # One of the two may be at work.
-    lower_budget("site", "bergen", 11_000.0)
+    lower_budget("site", "bergen", 11_800.0)
     site.choose(giveBack={"enabled": False})
     # Of a class that no cycle asks to give way.
     slow = {"tests/ends-s": "2", "headroom.dev/class": "adopted-once"}
