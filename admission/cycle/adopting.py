@@ -276,8 +276,9 @@ def follow(now: float) -> None:
 def _follow_holds(blocked: Mapping[str, str]) -> None:
     """Hold phases whose jobs wait for something in their scheduler, and let go those that do not.
 
-    ``blocked`` says why, by the name of the job. A hold of a person here stays. What they wait for is followed, of some at a time: many wait for
-    the same, whose numbers change with each job that starts.
+    ``blocked`` says why, by the name of the job. A hold of a person here stays. What they wait for
+    is followed, of some at a time: many wait for the same, whose numbers change with each job that
+    starts.
     """
     waiting = Phase.objects.pending()
     held = waiting.filter(held_by=_SCHEDULER).values_list("pk", "job__name", "hold_reason")
