@@ -19,13 +19,16 @@ from typing import Any
 
 from headroom.slurm.commands import Slurm
 
-__all__ = ["SlurmCluster", "is_installed", "slurm_cluster"]
+__all__ = ["PATIENCE_S", "SlurmCluster", "is_installed", "slurm_cluster"]
 
 _DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "slurm"
 #: Who submits: anybody but root, whose jobs the hold lets pass.
 _USER = "nobody"
 _SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
 _CPUS = 32
+#: What has not come about by then hangs, s. On a busy machine a round of a bridge and a cycle takes
+#: 20 s, and what is asked for after 30 s of overload four of them.
+PATIENCE_S = 240.0
 _CONF = """\
 ClusterName={name}
 SlurmctldHost={host}(127.0.0.1)
@@ -134,7 +137,7 @@ class SlurmCluster:
         self.start_slurmctld("-c")
         for node in self.nodes:
             self.start_slurmd(node)
-        wait(lambda: set(self.states().values()) == {"idle"}, 60.0)
+        wait(lambda: set(self.states().values()) == {"idle"})
 
     def start_slurmctld(self, *options: str) -> None:
         self._spawn("slurmctld", "-D", *options, "-f", self.env["SLURM_CONF"])
@@ -282,7 +285,7 @@ class SlurmCluster:
         return dict(line.split() for line in said.splitlines() if len(line.split()) == 2)
 
 
-def wait(what: Callable[[], bool], within_s: float = 20.0, every_s: float = 0.05) -> None:
+def wait(what: Callable[[], bool], within_s: float = PATIENCE_S, every_s: float = 0.05) -> None:
     """Return as soon as ``what`` holds. Raises TimeoutError."""
     end = time.monotonic() + within_s
     while not what():

@@ -96,14 +96,14 @@ class Site:
         assert not done.failed
         self.bridge.step()
 
-    def until(self, what: Callable[[], bool], within_s: float = 30.0, **readings: Any) -> None:
+    def until(self, what: Callable[[], bool], **readings: Any) -> None:
         """Do rounds until ``what`` holds."""
 
         def look() -> bool:
             self.round(**readings)
             return what()
 
-        wait(look, within_s, every_s=0.1)
+        wait(look, every_s=0.1)
 
     def name(self, ref: str) -> str:
         return f"{self.settings.name}-{ref}"

@@ -84,12 +84,12 @@ class Sites:
         for each in (self.a, self.b):
             each.bridge.step()
 
-    def until(self, what: Callable[[], bool], within_s: float = 60.0) -> None:
+    def until(self, what: Callable[[], bool]) -> None:
         def look() -> bool:
             self.round()
             return what()
 
-        wait(look, within_s, every_s=0.1)
+        wait(look, every_s=0.1)
 
     def _report(self) -> None:
         """Read GPUs, and what the half of each pair carries that there is still."""
@@ -157,7 +157,7 @@ def test_a_job_goes_on_at_its_next_step_in_the_other_cluster_and_in_one_at_a_tim
     sites.until(lambda: sites.a.phase(ref).state == "running")
     assert sites.at_b() == []
     _lose_the_feed(sites)
-    sites.until(lambda: bool(sites.at_b()), within_s=120.0)
+    sites.until(lambda: bool(sites.at_b()))
     # What has come is held there, and its bridge dies before it says so.
     sites.b.restart_bridge()
     assert sites.at_b() == ["PENDING"]
@@ -193,6 +193,6 @@ def test_nothing_starts_in_the_other_cluster_while_the_first_is_not_heard(sites:
     assert sites.a.cluster.state(ref) == "RUNNING"
     assert sites.made_at(OTHER) == []
     sites.a.server.is_away = False
-    sites.until(lambda: bool(sites.made_at(OTHER)), within_s=120.0)
+    sites.until(lambda: bool(sites.made_at(OTHER)))
     steps = [step for _, step, _ in sites.steps()]
     assert steps == list(range(1, len(steps) + 1))
