@@ -125,15 +125,15 @@ def _remove_chunks(store: Store, threads: int, clock: Clock, done: Collected) ->
         return
     wanted |= {digest for each in store.readable() for digest in each.manifest.chunks()}
 
-    def remove(digest: str) -> int:
+    def remove(digest: str) -> int | None:
         if clock.now() - looked_at > _REMOVE_FOR:
-            return 0
+            return None
         store.place.delete(chunk_path(digest))
-        return 1
+        return chunks[digest].size
 
     gone = [digest for digest in chunks if digest not in wanted]
-    done.chunks = sum(side_by_side(remove, gone, threads))
-    done.bytes = sum(chunks[digest].size for digest in gone) if done.chunks == len(gone) else 0
+    removed = [size for size in side_by_side(remove, gone, threads) if size is not None]
+    done.chunks, done.bytes = len(removed), sum(removed)
     for found in store.place.files("chunks"):
         if UNFINISHED in found.path and clock.now() - found.at > _UNFINISHED_AGE:
             store.place.delete(found.path)

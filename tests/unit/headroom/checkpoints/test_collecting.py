@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from headroom.checkpoints import Checkpoint, Keep, Name, Store, collect, latest_whole, save
 from headroom.checkpoints.collecting import kept
 from headroom.checkpoints.store import chunk_path
-from tests.unit.headroom.checkpoints.builders import RUN, about, make_folder, make_store
+from tests.unit.headroom.checkpoints.builders import RUN, SetClock, about, make_folder, make_store
 
 
 def names(*steps: int) -> list[Name]:
@@ -75,6 +76,26 @@ def test_the_newest_whole_one_stays_where_newer_ones_are_damaged(
     assert steps_of(store) == [2, 3]
     assert [each.name for each in done.passed_over] == [bad.name]
     assert latest_whole(store, RUN)[0] == good
+
+
+def test_a_collection_that_takes_too_long_counts_what_it_removed(
+    store: Store, tmp_path: Path
+) -> None:
+    class Slow(SetClock):
+        """Each look at it takes a minute."""
+
+        def now(self) -> datetime:
+            self.sleep(60.0)
+            return super().now()
+
+    save_steps(store, tmp_path / "folder", 1, 2)
+    before = {digest: found.size for digest, found in store.chunks()}
+    done = collect(store, Keep(newest=1), threads=1, clock=Slow())
+    gone = before.keys() - {digest for digest, _ in store.chunks()}
+    assert 0 < done.chunks == len(gone)
+    assert done.bytes == sum(before[digest] for digest in gone)
+    again = collect(store, Keep(newest=1))
+    assert again.chunks > 0
 
 
 def test_where_none_is_whole_nothing_goes(store: Store, tmp_path: Path) -> None:
