@@ -18,7 +18,17 @@ import zstandard
 
 from headroom.checkpoints.errors import Damaged
 
-__all__ = ["LEAST", "MOST", "SIZES", "Sizes", "digest_of", "packed", "pieces", "unpacked"]
+__all__ = [
+    "LEAST",
+    "MOST",
+    "SIZES",
+    "Buffers",
+    "Sizes",
+    "digest_of",
+    "packed",
+    "pieces",
+    "unpacked",
+]
 
 
 class Sizes(NamedTuple):
@@ -114,20 +124,53 @@ def packed(data: bytes, level: int = 1) -> bytes:
     return frame if word == 1 else _SKIPPABLE.pack(_MAGIC, 1, word) + frame
 
 
-def unpacked(stored: bytes, size: int) -> bytes | memoryview:
-    """Return the ``size`` bytes that were stored. Raises :class:`Damaged`."""
-    word = 1
+class Buffers:
+    """Memory that is unpacked into again and again: fresh memory takes longer than the unpacking.
+
+    For one thread. What lies in it is there until the next chunk is unpacked.
+    """
+
+    def __init__(self) -> None:
+        self._plain = self._joined = np.empty(0, np.uint8)
+
+    def plain(self, size: int) -> np.ndarray:
+        """Return ``size`` bytes for what comes out of the frame."""
+        if len(self._plain) < size:
+            self._plain = np.empty(size, np.uint8)
+        return self._plain[:size]
+
+    def joined(self, size: int) -> np.ndarray:
+        """Return ``size`` bytes for words that are put together again."""
+        if len(self._joined) < size:
+            self._joined = np.empty(size, np.uint8)
+        return self._joined[:size]
+
+
+def unpacked(stored: bytes, size: int, buffers: Buffers | None = None) -> memoryview:
+    """Return the ``size`` bytes that were stored, in ``buffers``. Raises :class:`Damaged`."""
+    buffers, frame, word = buffers or Buffers(), memoryview(stored), 1
     if len(stored) > _SKIPPABLE.size and stored[:4] == _MAGIC.to_bytes(4, "little"):
         word = stored[_SKIPPABLE.size - 1]
-        stored = stored[_SKIPPABLE.size :]
+        frame = frame[_SKIPPABLE.size :]
     try:
         # Asked before: a damaged frame may claim to be of any size.
-        if zstandard.frame_content_size(stored) != size or word not in (1, *_WORDS):
+        if zstandard.frame_content_size(frame) != size or word not in (1, *_WORDS):
             raise Damaged(f"it does not hold {size} bytes")
-        data = zstandard.ZstdDecompressor().decompress(stored)
+        data = buffers.plain(size)
+        if _decompressed(frame, data) < size:
+            raise Damaged(f"it ends before {size} bytes")
     except zstandard.ZstdError as error:
         raise Damaged(f"it cannot be unpacked: {error}") from None
-    return _together(data, word)
+    return _together(data, word, buffers).data
+
+
+def _decompressed(frame: memoryview, data: np.ndarray) -> int:
+    """Fill ``data`` from a frame; return how much of it there was."""
+    filled = 0
+    with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
+        while filled < len(data) and (count := reader.readinto(data[filled:].data)):
+            filled += count
+    return filled
 
 
 def _best_word(data: bytes) -> int:
@@ -159,16 +202,15 @@ def _apart(data: bytes, word: int) -> bytes | memoryview:
     return parted.data
 
 
-def _together(data: bytes, word: int) -> bytes | memoryview:
+def _together(stored: np.ndarray, word: int, buffers: Buffers) -> np.ndarray:
     """Undo :func:`_apart`."""
-    whole = len(data) // word * word
+    whole = len(stored) // word * word
     if word == 1 or not whole:
-        return data
-    stored = np.frombuffer(data, np.uint8)
-    joined = np.empty(len(data), np.uint8)
+        return stored
+    joined = buffers.joined(len(stored))
     table = joined[:whole].reshape(-1, word)
     # A transposed copy takes six times as long.
     for number, plane in enumerate(stored[:whole].reshape(word, -1)):
         table[:, number] = plane
     joined[whole:] = stored[whole:]
-    return joined.data
+    return joined

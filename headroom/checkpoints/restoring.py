@@ -107,8 +107,7 @@ def _write(store: Store, manifest: Manifest, folder: Path, threads: int) -> dict
     return wrong
 
 
-def _write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
-    rest = memoryview(data)
+def _write_at(descriptor: int, rest: memoryview, offset: int) -> None:
     while rest:
         count = os.pwrite(descriptor, rest, offset)
         rest, offset = rest[count:], offset + count

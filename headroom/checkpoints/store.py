@@ -14,6 +14,7 @@ The three in the middle are promises: see :mod:`headroom.checkpoints.promises`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headroom.checkpoints import manifest as manifests
-from headroom.checkpoints.chunks import SIZES, Sizes, digest_of, packed, unpacked
+from headroom.checkpoints.chunks import SIZES, Buffers, Sizes, digest_of, packed, unpacked
 from headroom.checkpoints.errors import Damaged, Fenced, NoCheckpoint, NotWhole
 from headroom.checkpoints.manifest import Manifest, Name
 from headroom.disk import Found
@@ -62,6 +63,14 @@ class Store:
 
     def __init__(self, place: Place, sizes: Sizes = SIZES) -> None:
         self.place, self.sizes = place, sizes
+        self._of_thread = threading.local()
+
+    def _own_buffers(self) -> Buffers:
+        """Return those of this thread."""
+        found = getattr(self._of_thread, "buffers", None)
+        if not isinstance(found, Buffers):
+            found = self._of_thread.buffers = Buffers()
+        return found
 
     @classmethod
     def at(cls, url: str | Path) -> Store:
@@ -118,17 +127,20 @@ class Store:
         """Pack and write a chunk."""
         self.place.put(chunk_path(digest), packed(data, level))
 
-    def chunk(self, digest: str, size: int) -> bytes | memoryview:
-        """Return the bytes of a chunk. Raises :class:`Damaged`, also where it is missing."""
+    def chunk(self, digest: str, size: int) -> memoryview:
+        """Return the bytes of a chunk, which are there until this thread asks for the next one.
+
+        Raises :class:`Damaged`, also where it is missing.
+        """
         return self.read_chunk(digest, size)[1]
 
-    def read_chunk(self, digest: str, size: int) -> tuple[bytes, bytes | memoryview]:
-        """Return a chunk as it is stored, and its bytes. Raises like :meth:`chunk`."""
+    def read_chunk(self, digest: str, size: int) -> tuple[bytes, memoryview]:
+        """Return a chunk as it is stored, and its bytes, as :meth:`chunk` does."""
         try:
             stored = self.place.get(chunk_path(digest))
         except FileNotFoundError:
             raise Damaged("it is missing") from None
-        data = unpacked(stored, size)
+        data = unpacked(stored, size, self._own_buffers())
         if digest_of(data) != digest:
             raise Damaged("its bytes are not those that were saved")
         return stored, data

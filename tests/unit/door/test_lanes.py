@@ -5,21 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from config.door.lanes import Lane, LaneFull, WaitedTooLong
-
-Result = TypeVar("Result")
-
-
-def run(asked: Coroutine[Any, Any, Result]) -> Result:
-    """Run on a thread without an event loop: a browser of other tests may have left one here."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, asked).result()
+from tests.loops import run
 
 
 def test_jobs_are_answered_in_groups_and_each_with_its_own() -> None:

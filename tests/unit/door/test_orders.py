@@ -18,6 +18,7 @@ from config.door.orders import Orders, is_for_orders
 from config.door.protocol import ProtocolClosed
 from config.door.refusals import Cause, Refused
 from config.door.requests import Request
+from tests.loops import run
 
 PATH = "/api/v1/schedulers/hall-a"
 
@@ -89,7 +90,7 @@ def answered(news: News, client: Client, asked: Request, agent: int = 5) -> Answ
     async def answer() -> Answer:
         return await waiting.answer(asked, scope, cast(Any, client))
 
-    return asyncio.run(answer())
+    return run(answer())
 
 
 def test_only_who_asks_for_a_scheduler_waits() -> None:

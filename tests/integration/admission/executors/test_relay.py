@@ -6,7 +6,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from admission.executors import relay
 from admission.executors.relay import Ended, Relay, Taken
 from headroom.work.contract import ShellFrame, ShellKind, ShellSide
 from telemetry import stream
+from tests import loops
 
 USER, NODE = ShellSide.USER, ShellSide.NODE
 
@@ -39,9 +39,7 @@ def played(play: Callable[[Relay], Coroutine[Any, Any, None]]) -> None:
         finally:
             await ends._client.aclose()
 
-    # Not in this thread: that of tests in a browser has a loop, which goes on between tests.
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, run()).result()
+    loops.run(run())
 
 
 def test_what_one_end_says_the_other_hears_once_and_in_order(session: str) -> None:

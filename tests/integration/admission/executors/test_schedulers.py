@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from datetime import timedelta
@@ -21,6 +20,7 @@ from admission.executors.schedulers import news, registered
 from admission.executors.schedulers.models import Lease, SchedulerJob
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from policies.restrictions.models import Restriction
+from tests import loops
 from tests.builders.accounts import api_client
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
@@ -382,14 +382,14 @@ def test_a_bridge_that_waits_hears_of_orders_and_of_none_twice(
         finally:
             await orders.close()
 
-    before = asyncio.run(heard("0"))
+    before = loops.run(heard("0"))
     invented.submit("7")
     invented.tell()
     with django_capture_on_commit_callbacks(execute=True):
         invented.cycle()
-    now = asyncio.run(heard(before))
+    now = loops.run(heard(before))
     assert now != before
-    assert asyncio.run(heard(now)) == now
+    assert loops.run(heard(now)) == now
 
 
 def test_owners_of_running_jobs_read_what_these_have_used_from_time_to_time(

@@ -181,7 +181,7 @@ def test_a_job_without_checkpoints_is_told_what_a_shorter_run_loses_and_what_sav
     assert [sorted(each.change.as_json()) for each in shorter] == [
         ["checkpoint_interval_s", "walltime_s"], ["walltime_s"]
     ]  # fmt: skip
-    assert "writing checkpoints every 15 min" in shorter[0].sentence
+    assert "writing checkpoints every 14 min" in shorter[0].sentence
     assert shorter[1].sentence.endswith("(61 min less, and what is not done is lost)")
 
 

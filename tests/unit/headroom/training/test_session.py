@@ -24,6 +24,14 @@ from tests.unit.headroom.builders import Clock
 from tests.unit.headroom.training.ranks import Exchange, Machine, RankGroup, run_all
 
 
+@pytest.fixture(autouse=True)
+def ends_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end this process, as that of a loop: a worker of the suite catches it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
