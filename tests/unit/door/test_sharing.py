@@ -11,7 +11,7 @@ import pytest
 from config.door.answers import Answer
 from config.door.polls import Polls
 from dashboard.conditional import SHARED
-from tests.unit.door.test_lanes import run
+from tests.loops import run
 
 
 class Viewers:

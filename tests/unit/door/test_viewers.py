@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from config.door import polls
 from config.door.polls import STANDING_MAX_AGE_S, Viewers
-from tests.unit.door.test_lanes import run
+from tests.loops import run
 
 
 class Stores:
