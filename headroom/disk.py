@@ -61,11 +61,6 @@ class Disk:
         """Remove a file, if it is there."""
         path.unlink(missing_ok=True)
 
-    def remove_folder(self, path: Path) -> None:
-        """Remove an empty folder, if it is there and empty."""
-        with suppress(OSError):
-            path.rmdir()
-
     def put(self, path: Path, data: bytes, unfinished: Path, mode: int = 0o600) -> None:
         """Write a file that appears whole or not at all, durably, by way of ``unfinished``."""
         descriptor = self.create(unfinished, mode)

@@ -34,7 +34,12 @@ def account(now: float) -> int:
     running = SchedulerJob.objects.open().filter(
         is_adopted=True, state=JobState.RUNNING, scheduler__kind=SchedulerKind.SLURM
     )
-    looked_at = running.exclude(commented_at__gt=at - _EVERY).order_by("commented_at", "pk")
+    # Most of them are not due: their reports need not be read for that.
+    looked_at = (
+        running.exclude(commented_at__gt=at - _EVERY)
+        .order_by("commented_at", "pk")
+        .only("name", "commented_at")
+    )
     attempts = _attempts([row.name for row in looked_at])
     due = [row for row in looked_at if _is_due(row, attempts.get(row.name), at)][:_MOST]
     for row in due:

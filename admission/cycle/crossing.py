@@ -71,15 +71,18 @@ def arrive(rows: Sequence[SchedulerJob]) -> list[SchedulerJob]:
 
 
 def _key(row: SchedulerJob) -> str:
-    comment = row.report.comment
-    return words.read(comment).moved if "moved=" in comment else ""
+    return words.moved_by(row.report.comment)
 
 
 def _is_of(move: Move, row: SchedulerJob) -> bool:
-    is_first = not SchedulerJob.objects.open().filter(name=move.name, scheduler=move.to).exists()
-    return (
-        move.to_id == row.scheduler_id and move.parcel["user"] == row.report.user and is_first
-    ) or (move.to_id == row.scheduler_id and move.state == Move.State.OFF)
+    if move.to_id != row.scheduler_id:
+        return False
+    if move.state == Move.State.OFF:
+        return True
+    if move.parcel["user"] != row.report.user:
+        return False
+    # There may be one that came by it already.
+    return not SchedulerJob.objects.open().filter(name=move.name, scheduler=move.to).exists()
 
 
 def waiting() -> dict[str, str]:

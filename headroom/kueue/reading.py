@@ -27,6 +27,7 @@ __all__ = [
     "Gang",
     "View",
     "check_of",
+    "condition_of",
     "gang_of",
     "is_reserved",
     "job_of",
@@ -193,14 +194,15 @@ def _step(gpus: int, of_pod: int, of_node: int) -> int | None:
 # --- State ---------------------------------------------------------------------------------------
 
 
-def _condition(workload: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    conditions = (workload.get("status") or {}).get("conditions") or ()
+def condition_of(document: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a condition of an object, as it was written last; empty: it was never."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
     found: Mapping[str, Any] = next((each for each in conditions if each["type"] == kind), {})
     return found
 
 
 def _is(workload: Mapping[str, Any], kind: str) -> bool:
-    return bool(_condition(workload, kind).get("status") == "True")
+    return bool(condition_of(workload, kind).get("status") == "True")
 
 
 def is_reserved(workload: Mapping[str, Any]) -> bool:
@@ -210,7 +212,7 @@ def is_reserved(workload: Mapping[str, Any]) -> bool:
 
 def reserved_at(workload: Mapping[str, Any]) -> float | None:
     """Return since when Kueue keeps quota for a workload, Unix s."""
-    return unix(_condition(workload, "QuotaReserved").get("lastTransitionTime"))
+    return unix(condition_of(workload, "QuotaReserved").get("lastTransitionTime"))
 
 
 def _state(
@@ -218,9 +220,9 @@ def _state(
 ) -> tuple[JobState, str]:
     """Return the state of a workload, and why it waits or how it ended."""
     if _is(workload, "Finished"):
-        return JobState.ENDED, str(_condition(workload, "Finished").get("message", ""))
+        return JobState.ENDED, str(condition_of(workload, "Finished").get("message", ""))
     is_evicted, is_admitted = _is(workload, "Evicted"), _is(workload, "Admitted")
-    why = str(_condition(workload, "Evicted").get("message", ""))
+    why = str(condition_of(workload, "Evicted").get("message", ""))
     begun = is_admitted or any(each.node for each in pods)
     if is_evicted and begun:
         # The quota may be back while its pods still end: they draw until they are gone.
@@ -232,7 +234,7 @@ def _state(
     if is_evicted:
         return JobState.BLOCKED, f"it has given its quota back: {why}"
     if not _is(workload, "QuotaReserved"):
-        said = _condition(workload, "QuotaReserved").get("message")
+        said = condition_of(workload, "QuotaReserved").get("message")
         return JobState.BLOCKED, f"it waits for quota: {said or 'Kueue has not looked at it yet'}"
     return _of_checks(workload, check)
 
@@ -241,7 +243,7 @@ def _deactivated(workload: Mapping[str, Any], why: str) -> tuple[JobState, str]:
     annotations = workload["metadata"].get("annotations") or {}
     if names.CANCELLED in annotations:
         return JobState.ENDED, annotations[names.CANCELLED]
-    if _TIMED_OUT in str(_condition(workload, "Evicted").get("reason", "")):
+    if _TIMED_OUT in str(condition_of(workload, "Evicted").get("reason", "")):
         return JobState.ENDED, why
     return JobState.BLOCKED, f"it is deactivated: {why or 'spec.active is false'}"
 
@@ -271,7 +273,7 @@ _ENDS = {
 
 def _ended_as(workload: Mapping[str, Any]) -> EndedAs:
     if _is(workload, "Finished"):
-        reason = str(_condition(workload, "Finished").get("reason", ""))
+        reason = str(condition_of(workload, "Finished").get("reason", ""))
         return _ENDS.get(reason, EndedAs.CANCELLED)
     if names.CANCELLED in (workload["metadata"].get("annotations") or {}):
         return EndedAs.CANCELLED
@@ -280,7 +282,7 @@ def _ended_as(workload: Mapping[str, Any]) -> EndedAs:
 
 def _ended_at(workload: Mapping[str, Any]) -> float | None:
     kind = "Finished" if _is(workload, "Finished") else "Evicted"
-    return unix(_condition(workload, kind).get("lastTransitionTime"))
+    return unix(condition_of(workload, kind).get("lastTransitionTime"))
 
 
 # --- Jobs ----------------------------------------------------------------------------------------
@@ -309,6 +311,7 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
         state, why = JobState.BLOCKED, "no node has the labels that it asks for, and GPUs"
     metadata, spec = workload["metadata"], workload["spec"]
     name = parameters.node_name
+    ended_as = _ended_as(workload) if state is JobState.ENDED else None
     return SchedulerJob(
         ref=ref_of(*key_of(workload)),
         state=state,
@@ -331,10 +334,8 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
         nodes=[name.format(node=each) for each in nodes],
         started_at=_started_at(workload) if runs or state is JobState.ENDED else None,
         ended_at=_ended_at(workload) if state is JobState.ENDED else None,
-        ended_as=_ended_as(workload) if state is JobState.ENDED else None,
-        exit_code=0
-        if state is JobState.ENDED and _ended_as(workload) is EndedAs.SUCCEEDED
-        else None,
+        ended_as=ended_as,
+        exit_code=0 if ended_as is EndedAs.SUCCEEDED else None,
         signals_seen=min((each.directives_seq for each in pods), default=0),
         signals_done=min((each.status.done for each in pods), default=0),
         checkpoint_at=_checkpoint_at(pods),
@@ -443,7 +444,7 @@ def wrong_words(workload: Mapping[str, Any]) -> list[str]:
 
 
 def _started_at(workload: Mapping[str, Any]) -> float | None:
-    admitted = _condition(workload, "Admitted")
+    admitted = condition_of(workload, "Admitted")
     if admitted.get("status") == "True":
         return unix(admitted.get("lastTransitionTime"))
     return None

@@ -13,7 +13,7 @@ from headroom.kueue import names
 from headroom.kueue.api import Document
 from headroom.kueue.nodes import Nodes
 from headroom.kueue.parameters import KIND, Parameters
-from headroom.kueue.reading import Check, Gang
+from headroom.kueue.reading import Check, Gang, condition_of
 from headroom.schedulers.contract import Wait
 
 __all__ = [
@@ -150,8 +150,7 @@ def condition(
     document: Mapping[str, Any], kind: str, *, holds: bool, reason: str, message: str, now: float
 ) -> Document | None:
     """Return a condition as it has to be; None: it is so."""
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    known: Mapping[str, Any] = next((each for each in conditions if each["type"] == kind), {})
+    known = condition_of(document, kind)
     status = "True" if holds else "False"
     wanted = {"type": kind, "status": status, "reason": reason, "message": message[:_LONGEST]}
     if all(known.get(key) == value for key, value in wanted.items()):

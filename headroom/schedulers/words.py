@@ -14,7 +14,7 @@ from typing import Any
 from headroom.jobs.spec import SLUG, Response
 from headroom.schedulers.contract import MOVE_KEY, SCHEDULER_NAME
 
-__all__ = ["Words", "came_by", "read"]
+__all__ = ["Words", "came_by", "moved_by", "read"]
 
 _OURS = re.compile(r"headroom:\s*([^;]*)", re.IGNORECASE)
 #: That a job may ask to be sent: those whose purpose is left to programs.
@@ -57,6 +57,12 @@ def read(comment: str) -> Words:
         except ValueError as error:
             words.wrong.append(f"{name} {error}")
     return words
+
+
+def moved_by(comment: str) -> str:
+    """Return the key of the move by which a job came; empty: by none."""
+    # Hardly any did: looking costs less than reading.
+    return read(comment).moved if "moved=" in comment else ""
 
 
 def came_by(key: str, comment: str) -> str:

@@ -106,7 +106,7 @@ def told_by_move(jobs: Iterable[SchedulerJob]) -> dict[str, SchedulerJob]:
     """Return the jobs that came by a move, by its key; of several that which is not over."""
     found: dict[str, SchedulerJob] = {}
     for job in jobs:
-        key = words.read(job.comment).moved if "moved=" in job.comment else ""
+        key = words.moved_by(job.comment)
         if key and (key not in found or job.state is not JobState.ENDED):
             found[key] = job
     return found

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
@@ -22,33 +23,24 @@ __all__ = ["SUFFIX", "Bucket", "Directory", "Place", "Unreachable", "place", "re
 SUFFIX = ".parquet"
 
 
-class Place(Protocol):
-    """A folder for files. Where it cannot be used, methods raise :class:`Unreachable`."""
-
-    def put(self, path: str, data: bytes) -> None:
-        """Write a file durably: when this returns, it outlives a power cut."""
-
-    def get(self, path: str) -> bytes:
-        """Return a file's bytes. Raises ``FileNotFoundError``."""
-
-    def delete(self, path: str) -> None:
-        """Remove a file, if it is there."""
+class Place(places.Place):
+    """A place for files of the cold tier, which Polars reads part by part."""
 
     def listed(self) -> Iterator[Found]:
         """Yield each file of the cold tier, finished or not."""
+        return (found for found in self.files() if found.path.endswith(SUFFIX))
 
+    @abstractmethod
     def uri(self, path: str) -> str:
-        """Return the address by which Polars reads the file, part by part."""
+        """Return the address by which Polars reads the file."""
 
+    @abstractmethod
     def options(self) -> dict[str, Any]:
         """Return what Polars needs besides to read files here."""
 
 
-class Directory(places.Directory):
+class Directory(places.Directory, Place):
     """A folder of this machine, or one that several mount."""
-
-    def listed(self) -> Iterator[Found]:
-        return (found for found in self.files() if found.path.endswith(SUFFIX))
 
     def uri(self, path: str) -> str:
         return str(self.root / path)
@@ -57,7 +49,7 @@ class Directory(places.Directory):
         return {}
 
 
-class Bucket(places.Bucket):
+class Bucket(places.Bucket, Place):
     """A prefix in a bucket of an S3-compatible store: ``s3://bucket/prefix``."""
 
     def __init__(self, url: str) -> None:
@@ -67,9 +59,6 @@ class Bucket(places.Bucket):
             endpoint=settings.COLD_ENDPOINT_URL,
             called=_called(),
         )
-
-    def listed(self) -> Iterator[Found]:
-        return (found for found in self.files() if found.path.endswith(SUFFIX))
 
     def uri(self, path: str) -> str:
         return f"{self.url}/{path}"

@@ -8,6 +8,7 @@ its own. Those that reach into the stand-in are skipped then.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from tests.kubernetes import crds
 from tests.kubernetes.client import Client, Refused
+from tests.kubernetes.objects import make_namespace
 from tests.kubernetes.server import ApiServer
 
 #: Names the kubeconfig of a real API server that tests may write to.
@@ -49,6 +51,15 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def client(kubeconfig: Path) -> Client:
     """An administrator's client of the API server that tests share."""
     return Client(kubeconfig)
+
+
+@pytest.fixture
+def namespace(client: Client) -> Iterator[str]:
+    """A namespace that no other test writes to."""
+    name = f"t-{secrets.token_hex(4)}"
+    client.create(make_namespace(name))
+    yield name
+    client.delete("Namespace", name)
 
 
 def install(client: Client) -> None:

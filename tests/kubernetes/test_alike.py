@@ -28,6 +28,7 @@ from headroom.cli import main
 from headroom.jobs import words
 from telemetry import stream
 from tests.builders.accounts import api_client, make_token, make_user
+from tests.builders.begun import begin_anew
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import small_fleet
 from tests.builders.jobs import make_project
@@ -40,7 +41,6 @@ from tests.integration.dashboard.test_throttle_page import text_of
 from tests.integration.headroom.test_jobs import Wire
 from tests.kubernetes.server import ApiServer
 from tests.kubernetes.site import Site, made
-from tests.kubernetes.test_bridge import settled
 
 pytestmark = pytest.mark.django_db
 
@@ -119,7 +119,7 @@ def scene(db: None, api_server: ApiServer, tmp_path: Path) -> Iterator[Scene]:
     # What another test has estimated is not of these jobs.
     stream.connection().flushall()
     fleet = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=3)
-    settled()
+    begin_anew()
     nodes = sorted(fleet.nodes)
     machines_of(fleet)
     put_in_force(CLASSES, CLASS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from tests.kubernetes.client import JSON, MERGE, STRATEGIC, Client, Refused
 from tests.kubernetes.objects import (
     make_check_state,
     make_config,
-    make_namespace,
     make_pod,
     make_workload,
     status_of,
@@ -27,15 +26,6 @@ from tests.kubernetes.objects import (
 from tests.kubernetes.server import ApiServer
 
 Document = dict[str, Any]
-
-
-@pytest.fixture
-def namespace(client: Client) -> Iterator[str]:
-    """A namespace that no other test writes to."""
-    name = f"t-{secrets.token_hex(4)}"
-    client.create(make_namespace(name))
-    yield name
-    client.delete("Namespace", name)
 
 
 # Versions

@@ -12,14 +12,11 @@ import pytest
 
 from accounts.models import User
 from accounts.roles import Role
-from admission.allocation import open_attempts
-from admission.cycle import live, reconciliation
 from admission.directives import actions as directives
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.executors.schedulers import registered
 from admission.jobs.models import JobEvent, Phase
-from fleet import snapshot
 from headroom.kueue import names
 from headroom.kueue.api import Api
 from headroom.kueue.bridge import let_all_go
@@ -27,6 +24,7 @@ from policies.restrictions import actions
 from policies.restrictions.models import Restriction
 from telemetry import stream
 from tests.builders.accounts import api_client, make_user
+from tests.builders.begun import begin_anew
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.policies import lower_budget
 from tests.kubernetes import objects
@@ -45,17 +43,8 @@ def nothing_in_valkey() -> None:
 @pytest.fixture
 def fleet(db: None) -> SmallFleet:
     found = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=2)
-    settled()
+    begin_anew()
     return found
-
-
-def settled() -> None:
-    """Have the server know nothing of an earlier fleet."""
-    snapshot.fresh()
-    reconciliation._LastLook.at = -float("inf")
-    registered.invalidate()
-    open_attempts.invalidate()
-    live.invalidate()
 
 
 @pytest.fixture

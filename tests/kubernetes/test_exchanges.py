@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +9,10 @@ import pytest
 import yaml
 
 from tests.kubernetes.client import Client, Refused
-from tests.kubernetes.objects import make_namespace
 
 Document = dict[str, Any]
 
 EXCHANGES = yaml.safe_load((Path(__file__).parent / "exchanges" / "api.yaml").read_text())
-
-
-@pytest.fixture
-def namespace(client: Client) -> Iterator[str]:
-    name = f"t-{secrets.token_hex(4)}"
-    client.create(make_namespace(name))
-    yield name
-    client.delete("Namespace", name)
 
 
 def holds(found: Any, wanted: Any) -> bool:

@@ -16,11 +16,11 @@ from admission.directives import actions as directives
 from admission.executors.schedulers import registered
 from admission.jobs.models import Attempt, Job
 from headroom.kueue import names
+from tests.builders.begun import begin_anew
 from tests.builders.fleet import small_fleet
 from tests.builders.policies import lift_all, lower_budget
 from tests.kubernetes.server import ApiServer
 from tests.kubernetes.site import TEAM, Site, made
-from tests.kubernetes.test_bridge import settled
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +47,7 @@ def count(request: pytest.FixtureRequest) -> int:
 def site(db: None, api_server: ApiServer, count: int) -> Iterator[Site]:
     """Nodes for about a twelfth of them at once."""
     fleet = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=max(4, count // 30))
-    settled()
+    begin_anew()
     with made(fleet, api_server, quota=4 * len(fleet.nodes)) as found:
         found.choose(
             neverPossible="Wait", giveBack={"afterSeconds": 4, "leastSeconds": 1, "mostSeconds": 2}

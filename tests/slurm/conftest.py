@@ -14,16 +14,14 @@ import msgspec
 import pytest
 from django.test import Client as HttpClient
 
-from admission.allocation import open_attempts
-from admission.cycle import live, loop, reconciliation
-from admission.executors.schedulers import registered
+from admission.cycle import loop
 from admission.jobs.models import Attempt, Job, Phase
-from fleet import snapshot
 from fleet.models import Meter, PowerDomain
 from headroom.errors import HeadroomError
 from headroom.schedulers.contract import SchedulerOrders, SchedulerReport
 from headroom.slurm.bridge import Bridge, BridgeSettings
 from telemetry import stream
+from tests.builders.begun import begin_anew
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.slurm.cluster import SlurmCluster, is_installed, slurm_cluster, wait
 
@@ -142,19 +140,10 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def _forget() -> None:
-    """Begin as processes do: nothing was read or compared yet."""
-    snapshot.fresh()
-    reconciliation._LastLook.at = -float("inf")
-    registered.invalidate()
-    open_attempts.invalidate()
-    live.invalidate()
-
-
 @pytest.fixture
 def fleet(db: None) -> SmallFleet:
     made = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=2)
-    _forget()
+    begin_anew()
     return made
 
 
@@ -164,7 +153,7 @@ def fleet_of_two(db: None) -> SmallFleet:
     made = small_fleet(sites=["bergen", "oslo"], rows=["A"], racks_per_row=1)
     for feed in PowerDomain.objects.filter(name="feed-a1").select_related("site"):
         Meter.objects.create(name=f"{feed.site.name}-feed-a1", power_domain=feed)
-    _forget()
+    begin_anew()
     return made
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from admission.allocation import open_attempts
-from admission.cycle import live, loop, reconciliation
-from admission.executors.schedulers import registered
+from admission.cycle import loop
 from admission.jobs.models import Attempt, Job, Phase
-from fleet import snapshot
 from headroom.slurm.bridge import Bridge, BridgeSettings, let_all_go
+from tests.builders.begun import begin_anew
 from tests.builders.fleet import small_fleet
 from tests.slurm.cluster import is_installed, slurm_cluster, wait
 from tests.slurm.conftest import NAME, Server, Site
@@ -39,10 +37,7 @@ def busy(db: None, folder: Path) -> Iterator[Site]:
         pytest.skip("Slurm is not installed: sh tests/slurm/ensure-slurm.sh as root")
     fleet = small_fleet(sites=["bergen"], rows=["A", "B"], racks_per_row=8, nodes_per_rack=4,
                         budget_w=24_000.0)  # fmt: skip
-    snapshot.fresh()
-    reconciliation._LastLook.at = -float("inf")
-    for each in (registered, open_attempts, live):
-        each.invalidate()
+    begin_anew()
     with slurm_cluster(folder, list(fleet.nodes)) as cluster:
         server = Server(fleet.token)
         settings = BridgeSettings(name=NAME, run_dir=cluster.run_dir, comments_per_s=20)

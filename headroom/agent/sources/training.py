@@ -64,6 +64,7 @@ class _Rank:
 
     @property
     def lost_share(self) -> float:
+        """The share of its time that it did not spend in steps. It has reported some time."""
         return min(self.lost_s / self.span_s, 1.0)
 
     @property
@@ -108,9 +109,7 @@ class Fold:
             "loss": fmean(losses) if losses else None,
             "samples_per_s": of_all * sum(rank.samples / rank.span_s for rank in timed) or None,
             "tokens_per_s": of_all * sum(rank.tokens / rank.span_s for rank in timed) or None,
-            "lost_share": max(
-                (min(rank.lost_s / rank.span_s, 1.0) for rank in timed), default=None
-            ),
+            "lost_share": max((rank.lost_share for rank in timed), default=None),
             "rank_mem_bytes": max(rank.memory_bytes for rank in ranks.values()) or None,
             **_steps_of({number: rank for number, rank in ranks.items() if rank.steps}),
         }

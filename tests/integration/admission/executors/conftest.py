@@ -18,9 +18,9 @@ from admission.executors import runners, sync
 from admission.executors.models import Gang, Hearing, Runner
 from admission.executors.node_queue import moment
 from admission.jobs.models import Attempt, Job, Phase
-from fleet import snapshot
 from headroom.work.contract import WorkReports
 from telemetry.directory import scope_of
+from tests.builders.begun import begin_anew
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_attempt, make_job
 
@@ -30,9 +30,7 @@ NODES = ("bergen-a01-n1", "bergen-a01-n2")
 @pytest.fixture
 def fleet(db: None) -> SmallFleet:
     made = small_fleet(sites=["bergen"], rows=["A"], racks_per_row=2)
-    snapshot.fresh()
-    # Each test begins as a process does: it has compared nothing yet.
-    reconciliation._LastLook.at = -float("inf")
+    begin_anew()
     return made
 
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from admission.allocation import open_attempts
 from admission.core.response.fallback import Fallback
-from admission.cycle import live, reconciliation
 from admission.directives import fallback
-from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import Move, SchedulerJob, SchedulerNode
 from admission.jobs import actions
 from admission.jobs.models import Attempt, Job, Phase
-from fleet import snapshot
 from tests.builders.accounts import make_user
+from tests.builders.begun import begin_anew
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.schedulers import Invented
 
@@ -32,10 +29,7 @@ PARCEL = {"user": "ada", "script": "#!/bin/sh\n./train\n", "options": {"comment"
 @pytest.fixture
 def fleet(db: None) -> SmallFleet:
     made = small_fleet(sites=["bergen", "oslo", "turku"], rows=["A"], racks_per_row=1)
-    snapshot.fresh()
-    reconciliation._LastLook.at = -float("inf")
-    for each in (registered, open_attempts, live):
-        each.invalidate()
+    begin_anew()
     return made
 
 
