@@ -45,6 +45,7 @@ _ODD = re.compile(r"[\s;]+")
 #: Of ours in annotations of pods that are no words of owners.
 _NO_WORDS = frozenset({names.LEASE, names.RESTARTS, names.WORKLOAD, names.DIRECTIVES, names.STATUS})
 _TIMED_OUT = "MaximumExecutionTimeExceeded"
+_UNBOUND = "it was admitted without Headroom, and none of its pods is on a node yet"
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,8 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
     """Return one workload; ``pods``: those of its that live.
 
     None: it is nobody's business yet. It asks for no GPUs, waits without a check of ours, or runs
-    without one and nobody knows where.
+    without one and nobody knows where. One that a check of ours looks at is told in each state of
+    its: what is told no more counts as lost.
     """
     check = check_of(workload, view.checks)
     parameters = check.parameters if check else view.usual
@@ -305,8 +307,10 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
     restarts = max(_evictions(workload) - (state is JobState.ENDING), 0)
     lease = _lease(check, pods, restarts)
     nodes = _nodes(check, pods, view) if runs else []
-    if runs and not lease and (not nodes or not all(each.node for each in pods)):
+    if runs and not lease and check is None and not (nodes and all(each.node for each in pods)):
         return None
+    if state is JobState.RUNNING and not lease and not nodes and check and check.state == "Ready":
+        state, why = JobState.BLOCKED, _UNBOUND
     if waits and gang.only == ():
         state, why = JobState.BLOCKED, "no node has the labels that it asks for, and GPUs"
     metadata, spec = workload["metadata"], workload["spec"]
@@ -324,7 +328,7 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
         comment=_comment(workload),
         priority=int(spec.get("priority") or 0),
         submitted_at=unix(metadata.get("creationTimestamp")) or 0.0,
-        gpus=gang.gpus if lease or not runs else sum(each.gpus for each in pods),
+        gpus=gang.gpus if lease or not nodes else sum(each.gpus for each in pods),
         nodes_wanted=gang.nodes_wanted,
         gpus_per_node=gang.step,
         only_nodes=[] if runs else [name.format(node=each) for each in gang.only or ()],

@@ -18,8 +18,8 @@ from headroom.work.reading import open_plain, read_plain
 
 __all__ = ["Output", "read"]
 
-#: A read that the shim overtakes is begun anew, this often.
-_TRIES = 5
+#: A read that the shim overtakes is begun anew, this often: a file is moved on once in megabytes.
+_TRIES = 100
 _MOST_NOTE_BYTES = 100
 
 
@@ -43,19 +43,16 @@ class _File:
 def read(folder: Path, start: int | None, most: int) -> Output | None:
     """Return what was said from ``start`` on, at most ``most`` bytes; None where nothing is there.
 
-    ``start``: None for the last ``most`` bytes. What is gone already is left out.
+    ``start``: None for the last ``most`` bytes. What is gone already is left out. Where the shim
+    overtakes each try, None too: no place is better than a wrong one.
     """
     for _ in range(_TRIES):
         note = _note(folder)
         with _opened(folder) as files:
             # A file that was moved on meanwhile may have the inode of the one that the note means.
-            if files is None or _note(folder) != note:
-                continue
-            if (first := _first(files, note)) is not None:
-                return _cut(files, first, start, most) if files else None
-    # The note is about files that are gone, since the disk was full: count from what is there.
-    with _opened(folder) as files:
-        return _cut(files, 0, start, most) if files else None
+            if files is not None and _note(folder) == note:
+                return _cut(files, _first(files, note), start, most) if files else None
+    return None
 
 
 def _note(folder: Path) -> tuple[int, int] | None:
@@ -93,16 +90,17 @@ def _inode(path: Path) -> int | None:
         return None
 
 
-def _first(files: Sequence[_File], note: tuple[int, int] | None) -> int | None:
-    """Return the place of the first byte that is there; None where the note is about none of it."""
-    if note is None or not files:
+def _first(files: Sequence[_File], note: tuple[int, int] | None) -> int:
+    """Return the place of the first byte that is there."""
+    if note is None:
         return 0
     inode, before = note
     for each in files:
         if each.inode == inode:
             return max(before, 0)
         before -= each.size
-    return None
+    # The note is about files that are gone, since the disk was full: count from what is there.
+    return 0
 
 
 def _cut(files: Sequence[_File], first: int, start: int | None, most: int) -> Output:

@@ -84,7 +84,7 @@ class Cluster:
         """Whether a workload has quota and waits for its check."""
         found = self.workload(name)
         has_quota = states.holds(found, "QuotaReserved") and not states.holds(found, "Evicted")
-        return has_quota and all(check["state"] == "Pending" for check in states.checks(found))
+        return has_quota and {check["state"] for check in states.checks(found)} == {"Pending"}
 
     def clear(self) -> None:
         for kind in ("Node", "ClusterQueue", "AdmissionCheck", "ResourceFlavor", "Namespace"):

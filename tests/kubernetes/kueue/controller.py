@@ -179,8 +179,18 @@ class Kueue:
                 if states.is_queued(workload, now):
                     self._hold(workload, "Inadmissible", message)
             return
-        for decision in quota.decide(definition, every, now):
+        looked_at = [each for each in every if self._has_its_checks(each, definition)]
+        for decision in quota.decide(definition, looked_at, now):
             self._carry_out(decision, now)
+
+    def _has_its_checks(self, workload: Document, definition: Document) -> bool:
+        """Whether the checks of all flavors stand in it, as they do before there is quota."""
+        there = {check["name"] for check in states.checks(workload)}
+        wanted = quota.checks_for(workload, definition)
+        if there >= wanted or not states.is_queued(workload, _now()):
+            return True
+        self._look_at_workload(workload["metadata"]["namespace"], workload["metadata"]["name"])
+        return False
 
     def _is_of(self, workload: Document, definition: Document) -> bool:
         found = self._queue_of(workload)

@@ -228,6 +228,31 @@ def test_who_asks_for_no_gpu_or_is_looked_at_by_no_check_is_left_alone() -> None
     assert job(running, pod(), pod("n1")).nodes == ["n0", "n1"]
 
 
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        # Its pods are gone, and Kueue has not taken its quota back yet.
+        (workload(RESERVED, ADMITTED, EVICTED, evictions=1), JobState.ENDING),
+        # It is to give way before any of its pods stood on a node.
+        (
+            workload(RESERVED, ADMITTED, checks=(make_check_state("headroom", "Retry"),)),
+            JobState.RUNNING,
+        ),
+        # Headroom was away, and the check is open then.
+        (
+            workload(RESERVED, ADMITTED, checks=(make_check_state("headroom", "Ready"),)),
+            JobState.BLOCKED,
+        ),
+    ],
+)
+def test_who_runs_without_a_pod_and_a_lease_is_told_on_else_it_counts_as_lost(
+    found: Document, state: JobState
+) -> None:
+    told = job(found)
+    assert (told.state, told.lease, told.nodes, told.restarts) == (state, "", [], 0)
+    assert told.gpus == job(workload(RESERVED)).gpus
+
+
 def test_how_a_workload_ended() -> None:
     ends = [("Succeeded", EndedAs.SUCCEEDED), ("Failed", EndedAs.FAILED),
             ("OwnerNotFound", EndedAs.CANCELLED)]  # fmt: skip
