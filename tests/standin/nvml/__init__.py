@@ -122,10 +122,12 @@ class StandIn:
         return (least, most) if most else None
 
     def _state(self, gpu: int) -> tuple[int, int, int, float, float, float]:
-        data = self.control.with_name(self.control.name + ".state").read_bytes()
-        found: tuple[int, int, int, float, float, float] = _GPU_STATE.unpack_from(
-            data, _FIRST_GPU + gpu * _GPU_STATE.size
-        )
+        path = self.control.with_name(self.control.name + ".state")
+        offset = _FIRST_GPU + gpu * _GPU_STATE.size
+        data = path.read_bytes() if path.exists() else b""
+        # Nobody has loaded the library yet, or is just about to: nothing was set.
+        data = data or bytes(offset + _GPU_STATE.size)
+        found: tuple[int, int, int, float, float, float] = _GPU_STATE.unpack_from(data, offset)
         return found
 
     def _write(self) -> None:
