@@ -23,12 +23,14 @@ def cycle() -> bool:
     """Do one cycle; False where another process is at it, or a part failed.
 
     From then on this process answers what is asked about the queue. What is asked for while it
-    decides follows at once, unless cycles take so long that the next beat is near.
+    decides follows at once, unless cycles take so long that the next beat is near. Between two
+    beats cycles are short.
     """
     began = time.monotonic()
     while True:
-        done = loop.cycle_once(time.time())
+        done = loop.cycle_once(time.time(), may_be_short=True)
         if done is None:
+            news.follow_up()
             return False
         if done.decisions is not None:
             asking.hold(done.decisions)

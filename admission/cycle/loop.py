@@ -5,6 +5,9 @@ does nothing. Each of its parts is a transaction of its own, or several, and bri
 *now*: what was admitted and not dispatched is dispatched, reasons are compared with those that are
 written, the status of the queue is published anew. So it may die anywhere: the next cycle finds the
 same differences and makes them good. And what fails in one part holds up no other.
+
+One that is asked for between two beats, since somebody has submitted or a job has ended, is short:
+it adopts, reconciles what has changed, decides and admits. All else goes by the beat.
 """
 
 from __future__ import annotations
@@ -72,20 +75,23 @@ class Cycle:
     decisions: Decisions | None = None
 
 
-def cycle_once(now: float) -> Cycle | None:
-    """Do one cycle at ``now`` (Unix s). None: another process is at it."""
+def cycle_once(now: float, *, may_be_short: bool = False) -> Cycle | None:
+    """Do one cycle at ``now`` (Unix s). None: another process is at it.
+
+    ``may_be_short``: leave out what goes by the beat, if that was done since the last beat.
+    """
     with only_one(_LOCK) as held:
         if not held:
             return None
         news.taken_up()
-        return _Work(now).run()
+        return _Work(now, is_whole=not may_be_short or news.is_whole_due()).run()
 
 
 class _Work:
     """One cycle, part by part."""
 
-    def __init__(self, now: float) -> None:
-        self.now = now
+    def __init__(self, now: float, *, is_whole: bool) -> None:
+        self.now, self.is_whole = now, is_whole
         self.at = datetime.fromtimestamp(now, UTC)
         self.cycle = Cycle()
         self.holding: Holding | None = None
@@ -93,14 +99,16 @@ class _Work:
     def run(self) -> Cycle:
         started = time.perf_counter()
         self._part("adopt", lambda: adopting.adopt(self.now))
-        self._part("reconcile", lambda: reconciliation.reconcile(self.now))
+        self._part("reconcile", lambda: reconciliation.reconcile(self.now, is_whole=self.is_whole))
         self._part("adopted", lambda: adopting.follow(self.now))
-        self._part("cordon", lambda: cordoning.cordon(self.now))
+        if self.is_whole:
+            self._part("cordon", lambda: cordoning.cordon(self.now))
         self._part("needs", lambda: unlocking.follow(self.at))
         self._part("elements", lambda: elements.release(self.at))
         self._part("decide", self._decide)
         self._part("schedulers", standing.publish)
-        self._part("directives", lambda: step.step(self.now, self.holding))
+        if self.is_whole:
+            self._part("directives", lambda: step.step(self.now, self.holding))
         took_s = time.perf_counter() - started
         metrics.CYCLE_SECONDS.observe(took_s)
         return self.cycle
@@ -137,9 +145,10 @@ class _Work:
         self._part("preempt", lambda: self._preempt(inputs, decisions))
         self._part("move", lambda: self._move(inputs, decisions))
         self._part("reasons", lambda: reasons.write(inputs, decisions, self.at))
-        self._part("shares", lambda: self._note_use(inputs))
         self._part("board", lambda: self._publish(inputs, decisions))
-        self._part("shadow", lambda: shadowing.ask(inputs, decisions, self.at))
+        if self.is_whole:
+            self._part("shares", lambda: self._note_use(inputs))
+            self._part("shadow", lambda: shadowing.ask(inputs, decisions, self.at))
 
     def _note_use(self, inputs: CycleInput) -> None:
         half_life_s = inputs.policy.shares.half_life_s

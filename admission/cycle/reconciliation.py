@@ -67,12 +67,18 @@ class _LastLook:
     at = -float("inf")
 
 
-def reconcile(now: float) -> Reconciled:
+def reconcile(now: float, *, is_whole: bool = True) -> Reconciled:
     """Bring attempts to the states that their executors report at ``now`` (Unix s).
 
-    Only one process does so at a time: that of the cycle, under its lock.
+    Only one process does so at a time: that of the cycle, under its lock. Where it is not
+    ``is_whole``, it takes what executors say has changed, and looks for nothing else.
     """
     done = Reconciled()
+    if not is_whole:
+        for executor in all_executors().values():
+            if changed := executor.changes():
+                _take_up(executor, changed, (), now, done)
+        return done
     looks_at_all = not 0 <= now - _LastLook.at < _ALL_EVERY_S
     for name, executor in all_executors().items():
         executor.follow(now)
@@ -87,7 +93,7 @@ def _reconcile(
     name: str, executor: Executor, now: float, done: Reconciled, *, looks_at_all: bool
 ) -> None:
     changed = executor.changes()
-    statuses = {status.key: status for status in changed}
+    told = {status.key for status in changed}
     mine = Attempt.objects.open().filter(executor=name).order_by("pk")
     if looks_at_all:
         keys = set(mine.values_list("key", flat=True))
@@ -96,15 +102,25 @@ def _reconcile(
         to_stop = mine.filter(outcome__in=Attempt.SETTLED)
         keys = set(executor.missing(list(dispatched.values_list("key", flat=True))))
         keys |= set(to_stop.values_list("key", flat=True))
-    asked = sorted(keys - statuses.keys())
-    statuses |= {status.key: status for status in executor.status(asked)}
+    _take_up(executor, changed, sorted(keys - told), now, done)
+    if looks_at_all:
+        _stop_orphans(executor, now, done)
+
+
+def _take_up(
+    executor: Executor,
+    changed: Sequence[WorkStatus],
+    asked: Sequence[str],
+    now: float,
+    done: Reconciled,
+) -> None:
+    """Write down what has ``changed``, and what is so of the attempts with the keys ``asked``."""
+    statuses = {status.key: status for status in [*changed, *executor.status(asked)]}
     rows = _rows(statuses)
     _dispatch(statuses, rows, now, done)
     _began(statuses, rows, moment(now), done)
     _follow(statuses, rows, executor, now)
     _close(statuses, rows, now, done)
-    if looks_at_all:
-        _stop_orphans(executor, now, done)
     # Last, and only what was written down: the rest is told again.
     executor.note([status for status in changed if status.key not in done.failed])
 

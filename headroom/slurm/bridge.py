@@ -39,7 +39,7 @@ from headroom.schedulers.contract import (
 from headroom.schedulers.rounds import NewsServer, OrderListener, keep_going
 from headroom.schedulers.telling import Telling
 from headroom.slurm import marks, moving, reading
-from headroom.slurm.commands import Slurm, SlurmError
+from headroom.slurm.commands import Pinned, Slurm, SlurmError
 from headroom.slurm.files import RunFiles, Shared
 
 __all__ = ["Bridge", "BridgeSettings", "LetGo", "let_all_go"]
@@ -86,7 +86,6 @@ class _Row:
     mark: marks.Mark | None
     #: Slurm's number of it: an element of an array has one of its own once it may start
     number: str
-    nodes_asked: list[str]
 
 
 @dataclass
@@ -96,7 +95,6 @@ class _Seen:
     jobs: dict[str, SchedulerJob] = field(default_factory=dict)
     marks: dict[str, marks.Mark | None] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
-    nodes_asked: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Bridge:
@@ -199,7 +197,6 @@ class Bridge:
                 seen.jobs[ref] = self._with_status(job)
                 seen.marks[ref] = row.mark
                 seen.numbers[ref] = row.number
-                seen.nodes_asked[ref] = row.nodes_asked
         if self._seen is not None and _has_stopped(self._seen, seen):
             # Whether what it ran on still answers is told with its end.
             self._read_nodes()
@@ -216,10 +213,9 @@ class Bridge:
 
     def _parsed(self, text: bytes) -> list[_Row]:
         row = self._as_owners_want(msgspec.json.decode(text))
-        asked = [self._name(each) for each in reading.hostnames(row.get("required_nodes") or "")]
         mark = marks.read(row.get("admin_comment") or "")
         return [
-            _Row(job, mark, str(row["job_id"]), asked)
+            _Row(job, mark, str(row["job_id"]))
             for job in reading.jobs_of([row], self._name, self._facts)
         ]
 
@@ -340,7 +336,9 @@ class Bridge:
             self._unpacked |= unpacked - self._parcels.keys()
         if orders.submit:
             self._submit(orders.submit)
-        busy = by_kind or orders.nodes or orders.directives or self._parcels or orders.submit
+        # Nobody waits to hear of what was let go: the next round sees it begin.
+        others = by_kind.keys() - {WantedOfJob.RUN}
+        busy = others or orders.nodes or orders.directives or self._parcels or orders.submit
         return bool(busy)
 
     def _submit(self, wanted: Mapping[str, Parcel]) -> None:
@@ -370,17 +368,29 @@ class Bridge:
         for order in held:
             self._comments.forget(order.ref)
         self._slurm.update_jobs({order.ref: self._pin(order, seen) for order in held})
-        now = self._read()
-        good = [order.ref for order in held if _is_pinned(order, now)]
-        for order in held:
-            if order.ref not in good:
-                logger.warning("job %s cannot be pinned to its nodes", order.ref)
-        self._take_back(now)
+        good = self._look_at_pins(held, seen)
+        # PrologSlurmctld asks for the leases.
+        self._take_back(seen)
         self._slurm.scontrol("release", good)
-        for ref in good:
+
+    def _look_at_pins(self, orders: Sequence[JobOrder], seen: _Seen) -> list[str]:
+        """Return the jobs that Slurm has where they are to run, and take them for let go."""
+        nodes = {order.ref: {self._slurm_name(node) for node in order.nodes} for order in orders}
+        longest = max((len(",".join(each)) for each in nodes.values()), default=0)
+        pinned = self._slurm.pinned(list(nodes), longest) if nodes else {}
+        good = []
+        for order in orders:
+            there = pinned.get(order.ref)
+            if there is None or not _is_pinned(order, there, nodes[order.ref]):
+                logger.warning("job %s cannot be pinned to its nodes", order.ref)
+                continue
+            good.append(order.ref)
+            seen.marks[order.ref] = marks.read(there.admin_comment)
+            seen.numbers[order.ref] = there.number
             # Whoever writes a comment from here on leaves the lease alone.
-            seen.jobs[ref] = now.jobs[ref] = _replace(now.jobs[ref], state=JobState.RELEASED)
-        self._seen = now
+            job = seen.jobs[order.ref]
+            seen.jobs[order.ref] = _replace(job, state=JobState.RELEASED, lease=order.lease)
+        return good
 
     def _pin(self, order: JobOrder, seen: _Seen) -> Mapping[str, str]:
         nodes = ",".join(self._slurm_name(node) for node in order.nodes)
@@ -480,14 +490,13 @@ def _has_stopped(before: _Seen, now: _Seen) -> bool:
     return any(before.jobs[ref].state not in _WAITS for ref in waits)
 
 
-def _is_pinned(order: JobOrder, now: _Seen) -> bool:
-    job, mark = now.jobs.get(order.ref), now.marks.get(order.ref)
+def _is_pinned(order: JobOrder, there: Pinned, nodes: set[str]) -> bool:
+    mark = marks.read(there.admin_comment)
     return (
-        job is not None
-        and mark is not None
+        mark is not None
         and mark.lease == order.lease
-        and mark.restarts == order.restarts == job.restarts
-        and set(now.nodes_asked[order.ref]) == set(order.nodes)
+        and mark.restarts == order.restarts == there.restarts
+        and set(reading.hostnames(there.nodes_asked)) == nodes
     )
 
 

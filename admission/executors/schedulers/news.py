@@ -1,6 +1,8 @@
 """News between cycle and bridges: who waits is looked at soon, and orders are fetched soon.
 
-Nothing hangs on it: what is lost with Valkey, the next beat and the next round of a bridge do.
+A cycle that is asked for between two beats is short: it leaves out what goes by time, which the
+next whole one does. Nothing hangs on it: what is lost with Valkey, the next beat and the next round
+of a bridge do.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from django.db import transaction
 
 from telemetry import stream
 
-__all__ = ["WAIT_S", "OrderNews", "ask_cycle", "is_cycle_asked", "orders_for", "taken_up"]
+__all__ = [
+    "WAIT_S",
+    "OrderNews",
+    "ask_cycle",
+    "follow_up",
+    "is_cycle_asked",
+    "is_whole_due",
+    "orders_for",
+    "taken_up",
+]
 
 #: How long a bridge that has no orders is kept waiting, s.
 WAIT_S = 10.0
@@ -25,6 +36,9 @@ WAIT_S = 10.0
 _ASKED = "admission:cycle-asked"
 #: By then the beat has made one, ms.
 _ASKED_MS = 2_000
+#: Set from when a whole cycle begins until the next is due: at each beat.
+_WHOLE = "admission:cycle-whole"
+_WHOLE_MS = 1_900
 _KEPT_S = 86_400
 
 
@@ -49,6 +63,22 @@ def is_cycle_asked() -> bool:
     with suppress(redis.exceptions.RedisError):
         return bool(stream.connection().exists(_ASKED))
     return False
+
+
+def follow_up() -> None:
+    """Have the cycle that is at work be followed by another: a beat came meanwhile."""
+    with suppress(redis.exceptions.RedisError):
+        stream.connection().set(_ASKED, 1, px=_ASKED_MS)
+
+
+def is_whole_due() -> bool:
+    """Say whether the cycle that begins is to be whole; if so, the next need not be until a beat.
+
+    Where Valkey is away, each is.
+    """
+    with suppress(redis.exceptions.RedisError):
+        return bool(stream.connection().set(_WHOLE, 1, nx=True, px=_WHOLE_MS))
+    return True
 
 
 def orders_for(scheduler: str) -> None:

@@ -81,6 +81,21 @@ def test_jobs_of_ours_stand_on_no_node_of_a_scheduler_and_the_other_way_round(
     assert phase_of("7").reason == "LocalityUnsatisfiable"
 
 
+def test_between_two_beats_a_job_is_adopted_let_go_begins_and_ends(invented: Invented) -> None:
+    assert news.is_whole_due()
+    invented.submit("7")
+    invented.tell()
+    invented.cycle(may_be_short=True)
+    invented.obey()
+    invented.tell()
+    invented.cycle(may_be_short=True)
+    assert phase_of("7").state == "running"
+    invented.jobs["7"] |= {"state": "ended", "ended_as": "succeeded", "ended_at": time.time()}
+    invented.tell()
+    invented.cycle(may_be_short=True)
+    assert Job.objects.get().state == "succeeded"
+
+
 def test_orders_are_given_until_the_scheduler_shows_that_they_were_done(invented: Invented) -> None:
     invented.submit("7")
     invented.tell()

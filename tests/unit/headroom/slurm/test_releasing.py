@@ -11,7 +11,7 @@ import pytest
 
 from headroom.schedulers.contract import JobOrder, SchedulerOrders, SchedulerReport, WantedOfJob
 from headroom.slurm.bridge import Bridge, BridgeSettings
-from headroom.slurm.commands import Slurm
+from headroom.slurm.commands import Pinned, Slurm
 
 
 class OneJob(Slurm):
@@ -24,6 +24,11 @@ class OneJob(Slurm):
 
     def job_rows(self) -> list[bytes]:
         return [json.dumps(dict(self.row)).encode()]
+
+    def pinned(self, refs: Sequence[str], longest: int) -> dict[str, Pinned]:
+        nodes, comment = str(self.row["required_nodes"]), str(self.row["admin_comment"])
+        assert len(nodes) <= longest
+        return {"7": Pinned("7", 0, nodes, comment)}
 
     def nodes(self) -> list[dict[str, Any]]:
         return []
