@@ -112,7 +112,7 @@ def _settle_one(row: SchedulerJob, at: datetime) -> None:
             # It waited, and is not known there any more.
             state = Phase.State.CANCELLED
         for phase in job.phases.open():
-            progress.phase_ended(phase, state, at, why)
+            progress.phase_ended(phase, state, at, why, job=job)
     row.is_settled = True
     row.save(update_fields=["is_settled"])
 

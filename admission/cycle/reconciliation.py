@@ -243,16 +243,13 @@ def _close(
     classes = catalog.current()
     over.sort(key=lambda each: each[0].phase.job_id)
     for first in range(0, len(over), _CLOSED_AT_ONCE):
+        some = dict(over[first : first + _CLOSED_AT_ONCE])
         # One commit for some: each waits for the disk.
         with transaction.atomic():
-            for row, status in over[first : first + _CLOSED_AT_ONCE]:
-                try:
-                    with transaction.atomic():
-                        _close_one(row, status, classes, now, done)
-                except Exception:
-                    # One job that cannot be followed must not hold up the others.
-                    log.exception("attempt_not_closed", attempt=row.key)
-                    done.failed.append(row.key)
+            locked = _locked(list(some))
+            for row, status in some.items():
+                if row.pk in locked:
+                    _close_or_leave(locked[row.pk], status, classes, now, done)
 
 
 def withdraw(rows: Iterable[Attempt], why: str, now: float) -> None:
@@ -262,7 +259,39 @@ def withdraw(rows: Iterable[Attempt], why: str, now: float) -> None:
         ended, kind = WorkStatusState.ENDED, WorkOutcomeKind.WITHDRAWN
         status = WorkStatus(key=row.key, state=ended, outcome=kind, why=why)
         with transaction.atomic():
-            _close_one(row, status, classes, now, Reconciled())
+            for each in _locked([row]).values():
+                _close_one(each, status, classes, now, Reconciled())
+
+
+def _locked(rows: Sequence[Attempt]) -> dict[int, Attempt]:
+    """Return those of ``rows`` that are open, as they are now, their jobs locked. Two queries.
+
+    What was asked of them may have changed while we looked.
+    """
+    jobs = progress.lock_all({row.phase.job_id for row in rows})
+    still = Attempt.objects.open().filter(pk__in=[row.pk for row in rows])
+    found = {row.pk: row for row in still.select_related("phase")}
+    for row in found.values():
+        row.phase.job = jobs[row.phase.job_id]
+    return found
+
+
+def _close_or_leave(
+    row: Attempt,
+    status: WorkStatus,
+    classes: Mapping[str, SchedulingClass],
+    now: float,
+    done: Reconciled,
+) -> None:
+    try:
+        with transaction.atomic():
+            _close_one(row, status, classes, now, done)
+    except Exception:
+        # One job that cannot be followed must not hold up the others.
+        log.exception("attempt_not_closed", attempt=row.key)
+        done.failed.append(row.key)
+        # What was changed of it is undone; others of it may follow.
+        row.phase.job.refresh_from_db()
 
 
 def _is_over(row: Attempt, status: WorkStatus) -> bool:
@@ -281,11 +310,6 @@ def _close_one(
     now: float,
     done: Reconciled,
 ) -> None:
-    progress.lock(row.phase.job_id)
-    # What was asked of it may have changed while we looked.
-    row = Attempt.objects.select_related("phase__job").get(pk=row.pk)
-    if row.state not in Attempt.OPEN:
-        return
     kind = status.outcome or WorkOutcomeKind.LOST
     follows = after(
         kind,
@@ -301,7 +325,7 @@ def _close_one(
         _requeue(row, follows, at)
         done.requeued += 1
     else:
-        progress.phase_ended(row.phase, follows.phase, at, row.why)
+        progress.phase_ended(row.phase, follows.phase, at, row.why, job=row.phase.job)
 
 
 def _end(row: Attempt, status: WorkStatus, follows: After, at: datetime) -> None:

@@ -6,7 +6,7 @@ those of their phases: who does so too never waits in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.db.models import Q
@@ -15,12 +15,18 @@ from admission.jobs import history, needs
 from admission.jobs.graph import Step, following, job_state
 from admission.jobs.models import Job, JobEvent, Phase
 
-__all__ = ["lock", "phase_ended", "phases_began", "settle"]
+__all__ = ["lock", "lock_all", "phase_ended", "phases_began", "settle"]
 
 
 def lock(job_id: int) -> Job:
     """Return a job that nobody else changes until the transaction ends."""
     return Job.objects.select_for_update().get(pk=job_id)
+
+
+def lock_all(job_ids: Collection[int]) -> dict[int, Job]:
+    """Return several as :func:`lock` does, by key. One query."""
+    found = Job.objects.select_for_update().filter(pk__in=job_ids).order_by("pk")
+    return {job.pk: job for job in found}
 
 
 def phases_began(phases: Iterable[Phase]) -> None:
@@ -29,12 +35,14 @@ def phases_began(phases: Iterable[Phase]) -> None:
     Job.objects.filter(pk__in=ids, state=Job.State.QUEUED).update(state=Job.State.RUNNING)
 
 
-def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") -> None:
+def phase_ended(
+    phase: Phase, state: Phase.State, now: datetime, why: str = "", *, job: Job | None = None
+) -> None:
     """Write down that a phase is over, with all consequences. Its attempts are the caller's.
 
-    A phase that is over already stays as it ended.
+    A phase that is over already stays as it ended. ``job``: its own, where it is locked already.
     """
-    job = lock(phase.job_id)
+    job = job or lock(phase.job_id)
     over = Phase.ended(state, now)
     rows = Phase.objects.open().filter(pk=phase.pk)
     if not rows.update(**over):
@@ -43,14 +51,16 @@ def phase_ended(phase: Phase, state: Phase.State, now: datetime, why: str = "") 
         setattr(phase, name, value)
     text = f"{phase.name} {state.label.lower()}" + (f": {why}" if why else "")
     told = history.event(job.pk, history.ENDED, text, now, phase=phase.name, state=state.value)
-    told.save()
-    settle(job, now, element=phase.element)
+    settle(job, now, element=phase.element, told=[told])
 
 
-def settle(job: Job, now: datetime, *, element: int | None = None) -> None:
+def settle(
+    job: Job, now: datetime, *, element: int | None = None, told: Sequence[JobEvent] = ()
+) -> None:
     """Bring a locked job, and its waiting phases, to the states that follow from the others.
 
     Of an array: the phases of ``element``, if it is given. Phases need none of other elements.
+    What was ``told`` before is written down with what follows from it.
     """
     rows = {row.name: row for row in job.phases.filter(element=element)}
     kept = needs.kept(job, element)
@@ -61,7 +71,7 @@ def settle(job: Job, now: datetime, *, element: int | None = None) -> None:
     state = job_state(_steps(rows)) if job.elements is None else _array_state(job, job.elements)
     if state != job.state:
         events += _job_moved(job, state, now)
-    JobEvent.objects.bulk_create(events)
+    JobEvent.objects.bulk_create([*told, *events])
 
 
 def _array_state(job: Job, elements: int) -> str:

@@ -11,6 +11,7 @@ from django.db import connection
 from admission import tasks
 from admission.cycle import loop
 from admission.executors.schedulers import news
+from fleet.locks import only_one
 from telemetry import stream
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.cycle.scenes import attempts, queued
@@ -54,7 +55,7 @@ def test_a_beat_that_finds_one_at_work_is_made_up_for(
     held, free = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with loop.only_one(loop._LOCK):
+        with only_one(loop._LOCK):
             held.set()
             free.wait(10)
         connection.close()

@@ -16,7 +16,7 @@ from admission.executors.models import Gang, Hearing, Runner
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.jobs import actions, progress
-from admission.jobs.models import Attempt, JobEvent, Phase
+from admission.jobs.models import Attempt, Job, JobEvent, Phase
 from tests.integration.admission.executors.conftest import NODES, Scene
 
 pytestmark = pytest.mark.django_db
@@ -328,10 +328,10 @@ def test_one_attempt_that_cannot_be_closed_does_not_hold_up_the_others(
     good = scene.running("good", nodes=NODES[1:])
     real = progress.phase_ended
 
-    def broken(phase: Phase, *given: Any) -> None:
-        if phase.job.name == "bad":
+    def broken(phase: Phase, *given: Any, job: Job) -> None:
+        if job.name == "bad":
             raise RuntimeError("odd")
-        real(phase, *given)
+        real(phase, *given, job=job)
 
     for machine, attempt in zip(scene.machines, (bad, good), strict=True):
         machine.hold(attempt.key, "ended", outcome="exited", exit_code=0)
