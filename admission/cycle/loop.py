@@ -7,7 +7,8 @@ written, the status of the queue is published anew. So it may die anywhere: the 
 same differences and makes them good. And what fails in one part holds up no other.
 
 One that is asked for between two beats, since somebody has submitted or a job has ended, is short:
-it adopts, reconciles what has changed, decides and admits. All else goes by the beat.
+it reconciles only what executors say has changed, and leaves out cordons, directives, shares and
+shadows, which go by the beat.
 """
 
 from __future__ import annotations

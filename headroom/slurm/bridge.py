@@ -377,7 +377,7 @@ class Bridge:
         """Return the jobs that Slurm has where they are to run, and take them for let go."""
         nodes = {order.ref: {self._slurm_name(node) for node in order.nodes} for order in orders}
         longest = max((len(",".join(each)) for each in nodes.values()), default=0)
-        pinned = self._slurm.pinned(list(nodes), longest) if nodes else {}
+        pinned = self._slurm.pinned(list(nodes), longest)
         good = []
         for order in orders:
             there = pinned.get(order.ref)

@@ -36,9 +36,10 @@ WAIT_S = 10.0
 _ASKED = "admission:cycle-asked"
 #: By then the beat has made one, ms.
 _ASKED_MS = 2_000
-#: Set from when a whole cycle begins until the next is due: at each beat.
+#: Set from when a whole cycle begins until the next is due: before the next beat, though that one
+#: comes late and this one early.
 _WHOLE = "admission:cycle-whole"
-_WHOLE_MS = 1_900
+_WHOLE_MS = 1_500
 _KEPT_S = 86_400
 
 
@@ -66,9 +67,13 @@ def is_cycle_asked() -> bool:
 
 
 def follow_up() -> None:
-    """Have the cycle that is at work be followed by another: a beat came meanwhile."""
+    """Have the cycle that is at work be followed by a whole one, if that is due meanwhile.
+
+    What else was asked for before it began, it sees.
+    """
     with suppress(redis.exceptions.RedisError):
-        stream.connection().set(_ASKED, 1, px=_ASKED_MS)
+        if not stream.connection().exists(_WHOLE):
+            stream.connection().set(_ASKED, 1, px=_ASKED_MS)
 
 
 def is_whole_due() -> bool:

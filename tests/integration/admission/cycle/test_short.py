@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
@@ -49,9 +50,9 @@ def test_the_first_after_a_beat_is_whole_and_those_after_it_only_admit(done: lis
     assert sorted(done) == sorted(BY_THE_BEAT)
 
 
-def test_a_beat_that_finds_one_at_work_is_made_up_for(
-    done: list[str], transactional_db: None
-) -> None:
+@pytest.fixture
+def one_at_work(done: list[str], transactional_db: None) -> Iterator[None]:
+    """A cycle that does not end before the test."""
     held, free = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -63,7 +64,17 @@ def test_a_beat_that_finds_one_at_work_is_made_up_for(
     other = threading.Thread(target=hold)
     other.start()
     assert held.wait(10)
-    assert tasks.cycle() is False
-    assert news.is_cycle_asked()
+    yield
     free.set()
     other.join()
+
+
+def test_a_beat_that_finds_one_at_work_is_made_up_for(one_at_work: None) -> None:
+    assert tasks.cycle() is False
+    assert news.is_cycle_asked()
+
+
+def test_who_finds_one_at_work_after_a_whole_one_leaves_it_at_that(one_at_work: None) -> None:
+    assert news.is_whole_due()
+    assert tasks.cycle() is False
+    assert not news.is_cycle_asked()
