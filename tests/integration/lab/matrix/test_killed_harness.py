@@ -76,7 +76,8 @@ def harness(
 
 
 def leases(journals: Path) -> list[Lease]:
-    return [lease for folder in journals.glob("*") for lease in Journal(folder).leases()]
+    """Return all leases but those of a journal that is being made: it has no name yet."""
+    return [lease for folder in journals.glob("[!.]*") for lease in Journal(folder).leases()]
 
 
 def of_kind(journals: Path, kind: type) -> list[Lease]:
