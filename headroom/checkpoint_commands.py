@@ -122,8 +122,16 @@ def ship(
 @click.argument("folder", type=_FOLDER)
 @_run
 @click.option("--step", type=click.IntRange(min=0), help="That one. [default: the newest whole]")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="INPUT",
+    help="Inputs that may be others than then: code, image, data/NAME. Later manifests tell.",
+)
 @_threads
-def restore(store: str, folder: Path, run: str, step: int | None, threads: int) -> None:
+def restore(
+    store: str, folder: Path, run: str, step: int | None, allow: tuple[str, ...], threads: int
+) -> None:
     """Restore the newest checkpoint that is whole as FOLDER, which must not be there."""
     lib = _library()
     source = lib.Store.at(store)
@@ -132,8 +140,10 @@ def restore(store: str, folder: Path, run: str, step: int | None, threads: int) 
         name = max((each for each in source.names(run) if each.step == step), default=None)
         if name is None:
             raise click.ClickException(f"{source} has no checkpoint of {run} at step {step}")
-    found = lib.restore(source, folder, run, name=name, threads=threads)
+    found = lib.restore(source, folder, run, name=name, threads=threads, allow=allow)
     _say_passed_over(found.passed_over)
+    for each in found.changes:
+        click.echo(f"allowed: {each.input} was {each.before or 'none'}, is {each.after or 'none'}")
     click.echo(f"{found.checkpoint.name.said}: {_size(found.checkpoint.manifest.bytes)}")
 
 

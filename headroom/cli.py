@@ -86,6 +86,19 @@ def version() -> None:
 
 
 @main.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@click.option("--sampled", is_flag=True, help="Of samples: quick for data of any size.")
+def digest(path: Path, sampled: bool) -> None:
+    """Print the digest of a file or folder, to declare it as an input: docs/reference/inputs.md."""
+    from headroom.work.inputs import Refused, digest_of
+
+    try:
+        click.echo(digest_of(path, sampled=sampled))
+    except Refused as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+@main.command()
 @machine_options
 @click.option("--agent", "agent_name", help="The agent's name on the server. [default: the node's]")
 @click.option("--spool", type=FILE, help="Where batches wait. [default: in the state folder]")

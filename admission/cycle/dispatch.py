@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -70,7 +70,19 @@ def work_of(attempt: Attempt) -> Work:
         priority=phase.job.priority,
         comment=f"headroom {attempt.key}",
         project=phase.job.project.name,
+        inputs=tuple(_inputs(spec.get("artifacts", {}))),
     )
+
+
+def _inputs(given: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield what a phase declares of its inputs, as machines take it."""
+    if image := given.get("image"):
+        yield {"name": "image", "digest": image.rpartition("@")[2], "path": ""}
+    if revision := given.get("code_revision"):
+        yield {"name": "code", "digest": revision, "path": given.get("code_path") or ""}
+    places = given.get("data_paths", {})
+    for name, checksum in (given.get("data") or {}).items():
+        yield {"name": f"data/{name}", "digest": checksum, "path": places.get(name, "")}
 
 
 def _of_array(phase: Phase) -> dict[str, str]:

@@ -44,6 +44,8 @@ class Work:
     comment: str = ""
     #: whose it is: machines keep jobs of several projects apart
     project: str = ""
+    #: ``name``, ``digest`` and ``path`` of each that machines verify before they start it
+    inputs: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

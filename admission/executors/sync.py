@@ -22,6 +22,7 @@ from headroom.contracts import BatchError
 from headroom.work.contract import (
     MAX_ORDERS,
     DesiredState,
+    Input,
     Order,
     SignalKind,
     SignalOrder,
@@ -336,4 +337,5 @@ def _task(row: NodeAssignment, nodes: Sequence[str]) -> Task:
         grace_s=work["grace_s"],
         # What was dispatched by an older version does not say.
         project=work.get("project", ""),
+        inputs=[Input(**each) for each in work.get("inputs", ())],
     )

@@ -6,9 +6,10 @@ ships it to another store and removes what is old. :func:`restore` takes the new
 
 from headroom.checkpoints.collecting import Collected, Keep, collect
 from headroom.checkpoints.errors import Damaged, Fenced, NoCheckpoint, NotTaken, NotWhole
+from headroom.checkpoints.inputs import InputsDiffer
 from headroom.checkpoints.keeper import Keeper
 from headroom.checkpoints.lag import Lag, behind, lag, next_to_ship
-from headroom.checkpoints.manifest import About, Chunk, File, Manifest, Name
+from headroom.checkpoints.manifest import About, Change, Chunk, File, Manifest, Name
 from headroom.checkpoints.pace import Pace
 from headroom.checkpoints.promises import Clock
 from headroom.checkpoints.restoring import Restored, restore
@@ -18,6 +19,7 @@ from headroom.checkpoints.store import Checkpoint, PassedOver, Store, latest_who
 
 __all__ = [
     "About",
+    "Change",
     "Check",
     "Checkpoint",
     "Chunk",
@@ -26,6 +28,7 @@ __all__ = [
     "Damaged",
     "Fenced",
     "File",
+    "InputsDiffer",
     "Keep",
     "Keeper",
     "Lag",

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from headroom.checkpoints.chunks import MOST, digest_of
 from headroom.checkpoints.errors import Damaged, NotTaken
 
-__all__ = ["About", "Chunk", "File", "Manifest", "Name", "checked_run", "encoded", "read"]
+__all__ = ["About", "Change", "Chunk", "File", "Manifest", "Name", "checked_run", "encoded", "read"]
 
 FORMAT, SCHEMA = "headroom-checkpoint", 1
 
@@ -28,6 +28,20 @@ _Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 _AT = "%Y%m%dT%H%M%S%fZ"
 
 
+class Change(Struct, frozen=True):
+    """An input that was allowed to differ as a run was resumed at ``step`` from ``parent``.
+
+    ``input`` is ``image``, ``code`` or ``data/NAME``; ``before`` and ``after`` are digests, empty
+    where it was not declared.
+    """
+
+    input: str
+    before: str
+    after: str
+    step: int
+    parent: str
+
+
 class About(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a loop says of a checkpoint. ``run`` names the training run, ``step`` its last step.
 
@@ -35,8 +49,10 @@ class About(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     earlier one. ``parent`` is the digest of the manifest that the run was resumed from. ``layout``
     says how many ways each kind of parallelism is (``{"data": 4, "tensor": 2}``), ``rng`` holds
     states of random generators or says which file does, ``data`` a checksum by name of a data set,
-    ``features`` the definitions of features by name. ``keep`` has it outlive later ones. ``notes``
-    are the caller's own. All of it has to be plain JSON.
+    ``features`` the definitions of features by name. ``inputs`` says of each input that the start
+    declared whether it was verified, ``changes`` which were others in earlier starts of the run.
+    ``keep`` has it outlive later ones. ``notes`` are the caller's own. All of it has to be plain
+    JSON.
     """
 
     run: str
@@ -46,6 +62,8 @@ class About(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     code_revision: str = ""
     image_digest: str = ""
     data: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    changes: list[Change] = []
     features: dict[str, Any] = {}
     world_size: Annotated[int, Meta(ge=1)] = 1
     layout: dict[str, int] = {}

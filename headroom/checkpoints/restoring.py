@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headroom.checkpoints.errors import Damaged, NotTaken, NotWhole
-from headroom.checkpoints.manifest import Manifest, Name
+from headroom.checkpoints.inputs import changes_since, note_resumed
+from headroom.checkpoints.manifest import Change, Manifest, Name
 from headroom.checkpoints.store import (
     THREADS,
     Checkpoint,
@@ -27,10 +28,14 @@ __all__ = ["Restored", "restore"]
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored, and the newer checkpoints that were not, each with the reason."""
+    """What was restored, and the newer checkpoints that were not, each with the reason.
+
+    ``changes`` are the inputs that are others than then, and were allowed to be.
+    """
 
     checkpoint: Checkpoint
     passed_over: list[PassedOver]
+    changes: list[Change] = field(default_factory=list)
 
 
 def restore(
@@ -40,41 +45,49 @@ def restore(
     *,
     name: Name | None = None,
     threads: int = THREADS,
+    allow: Collection[str] = (),
+    environment: Mapping[str, str] = os.environ,
 ) -> Restored:
     """Restore the newest whole checkpoint of ``run``, or the one with ``name``, as ``folder``.
 
-    The folder appears whole or not at all, and must not be there before, or be empty. Raises
-    :class:`~headroom.checkpoints.NoCheckpoint` where there is none; of one that was asked for by
-    its name :class:`Damaged` or :class:`NotWhole`.
+    The folder appears whole or not at all, and must not be there before, or be empty. Inputs that
+    were declared for this start (``HEADROOM_INPUTS`` of ``environment``) have to be those of the
+    checkpoint, but for names in ``allow`` (``code``, ``data/corpus``), which later manifests tell.
+    Raises :class:`~headroom.checkpoints.NoCheckpoint` where there is none,
+    :class:`~headroom.checkpoints.InputsDiffer`; of one that was asked for by its name
+    :class:`Damaged` or :class:`NotWhole`.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise NotTaken(f"{folder} is there already")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if name is not None:
-        return Restored(_restored(store, name, folder, threads), [])
     passed_over: list[PassedOver] = []
-    for each in reversed(store.names(run)):
+    for each in reversed(store.names(run)) if name is None else [name]:
         try:
-            return Restored(_restored(store, each, folder, threads), passed_over)
+            found = store.checkpoint(each)
+            changes = changes_since(each, found.manifest.about, environment, allow)
+            _restore(store, found, folder, threads)
         except (Damaged, NotWhole) as error:
+            if name is not None:
+                raise
             passed_over.append(PassedOver(each, str(error)))
+            continue
+        note_resumed(each, found.manifest.about, changes, environment)
+        return Restored(found, passed_over, changes)
     raise none_whole(store, run, passed_over)
 
 
-def _restored(store: Store, name: Name, folder: Path, threads: int) -> Checkpoint:
-    found = store.checkpoint(name)
+def _restore(store: Store, found: Checkpoint, folder: Path, threads: int) -> None:
     unfinished = folder.with_name(f"{UNFINISHED}{secrets.token_hex(4)}-{folder.name}")
     unfinished.mkdir()
     try:
         wrong = _write(store, found.manifest, unfinished, threads)
         if wrong:
-            raise not_whole(name, wrong)
+            raise not_whole(found.name, wrong)
         # Replaces a folder that is empty.
         unfinished.rename(folder)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return found
 
 
 def _write(store: Store, manifest: Manifest, folder: Path, threads: int) -> dict[str, str]:

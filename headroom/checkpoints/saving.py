@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from msgspec import Struct
 from headroom.checkpoints import manifest as manifests
 from headroom.checkpoints.chunks import digest_of, pieces
 from headroom.checkpoints.errors import Fenced, NotTaken, NotWhole
+from headroom.checkpoints.inputs import with_inputs
 from headroom.checkpoints.manifest import About, Chunk, File, Manifest, Name
 from headroom.checkpoints.promises import Clock, Promise, wait_for_none
 from headroom.checkpoints.store import THREADS, Checkpoint, Store, not_whole, side_by_side
@@ -51,14 +52,29 @@ def save(
     threads: int = THREADS,
     level: int = 1,
     clock: Clock | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Checkpoint:
     """Save all files of ``folder`` as a checkpoint that counts, and return it.
 
     Chunks that the store has are not written again, but all are read before it counts: it counts
     whole. The same folder, ``about`` and ``saved_at`` are the same checkpoint. ``level`` is
-    Zstandard's. Raises :class:`NotTaken` for a folder that changes meanwhile, or holds something
-    else than files.
+    Zstandard's. Inputs that were declared for this start (``HEADROOM_INPUTS`` of ``environment``)
+    are in the manifest. Raises :class:`NotTaken` for a folder that changes meanwhile, or holds
+    something else than files.
     """
+    told = with_inputs(about, environment)
+    return _save(folder, store, told, saved_at, threads, level, clock)
+
+
+def _save(
+    folder: Path,
+    store: Store,
+    about: About,
+    saved_at: datetime | None,
+    threads: int,
+    level: int,
+    clock: Clock | None,
+) -> Checkpoint:
     clock = clock or Clock()
     at = saved_at or clock.now()
     promise = (
@@ -168,16 +184,24 @@ def _check_same(before: os.stat_result, after: os.stat_result, path: Path) -> No
 
 
 def stage(
-    folder: Path, store: Store, about: About, *, move: bool = False, clock: Clock | None = None
+    folder: Path,
+    store: Store,
+    about: About,
+    *,
+    move: bool = False,
+    clock: Clock | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Path:
     """Set ``folder`` aside to be saved by :func:`finish`, and return where it lies.
 
     This is all that a loop has to wait for: a copy within this machine, or with ``move``, where
     folder and store share a file system, no copy at all. What is staged outlives the process, not
-    the machine: nobody waits here until it is on the disk.
+    the machine: nobody waits here until it is on the disk. Inputs are told as by :func:`save`.
     """
     place = _own_disk(store)
     manifests.checked_run(about.run)
+    # Now: whoever saves it may be another start.
+    about = with_inputs(about, environment)
     at = (clock or Clock()).now()
     token = f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
     unfinished = place.root / _STAGED / f"{UNFINISHED}{token}"
@@ -206,15 +230,7 @@ def finish(
     for folder in sorted((place.root / _STAGED).glob("[0-9]*-*"), reverse=True):
         try:
             known = _known_of(folder, place)
-            yield save(
-                folder / _FILES,
-                store,
-                known.about,
-                saved_at=known.saved_at,
-                threads=threads,
-                level=level,
-                clock=clock,
-            )
+            yield _save(folder / _FILES, store, known.about, known.saved_at, threads, level, clock)
         except NotWhole as error:
             # The disk does not keep what is written: it stays staged.
             yield error

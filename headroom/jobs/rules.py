@@ -225,6 +225,26 @@ def _environment(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
             )
 
 
+def _paths_of_inputs(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    """Yield a fault for each place of an input that there is nothing to hold against."""
+    given = phase.artifacts
+    if given.code_path is not None and given.code_revision is None:
+        yield FieldError(
+            code="required",
+            message="where the code lies is stated, and not which commit it is",
+            field=f"{path}.artifacts.code_revision",
+            hint="give the whole id of the commit, or take code_path out",
+        )
+    for name in given.data_paths:
+        if name not in (given.data or {}):
+            yield FieldError(
+                code="required",
+                message=f"where {name} lies is stated, and not its checksum",
+                field=f"{path}.artifacts.data.{name}",
+                hint="give what `headroom digest` prints of it, or take it out of data_paths",
+            )
+
+
 _CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
     _AtMost("gang.min_gpus", "gang.gpus", "ask for more, or lower min_gpus"),
     _AtMost("gang.gpus", "gang.max_gpus", "raise max_gpus, or ask for fewer"),
@@ -234,4 +254,5 @@ _CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
     _whole_nodes,
     _preferred_level,
     _environment,
+    _paths_of_inputs,
 ]

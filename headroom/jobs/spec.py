@@ -57,7 +57,9 @@ SLUG = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$(?!\n)"
 PATH = r"^([^/\x00]+/[^\x00]+)?$"
 IMAGE = r"^([^\s@\x00]+@)?sha256:[0-9a-f]{64}$(?!\n)"
 REVISION = r"^([0-9a-f]{40}|[0-9a-f]{64})$(?!\n)"
-CHECKSUM = r"^sha256:[0-9a-f]{64}$(?!\n)"
+#: Of all bytes, or of samples: see docs/reference/inputs.md.
+CHECKSUM = r"^(sampled-)?sha256:[0-9a-f]{64}$(?!\n)"
+PLACE = r"^/[^\x00]*$"
 ARRAY = r"^[0-9,:%-]+$(?!\n)"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
 _NOT_IN_SLUGS = re.compile(r"[^a-z0-9._-]+")
@@ -76,6 +78,7 @@ _Variable: TypeAlias = Annotated[str, Meta(max_length=200, pattern=VARIABLE)]
 _Image: TypeAlias = Annotated[str, Meta(max_length=500, pattern=IMAGE)]
 _Revision: TypeAlias = Annotated[str, Meta(pattern=REVISION)]
 _Checksum: TypeAlias = Annotated[str, Meta(pattern=CHECKSUM)]
+_Place: TypeAlias = Annotated[str, Meta(max_length=4000, pattern=PLACE)]
 _ArrayText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1000, pattern=ARRAY)]
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_GPUS)]
 _PerNode: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
@@ -259,6 +262,13 @@ class Artifacts(_Section, frozen=True):
     data: Annotated[
         dict[_Name, _Checksum] | None, _says("Checksum of each data set; {}: it reads none")
     ] = None
+    code_path: Annotated[
+        _Place | None, _says("Where the commit is checked out on its machines: verified there")
+    ] = None
+    data_paths: Annotated[
+        dict[_Name, _Place],
+        Meta(max_length=100, description="Where data sets lie on its machines: verified there"),
+    ] = {}
 
 
 class When(enum.StrEnum):

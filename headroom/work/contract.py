@@ -25,6 +25,7 @@ __all__ = [
     "SIGNAL_KINDS",
     "AttemptKey",
     "DesiredState",
+    "Input",
     "LogAsk",
     "LogPart",
     "Order",
@@ -95,13 +96,24 @@ class SignalOrder(Struct, kw_only=True, omit_defaults=True, frozen=True):
     value: float | None = None
 
 
+class Input(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """An input that a phase declares: ``image``, ``code`` or ``data/NAME``, and its digest.
+
+    ``path`` is where it lies on the machine; empty: nobody has said.
+    """
+
+    name: str
+    digest: str
+    path: str = ""
+
+
 class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """The part of a gang that is to run on one node.
 
     ``nodes`` are those of the gang in the order of their ranks. ``gpus`` are the indices of the
     gang's GPUs on this node, of ``gpus_of_node`` that it has. ``walltime_s`` is how long it may
     compute at most, pauses left out; ``grace_s`` is the time between SIGTERM and SIGKILL.
-    ``project`` says whose it is; older servers do not.
+    ``project`` says whose it is; older servers do not. ``inputs`` are verified before the start.
     """
 
     job: str
@@ -117,6 +129,7 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     walltime_s: float | None = None
     grace_s: float = 30.0
     project: str = ""
+    inputs: list[Input] = []
 
 
 class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from headroom.training.reports import SOCKET
 from headroom.work.contract import Task
 from headroom.work.folder import Folder
+from headroom.work.inputs import VARIABLE
 from headroom.work.users import JobUser
 
 __all__ = ["environment_of", "port_of"]
@@ -58,6 +59,7 @@ def environment_of(
         # The order in which the inventory counts them.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": gpus,
+        **({VARIABLE: str(folder.inputs)} if task.inputs else {}),
         **({} if task.power_cap_w is None else {"HEADROOM_POWER_CAP_W": f"{task.power_cap_w:g}"}),
     }
 

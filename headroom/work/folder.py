@@ -14,7 +14,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,6 +24,8 @@ from headroom.work import output
 from headroom.work.reading import open_plain, read_plain, write_plain
 
 __all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShimExit"]
+
+T = TypeVar("T", bound=Struct)
 
 _TAIL_BYTES = 4096
 #: Of what a job says of itself, and of each file that is ours.
@@ -56,6 +58,12 @@ class Directives(Struct):
     batch_scale: float | None = None
     power_cap_w: float | None = None
     paused: int = 0
+
+
+class _Inputs(Struct):
+    """What was found of declared inputs, as far as it is of interest here: see ``inputs``."""
+
+    refused: str = ""
 
 
 class JobStatus(Struct):
@@ -120,6 +128,11 @@ class Folder:
     def status(self) -> Path:
         """The file with the status that the job reports."""
         return self.work / ".headroom-status.json"
+
+    @property
+    def inputs(self) -> Path:
+        """The file with what was verified of the inputs that the job declares."""
+        return self.work / ".headroom-inputs.json"
 
     @property
     def reports(self) -> Path:
@@ -219,13 +232,20 @@ class Folder:
 
     def job_status(self) -> JobStatus:
         """Return the status that the job reports; an empty one where it is malformed."""
+        return self._said_by_job(self.status, _MOST_STATUS_BYTES, JobStatus)
+
+    def refusal(self) -> str:
+        """Return which input the command was not started for, and why; "": for none."""
+        return self._said_by_job(self.inputs, _MOST_BYTES, _Inputs).refused
+
+    def _said_by_job(self, path: Path, most_bytes: int, form: type[T]) -> T:
+        """Return what the job's user has written; an empty one where it is malformed."""
         try:
             # The job's folder is its user's, and cannot be put in the place of another.
             owner = os.lstat(self.work).st_uid
-            said = read_plain(self.status, _MOST_STATUS_BYTES, owner=owner)
-            return msgspec.json.decode(said, type=JobStatus)
+            return msgspec.json.decode(read_plain(path, most_bytes, owner=owner), type=form)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return JobStatus()
+            return form()
 
     def output(self, start: int | None, most: int) -> output.Output | None:
         """Return at most ``most`` bytes of what the command said; None where all of it is gone."""

@@ -42,13 +42,18 @@ def step_of(claim: Claim, marks: Marks, *, is_starting: bool, is_confirmed: bool
 
 
 def report_of(
-    claim: Claim, node: str, marks: Marks, status: JobStatus, log_tail: str = ""
+    claim: Claim,
+    node: str,
+    marks: Marks,
+    status: JobStatus,
+    log_tail: str = "",
+    refusal: str = "",
 ) -> WorkReport:
-    """Return the report on an attempt to the server."""
+    """Return the report on an attempt to the server. ``refusal``: why its command was not begun."""
     if claim.report is not None:
         return claim.report
     if marks.exit is not None:
-        return _ended(claim, node, marks, marks.exit, status, log_tail)
+        return _ended(claim, node, marks, marks.exit, status, log_tail, refusal)
     is_running = claim.state == ClaimState.STARTING and marks.started_at is not None
     state = WorkState.CLAIMED
     if is_running:
@@ -74,9 +79,10 @@ def _ended(
     end: ShimExit,
     status: JobStatus,
     log_tail: str,
+    refusal: str,
 ) -> WorkReport:
     outcome = WorkOutcome.EXITED
-    text = f"exit code {end.exit_code}"
+    text = refusal[:_MOST_TEXT] or f"exit code {end.exit_code}"
     if end.timed_out:
         outcome, text = WorkOutcome.TIMED_OUT, "its walltime was up"
     elif end.stopped:

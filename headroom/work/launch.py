@@ -82,6 +82,7 @@ class Launcher:
             "command": task.command,
             "env": environment_of(attempt, task, folder, os.environ, user),
             "cwd": str(folder.work),
+            "inputs": [msgspec.structs.asdict(each) for each in task.inputs],
             "walltime_s": task.walltime_s,
             "grace_s": task.grace_s,
             "log_bytes": self.log_bytes,

@@ -342,7 +342,7 @@ class Runner:
 
     def _end(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
         node, status = self._settings.node, folder.job_status()
-        report = report_of(claim, node, marks, status, folder.log_tail())
+        report = report_of(claim, node, marks, status, folder.log_tail(), folder.refusal())
         self._journal.end(report)
         self._let_go(claim, folder)
         logger.info("job ended", extra={"attempt": claim.attempt, "how": report.text})

@@ -395,6 +395,9 @@ def _start(task: dict[str, Any], output: int) -> tuple[int, int, int]:
     The last is -1 where it is that of whom to wait for.
     """
     user = task.get("user")
+    if task.get("inputs"):
+        # Now: the command's user, and its view of the machine, may not reach the file of it.
+        from headroom.work import inputs  # noqa: F401
     if user and user["is_private"]:
         return _start_apart(task, output)
     ours = os.getpid()
@@ -498,11 +501,20 @@ def _become_command(
             os._exit(_NOT_RUNNABLE)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         os.chdir(task["cwd"])
+        if task.get("inputs"):
+            _verify_inputs(task["inputs"], task["env"])
         _execute(task["command"], task["env"])
     except Exception as exc:
         os.write(2, f"headroom: the command cannot be started: {exc}\n".encode())
     finally:
         os._exit(_NOT_RUNNABLE)
+
+
+def _verify_inputs(declared: list[dict[str, str]], env: dict[str, str]) -> None:
+    """Verify the inputs, as the command's user and in its view. Raises where one is another."""
+    from headroom.work import inputs  # few declare any, and it is slow to load
+
+    inputs.check(declared, Path(env[inputs.VARIABLE]), env["PATH"])
 
 
 def _start_shell(task: dict[str, Any], request: dict[str, Any], first: int) -> int:

@@ -6,6 +6,7 @@ while the agent goes round; and when all is over, nothing of any job may be left
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from headroom.work.contract import SignalKind, SignalOrder
+from headroom.work.contract import Input, SignalKind, SignalOrder
+from headroom.work.inputs import WHOLE, digest_of
 from headroom.work.launch import why_no_view
 from headroom.work.users import can_change_user
 from tests.integration.agent.processes import wait_for
@@ -283,6 +285,32 @@ def test_no_variable_gets_behind_what_the_agent_sets(place: Workplace) -> None:
     said = place.until(key, "ended").log_tail
     assert f"environment/run/1 {place.place(key)}/work/.headroom-status.json" in said
     assert "hra_" not in said
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("{token}", "Permission denied"), ("/dev/zero", "no regular file")]
+)
+def test_inputs_are_read_by_the_job_and_tell_nothing_that_it_may_not_read(
+    place: Workplace, path: str, why: str
+) -> None:
+    path = path.format(token=place.token)
+    right = f"{WHOLE}{hashlib.sha256(place.token.read_bytes()).hexdigest()}"
+    wanted = Input(name="data/secret", digest=right, path=path)
+    key = place.run(f"reads-{why[:2].lower()}", "echo done", project="evil", inputs=[wanted])
+    report = place.until(key, "ended")
+    assert report.text.startswith(f"input data/secret: {path}")
+    assert why in report.text
+    assert report.exit_code == 126
+
+
+def test_inputs_are_verified_in_the_view_of_the_job(place: Workplace) -> None:
+    shared = place.folder / "data-set"
+    shared.write_text("for all")
+    shared.chmod(0o644)
+    good = Input(name="data/good", digest=digest_of(shared), path=str(shared))
+    key = attack(place, "inputs", 'cat "$HEADROOM_INPUTS"; echo done', inputs=[good])
+    report = place.until(key, "ended")
+    assert (report.exit_code, '"is_verified": true' in report.log_tail) == (0, True)
 
 
 RIGHTS = """

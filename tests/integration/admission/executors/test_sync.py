@@ -7,12 +7,14 @@ import time
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
+from admission.cycle import dispatch
 from admission.executors import fast_path, runners
 from admission.executors.models import Runner
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from tests.builders.agents import make_agent
 from tests.integration.admission.executors.conftest import NODES, Machine, Scene
+from tests.unit.headroom.jobs.specs import ARTIFACTS, DIGEST, REVISION
 
 pytestmark = pytest.mark.django_db
 
@@ -34,6 +36,26 @@ def test_a_gang_starts_in_two_steps_and_on_all_of_its_nodes(scene: Scene) -> Non
     second.obey()
     assert second.wanted() == {KEY: "run"}
     assert first.wanted() == {KEY: "run"}
+
+
+def test_machines_are_told_the_inputs_that_a_phase_declares_and_where_they_lie(
+    scene: Scene,
+) -> None:
+    attempt = scene.attempt()
+    job = attempt.phase.job
+    job.spec["phases"][0]["artifacts"] = {
+        **ARTIFACTS, "code_path": "/srv/llama", "data": {"here": DIGEST, "somewhere": DIGEST},
+        "data_paths": {"here": "/data/here"},
+    }  # fmt: skip
+    job.save(update_fields=["spec"])
+    dispatch.dispatch([attempt], scene.now)
+    (offer,) = scene.machines[0].orders().values()
+    assert offer["task"]["inputs"] == [
+        {"name": "image", "digest": DIGEST},
+        {"name": "code", "digest": REVISION, "path": "/srv/llama"},
+        {"name": "data/here", "digest": DIGEST, "path": "/data/here"},
+        {"name": "data/somewhere", "digest": DIGEST},
+    ]
 
 
 def test_an_order_reaches_only_the_machine_that_has_the_node(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from headroom.contracts import FieldError
 from headroom.jobs import reading
 from headroom.jobs.reading import JSON, MOST_BYTES, YAML, SpecError, read
 from headroom.jobs.spec import JobSpec, Level
-from tests.unit.headroom.jobs.specs import DIGEST, make_phase, make_spec
+from tests.unit.headroom.jobs.specs import ARTIFACTS, DIGEST, make_phase, make_spec
 
 
 def as_body(values: Any) -> bytes:
@@ -149,6 +149,22 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         read(as_body(make_spec(bad)))
     assert [each.code for each in caught.value.problems] == ["out_of_order", "reserved"]
     assert "phases[0].gang.min_gpus: 9 is above" in str(caught.value)
+
+
+def test_an_input_with_a_place_has_something_to_be_held_against() -> None:
+    good = {**ARTIFACTS, "data": {"corpus": f"sampled-{DIGEST}"}, "code_path": "/srv/llama"}
+    places = {"data_paths": {"corpus": "/data/corpus"}}
+    read(as_body(make_spec(make_phase(artifacts={**good, **places}))))
+    read(as_body(make_spec(make_phase(artifacts={**good, "code_path": None}))))
+    bad = {"code_path": "/srv/llama", "data": {"other": DIGEST}, **places}
+    with pytest.raises(SpecError) as caught:
+        read(as_body(make_spec(make_phase(artifacts=bad))))
+    assert [(each.code, each.field) for each in caught.value.problems] == [
+        ("required", "phases[0].artifacts.code_revision"),
+        ("required", "phases[0].artifacts.data.corpus"),
+    ]
+    relative = refused_spec(make_phase(artifacts={**good, "code_path": "llama"}))
+    assert "the whole path of a file or folder" in relative.message
 
 
 def test_a_field_that_is_nearly_right_is_named() -> None:
