@@ -216,6 +216,10 @@ def lag(store: str, target: str, run: str) -> None:
 @_store
 @click.option("--to", "target", metavar="STORE", help="Keep this store up with it.")
 @_rate
+@click.option(
+    "--site", default="", metavar="NAME", help="Where STORE is. [default: this machine's site]"
+)
+@click.option("--to-site", default="", metavar="NAME", help="Where the other store is.")
 @_check
 @_newest
 @_every
@@ -223,6 +227,8 @@ def lag(store: str, target: str, run: str) -> None:
 def keep(
     store: str,
     target: str | None,
+    site: str,
+    to_site: str,
     rate_mbit_per_s: float | None,
     check: str,
     newest: int,
@@ -231,7 +237,8 @@ def keep(
 ) -> None:
     """Go on saving what loops have staged in STORE, sending it, and removing what is old.
 
-    Others on the machine come first: it takes the processor's time that they leave.
+    Others on the machine come first: it takes the processor's time that they leave. In a job of
+    Headroom's it tells the server, by way of the machine's agent, which checkpoint is whole where.
     """
     from headroom import logs
     from headroom.signals import call_on_stop
@@ -246,6 +253,7 @@ def keep(
         pace=_pace(lib, rate_mbit_per_s),
         check=check,
         threads=threads,
+        teller=_teller(lib, site, to_site),
     )
     call_on_stop(keeper.stop.set)
     keeper.run()
@@ -276,6 +284,19 @@ def _about(lib: ModuleType, file: Path | None, run: str, step: int) -> Any:
 
 def _pace(lib: ModuleType, mbit_per_s: float | None) -> Any:
     return lib.Pace.of(None if mbit_per_s is None else mbit_per_s * 1e6 / 8)
+
+
+def _teller(lib: ModuleType, site: str, to_site: str) -> Any:
+    """Return who tells the agent of this job how its stores stand; None: this is no such job."""
+    from headroom.training.reports import SOCKET, Sender, StoreReport
+
+    path = os.environ.get(SOCKET)
+    if not path:
+        return None
+    sender = Sender(Path(path))
+    return lib.Teller(
+        lambda state: sender.send(StoreReport(store=state)), site=site, target_site=to_site
+    )
 
 
 def _verified(

@@ -297,6 +297,64 @@ class LimitReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
     error: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
 
 
+class WholeCheckpoint(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A checkpoint each byte of which was read in the store where it counts.
+
+    ``digest`` is the SHA-256 of its manifest, ``epoch`` the start of the run that saved it,
+    ``verified_at`` when it came to count there, by the clock of the store.
+    """
+
+    epoch: Counter
+    step: Counter
+    saved_at: Timestamp
+    verified_at: Timestamp
+    bytes: _Bytes
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
+
+
+class StoreLag(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How far a store is behind the one at the loop.
+
+    ``steps`` and ``seconds`` are what a resume there loses of what one at the loop does not: null
+    where there is nothing to resume from. ``bytes`` is what the latest at the loop has that none
+    there has, ``checkpoints`` how many are later than the latest there.
+    """
+
+    checkpoints: Counter
+    bytes: _Bytes
+    steps: Counter | None = None
+    seconds: _Seconds | None = None
+
+
+class StoreState(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the keeper of a run's checkpoints knows of one store.
+
+    ``site`` is where the store is; empty: at the site of the node that tells. ``lease_epoch`` is
+    the start of the run for which the keeper speaks. Without ``checkpoint`` none counts there;
+    without ``lag`` it is the store at the loop. ``sent_bytes_per_s`` was measured when bytes went
+    there last, the time in which they were read back included.
+    """
+
+    run: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$(?!\n)")]
+    lease_epoch: Counter
+    site: Annotated[str, Meta(max_length=200, pattern=PLAIN)] = ""
+    checkpoint: WholeCheckpoint | None = None
+    lag: StoreLag | None = None
+    sent_bytes_per_s: _BytesPerSecond | None = None
+
+
+class CheckpointReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What was told at ``at`` on ``node`` of one store with checkpoints of ``job``.
+
+    The last report of a job and a site counts, unless a later start of the run has told already.
+    """
+
+    job: Name
+    node: Name
+    at: Timestamp
+    store: StoreState
+
+
 class AgentStatus(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The status of the agent itself.
 
@@ -332,6 +390,7 @@ class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     meters: MeterColumns | None = None
     jobs: JobColumns | None = None
     limits: Annotated[list[LimitReport], Meta(max_length=10_000)] = []
+    checkpoints: Annotated[list[CheckpointReport], Meta(max_length=1_000)] = []
 
 
 class FieldError(Struct, kw_only=True, omit_defaults=True):

@@ -3,7 +3,8 @@
 An agent says once what it reports on and which fields it reads: the layout. The server answers with
 an id. From then on a batch is a header and rows of fixed width, in which a GPU, a node, a link or a
 meter is its place in the layout, and so is the job that a GPU works for. What has no fixed width
-(mounts, Xid errors, progress of jobs, reports of limits) goes as a :class:`TelemetryBatch`.
+(mounts, Xid errors, progress of jobs, reports of limits and of checkpoints) goes as a
+:class:`TelemetryBatch`.
 
 All is little-endian and without padding. Integers have 8 bytes, and so have ``ts`` and the fields
 in ``WIDE``; all other floats have 4. Missing is NaN, or the least integer.
@@ -250,7 +251,8 @@ def _check_columns(block: str, columns: Sequence[str]) -> None:
 
 def layout_of(batch: TelemetryBatch) -> Layout | None:
     """Return the layout of ``batch``; None where it has no rows, or what has no fixed width."""
-    if batch.jobs is not None or batch.limits or any(r.storage or r.xids for r in batch.nodes):
+    has_reports = batch.jobs is not None or batch.limits or batch.checkpoints
+    if has_reports or any(r.storage or r.xids for r in batch.nodes):
         return None
     found = {name: list(_blocks(batch, name)) for name in BLOCKS}
     if not any(found.values()):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headroom.contracts import (
     BatchError,
+    CheckpointReport,
     LinkColumns,
     MeterColumns,
     NodeReport,
@@ -68,12 +69,37 @@ def check_times(
             raise too_old(f"{path}.ts[{at}]", now - block.ts[at], max_age_s)
 
 
+def check_report_times(batch: TelemetryBatch, *, now: float, max_future_s: float) -> None:
+    """Raise where a report of a checkpoint is from the future."""
+    for i, report in enumerate(batch.checkpoints):
+        wrong = future_report(f"checkpoints[{i}]", report, now=now, max_future_s=max_future_s)
+        if wrong is not None:
+            raise wrong
+
+
+def future_report(
+    path: str, report: CheckpointReport, *, now: float, max_future_s: float
+) -> BatchError | None:
+    """Return the error of a report at ``path`` that was told, or is of what was saved, later."""
+    found = report.store.checkpoint
+    times = {"at": report.at}
+    if found is not None:
+        times |= {"store.checkpoint.saved_at": found.saved_at}
+        times |= {"store.checkpoint.verified_at": found.verified_at}
+    for field, at in times.items():
+        if at > now + max_future_s:
+            return future_time(f"{path}.{field}", at - now, max_future_s)
+    return None
+
+
 def check_names(batch: TelemetryBatch, scope: AgentScope, names: Names) -> None:
     """Raise where the batch names something unknown, or something that is not the agent's."""
     for i, report in enumerate(batch.nodes):
         _check_node(f"nodes[{i}]", report, scope, names)
     for i, limit in enumerate(batch.limits):
         known_node(f"limits[{i}]", limit.node, scope, names)
+    for i, told in enumerate(batch.checkpoints):
+        known_store(f"checkpoints[{i}]", told, scope, names)
     if batch.links is not None:
         _check_links(batch.links, scope, names)
     if batch.meters is not None:
@@ -88,6 +114,13 @@ def known_node(path: str, name: str, scope: AgentScope, names: Names) -> KnownNo
     if not scope.holds(node_id=node.node_id, site_id=node.site_id):
         raise foreign("node", name, f"{path}.node", scope)
     return node
+
+
+def known_store(path: str, report: CheckpointReport, scope: AgentScope, names: Names) -> None:
+    """Raise where the report at ``path`` names a node that it may not, or an unknown site."""
+    known_node(path, report.node, scope, names)
+    if report.store.site and names.site(report.store.site) is None:
+        raise unknown("site", report.store.site, f"{path}.store.site")
 
 
 def _check_node(path: str, report: NodeReport, scope: AgentScope, names: Names) -> None:

@@ -162,6 +162,11 @@ class Names:
             gpu_ids=dict(zip(indexes, ids, strict=True)),
         )
 
+    def site(self, name: str) -> int | None:
+        """Return the id of the site called ``name``."""
+        row = self._fleet.sites.index_by_name.get(name)
+        return None if row is None else int(self._fleet.sites.ids[row])
+
     def link(self, name: str) -> KnownThing | None:
         """Return the link called ``name``."""
         links = self._fleet.links

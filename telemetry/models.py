@@ -17,6 +17,7 @@ from django.db.models.functions import Coalesce, Now
 from accounts import tokens
 from fleet.models import Gpu, Node, Site
 from headroom.contracts import ThrottleCause
+from telemetry.checkpoints.models import CheckpointFact
 from telemetry.cold.models import ColdFile, DetachedPartition
 from telemetry.faults.models import EccEvent
 from telemetry.lemons.models import LemonFinding, LemonWatch
@@ -27,6 +28,7 @@ from telemetry.throttle.models import TrackedRounds
 
 #: Models of modules of their own: Django finds them through this one.
 _ELSEWHERE = (
+    CheckpointFact,
     ColdFile,
     DetachedPartition,
     EccEvent,

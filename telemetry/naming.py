@@ -272,7 +272,8 @@ def learn(batches: Collection[tuple[TelemetryBatch, Packed, AgentScope]]) -> Non
 
 
 def _reported(batch: TelemetryBatch) -> set[str]:
-    return set() if batch.jobs is None else set(batch.jobs.job)
+    told = {report.job for report in batch.checkpoints}
+    return told if batch.jobs is None else told | set(batch.jobs.job)
 
 
 def check_boot_id(scope: AgentScope, boot_id: str) -> None:

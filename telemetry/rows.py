@@ -25,8 +25,9 @@ import msgspec
 import numpy as np
 
 from headroom import layouts
-from headroom.contracts import Columns, NodeReport, TelemetryBatch, XidColumns
+from headroom.contracts import CheckpointReport, Columns, NodeReport, TelemetryBatch, XidColumns
 from telemetry import samples
+from telemetry.checkpoints.lines import CheckpointLine
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
 from telemetry.limits.lines import LimitLine
 from telemetry.samples import NULL_INT, Array, Rows, Table
@@ -99,6 +100,7 @@ class Packed(msgspec.Struct, array_like=True):
     span: tuple[float, float] | None
     limits: list[LimitLine] = []
     unjudged: list[Unjudged] = []
+    checkpoints: list[CheckpointLine] = []
 
     @property
     def rows(self) -> int:
@@ -110,9 +112,10 @@ class Packed(msgspec.Struct, array_like=True):
     def weight(self) -> int:
         """How many rows it counts for against its agent's share.
 
-        An event and a report of a limit take as much work as ten readings, and last for longer.
+        An event and a report take as much work as ten readings, and last for longer.
         """
-        return self.rows + 9 * len(self.xids) + 10 * len(self.limits)
+        reports = len(self.limits) + len(self.checkpoints)
+        return self.rows + 9 * len(self.xids) + 10 * reports
 
 
 #: Tells records that were laid out otherwise, by another release.
@@ -217,6 +220,8 @@ class _Packer:
             self._add("meter", meters, meter_id=self._ids(meters.meter, self._names.meter))
         if (jobs := batch.jobs) is not None:
             self._add("job", jobs, job_id=self._jobs.of(jobs.job))
+        # These are no rows, but whoever reports on a job has to be where it runs.
+        self._jobs.of([report.job for report in batch.checkpoints])
         return Packed(
             records={
                 kind: memoryview(_records(kind, found)) for kind, found in self._blocks.items()
@@ -226,7 +231,17 @@ class _Packer:
             xids=self._xids,
             span=(self._oldest, self._newest) if self._newest >= 0 else None,
             limits=[LimitLine(self._node(report.node).node_id, report) for report in batch.limits],
+            checkpoints=[self._checkpoint_line(report) for report in batch.checkpoints],
         )
+
+    def _checkpoint_line(self, report: CheckpointReport) -> CheckpointLine:
+        site_id = self._node(report.node).site_id
+        if report.store.site:
+            found = self._names.site(report.store.site)
+            if found is None:
+                raise NotPackable
+            site_id = found
+        return CheckpointLine(site_id, report)
 
     def _node(self, name: str) -> KnownNode:
         node = self._names.node(name)

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import InterfaceError, InternalError, OperationalError
 
 from telemetry import aside, forgetting, housekeeping, stream
+from telemetry.checkpoints import store as checkpoints
 from telemetry.cold.places import Unreachable
 from telemetry.ingest import inbox
 from telemetry.lemons import watch
@@ -156,6 +157,7 @@ def keep_partitions() -> None:
     now = datetime.now(UTC)
     housekeeping.keep_partitions(now)
     limits.prune(now)
+    checkpoints.prune(now)
 
 
 @shared_task

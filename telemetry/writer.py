@@ -20,6 +20,7 @@ from django.db import connection, transaction
 
 from fleet import locks, snapshot
 from telemetry import late, metrics, rows, samples, sql, stream
+from telemetry.checkpoints import store as checkpoints
 from telemetry.frame import KINDS, FrameWriter
 from telemetry.ingest.refusals import Refusals, count_refused, time_limits
 from telemetry.judging import Judged, judge
@@ -104,6 +105,7 @@ class Writer:
                 self._throttling.follow(cursor, gathered.rows["gpu"])
             sql.save_xids(cursor, [line for m in fresh for line in m.packed.xids])
             limits.save(cursor, fresh)
+            checkpoints.save(cursor, fresh)
             self._positions.save(cursor, positions)
             sql.note_agents(cursor, self._notes(messages))
             sql.note_refusals(cursor, [_refusal(*each) for each in refused])

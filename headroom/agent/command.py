@@ -185,6 +185,7 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
             spool,
             client,
             limit_reports=actuation.reports if actuation else None,
+            checkpoint_reports=training.take_stores if training else None,
         )
         if actuation:
             every_s = options.settings.push_s

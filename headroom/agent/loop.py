@@ -16,6 +16,7 @@ from headroom.agent.devices import Block, ColumnBuffer, Row, Source, close_all
 from headroom.agent.spool import Spool, SpoolError
 from headroom.contracts import (
     AgentStatus,
+    CheckpointReport,
     Columns,
     GpuColumns,
     HostColumns,
@@ -158,6 +159,7 @@ class Agent:
         server: Server,
         *,
         limit_reports: Reports | None = None,
+        checkpoint_reports: Callable[[str], list[CheckpointReport]] | None = None,
         delivery_settings: DeliverySettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -165,6 +167,7 @@ class Agent:
         self._sources = sources
         self._spool = spool
         self._limit_reports = limit_reports or Reports(clock)
+        self._checkpoint_reports = checkpoint_reports
         self._sampler = Sampler(settings, sources, clock=clock)
         self.delivery = Delivery(
             server,
@@ -254,6 +257,9 @@ class Agent:
     def _seal(self) -> None:
         batch = self._sampler.seal()
         batch.limits = self._limit_reports.take()
+        # Keepers tell them again, so that those of a lost batch are not missed for long.
+        if self._checkpoint_reports is not None:
+            batch.checkpoints = self._checkpoint_reports(self._settings.node)
         try:
             self._spool.put(batch)
         except SpoolError as exc:

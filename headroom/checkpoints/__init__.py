@@ -16,6 +16,7 @@ from headroom.checkpoints.restoring import Restored, restore
 from headroom.checkpoints.saving import finish, save, stage
 from headroom.checkpoints.shipping import Check, Shipped, arrive, ship
 from headroom.checkpoints.store import Checkpoint, PassedOver, Store, latest_whole
+from headroom.checkpoints.telling import Teller
 
 __all__ = [
     "About",
@@ -42,6 +43,7 @@ __all__ = [
     "Restored",
     "Shipped",
     "Store",
+    "Teller",
     "arrive",
     "behind",
     "collect",

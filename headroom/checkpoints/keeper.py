@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from headroom.checkpoints.collecting import Collected, Keep, collect
@@ -13,6 +14,7 @@ from headroom.checkpoints.pace import Pace
 from headroom.checkpoints.saving import finish
 from headroom.checkpoints.shipping import Check, Shipped, ship
 from headroom.checkpoints.store import THREADS, Checkpoint, Store
+from headroom.checkpoints.telling import Teller
 from headroom.errors import HeadroomError
 
 __all__ = ["Keeper"]
@@ -24,7 +26,7 @@ class Keeper:
     """Keeps a store on this machine, and another one up with it. One at a time for each store.
 
     ``may_ship`` is asked before each checkpoint: False is ``local_only``. ``rule`` is for the own
-    store; the other site collects by itself.
+    store; the other site collects by itself. ``teller`` tells how they stand.
     """
 
     def __init__(
@@ -37,19 +39,23 @@ class Keeper:
         may_ship: Callable[[], bool] = lambda: True,
         check: Check | str = Check.SENT,
         threads: int = THREADS,
+        teller: Teller | None = None,
     ) -> None:
         self.stop = threading.Event()
         self._store, self._target = store, target
         self._rule, self._pace, self._may_ship = rule or Keep(), pace, may_ship
-        self._check, self._threads = Check(check), threads
+        self._check, self._threads, self._teller = Check(check), threads, teller
         self._all_sent: list[Name] = []
 
     def step(self) -> bool:
         """Do what is to be done now; return whether there was anything."""
         is_new = self._finish()
+        # Before it is sent, which may take long, or fail.
+        self._tell(is_new)
         is_sent = self._ship() is not None
         if is_new:
             self._collect()
+        self._tell(is_sent)
         return is_new or is_sent
 
     def run(self, every_s: float = 1.0) -> None:
@@ -84,6 +90,7 @@ class Keeper:
         if found is None:
             self._all_sent = names
             return None
+        began = time.monotonic()
         shipped = ship(
             found,
             self._store,
@@ -93,7 +100,13 @@ class Keeper:
             threads=self._threads,
         )
         logger.info("checkpoint shipped", extra={"checkpoint": shipped.name.said})
+        if self._teller is not None:
+            self._teller.note_sent(shipped.sent_bytes, time.monotonic() - began)
         return shipped
+
+    def _tell(self, is_news: bool) -> None:
+        if self._teller is not None and (is_news or self._teller.is_due):
+            self._teller.tell(self._store, self._target)
 
     def _there(self, target: Store) -> list[Name]:
         # What waits there to be verified need not be sent again.

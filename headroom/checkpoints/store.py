@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -82,9 +83,13 @@ class Store:
 
     def names(self, run: str = "") -> list[Name]:
         """Return the names of checkpoints that count, of one run or of all: the latest last."""
+        return sorted(self.counting(run))
+
+    def counting(self, run: str = "") -> dict[Name, datetime]:
+        """Return since when each checkpoint counts, of one run or of all, by the place's clock."""
         under = f"{_MANIFESTS}/{manifests.checked_run(run)}" if run else _MANIFESTS
-        found = (Name.parsed(each.path) for each in self.place.files(under))
-        return sorted(name for name in found if name is not None)
+        found = ((Name.parsed(each.path), each.at) for each in self.place.files(under))
+        return {name: at for name, at in found if name is not None}
 
     def checkpoint(self, name: Name) -> Checkpoint:
         """Return a checkpoint that counts. Raises :class:`Damaged` where its manifest is not."""

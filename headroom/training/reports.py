@@ -1,4 +1,7 @@
-"""Reports of ranks to the agent of their machine, over a local socket that is never waited for."""
+"""Reports of ranks and keepers to the agent of their machine, over a local socket.
+
+It is never waited for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-__all__ = ["MOST_BYTES", "SOCKET", "RankReport", "Sender", "address_of"]
+from headroom.contracts import StoreState
+
+__all__ = ["MOST_BYTES", "SOCKET", "RankReport", "Sender", "StoreReport", "address_of"]
 
 #: The variable that names the socket.
 SOCKET = "HEADROOM_REPORTS"
@@ -45,8 +50,17 @@ class RankReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     dropped: _Count = 0
 
 
+class StoreReport(Struct, kw_only=True, frozen=True):
+    """What the keeper of the job's checkpoints says of one store. No report of a rank has it."""
+
+    store: StoreState
+
+
 class Sender:
-    """One rank's end of the socket. The queue is the kernel's: what it does not take is dropped."""
+    """A rank's or a keeper's end of the socket.
+
+    The queue is the kernel's: what it does not take is dropped.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,7 +68,7 @@ class Sender:
         self._socket.setblocking(False)
         self.dropped = 0
 
-    def send(self, report: RankReport) -> bool:
+    def send(self, report: RankReport | StoreReport) -> bool:
         """Send a report; return whether the agent has it. Waits for nobody and never raises."""
         body = msgspec.msgpack.encode(report)
         with contextlib.suppress(OSError), address_of(self._path) as address:

@@ -17,6 +17,7 @@ from headroom.contracts import (
     MAX_ROWS,
     AgentStatus,
     BatchError,
+    CheckpointReport,
     Columns,
     LimitReport,
     NodeReport,
@@ -35,7 +36,7 @@ from telemetry.rows import Mount
 __all__ = ["NewNames", "Salvaged", "salvage"]
 
 #: What a batch carries; the rest of its fields say whose it is and which.
-_PARTS = frozenset({"status", "nodes", "links", "meters", "jobs", "limits"})
+_PARTS = frozenset({"status", "nodes", "links", "meters", "jobs", "limits", "checkpoints"})
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 #: Says what is wrong with row *i* of a block's columns, or None.
@@ -83,7 +84,7 @@ def salvage(
         raise error
     work = _Salvage(scope, names, new_names, limits)
     work.fill(batch, document)
-    usable = bool(batch.limits or row_count(batch))
+    usable = bool(batch.limits or batch.checkpoints or row_count(batch))
     return Salvaged(batch if usable else None, work.refusals)
 
 
@@ -143,6 +144,14 @@ def _reports(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield report["node"], report
 
 
+def _told_jobs(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the jobs whose checkpoints the document reports."""
+    found = document.get("checkpoints")
+    for report in found if isinstance(found, list) else []:
+        if isinstance(report, dict) and _is_name(report.get("job")):
+            yield report["job"]
+
+
 def _texts(block: Any, *path: str) -> Iterator[str]:
     """Yield the names in the array that is found by going down ``path``."""
     for step in path:
@@ -183,7 +192,7 @@ class _Salvage:
 
     def fill(self, batch: TelemetryBatch, document: dict[str, Any]) -> None:
         """Put the good parts of ``document`` into ``batch``."""
-        reported = set(_texts(document.get("jobs"), "job"))
+        reported = {*_texts(document.get("jobs"), "job"), *_told_jobs(document)}
         labels = {
             name for _, report in _reports(document) for name in _texts(report, "gpus", "job")
         }
@@ -193,6 +202,7 @@ class _Salvage:
         batch.status = self._convert("status", document.get("status"), AgentStatus, rows=0)
         batch.nodes = self._each("nodes", document, self._report)
         batch.limits = self._each("limits", document, self._limit)
+        batch.checkpoints = self._each("checkpoints", document, self._checkpoint)
         types = part_types(TelemetryBatch)
         for name, row_check in (
             ("links", self._thing_check("link", self._names.link)),
@@ -231,6 +241,21 @@ class _Salvage:
             checks.known_node(path, report.node, self._scope, self._names)
         except checks.UnknownName as error:
             self.refusals.add(error, 1)
+            return None
+        return report
+
+    def _checkpoint(self, path: str, document: Any) -> CheckpointReport | None:
+        report = self._convert(path, document, CheckpointReport, rows=1)
+        if report is None:
+            return None
+        error = self._jobs.get(report.job)
+        wrong = checks.at(error, f"{path}.job") if error else self._limits.later(path, report)
+        try:
+            checks.known_store(path, report, self._scope, self._names)
+        except checks.UnknownName as unknown:
+            wrong = wrong or unknown
+        if wrong is not None:
+            self.refusals.add(wrong)
             return None
         return report
 

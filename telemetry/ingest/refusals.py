@@ -14,7 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from accounts import audit
-from headroom.contracts import BatchError, FieldError, TelemetryBatch
+from headroom.contracts import BatchError, CheckpointReport, FieldError, TelemetryBatch
 from telemetry import checks, metrics, set_back, stream
 from telemetry.directory import AgentScope
 from telemetry.models import Agent
@@ -76,6 +76,10 @@ class TimeLimits:
         if ts < self.now - self.max_age_s:
             return checks.too_old(path, self.now - ts, self.max_age_s)
         return None
+
+    def later(self, path: str, report: CheckpointReport) -> BatchError | None:
+        """Return the error of a report of a checkpoint that is from the future, or None."""
+        return checks.future_report(path, report, now=self.now, max_future_s=self.max_future_s)
 
 
 def time_limits(now: float) -> TimeLimits:

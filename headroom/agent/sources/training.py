@@ -1,7 +1,8 @@
 """Progress of the jobs that run on this machine: their ranks report it, and are folded into one.
 
-Ranks send to a socket of their attempt's own. What comes from jobs is not trusted: it is bounded,
-and what is no report is left out and counted.
+What keepers of their checkpoints tell goes on as it is. All of them send to a socket of their
+attempt's own. What comes from jobs is not trusted: it is bounded, and what is no report is left out
+and counted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
@@ -19,7 +21,8 @@ from statistics import fmean, median
 import msgspec
 
 from headroom.agent.devices import Block, Row, Value
-from headroom.training.reports import MOST_BYTES, RankReport, address_of
+from headroom.contracts import CheckpointReport, StoreState
+from headroom.training.reports import MOST_BYTES, RankReport, StoreReport, address_of
 from headroom.training.sections import LOST, Section
 
 __all__ = ["Fold", "TrainingSource"]
@@ -32,8 +35,14 @@ _AT_ONCE, _PAUSE_S = 64, 0.02
 _WAIT_S = 0.5
 #: A rank whose steps take so much longer than the median rank's stands out.
 _STANDS_OUT = 1.1
-#: Ranks that one machine has of one attempt, at most.
-_MOST_RANKS = 1024
+#: Ranks that one machine has of one attempt, at most, and stores of its checkpoints.
+_MOST_RANKS, _MOST_STORES = 1024, 16
+
+
+class _Either(msgspec.Struct):
+    """A report of either kind, looked at no further than to tell which."""
+
+    store: msgspec.Raw = msgspec.Raw()
 
 
 @dataclass
@@ -141,6 +150,17 @@ class _Desk:
     socket: socket.socket
     path: Path
     fold: Fold = field(default_factory=Fold)
+    #: what was told last of each store, by site, and when, Unix s
+    stores: dict[str, tuple[float, StoreState]] = field(default_factory=dict)
+
+    def take(self, said: bytes, now: float) -> None:
+        """Take a report. Raises what the decoder does."""
+        if not bytes(msgspec.msgpack.decode(said, type=_Either).store):
+            self.fold.add(msgspec.msgpack.decode(said, type=RankReport))
+            return
+        store = msgspec.msgpack.decode(said, type=StoreReport).store
+        if store.site in self.stores or len(self.stores) < _MOST_STORES:
+            self.stores[store.site] = (now, store)
 
 
 class TrainingSource:
@@ -148,9 +168,10 @@ class TrainingSource:
 
     block: Block = "jobs"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.errors = 0
         self.last_error = ""
+        self._clock = clock
         self._lock = threading.Lock()
         self._desks: dict[str, _Desk] = {}
         self._selector = selectors.DefaultSelector()
@@ -196,9 +217,22 @@ class TrainingSource:
         with self._lock:
             rows = [(attempt, desk.fold.row(desk.job)) for attempt, desk in self._desks.items()]
             for attempt, row in rows:
-                if row is None and self._desks[attempt].socket.fileno() < 0:
+                desk = self._desks[attempt]
+                if row is None and not desk.stores and desk.socket.fileno() < 0:
                     del self._desks[attempt]
         return [row for _, row in rows if row is not None]
+
+    def take_stores(self, node: str) -> list[CheckpointReport]:
+        """Return what was told of stores of checkpoints on ``node`` since the last call."""
+        found = []
+        with self._lock:
+            for desk in self._desks.values():
+                told, desk.stores = desk.stores, {}
+                found += [
+                    CheckpointReport(job=desk.job, node=node, at=at, store=store)
+                    for at, store in told.values()
+                ]
+        return found
 
     def close(self) -> None:
         """Listen to nobody any more."""
@@ -225,7 +259,7 @@ class TrainingSource:
             except OSError:
                 return
             try:
-                desk.fold.add(msgspec.msgpack.decode(said, type=RankReport))
+                desk.take(said, self._clock())
             except (msgspec.MsgspecError, RecursionError) as exc:
                 self.errors += 1
                 self.last_error = f"a report of {desk.job}: {exc}"

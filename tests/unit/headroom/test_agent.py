@@ -20,7 +20,13 @@ from headroom.agent.devices import Row, Source
 from headroom.agent.loop import Agent, AgentSettings, Sampler, _next_on_grid
 from headroom.agent.spool import Spool
 from headroom.client import Client
-from headroom.contracts import GpuColumns, HostColumns, TelemetryBatch
+from headroom.contracts import (
+    CheckpointReport,
+    GpuColumns,
+    HostColumns,
+    StoreState,
+    TelemetryBatch,
+)
 from tests.unit.headroom.fake_server import Answer, FakeServer, refusal
 
 SETTINGS = AgentSettings(agent="a1", node="n1", sample_s=0.02, push_s=0.1)
@@ -215,6 +221,20 @@ def test_an_agent_that_reads_nothing_still_says_that_it_lives(
     start.stop(agent)  # type: ignore[attr-defined]
     assert server.pushes[0].nodes == []
     assert server.pushes[0].status is not None
+
+
+def test_what_keepers_have_told_goes_with_the_batch(client: Client, server: FakeServer) -> None:
+    told = CheckpointReport(job="j", node="n1", at=1.0, store=StoreState(run="r", lease_epoch=0))
+    asked: list[str] = []
+
+    def take(node: str) -> list[CheckpointReport]:
+        asked.append(node)
+        return [told]
+
+    agent = Agent(SETTINGS, [CountingSource()], Spool(":memory:"), client, checkpoint_reports=take)
+    assert agent.run_once()
+    assert asked == ["n1"]
+    assert [batch.checkpoints for batch in server.all_stored()] == [[told]]
 
 
 def test_once_pushes_one_batch_and_says_whether_it_arrived(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from headroom.agent.batches import chosen, halved, thinned
 from headroom.contracts import (
+    CheckpointReport,
     GpuColumns,
     HostColumns,
     LimitReport,
@@ -14,6 +15,7 @@ from headroom.contracts import (
     MeterColumns,
     NodeReport,
     StorageColumns,
+    StoreState,
     TelemetryBatch,
     XidColumns,
     blocks,
@@ -108,10 +110,12 @@ def test_a_batch_is_cut_in_two_by_its_rows() -> None:
     report = LimitReport(
         limit="l", node="n1", kind="power_cap_w", state=LimitState.APPLIED, at=0.0, asked=300
     )
+    told = CheckpointReport(job="j", node="n1", at=0.0, store=StoreState(run="r", lease_epoch=0))
     batch = make(
         nodes=[node("n1", gpus=rows(4)), node("n2", host=HostColumns(ts=[0.0, 1.0]))],
         links=LinkColumns(ts=[0.0, 1.0], link=["a", "b"]),
         limits=[report],
+        checkpoints=[told],
     )
     cut = halved(batch)
     assert cut is not None
@@ -120,6 +124,7 @@ def test_a_batch_is_cut_in_two_by_its_rows() -> None:
     assert {path: len(block) for path, block in blocks(second)} == {"nodes[0].host": 2, "links": 2}
     assert second.nodes[0].node == "n2"
     assert (first.limits, second.limits) == ([report], [])
+    assert (first.checkpoints, second.checkpoints) == ([told], [])
 
 
 @pytest.mark.parametrize("parts", [{}, {"nodes": [node(gpus=rows(1))]}])

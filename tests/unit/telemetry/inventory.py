@@ -10,7 +10,7 @@ SCOPE = AgentScope(1, "agent-1", frozenset({11, 12}), frozenset())
 
 
 class FakeNames(Names):
-    """Nodes n1, n2 and n3 of four GPUs each, and a link and a meter at n1 and at n3."""
+    """Nodes n1, n2 and n3 of four GPUs each, a link and a meter at n1 and at n3, all at s1."""
 
     def __init__(self) -> None:
         """Know no fleet."""
@@ -20,6 +20,9 @@ class FakeNames(Names):
             return None
         number = int(name[1])
         return KnownNode(10 + number, 1, {index: 100 * number + index for index in range(4)})
+
+    def site(self, name: str) -> int | None:
+        return {"s1": 1}.get(name)
 
     def link(self, name: str) -> KnownThing | None:
         return {"l1": KnownThing(1, 11, 1), "l3": KnownThing(3, 13, 1)}.get(name)

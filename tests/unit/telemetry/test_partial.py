@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headroom.contracts import (
     AgentStatus,
     BatchError,
+    CheckpointReport,
     GpuColumns,
     HostColumns,
     LimitReport,
@@ -22,6 +23,7 @@ from headroom.contracts import (
     LinkColumns,
     MeterColumns,
     NodeReport,
+    StoreState,
     TelemetryBatch,
     XidColumns,
     decode_batch,
@@ -87,6 +89,11 @@ def make_document() -> dict[str, Any]:
                 state=LimitState.APPLIED,
                 at=NOW,
                 asked=500,
+            )
+        ],
+        checkpoints=[
+            CheckpointReport(
+                job="a", node="n1", at=NOW, store=StoreState(run="r", lease_epoch=1, site="s1")
             )
         ],
     )
@@ -234,18 +241,36 @@ def test_a_bad_status_costs_no_row() -> None:
     assert not salvaged.refusals.rows.total()
 
 
-def test_a_bad_limit_report_costs_itself_alone() -> None:
+@pytest.mark.parametrize(
+    ("name", "change", "field"),
+    [
+        ("limits", {"state": "lost"}, "limits[1].state"),
+        ("checkpoints", {"at": "now"}, "checkpoints[1].at"),
+        ("checkpoints", {"at": NOW + 3600}, "checkpoints[1].at"),
+        ("checkpoints", {"node": "n9"}, "checkpoints[1].node"),
+        ("checkpoints", {"store": {"run": "r", "lease_epoch": 1, "site": "s9"}},
+         "checkpoints[1].store.site"),
+    ],
+)  # fmt: skip
+def test_a_bad_report_costs_itself_alone(name: str, change: dict[str, Any], field: str) -> None:
     document = make_document()
-    document["limits"].append({**document["limits"][0], "state": "lost"})
+    document[name].append({**document[name][0], **change})
     salvaged = take(document)
-    assert salvaged.batch is not None
-    assert len(salvaged.batch.limits) == 1
-    assert salvaged.refusals.told[0].field == "limits[1].state"
+    assert salvaged.batch == msgspec.convert(make_document(), TelemetryBatch)
+    assert salvaged.refusals.told[0].field == field
+    assert salvaged.refusals.rows.total() == 1
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"nodes": 3}, {"nodes": None}, {"links": []}, {"limits": {}}, {"meters": {"ts": [NOW]}}],
+    [
+        {"nodes": 3},
+        {"nodes": None},
+        {"links": []},
+        {"limits": {}},
+        {"checkpoints": 1},
+        {"meters": {"ts": [NOW]}},
+    ],
 )
 def test_a_part_of_another_form_costs_itself_alone(change: dict[str, Any]) -> None:
     (name,) = change
@@ -266,7 +291,7 @@ def test_of_many_refused_rows_the_first_are_told_and_all_counted() -> None:
 
 def test_where_no_row_is_left_there_is_no_batch() -> None:
     document = make_document()
-    for name in ("links", "meters", "limits"):
+    for name in ("links", "meters", "limits", "checkpoints"):
         del document[name]
     document["nodes"] = [{"node": "n9", "gpus": gpus_of(document)}]
     salvaged = take(document)

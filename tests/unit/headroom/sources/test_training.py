@@ -14,9 +14,9 @@ import pytest
 
 from headroom.agent.devices import ColumnBuffer, Row
 from headroom.agent.sources.training import Fold, TrainingSource
-from headroom.contracts import JobColumns
+from headroom.contracts import CheckpointReport, JobColumns, StoreState
 from headroom.training import Session
-from headroom.training.reports import RankReport, Sender
+from headroom.training.reports import RankReport, Sender, StoreReport
 from tests.unit.headroom.builders import Clock
 
 KEY = "llama/train/3"
@@ -222,3 +222,86 @@ def test_a_new_life_of_the_agent_is_reached_by_ranks_that_run(tmp_path: Path) ->
     assert rows_of(second)
     second.close()
     sender.close()
+
+
+# --- Checkpoints ----------------------------------------------------------------------------------
+
+
+def tell(path: Path, *sites: str, run: str = "r") -> None:
+    sender = Sender(path)
+    end = time.monotonic() + 10.0
+    for site in sites:
+        state = StoreState(run=run, lease_epoch=1, site=site)
+        while not sender.send(StoreReport(store=state)):  # the kernel's queue is short
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    sender.close()
+
+
+def stores_of(source: TrainingSource, count: int = 1) -> list[CheckpointReport]:
+    found: list[CheckpointReport] = []
+    end = time.monotonic() + 10.0
+    while len(found) < count:
+        assert time.monotonic() < end, found
+        found += source.take_stores("n1")
+        time.sleep(0.01)
+    return found
+
+
+def test_what_a_keeper_tells_is_taken_once_as_of_the_job_and_disturbs_no_rank(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    path = listen(source, tmp_path / "reports")
+    sender = Sender(path)
+    assert sender.send(report())
+    sender.close()
+    tell(path, "", "oslo")
+    found = stores_of(source, 2)
+    assert {each.store.site for each in found} == {"", "oslo"}
+    assert {(each.job, each.node) for each in found} == {("llama/train", "n1")}
+    assert rows_of(source)[0]["step"] == 10
+    assert source.take_stores("n1") == []
+    assert source.errors == 0
+
+
+def test_of_one_store_the_last_word_counts(tmp_path: Path) -> None:
+    source = TrainingSource(clock=lambda: 5.0)
+    path = listen(source, tmp_path / "reports")
+    with source._lock:  # so that all of it waits in the socket
+        tell(path, "oslo", run="a")
+        tell(path, "oslo", run="b")
+    source.forget(KEY)
+    (found,) = stores_of(source)
+    assert (found.store.run, found.at) == ("b", 5.0)
+    source.close()
+
+
+def test_what_was_told_last_is_kept_until_it_is_taken(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    path = listen(source, tmp_path / "reports")
+    tell(path, "oslo")
+    source.forget(KEY)
+    assert list(source.read()) == []
+    assert len(stores_of(source)) == 1
+
+
+def test_a_job_may_have_only_so_many_stores(source: TrainingSource, tmp_path: Path) -> None:
+    path = listen(source, tmp_path / "reports")
+    for number in range(20):
+        tell(path, f"s{number}")
+        tell(path, "s0")  # is known, and does not count again
+    source.forget(KEY)
+    assert len(source.take_stores("n1")) == 16
+
+
+@pytest.mark.parametrize("store", [None, 3, {}, {"run": "../..", "lease_epoch": 0}, {"run": "r"}])
+def test_what_is_no_report_of_a_store_is_left_out_and_counted(
+    source: TrainingSource, tmp_path: Path, store: object
+) -> None:
+    path = listen(source, tmp_path / "reports")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(msgspec.msgpack.encode({"store": store}), str(path))
+    source.forget(KEY)
+    assert source.errors == 1
+    assert source.take_stores("n1") == []
