@@ -55,19 +55,21 @@ def _over_groups(
     join: np.ufunc, values: NDArray[Any], group: Ints, groups: int, *, empty: float
 ) -> Floats:
     """Join the values of each group; ``empty`` where a group has no member."""
-    out = np.full((*values.shape[:-1], groups), empty)
+    out = np.empty((*values.shape[:-1], groups))
+    out.fill(empty)
     if not len(group):
         return out
     if (group[1:] < group[:-1]).any():
-        order = np.argsort(group, kind="stable")
+        order = group.argsort(kind="stable")
         values, group = values[..., order], group[order]
-    firsts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    joined = join.reduceat(values, firsts, axis=-1)
-    inside = group[firsts] >= 0
-    if inside.all():
-        out[..., group[firsts]] = joined
-    else:
-        out[..., group[firsts][inside]] = joined[..., inside]
+    is_first = np.empty(len(group), dtype=bool)
+    is_first[0] = True
+    np.not_equal(group[1:], group[:-1], out=is_first[1:])
+    firsts = is_first.nonzero()[0]
+    joined, found = join.reduceat(values, firsts, axis=-1), group[firsts]
+    if found[0] < 0:
+        joined, found = joined[..., 1:], found[1:]
+    out[..., found] = joined
     return out
 
 

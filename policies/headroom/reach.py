@@ -129,12 +129,17 @@ class Reach:
 
     def of_racks(self, rack_w: Floats) -> Floats:
         """Return the load of each budget from that of racks, W: (racks, …) becomes (budgets, …)."""
+        place, share = self._columns
         found = np.zeros((self.count + 1, *rack_w.shape[1:]))
-        for column in range(self.place.shape[1]):
-            share = self.share[:, column].reshape(-1, *([1] * (rack_w.ndim - 1)))
-            np.add.at(found, self.place[:, column], share * rack_w)
+        carried_w = share.reshape(*share.shape, *([1] * (rack_w.ndim - 1))) * rack_w
+        np.add.at(found, place, carried_w.reshape(-1, *rack_w.shape[1:]))
         # Where a rack lacks a budget its place is -1: the last, which is none.
         return found[:-1]
+
+    @cached_property
+    def _columns(self) -> tuple[Ints, Floats]:
+        """Places of all racks column after column, and the shares by column."""
+        return self.place.T.ravel(), np.ascontiguousarray(self.share.T)
 
     def of_gpus(self, watts: Floats, rack: Ints) -> Floats:
         """Return the load of each budget from that of GPUs, or other parts, of given racks, W."""

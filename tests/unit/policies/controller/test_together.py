@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
+import pytest
 
 from policies.controller.control import Budgets, Kind, Units
 from policies.controller.together import Together, with_peaks_apart
@@ -34,32 +37,43 @@ def go(
     return together
 
 
+@pytest.fixture(scope="module")
+def had_turns() -> tuple[Shop, Together]:
+    """A shop in which both took turns for an hour, and what is known then."""
+    shop = make_shop()
+    return shop, go(shop, go(shop, Together(), 60), 1_800, turns=10)
+
+
+@pytest.fixture
+def after_turns(had_turns: tuple[Shop, Together]) -> tuple[Shop, Together]:
+    return deepcopy(had_turns)
+
+
 def test_peaks_at_the_same_time_leave_nothing_over() -> None:
     found = go(make_shop(), Together(), 300)
     # Noise has some room above what was drawn.
     assert 0.0 <= found.spare_w[0] < 0.03 * found.apart_w[0]
 
 
-def test_peaks_at_different_times_leave_over_what_is_never_drawn_together() -> None:
-    shop = make_shop()
-    found = go(shop, go(shop, Together(), 60), 1_800, turns=10)
+def test_peaks_at_different_times_leave_over_what_is_never_drawn_together(
+    after_turns: tuple[Shop, Together],
+) -> None:
+    shop, found = after_turns
     assert found.spare_w[0] > 0.15 * found.apart_w[0]
     assert found.most_w[0] >= float(shop.drawn_w[UNITS.gpu].sum())
 
 
-def test_nothing_is_left_over_of_what_is_new() -> None:
-    shop = make_shop()
-    assert not go(shop, Together(), 1).spare_w.any()
-    known = go(shop, go(shop, Together(), 60), 1_800, turns=10)
+def test_nothing_is_left_over_of_what_is_new(after_turns: tuple[Shop, Together]) -> None:
+    assert not go(make_shop(), Together(), 1).spare_w.any()
+    shop, known = after_turns
     # One ends: what is left over falls by its part, and not below nothing.
     left = make_units([[0, 1, 2, 3]])
     after = go(shop, known, 1, left)
     assert 0.0 <= after.spare_w[0] <= known.spare_w[0]
 
 
-def test_a_peak_together_counts_at_once() -> None:
-    shop = make_shop()
-    known = go(shop, go(shop, Together(), 60), 1_800, turns=10)
+def test_a_peak_together_counts_at_once(after_turns: tuple[Shop, Together]) -> None:
+    shop, known = after_turns
     assert go(shop, known, 1).spare_w[0] < 0.1 * known.spare_w[0] + 0.03 * known.apart_w[0]
 
 
