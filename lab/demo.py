@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from headroom import heartbeat
+from headroom.agent.devices import ColumnBuffer
 from headroom.client import Client
-from headroom.contracts import NodeReport
+from headroom.contracts import JobColumns, NodeReport
 from lab import enroll
 from lab.delivery import Delivery, Sender
 from lab.enroll import Server
@@ -25,6 +26,7 @@ from lab.surges import Surges, file_of_demo
 from lab.teams import Teams
 from lab.twin import Twin
 from lab.twin.network import Network
+from lab.twin.storage import Storage
 from lab.work import Machines, WorkPolls
 
 log = logging.getLogger(__name__)
@@ -123,6 +125,7 @@ class Demo:
         self.twin = self._stage.twin
         self.fleet = self._stage.twin.fleet
         self.network = Network(self.twin, seed=settings.seed)
+        self._storage = Storage(self.fleet, self.twin.conditions)
         self._sensors = Sensors()
         self.sources: list[Source] = []
         self._heard_at = 0.0
@@ -184,6 +187,9 @@ class Demo:
 
     def _advance(self, dt_s: float) -> None:
         self._stage.before_step()
+        self.twin.workload.train(
+            dt_s, self.twin.pace_by_slot, network=self.network, storage=self._storage
+        )
         for source in self.sources:
             if source.machines is not None:
                 source.machines.step(self.twin, dt_s)
@@ -262,6 +268,7 @@ class Demo:
                 meters=join([frame.meters(source.site, ts) for frame, ts in moments]),
                 sent_at=at[-1],
             )
+            self._add_progress(source, at[-1])
         else:
             reports = [
                 join_reports(heard)
@@ -279,6 +286,14 @@ class Demo:
         # What a site that is cut off has to tell waits, and is told once it is not.
         if self._delivery is not None and not self._is_cut_off(source):
             self._delivery.submit(source.sender)
+
+    def _add_progress(self, source: Source, ts: float) -> None:
+        """Put what loops have reported into a batch of its own: the others go as rows."""
+        buffer = ColumnBuffer(JobColumns)
+        for row in source.machines.progress() if source.machines is not None else ():
+            buffer.append(ts, row)
+        if (jobs := buffer.take()) is not None:
+            source.sender.outbox.add(jobs=jobs, sent_at=ts)
 
     def _is_cut_off(self, source: Source) -> bool:
         site = source.site

@@ -17,6 +17,7 @@ from headroom import __version__
 from headroom.client import compress_batch
 from headroom.contracts import (
     AgentStatus,
+    JobColumns,
     LimitReport,
     LinkColumns,
     MeterColumns,
@@ -100,6 +101,7 @@ class Outbox:
         nodes: list[NodeReport] | None = None,
         links: LinkColumns | None = None,
         meters: MeterColumns | None = None,
+        jobs: JobColumns | None = None,
         limits: list[LimitReport] | None = None,
         sent_at: float | None = None,
     ) -> None:
@@ -118,6 +120,7 @@ class Outbox:
                 nodes=nodes or [],
                 links=links,
                 meters=meters,
+                jobs=jobs,
                 limits=limits or [],
             )
             rows = self._as_rows(batch)

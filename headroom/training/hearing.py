@@ -7,14 +7,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from headroom.work.folder import Directives, JobStatus
 from headroom.work.reading import write_plain
 
-__all__ = ["NOTHING", "Mailbox", "Told"]
+__all__ = ["NOTHING", "Channel", "Mailbox", "Told"]
 
 #: Offered by a rank that has no say: any other number is greater.
 _NO_SAY = -math.inf
@@ -60,6 +60,24 @@ class Told(NamedTuple):
 
 
 NOTHING = Told()
+
+
+class Channel(Protocol):
+    """How a job hears of the directives in force, and says what it has done."""
+
+    def read(self) -> Directives:
+        """Return the directives in force. It is called about once a second."""
+        ...
+
+    def say(
+        self,
+        *,
+        done: int | None = None,
+        step: int | None = None,
+        checkpoint_at: float | None = None,
+    ) -> None:
+        """Say what was carried out, and at which step. What is left out stays as it was said."""
+        ...
 
 
 class Mailbox:

@@ -10,14 +10,22 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
 
 from headroom.contracts import StoreState
 
-__all__ = ["MOST_BYTES", "SOCKET", "RankReport", "Sender", "StoreReport", "address_of"]
+__all__ = [
+    "MOST_BYTES",
+    "SOCKET",
+    "Outlet",
+    "RankReport",
+    "Sender",
+    "StoreReport",
+    "address_of",
+]
 
 #: The variable that names the socket.
 SOCKET = "HEADROOM_REPORTS"
@@ -54,6 +62,20 @@ class StoreReport(Struct, kw_only=True, frozen=True):
     """What the keeper of the job's checkpoints says of one store. No report of a rank has it."""
 
     store: StoreState
+
+
+class Outlet(Protocol):
+    """Where a rank's reports go. ``dropped`` counts those that were not taken."""
+
+    dropped: int
+
+    def send(self, report: RankReport) -> bool:
+        """Take a report; return whether it was taken. Waits for nobody and never raises."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
 
 
 class Sender:

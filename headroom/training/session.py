@@ -18,8 +18,8 @@ from typing import Any, ParamSpec, SupportsFloat, TypeVar
 
 from headroom.training.batch import Batch, Part, Plan
 from headroom.training.groups import Group, current_group, world_of
-from headroom.training.hearing import NOTHING, Mailbox, Told
-from headroom.training.reports import SOCKET, RankReport, Sender
+from headroom.training.hearing import NOTHING, Channel, Mailbox, Told
+from headroom.training.reports import SOCKET, Outlet, RankReport, Sender
 from headroom.training.sections import Section, Sections
 from headroom.work.folder import Directives
 
@@ -58,9 +58,9 @@ class Session(Sections):
     def __init__(
         self,
         *,
-        mailbox: Mailbox | None,
+        mailbox: Channel | None,
         group: Group | None,
-        sender: Sender | None = None,
+        sender: Outlet | None = None,
         save: Callable[[int], object] | None = None,
         step: int = 0,
         batch: Batch | None = None,
@@ -102,9 +102,18 @@ class Session(Sections):
     def __enter__(self) -> Session:
         if self._mailbox is not None:
             self._catch_term()
+        self.begin()
+        return self
+
+    def begin(self) -> None:
+        """Say that directives are heard. In place of ``with``, where signals mean something else.
+
+        Whoever calls it asks the session to end by :meth:`ask_to_leave`, and ends it by
+        :meth:`end`.
+        """
+        if self._mailbox is not None:
             self._say()
             self._offer()
-        return self
 
     def __exit__(
         self,
@@ -117,6 +126,10 @@ class Session(Sections):
         # Where something went wrong, the others may never offer what is waited for here.
         if self._group is not None and self._mailbox is not None and exc is None:
             self._group.close()
+        self.end()
+
+    def end(self) -> None:
+        """Report what was not reported yet."""
         if self._sender is not None:
             self._report(self._clock())
             self._sender.close()
@@ -181,6 +194,10 @@ class Session(Sections):
         if self.checkpoint_due:
             self.checkpoint_due = False
             self._say_done()
+
+    def ask_to_leave(self) -> None:
+        """Have the job save and end at a step that all ranks agree on, as SIGTERM does."""
+        self._asked_to_leave = True
 
     # --- What holds now ---------------------------------------------------------------------------
 
@@ -323,7 +340,7 @@ class Session(Sections):
 
         def handle(_number: int, _frame: FrameType | None) -> None:
             # Once more changes nothing: launchers pass on what their ranks have got themselves.
-            self._asked_to_leave = True
+            self.ask_to_leave()
 
         self._handler_before = signal.signal(signal.SIGTERM, handle)
 

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 
 from headroom.contracts import Timestamp
 from headroom.work import output
+from headroom.work.contract import SignalKind, SignalOrder
 from headroom.work.reading import open_plain, read_plain, write_plain
 
 __all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShimExit"]
@@ -58,6 +59,18 @@ class Directives(Struct):
     batch_scale: float | None = None
     power_cap_w: float | None = None
     paused: int = 0
+
+    def take(self, signal: SignalOrder) -> None:
+        """Have a new one be in force."""
+        self.seq = signal.seq
+        if signal.kind == SignalKind.CHECKPOINT:
+            self.checkpoint = signal.seq
+        elif signal.kind == SignalKind.SET_BATCH_SCALE:
+            self.batch_scale = signal.value
+        elif signal.kind == SignalKind.SET_POWER_CAP:
+            self.power_cap_w = signal.value
+        elif signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
+            self.paused = signal.seq if signal.kind == SignalKind.PAUSE else 0
 
 
 class _Inputs(Struct):

@@ -513,15 +513,7 @@ class Runner:
         hears = folder.job_status().hears
         for signal in new:
             _tell(folder, signal, hears=hears)
-            directives.seq = signal.seq
-            if signal.kind == SignalKind.CHECKPOINT:
-                directives.checkpoint = signal.seq
-            elif signal.kind == SignalKind.SET_BATCH_SCALE:
-                directives.batch_scale = signal.value
-            elif signal.kind == SignalKind.SET_POWER_CAP:
-                directives.power_cap_w = signal.value
-            elif signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
-                directives.paused = signal.seq if signal.kind == SignalKind.PAUSE else 0
+            directives.take(signal)
         folder.write_directives(directives)
         folder.tell("notify")
         self._journal.signaled(claim.attempt, new[-1].seq)

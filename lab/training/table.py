@@ -270,6 +270,10 @@ class JobTable:
         """Return the slots of jobs that have completed."""
         return [int(slot) for slot in np.flatnonzero(self.phase[: self._top] == DONE)]
 
+    def is_finished(self, slot: int) -> bool:
+        """Say whether a job has completed."""
+        return bool(self.phase[slot] == DONE)
+
     def durable(self, slot: int) -> Checkpoint | None:
         """Return the last checkpoint that a job has written in full; None: there is none."""
         checkpoint = self._jobs[slot].checkpoint
@@ -308,6 +312,20 @@ class JobTable:
         noise = curve.noise * standard_normal(job.seed, at.astype(np.uint64))
         loss = curve.at(at) * (1.0 + noise) + job.checkpoint.loss_offset + self._stray(slot)
         return float(loss[0])
+
+    def learns(self, slot: int) -> bool:
+        """Say whether a job has anything to save: others, such as evaluations, have no loss."""
+        return bool(self._save_bytes[slot] > 0.0)
+
+    def stands_in(self, slot: int) -> str:
+        """Return what keeps a job from its steps: ``saving``, ``evaluating`` or a stage."""
+        if self._write_left[slot] > 0.0 and self._blocks[slot]:
+            return "saving"
+        return "evaluating" if self._eval_left_s[slot] > 0.0 else self._jobs[slot].stage
+
+    def exchange_s(self, slot: int) -> float:
+        """Return how long the last step of a job was spent on exchanges that it waited for, s."""
+        return float((1.0 - self._compute_share[slot]) * self.step_s[slot])
 
     def doing(self, spans: Bools) -> Doing:
         """Return the present activity of jobs; ``spans``: which of them have several nodes."""

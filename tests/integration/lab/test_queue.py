@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from bench.stack import Stack
@@ -54,3 +55,15 @@ def test_jobs_are_queued_run_in_the_twin_and_end(stack: Stack) -> None:
         until(lambda: job()["state"] == "failed", 60.0)
         (attempt,) = job()["phases"][0]["attempts"]
         assert (attempt["outcome"], attempt["exit_code"]) == ("failed", 3)
+        until(lambda: _told(stack, "trial-1") > 0, 20.0)
+
+
+def _told(stack: Stack, job: str) -> int:
+    """Return how many of the stored reports on a job have a step and a loss."""
+    with psycopg.connect(stack.environment["DATABASE_URL"]) as database:
+        found = database.execute(
+            "SELECT count(*) FROM job_sample JOIN telemetry_reportedjob AS job ON job.id = job_id"
+            " WHERE job.name = %s AND step > 0 AND loss > 0",
+            [job],
+        ).fetchone()
+    return 0 if found is None else int(found[0])

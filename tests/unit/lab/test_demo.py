@@ -5,15 +5,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 import yaml
 
 from headroom.client import Unauthorized
 from headroom.contracts import TelemetryBatch
-from lab.demo import HISTORY_S, HISTORY_STEP_S, Demo, Settings, agent_specs
+from headroom.work.contract import DesiredState, Order, Task
+from lab.demo import HISTORY_S, HISTORY_STEP_S, Demo, Settings, Stage, agent_specs
 from lab.enroll import AgentSpec, Server, Stopped, enroll
-from lab.fleet import make_fleet
-from lab.twin import XidLine
+from lab.fleet import inventory_yaml, make_fleet
+from lab.twin import Twin, XidLine
 from tests.builders.demo import running_demo, until
 from tests.unit.lab.fake_server import OPERATOR_TOKEN, FakeServer, serve
 
@@ -95,6 +97,33 @@ def test_after_a_restart_only_the_gap_is_filled() -> None:
             first = gpu_times(fake.stored("oslo-a01-n1")[:1])
             assert len(first) == pytest.approx(95.0 / HISTORY_STEP_S, abs=1.5)
             assert first[0] > heard_at - 2.0
+
+
+def test_jobs_report_their_progress_in_batches_of_their_own() -> None:
+    fleet = make_fleet(gpus=64)
+    twin = Twin(fleet, seed=3, queued=np.ones(len(fleet.nodes), dtype=bool))
+    stage = Stage(twin, inventory_yaml(fleet), agent_specs(fleet))
+    settings = Settings(gpus=64, sample_s=0.4, speed=10.0)
+    with serve() as fake, running_demo(make_server(fake), settings, stage=stage) as demo:
+        eventually(lambda: all_stored(fake, demo, batches=1))
+        collector = next(source for source in demo.sources if source.machines is not None)
+        assert collector.machines is not None
+        node, key = fleet.nodes[0], "llama/train/1"
+        task = Task(
+            job="llama", phase="train", number=1, command=["train"], rank=0, nodes=[node],
+            gpus=list(range(8)), gpus_of_node=8, env={"TWIN_WORK_S": "3000"},
+        )  # fmt: skip
+        collector.machines.hear(
+            [Order(attempt=key, node=node, wanted=DesiredState.CLAIM, task=task)]
+        )
+        collector.machines.hear([Order(attempt=key, node=node, wanted=DesiredState.RUN)])
+        eventually(lambda: any(batch.jobs for batch in fake.stored(collector.name)))
+        told = next(batch for batch in fake.stored(collector.name) if batch.jobs)
+        assert told.jobs is not None
+        assert told.jobs.job == ["llama"]
+        assert told.jobs.step
+        assert told.jobs.loss
+        assert (told.links, told.meters) == (None, None)
 
 
 def test_pushes_are_spread_over_the_sampling_period() -> None:

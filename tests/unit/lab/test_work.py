@@ -28,7 +28,8 @@ from lab.fleet import GPUS_PER_NODE, make_fleet
 from lab.readings import Frame
 from lab.twin import Twin
 from lab.twin.network import Network
-from lab.work import LOST_GPU, STOPPING_S, Machines, WorkPolls
+from lab.twin.storage import Storage
+from lab.work import KILLED, LOST_GPU, PAUSE_WITHIN_S, Machines, WorkPolls
 
 FLEET = make_fleet(gpus=64)
 NODES = {name: number for number, name in enumerate(FLEET.nodes)}
@@ -60,6 +61,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.twin = Twin(FLEET, seed=3, queued=np.ones(len(NODES), dtype=bool))
+        self.network = Network(self.twin, seed=3)
+        self.storage = Storage(FLEET, self.twin.conditions)
         self.machines = Machines(NODES, store="store-1", clock=lambda: T + self.twin.now_s)
 
     def hear(self, *orders: Order) -> None:
@@ -67,8 +70,12 @@ class Bench:
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
+            self.twin.workload.train(
+                1.0, self.twin.pace_by_slot, network=self.network, storage=self.storage
+            )
             self.machines.step(self.twin, 1.0)
             self.twin.advance(1.0)
+            self.network.advance(1.0)
 
     def claim_and_run(self, task: Task | None = None, **given: Any) -> None:
         self.hear(order(DesiredState.CLAIM, task=task or make_task(**given)))
@@ -140,7 +147,7 @@ def test_what_it_says_is_told_when_somebody_reads_it_also_once_it_is_over(bench:
     start, said = read(None)
     assert start == 0
     assert said.splitlines()[0].startswith("begins on ")
-    assert "checkpoint: computed 20 s" in said
+    assert "checkpoint: computed 2" in said
     bench.run(60)
     assert "ends with 0: computed" in read(len(said))[1]
     for node in {part.node for part in bench.machines.reports().reports}:  # type: ignore[union-attr]
@@ -174,14 +181,14 @@ def test_two_tasks_share_a_node(bench: Bench) -> None:
     assert gpus is not None
     assert gpus.job == ["llama", "llama", None, None, "eval", "eval", "eval", None]
     bench.hear(order(DesiredState.STOP))
-    bench.run(5)
+    bench.run(20)
     assert bench.twin.busy[bench.gpus()].sum() == 3
 
 
 def test_what_is_told_to_end_ends_soon_and_says_so(bench: Bench) -> None:
     bench.claim_and_run()
     bench.hear(order(DesiredState.STOP, why="cancelled"))
-    bench.run(int(STOPPING_S) + 2)
+    bench.run(20)
     assert bench.report().outcome is WorkOutcome.STOPPED
     assert not bench.twin.busy.any()
 
@@ -221,20 +228,85 @@ def test_only_what_has_ended_is_forgotten(bench: Bench) -> None:
 
 
 def test_checkpoints_are_told_when_they_are_due_and_when_they_are_asked_for(bench: Bench) -> None:
-    bench.claim_and_run(env={"TWIN_CHECKPOINT_S": "30"})
+    bench.claim_and_run(env={"TWIN_CHECKPOINT_S": "30", "TWIN_WORK_S": "120"})
     assert bench.report().checkpoint_at is None
-    bench.run(32)
+    bench.run(40)
     first = bench.report().checkpoint_at
-    assert first == pytest.approx(T + 31, abs=2)
+    assert first == pytest.approx(T + 36, abs=5)
     signal = SignalOrder(seq=1, kind=SignalKind.CHECKPOINT)
     bench.hear(order(DesiredState.RUN, signals=[signal]))
-    bench.run(2)
+    bench.run(1)
+    # Its loop comes to it after one of the next steps, and then it has to be written.
+    assert (bench.report().signals_seen, bench.report().signals_done) == (1, 0)
+    bench.run(12)
     report = bench.report()
     assert report.checkpoint_at is not None
     assert report.checkpoint_at > (first or 0)
-    assert (report.signals_seen, report.signals_done) == (1, 1)
+    assert report.signals_done == 1
+    assert report.done_at_step
     bench.run(5)
     assert bench.report().checkpoint_at == report.checkpoint_at  # told again, done once
+
+
+def test_its_loop_reports_steps_and_what_it_learns(bench: Bench) -> None:
+    bench.claim_and_run(env={"TWIN_WORK_S": "300", "TWIN_CHECKPOINT_S": "60"})
+    bench.run(40)
+    (early,) = bench.machines.progress()
+    bench.run(220)
+    (late,) = bench.machines.progress()
+    assert early["job"] == late["job"] == "llama"
+    assert (late["step"] or 0) > (early["step"] or 0) > 0
+    assert (late["loss"] or 0) < (early["loss"] or 0)
+    jobs = bench.twin.workload.jobs
+    slot = int(bench.twin.job_of_gpu[bench.gpus()][0])
+    assert late["step"] == int(jobs.steps[slot])
+    assert late["step_time_s"] == pytest.approx(jobs.progress(slot).step_s, rel=0.1)
+    assert 0.0 < (late["lost_share"] or 0) < 0.1  # its checkpoints
+    assert late["rank_mem_bytes"] is None
+    assert bench.machines.progress() == []  # told once
+
+
+def test_what_does_not_train_has_steps_and_no_loss(bench: Bench) -> None:
+    bench.claim_and_run(env={"TWIN_KIND": "evaluate"})
+    bench.run(30)
+    (row,) = bench.machines.progress()
+    assert row["step"]
+    assert row["loss"] is None
+
+
+def test_what_begins_again_here_goes_on_from_its_last_checkpoint(bench: Bench) -> None:
+    bench.claim_and_run(env={"TWIN_WORK_S": "300", "TWIN_CHECKPOINT_S": "60"})
+    bench.run(100)
+    bench.hear(order(DesiredState.STOP))
+    bench.run(20)
+    (before,) = bench.machines.progress()
+    left = bench.report()
+    assert (left.outcome, left.exit_code) == (WorkOutcome.STOPPED, 143)
+    second, env = "llama/train/2", {"TWIN_WORK_S": "300", "TWIN_CHECKPOINT_S": "60"}
+    bench.hear(order(DesiredState.CLAIM, key=second, task=make_task(number=2, env=env)))
+    bench.run(1)
+    bench.hear(order(DesiredState.RUN, key=second))
+    bench.run(40)
+    (after,) = bench.machines.progress()
+    assert (after["step"] or 0) > (before["step"] or 0)
+    assert (after["step"] or 0) < (before["step"] or 0) + 40
+    elsewhere = Bench()
+    elsewhere.claim_and_run(env=env)
+    elsewhere.run(40)
+    (anew,) = elsewhere.machines.progress()
+    assert (anew["step"] or 0) < (before["step"] or 0)
+
+
+def test_what_cannot_save_in_its_grace_is_killed_and_says_so(bench: Bench) -> None:
+    bench.claim_and_run(make_task(grace_s=5.0, env={"TWIN_WORK_S": "900"}))
+    bench.run(300)
+    # Nothing is stored any more.
+    bench.twin.conditions.storage_share[:] = 0.0
+    bench.hear(order(DesiredState.STOP))
+    bench.run(20)
+    report = bench.report()
+    assert (report.outcome, report.exit_code) == (WorkOutcome.STOPPED, KILLED)
+    assert "not in time" in report.text
 
 
 def test_a_paused_task_keeps_its_gpus_and_makes_no_progress(bench: Bench) -> None:
@@ -242,12 +314,23 @@ def test_a_paused_task_keeps_its_gpus_and_makes_no_progress(bench: Bench) -> Non
     bench.hear(order(DesiredState.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)]))
     bench.run(120)
     assert bench.report().state is WorkState.PAUSED
+    assert bench.report().signals_done == 1
+    assert bench.report().done_at_step
     assert bench.twin.busy[bench.gpus()].all()
     bench.hear(order(DesiredState.RUN, signals=[SignalOrder(seq=2, kind=SignalKind.RESUME)]))
     bench.run(30)
     assert bench.report().state is WorkState.RUNNING
     bench.run(40)
     assert bench.report().state is WorkState.ENDED
+
+
+def test_what_makes_no_step_is_stopped_all_the_same(bench: Bench) -> None:
+    bench.claim_and_run(env={"TWIN_WORK_S": "3000"})
+    bench.hear(order(DesiredState.RUN, signals=[SignalOrder(seq=1, kind=SignalKind.PAUSE)]))
+    bench.run(int(PAUSE_WITHIN_S) - 3)
+    assert bench.report().state is WorkState.RUNNING  # it still loads
+    bench.run(6)
+    assert (bench.report().state, bench.report().signals_done) == (WorkState.PAUSED, 0)
 
 
 def test_half_a_batch_takes_twice_as_long_and_less_power(bench: Bench) -> None:
