@@ -305,8 +305,11 @@ def _why(told: str) -> str:
 
 def _blocked() -> dict[str, str]:
     """Return why jobs may not start for reasons of their scheduler, by name."""
-    blocked = _open().filter(is_adopted=True, state=JobState.BLOCKED)
-    return dict(blocked.values_list("name", "told__why"))
+    blocked = _open().filter(is_adopted=True, state__in=[JobState.BLOCKED, JobState.ENDING])
+    return {
+        name: "it is about to end there" if state == JobState.ENDING else why
+        for name, state, why in blocked.values_list("name", "state", "told__why")
+    }
 
 
 def _may_still_run() -> dict[str, str]:
@@ -347,7 +350,8 @@ def count_running(cluster: Cluster, now: float) -> int:
     """
     if not registered.names():
         return 0
-    running = _open().filter(is_adopted=True, state__in=RUNS)
+    # What is about to end may be put back, and then it never ran as what it would be counted as.
+    running = _open().filter(is_adopted=True, state__in=RUNS - {JobState.ENDING})
     leases = Lease.objects.open().filter(job=OuterRef("pk"))
     found = {row.name: row for row in running.filter(~Exists(leases))[:_MOST]}
     if not found:

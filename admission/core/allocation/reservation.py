@@ -34,6 +34,7 @@ __all__ = [
     "noted",
     "quantile_w",
     "read_for_s",
+    "read_since",
     "reserve",
     "reserved_w",
 ]
@@ -177,6 +178,13 @@ def drawn(held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary) -> 
     host_w = np.maximum(summary.nodes.load_w - gpus_w, 0.0)
     part = held.gpus / np.maximum(np.diff(fleet.gpu_bounds)[held.node], 1)
     return Drawn(own_w + part * host_w[held.node], silent == 0)
+
+
+def read_since(held: AllocationArrays, summary: FleetSummary, moments: Floats) -> Bools:
+    """Say of each allocation whether all of its GPUs were read at its moment (Unix s) or later."""
+    oldest = np.full(len(held), np.inf)
+    np.minimum.at(oldest, held.gpu_allocation, summary.gpus.ts[held.gpu])
+    return np.asarray(oldest >= moments)
 
 
 # --- What is reserved ----------------------------------------------------------------------------

@@ -39,7 +39,8 @@ def has_started(lease: Lease, told: SchedulerJob) -> bool:
 def end_of(lease: Lease, told: SchedulerJob) -> End | None:
     """Return how ``lease`` is over by what is told of its job; None: it goes on."""
     if told.restarts > lease.restarts:
-        return _requeued(lease, told)
+        # Schedulers count it as put back before its nodes have let go of it.
+        return None if told.state is JobState.ENDING else _requeued(lease, told)
     if told.state is JobState.ENDED:
         outcome = _OUTCOMES[told.ended_as or EndedAs.LOST]
         return End(outcome, told.why or f"its scheduler says {outcome}")

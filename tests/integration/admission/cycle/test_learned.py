@@ -59,6 +59,24 @@ def test_a_reservation_comes_down_to_what_was_read(fleet: SmallFleet) -> None:
     assert powers.drawn_w.max() < powers.reserved_w.max() < peak_w
 
 
+def test_what_was_read_before_a_start_is_not_its_draw(fleet: SmallFleet) -> None:
+    begin = time.time()
+    queued("first", gpus=4, asks={"gpu_peak_w": 700.0})
+    cycle(begin)
+    start("first")
+    Attempt.objects.update(started_at=datetime.fromtimestamp(begin, UTC))
+    # As of a job that has begun a moment ago: its GPUs were read at rest, once after its start.
+    for read_at, seen_at in ((begin - 2, begin + 1), (begin + 2, begin + 10)):
+        fleet.report(at=read_at, power_w=70.0)
+        assert draws.observe(seen_at) == 1
+        assert Draw.objects.get().read_s == [0.0]
+    fleet.report(at=begin + 25, power_w=400.0)
+    draws.observe(begin + 25)
+    draw = Draw.objects.get()
+    assert draw.read_s == [pytest.approx(15.0, abs=0.1)]
+    assert draw.mean_w == [pytest.approx(NODE_W / 4, abs=25)]
+
+
 def test_what_is_paused_keeps_what_it_was_seen_to_draw(fleet: SmallFleet) -> None:
     at = run_and_read(fleet, "first", 3, begin=time.time())
     before = Draw.objects.get()

@@ -134,6 +134,47 @@ def test_who_has_to_give_way_is_evicted_and_waits_again(invented: Invented) -> N
     assert phase_of("7").state in ("queued", "starting")
 
 
+def test_who_gives_way_counts_until_its_nodes_have_let_go_of_it(invented: Invented) -> None:
+    invented.submit("7")
+    invented.round()
+    invented.cycle()
+    attempt = Attempt.objects.get()
+    Attempt.objects.update(outcome="preempted")
+    executor_of(NAME).signal(attempt.key, SignalKind.STOP, time.time(), why="the feed is full")
+    invented.obey()
+    # As Slurm tells it: put back already, with a start of its own, while the epilog still runs.
+    waits = dict(invented.jobs["7"])
+    invented.jobs["7"] |= {
+        "state": "ending",
+        "nodes": attempt.placement["nodes"],
+        "started_at": time.time(),
+    }
+    for _ in range(2):
+        invented.tell()
+        invented.cycle()
+        attempt.refresh_from_db()
+        assert (attempt.state, Attempt.objects.count()) == ("running", 1)
+    invented.jobs["7"] = waits
+    invented.tell()
+    invented.cycle()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.outcome) == ("ended", "preempted")
+    assert Job.objects.get().state == "running"
+    assert phase_of("7").state in ("queued", "starting")
+
+
+def test_what_is_found_as_it_ends_and_is_put_back_waits(invented: Invented) -> None:
+    invented.submit("6", state="ending", nodes=NODES[:1], started_at=time.time())
+    invented.tell()
+    invented.cycle()
+    assert not Attempt.objects.exists()
+    assert phase_of("6").hold_reason == "it is about to end there"
+    invented.jobs["6"] |= {"state": "held", "nodes": [], "started_at": None}
+    invented.tell()
+    invented.cycle()
+    assert phase_of("6").state == "starting"
+
+
 def test_what_runs_without_a_lease_is_counted_before_anything_is_given_away(
     invented: Invented,
 ) -> None:
