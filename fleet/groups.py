@@ -29,8 +29,9 @@ def count_by(flags: Bools, group: Ints, groups: int) -> Floats:
 
 def sum_of_known_by(values: Floats, group: Ints, groups: int) -> Floats:
     """Return the sum of each group's known values; NaN where none is known."""
-    known = count_by(~np.isnan(values), group, groups)
-    return np.where(known > 0, sum_by(np.nan_to_num(values), group, groups), np.nan)
+    known = ~np.isnan(values)
+    sums = sum_by(np.where(known, values, 0.0), group, groups)
+    return np.where(count_by(known, group, groups) > 0, sums, np.nan)
 
 
 def least_by(values: Floats, group: Ints, groups: int) -> Floats:

@@ -73,7 +73,7 @@ class Bound:
         if not array.size:
             return True
         # NaN is both least and greatest of an array that holds it, and fails every comparison.
-        low, high = float(array.min()), float(array.max())
+        low, high = _extremes(array)
         above = low > self.low if self.above_low else low >= self.low
         if not (above and high <= self.high and -math.inf < low and high < math.inf):
             return False
@@ -166,8 +166,17 @@ def _bound(hint: Any, optional: bool) -> Bound | None:
     return None
 
 
+def _extremes(array: Array) -> tuple[float, float]:
+    """Return the least and the greatest number of an array that is not empty."""
+    if not array.ndim:
+        return float(array), float(array)
+    return float(np.minimum.reduce(array, axis=None)), float(np.maximum.reduce(array, axis=None))
+
+
 def _check_shapes(bounds: dict[str, Bound], numbers: dict[str, Array]) -> None:
     shapes = {name: array.shape for name, array in numbers.items()}
+    if len({*shapes.values()} - {()}) < 2:
+        return  # all numbers, or all of one shape: nearly always
     series = {name: shape for name, shape in shapes.items() if bounds[name].series}
     if len(set(series.values())) > 1:
         raise ShapeMismatchError(series)
