@@ -23,7 +23,7 @@ from admission.core.cycle.change import Counterfactual
 from admission.core.request import Locality, Request
 from admission.directives.models import Directive
 from admission.directives.visible import directives
-from admission.jobs import elements, needs, visible
+from admission.jobs import checkpoints, elements, needs, visible
 from admission.jobs.models import Attempt, Dependency, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from admission.queue import queue_status
@@ -34,6 +34,7 @@ from dashboard.svg import graph
 from dashboard.svg.graph import Box
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
+from telemetry.models import CheckpointFact
 
 State = Phase.State
 
@@ -142,6 +143,25 @@ def _how_long(phase: Phase, now: datetime) -> str:
     if phase.started_at is None or phase.state == State.WAITING:
         return ""
     return lasted(((phase.ended_at or now) - phase.started_at).total_seconds())
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsShown:
+    """What is known of a job's checkpoints by site, and whether that of an attempt is verified."""
+
+    facts: list[CheckpointFact]
+    is_verified: bool
+
+
+def checkpoints_shown(job: Job, attempt: Attempt | None, now: datetime) -> CheckpointsShown:
+    """Return what is known of the checkpoints of a job. One query."""
+    facts = checkpoints.of_job(job.name)
+    fresh = [fact for fact in facts if fact.received_at > now - checkpoints.COUNTS_FOR]
+    told = attempt and checkpoints.verified_of(attempt, fresh)
+    return CheckpointsShown(facts, is_verified=told is not None)
 
 
 # --- Why it waits --------------------------------------------------------------------------------

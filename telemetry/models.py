@@ -17,7 +17,7 @@ from django.db.models.functions import Coalesce, Now
 from accounts import tokens
 from fleet.models import Gpu, Node, Site
 from headroom.contracts import ThrottleCause
-from telemetry.checkpoints.models import CheckpointFact
+from telemetry.checkpoints.models import CheckpointFact as CheckpointFact
 from telemetry.cold.models import ColdFile, DetachedPartition
 from telemetry.faults.models import EccEvent
 from telemetry.lemons.models import LemonFinding, LemonWatch

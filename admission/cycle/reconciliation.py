@@ -29,10 +29,12 @@ from admission.executors.protocol import (
     WorkStatusState,
 )
 from admission.executors.registry import all_executors
-from admission.jobs import catalog, history, progress
+from admission.jobs import catalog, checkpoints, history, progress
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, JobEvent, Phase
 from admission.jobs.resolution import terms_of_phase
+from telemetry.models import CheckpointFact
+from telemetry.placed import job_of
 
 __all__ = ["Reconciled", "reconcile", "withdraw"]
 
@@ -203,10 +205,12 @@ def _follow(
     now: float,
 ) -> None:
     saved = []
+    told = checkpoints.of_jobs({job_of(key) for key in rows}, moment(now)) if rows else {}
     for key, row in rows.items():
         status = statuses[key]
-        if status.checkpoint_at is not None and _is_newer(status.checkpoint_at, row.checkpoint_at):
-            row.checkpoint_at = moment(status.checkpoint_at)
+        saved_at = _saved_at(row, status, told.get(job_of(key), ()))
+        if saved_at != row.checkpoint_at:
+            row.checkpoint_at = saved_at
             saved.append(row)
         _follow_pause(row, status)
         if row.outcome in Attempt.SETTLED and status.state in _TO_STOP:
@@ -221,8 +225,16 @@ _PAUSES = {
 }
 
 
-def _is_newer(checkpoint_at: float, known: datetime | None) -> bool:
-    return known is None or moment(checkpoint_at) > known
+def _saved_at(row: Attempt, status: WorkStatus, facts: Sequence[CheckpointFact]) -> datetime | None:
+    """Return when the last checkpoint of an attempt was saved: as verified, else as it says."""
+    verified = checkpoints.verified_of(row, facts)
+    if verified is not None:
+        return verified.saved_at
+    known = row.checkpoint_at
+    if status.checkpoint_at is None:
+        return known
+    said = moment(status.checkpoint_at)
+    return said if known is None else max(said, known)
 
 
 def _follow_pause(row: Attempt, status: WorkStatus) -> None:

@@ -13,11 +13,12 @@ from django.db.models import Count, Q
 from accounts import audit
 from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leaves
 from admission.core.request import Request
+from admission.core.response.checkpoints import Known
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
 from admission.core.response.sites import Sites
 from admission.directives import actions
 from admission.directives.models import JobFallback
-from admission.jobs import catalog, history, resolution
+from admission.jobs import catalog, checkpoints, history, resolution
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.resolution import may_move, terms_of_phase
 from policies.restrictions.kinds import RestrictionKind
@@ -49,6 +50,7 @@ class _Falling:
     home: str
     failures: int
     moves: bool
+    checkpoints: Known
 
     @property
     def job(self) -> Job:
@@ -75,19 +77,21 @@ class JobRows:
     now: datetime
 
     def concerned(self, sites: Sites) -> list[_Falling]:
-        """See ``core.directives.fallback``. At most five queries, and one while all is well."""
+        """See ``core.directives.fallback``. At most six queries, and one while all is well."""
         concerned = _concerned(sites)
         if not concerned:
             return []
         since = self.now - timedelta(seconds=FAILURES_WITHIN_S)
         failed = _failures([phase.job_id for phase, _ in concerned], since)
         classes = catalog.current()
+        facts = checkpoints.of_jobs([phase.job.name for phase, _ in concerned], self.now)
         return [
             _Falling(
                 phase,
                 home,
                 failed.get(phase.job_id, 0),
                 may_move(terms_of_phase(phase, classes)),
+                checkpoints.known_of(facts.get(phase.job.name, ())),
             )
             for phase, home in concerned
         ]

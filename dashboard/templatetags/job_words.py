@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from dashboard import jobs, reasons, units
 from dashboard.templatetags.telemetry_words import lasted
 from headroom.jobs import words
+from telemetry.models import CheckpointFact
 
 register = template.Library()
 
@@ -127,3 +128,10 @@ def share_bar(share: float, mark: float = math.nan) -> SafeString:
         f"{limit:.1f}",
         f"{limit:.1f}",
     )
+
+
+@register.filter
+def behind(fact: CheckpointFact) -> str:
+    """Return how far the checkpoints of a site are behind, as the command line says it."""
+    names = ("lag_checkpoints", "lag_steps", "lag_s", "lag_bytes")
+    return words.behind({name: getattr(fact, name) for name in names})

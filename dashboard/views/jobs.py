@@ -262,6 +262,7 @@ def _main(shown: Shown) -> _Drawn:
         "placed": _placed(shown.attempt),
         "measured": jobs.measured(shown.attempt) if shown.attempt else None,
         "learned": jobs.learned(job, phase),
+        "checkpoints": jobs.checkpoints_shown(job, shown.attempt, now),
         "facts": jobs.wants(resolution.request_of(phase)),
         "artifacts": jobs.artifacts(job.spec, phase),
         "directives": jobs.ledger(shown.attempts, shown.visibility),

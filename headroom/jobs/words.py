@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = [
     "AT_ONCE",
+    "behind",
     "between",
     "booked",
     "bookings",
@@ -340,6 +341,7 @@ def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
         rows = (each for each in job["phases"] if each["name"] == phase["phase"])
         queued_at = next((each["queued_at"] for each in rows), None)
         yield from _phase_explained(answer["job"], phase, since(queued_at, now))
+    yield from _checkpoints(job, now)
 
 
 def _energy(job: Answer) -> str:
@@ -347,6 +349,37 @@ def _energy(job: Answer) -> str:
     attempts = [each for phase in job["phases"] for each in phase.get("attempts") or ()]
     used = [each["energy_j"] for each in attempts if each.get("energy_j") is not None]
     return f" Its GPUs used {sum(used) / 3.6e6:,.3g} kWh." if used else ""
+
+
+def _checkpoints(job: Answer, now: float) -> Iterator[str]:
+    """Yield which checkpoint is where; of one that its loop alone has told of, that it has."""
+    facts = job.get("checkpoints") or ()
+    for each in facts:
+        what = "none is whole"
+        if each["step"] is not None:
+            saved, verified = (since(each[name], now) for name in ("saved_at", "verified_at"))
+            what = f"step {each['step']:,} of {each['run']}, saved {lasting(saved)} ago, "
+            what += f"verified {lasting(verified)} ago"
+        yield f"Checkpoints at {each['site']}: {what}; {behind(each)}."
+    for attempt in (phase["attempts"][-1] for phase in job["phases"] if phase.get("attempts")):
+        began, saved_at = attempt.get("started_at"), attempt.get("checkpoint_at")
+        is_told = began and any(since(began, now) >= since(each["told_at"], now) for each in facts)
+        if saved_at and not is_told and attempt["state"] != "ended":
+            ago = lasting(since(saved_at, now))
+            yield f"Its last checkpoint, {ago} ago, is declared, not verified."
+
+
+def behind(fact: Answer) -> str:
+    """Return how far the checkpoints of a site are behind those at the loop, in words."""
+    count = fact["lag_checkpoints"]
+    if count is None:
+        return "the loop saves there"
+    if not count:
+        return "not behind"
+    size = f"{counted(count, 'checkpoint')} and {fact['lag_bytes'] / 1e9:,.3g} GB behind"
+    if fact["lag_s"] is None:
+        return f"{size}, with nothing to resume from"
+    return f"{counted(fact['lag_steps'], 'step')}, {lasting(fact['lag_s'])}, {size}"
 
 
 def _stays(answer: Answer, phase: Answer) -> Iterator[str]:

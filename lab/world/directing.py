@@ -27,6 +27,7 @@ from admission.core.directives.placed import Active, Placed, save_s, stop_wanted
 from admission.core.directives.standing import OWNER, keep_still
 from admission.core.directives.step import Step
 from admission.core.request import Request
+from admission.core.response.checkpoints import Known
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
 from admission.core.response.respond import Level, ResponseStatus, Throttling
 from admission.core.response.sites import Sites
@@ -106,6 +107,11 @@ class _Falling:
     @property
     def moves(self) -> bool:
         return self.job.arrival.moves
+
+    @property
+    def checkpoints(self) -> Known:
+        """Nothing: in worlds nobody keeps checkpoints, and what is declared is so."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)

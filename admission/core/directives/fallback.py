@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from admission.core.request import Request
+from admission.core.response.checkpoints import Known, basis
 from admission.core.response.fallback import (
     Fallback,
     FallbackStatus,
@@ -44,6 +46,10 @@ class Falling(Protocol):
     def moves(self) -> bool:
         """Whether its class lets it move."""
 
+    @property
+    def checkpoints(self) -> Known:
+        """What is known of its checkpoints at sites."""
+
 
 J = TypeVar("J", bound=Falling)
 
@@ -68,13 +74,24 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
     """Move jobs whose sites ask for it between the states; return how many moved."""
     moved = 0
     for job in jobs.concerned(sites):
-        facts = facts_of(sites, job.home, job.request, job.failures, moves=job.moves)
+        facts = facts_of(
+            sites, job.home, job.request, job.failures, moves=job.moves, known=job.checkpoints
+        )
         after, transition = next_state(job.status, facts, policy, now=now)
         if transition is None:
             jobs.note(job, after)
         else:
-            moved += jobs.take(job, transition)
+            moved += jobs.take(job, _with_basis(job, transition))
     return moved
+
+
+def _with_basis(job: Falling, transition: Transition) -> Transition:
+    """Return a transition that says whether the checkpoints on which it rests were verified."""
+    if not transition.evidence.get("checkpoint_elsewhere") or not (
+        job.checkpoints or job.request.checkpoint_interval_s
+    ):
+        return transition
+    return replace(transition, why=f"{transition.why}; {basis(job.checkpoints, job.home)}")
 
 
 def leaves(state: Fallback, home: str, sites: Collection[str]) -> bool:

@@ -57,7 +57,9 @@ FACTS: dict[str, str] = {
     "site_power_margin": "share of the home site's power budget that is left; below 0: exceeded",
     "site_draining": "a restriction moves jobs away from its whole home site",
     "may_move": "its class lets it move, and its inputs are pinned",
-    "checkpoint_elsewhere": "its checkpoints leave the site, or it writes none",
+    "checkpoint_elsewhere": "a checkpoint of it is whole at another site; where nobody has looked: "
+    "its owner says that they leave the site, or it writes none",
+    "home_has_latest": "no other site is known to have a later checkpoint than its home site",
     "other_site_open": "some other site that it takes is heard and lets jobs start",
     "wan_up": "some link of its home site to another is heard and carries",
     "local_only": "a restriction keeps its home site to itself",

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from admission.core.request import Request
+from admission.core.response.checkpoints import Known, has_latest, is_elsewhere
 from fleet.tables import LINK_KINDS, FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
@@ -97,11 +98,12 @@ class Sites:
 
 
 def facts_of(
-    sites: Sites, home: str, request: Request, failures: int, *, moves: bool
+    sites: Sites, home: str, request: Request, failures: int, *, moves: bool, known: Known
 ) -> dict[str, float]:
     """Return the facts of one job. Unknown ones are left out.
 
     ``moves``: its class lets it move. ``failures``: attempts that were lost within the last hour.
+    ``known``: its checkpoints at sites; of what is not known the declaration counts.
     """
     row = sites.fleet.sites.index_by_name.get(home)
     scopes = {
@@ -110,9 +112,13 @@ def facts_of(
         Scope(ScopeKind.CLASS, request.job_class),
     }
     saves = request.checkpoint_interval_s is not None
+    is_there = is_elsewhere(known, home)
+    if is_there is None:
+        is_there = request.cross_site_checkpoint or not saves
     facts = {
         "may_move": float(moves),
-        "checkpoint_elsewhere": float(request.cross_site_checkpoint or not saves),
+        "checkpoint_elsewhere": float(is_there),
+        "home_has_latest": float(has_latest(known, home)),
         "local_only": float(bool(scopes & sites.named(RestrictionKind.LOCAL_ONLY))),
         "review": float(bool(scopes & sites.named(RestrictionKind.HOLD_FOR_REVIEW))),
         "failures_in_hour": float(failures),

@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from accounts.models import User
 from accounts.visibility import Visibility
-from admission.jobs import elements
+from admission.jobs import checkpoints, elements
 from admission.jobs.limits import Limits, limits_of, waiting_of
 from admission.jobs.models import (
     Attempt,
@@ -25,6 +25,7 @@ from admission.jobs.models import (
 from admission.jobs.needs import text_of
 from admission.jobs.projects import Use, user_use
 from policies.documents.api import VERSION_FIELDS, CheckedSerializer
+from telemetry.models import CheckpointFact
 
 __all__ = [
     "ArraySerializer",
@@ -203,16 +204,38 @@ class DependencySerializer(serializers.ModelSerializer[Dependency]):
         return visibility.text(text_of(row))
 
 
+class CheckpointFactSerializer(serializers.ModelSerializer[CheckpointFact]):
+    """The latest checkpoint that is whole at a site, as it was told last."""
+
+    site = serializers.CharField(source="site.name")
+
+    class Meta:
+        model = CheckpointFact
+        fields = (
+            "site", "run", "lease_epoch", "epoch", "step", "saved_at", "verified_at", "bytes",
+            "digest", "lag_checkpoints", "lag_steps", "lag_s", "lag_bytes", "sent_bytes_per_s",
+            "told_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
 class JobDetailSerializer(JobSerializer):
     """A job with all attempts. Command and environment are shown to its project alone."""
 
     phases = _PhaseDetailSerializer(many=True, read_only=True)
     dependencies = DependencySerializer(many=True, read_only=True)
     spec = serializers.SerializerMethodField(help_text="As it is in force")
+    checkpoints = serializers.SerializerMethodField(
+        help_text="The latest that is whole at each site, as told; of other sites nobody has told"
+    )
 
     class Meta(JobSerializer.Meta):
-        fields = (*JobSerializer.Meta.fields, "dependencies", "spec")
+        fields = (*JobSerializer.Meta.fields, "dependencies", "spec", "checkpoints")
         read_only_fields = fields
+
+    @extend_schema_field(CheckpointFactSerializer(many=True))
+    def get_checkpoints(self, job: Job) -> Any:
+        return CheckpointFactSerializer(checkpoints.of_job(job.name), many=True).data
 
     @extend_schema_field(serializers.DictField())
     def get_spec(self, job: Job) -> dict[str, Any]:

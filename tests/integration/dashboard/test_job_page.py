@@ -21,9 +21,11 @@ from admission.jobs.models import Attempt, Job, Phase, Project
 from admission.learned.models import Draw, StartForecast
 from admission.queue.queue_status import TraceLine
 from dashboard import job_log, jobs
+from fleet.models import Site
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
 from tests.builders.accounts import client_of, make_user
+from tests.builders.checkpoints import make_fact
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import (
     CAPPED,
@@ -327,6 +329,28 @@ class TestRunning:
         assert "75 % of the batch holds response" in text
         assert "issued \N{RIGHTWARDS ARROW} acknowledged +2 s" in text
         assert "5.8 kW less within 40 s" in text
+
+    def test_where_its_checkpoints_are_and_how_far_the_other_site_is_behind(
+        self, viewer: Client, attempt: Attempt
+    ) -> None:
+        Attempt.objects.update(checkpoint_at=timezone.now() - timedelta(minutes=5))
+        assert "5 min ago declared, not verified" in text_of(opened(viewer))
+        assert "Where its checkpoints are" not in opened(viewer)
+        oslo, bergen = (Site.objects.get_or_create(name=name)[0] for name in ("oslo", "bergen"))
+        make_fact("llama-ft-12", oslo, step=1200, saved_s_ago=300)
+        lag = {"lag_checkpoints": 1, "lag_bytes": 10**9}
+        nothing: dict[str, Any] = {
+            "step": None,
+            "saved_at": None,
+            "verified_at": None,
+            "bytes": None,
+        }
+        make_fact("llama-ft-12", bergen, **lag, **nothing)
+        text = text_of(opened(viewer))
+        assert "5 min ago verified" in text
+        assert "oslo step 1,200 of nanogpt, saved 5 min ago, verified 5 min ago 0.9" in text
+        assert "bergen none of nanogpt" in text
+        assert "1 checkpoint and 1 GB behind, with nothing to resume from" in text
 
     def test_an_earlier_attempt_can_be_looked_at(self, viewer: Client, attempt: Attempt) -> None:
         Attempt.objects.update(

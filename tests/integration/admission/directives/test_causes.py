@@ -13,7 +13,7 @@ from admission.directives.models import Directive, JobFallback, Overload
 from admission.executors.models import Gang
 from admission.jobs.models import Attempt, Job, JobEvent
 from fleet import snapshot
-from fleet.models import Rack
+from fleet.models import Rack, Site
 from policies.playbooks import directives as playbooks
 from policies.playbooks.models import Directive as Asked
 from policies.playbooks.models import PlaybookRun
@@ -21,6 +21,8 @@ from policies.restrictions import store as restrictions
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
+from telemetry.models import CheckpointFact
+from tests.builders.checkpoints import make_fact
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.policies import make_playbook, make_run
 from tests.integration.admission.directives.scenes import (
@@ -312,3 +314,67 @@ def test_a_job_that_cannot_go_on_elsewhere_stays(two: Clock) -> None:
     two.rest(90)
     assert Job.objects.get().fallback_state == "primary-site"
     assert not Directive.objects.filter(kind="resume_at_site").exists()
+
+
+def falls_back(two: Clock) -> bool:
+    """Say whether a job whose site fell silent is away from it after a while."""
+    two.rest(45)
+    two.rest(45)
+    two.run(45, until=lambda: Job.objects.get().fallback_state == "regional-fallback")
+    return Job.objects.get().fallback_state == "regional-fallback"
+
+
+def test_a_verified_checkpoint_elsewhere_counts_whatever_was_declared(two: Clock) -> None:
+    leave(two, cross_site_checkpoint=False, checkpoint_interval_s=600.0)
+    make_fact("llama", Site.objects.get(name="oslo"), step=90)
+    make_fact("llama", Site.objects.get(name="bergen"), step=60)
+    assert falls_back(two)
+    event = JobEvent.objects.get(kind="fallback")
+    assert "; its checkpoint of step 60 is whole at bergen, verified " in event.text
+    told = Directive.objects.get(kind="resume_at_site")
+    assert "its checkpoint of step 60 is whole at bergen" in told.reason
+
+
+def test_what_is_only_declared_is_said_to_be(two: Clock) -> None:
+    leave(two, checkpoint_interval_s=600.0)
+    make_fact("llama", Site.objects.get(name="oslo"), step=90)
+    assert falls_back(two)
+    text = JobEvent.objects.get(kind="fallback").text
+    assert text.endswith("; that its checkpoints are elsewhere is declared, not verified")
+
+
+@pytest.mark.slow
+def test_a_site_that_was_found_without_a_checkpoint_is_not_gone_to(two: Clock) -> None:
+    leave(two, cross_site_checkpoint=True, checkpoint_interval_s=600.0)
+    nothing: dict[str, Any] = {
+        "epoch": None,
+        "step": None,
+        "saved_at": None,
+        "verified_at": None,
+        "digest": "",
+    }
+    fact = make_fact("llama", Site.objects.get(name="bergen"), **nothing)
+    two.rest(45)
+    two.rest(90)
+    assert Job.objects.get().fallback_state == "primary-site"
+    # A day later that says nothing any more.
+    CheckpointFact.objects.filter(pk=fact.pk).update(received_at=two.at - timedelta(days=2))
+    assert falls_back(two)
+
+
+def test_it_does_not_come_back_before_its_home_has_what_was_saved_elsewhere(two: Clock) -> None:
+    attempt = leave(two)
+    assert falls_back(two)
+    end(attempt, two.now, "lost")
+    make_fact("llama", Site.objects.get(name="bergen"), epoch=2, lease_epoch=2, step=500)
+    home = make_fact("llama", Site.objects.get(name="oslo"), epoch=1, step=800)
+    two.silent = set()
+    for _ in range(3):
+        two.step()
+        two.now += 300
+    assert Job.objects.get().fallback_state == "regional-fallback"
+    CheckpointFact.objects.filter(pk=home.pk).update(epoch=2, step=500)
+    two.step()
+    two.now += 300
+    two.step()
+    assert Job.objects.get().fallback_state == "primary-site"

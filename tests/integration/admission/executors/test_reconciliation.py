@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +17,9 @@ from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.jobs import actions, progress
 from admission.jobs.models import Attempt, Job, JobEvent, Phase
+from fleet.models import Site
+from telemetry.models import CheckpointFact
+from tests.builders.checkpoints import make_fact
 from tests.integration.admission.executors.conftest import NODES, Scene
 
 pytestmark = pytest.mark.django_db
@@ -319,6 +322,43 @@ def test_a_pause_and_a_checkpoint_are_seen(scene: Scene) -> None:
     machine.orders()
     scene.reconcile()
     assert scene.phase(attempt).state == "running"
+
+
+SAID = "as the loop said"
+
+
+def saves(scene: Scene, attempt: Attempt) -> datetime | str | None:
+    """Have the loop say that it has saved; return what is taken for its last checkpoint."""
+    said = scene.at - timedelta(seconds=5)
+    scene.machines[0].hold(attempt.key, "running", checkpoint_at=said.timestamp())
+    scene.machines[0].orders()
+    scene.reconcile()
+    attempt.refresh_from_db()
+    return SAID if attempt.checkpoint_at == said else attempt.checkpoint_at
+
+
+def test_the_last_checkpoint_is_the_last_that_was_verified_where_that_is_told(
+    scene: Scene,
+) -> None:
+    attempt = scene.running(nodes=NODES[:1])
+    began = scene.at - timedelta(hours=1)
+    Attempt.objects.filter(pk=attempt.pk).update(started_at=began)
+    assert saves(scene, attempt) == SAID
+    older, newer = began + timedelta(minutes=10), began + timedelta(minutes=20)
+    name = attempt.key.partition("/")[0]
+    make_fact(name, Site.objects.all()[0], saved_at=older)
+    make_fact(name, Site.objects.create(name="elsewhere"), saved_at=newer)
+    assert saves(scene, attempt) == newer
+    # Nothing of this attempt is whole yet, only what it resumed from.
+    CheckpointFact.objects.update(saved_at=began - timedelta(seconds=1))
+    assert saves(scene, attempt) is None
+    # Nobody has told since this attempt began.
+    CheckpointFact.objects.update(told_at=began - timedelta(seconds=1))
+    assert saves(scene, attempt) == SAID
+    # What was told so long ago says nothing any more.
+    long_ago = scene.at - timedelta(days=2)
+    CheckpointFact.objects.update(told_at=scene.at, saved_at=newer, received_at=long_ago)
+    assert saves(scene, attempt) == SAID
 
 
 def test_one_attempt_that_cannot_be_closed_does_not_hold_up_the_others(

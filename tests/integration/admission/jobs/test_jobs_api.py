@@ -13,8 +13,10 @@ from accounts.roles import Role
 from admission.jobs.models import Job, Phase
 from admission.queue import queue_status
 from admission.queue.queue_status import PendingStatus, QueueStatus
+from fleet.models import Site
 from headroom.jobs.reading import MOST_BYTES
 from tests.builders.accounts import api_client, make_user
+from tests.builders.checkpoints import make_fact
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.jobs.conftest import chain, client_as, now, submit
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
@@ -120,6 +122,23 @@ def test_command_and_environment_are_shown_to_the_project_alone(ada: User, bob: 
         assert answer.json()["spec"]["phases"][0]["gang"] == {"gpus": 8}
     assert client_as(bob).get(f"{URL}/{job.name}").status_code == 404
     assert post(client_as(bob), f"{URL}/{job.name}/cancel").status_code == 404
+
+
+def test_a_job_says_which_of_its_checkpoints_is_whole_at_which_site(
+    client: Client, bob: User
+) -> None:
+    post(client, URL, make_spec(name="trains"))
+    assert client.get(f"{URL}/trains").json()["checkpoints"] == []
+    oslo, bergen = (Site.objects.get_or_create(name=name)[0] for name in ("oslo", "bergen"))
+    make_fact("trains", oslo, step=90)
+    make_fact("trains", bergen, step=60, lag_steps=30, lag_s=12.5, sent_bytes_per_s=2e8)
+    make_fact("others", oslo)
+    there, here = client.get(f"{URL}/trains").json()["checkpoints"]
+    assert (here["site"], here["step"], here["lag_s"], here["bytes"]) == ("oslo", 90, None, 10**9)
+    assert (there["site"], there["lag_steps"], there["lag_s"]) == ("bergen", 30, 12.5)
+    assert there["sent_bytes_per_s"] == 2e8
+    assert there["verified_at"] is not None
+    assert client_as(bob).get(f"{URL}/trains").status_code == 404
 
 
 def test_jobs_are_listed_the_newest_first_and_filtered(ada: User, bob: User) -> None:

@@ -26,8 +26,8 @@ from tests.builders.jobs import make_request
 POLICY = read_policy(Path("admission/core/response/fallback.yaml").read_text())
 CALM = {
     "site_silent_share": 0.0, "site_power_margin": 0.4, "site_draining": 0.0, "may_move": 1.0,
-    "checkpoint_elsewhere": 1.0, "other_site_open": 1.0, "wan_up": 1.0, "local_only": 0.0,
-    "review": 0.0, "failures_in_hour": 0.0,
+    "checkpoint_elsewhere": 1.0, "home_has_latest": 1.0, "other_site_open": 1.0, "wan_up": 1.0,
+    "local_only": 0.0, "review": 0.0, "failures_in_hour": 0.0,
 }  # fmt: skip
 
 
@@ -74,6 +74,13 @@ def test_a_gap_starts_the_clock_again() -> None:
     status, _ = run(FallbackStatus(), silent, seconds=50)
     status, _ = run(status, CALM, first=10_055, seconds=0)
     assert run(status, silent, first=10_060, seconds=50)[1] == []
+
+
+def test_it_stays_away_while_another_site_has_a_later_checkpoint_than_its_own() -> None:
+    away = FallbackStatus(Fallback.REGIONAL, 10_000.0)
+    status, taken = run(away, CALM | {"home_has_latest": 0.0}, first=10_300, seconds=3600)
+    assert taken == []
+    assert run(status, CALM, first=14_000)[1][0].state is Fallback.PRIMARY_SITE
 
 
 def test_it_comes_back_when_its_site_has_been_back_for_long() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headroom.jobs import words
@@ -138,6 +140,45 @@ def test_phases_that_do_not_wait_are_told_as_they_are() -> None:
     job = {**make_job(), "phases": [{"name": "train", "attempts": attempts}]}
     (said,) = words.explained(over, job, NOW)
     assert said == "llama-ft-12 is over: cancelled. Its GPUs used 1.25 kWh."
+
+
+def make_checkpoint(site: str, **given: Any) -> dict[str, Any]:
+    whole = {
+        "site": site, "run": "gpt", "step": 1200, "saved_at": at(300), "verified_at": at(240),
+        "told_at": at(10), "lag_checkpoints": None, "lag_steps": None, "lag_s": None,
+        "lag_bytes": None,
+    }  # fmt: skip
+    return {**whole, **given}
+
+
+def test_it_is_said_which_checkpoint_is_where_and_how_far_the_other_site_is_behind() -> None:
+    attempt = {"state": "running", "started_at": at(900), "checkpoint_at": at(300)}
+    job = make_job(phases=[make_phase("train", state="running", attempts=[attempt])])
+    behind = {"lag_checkpoints": 2, "lag_bytes": 3e9}
+    job["checkpoints"] = [
+        make_checkpoint("oslo"),
+        make_checkpoint("bergen", step=800, lag_steps=400, lag_s=600.0, **behind),
+        make_checkpoint("narvik", step=None, **behind),
+        make_checkpoint("vadso", lag_checkpoints=0, lag_bytes=0),
+    ]
+    whole = "of gpt, saved 5 min ago, verified 4 min ago"
+    assert list(words.explained(make_explanation(phases=[]), job, NOW))[1:] == [
+        f"Checkpoints at oslo: step 1,200 {whole}; the loop saves there.",
+        f"Checkpoints at bergen: step 800 {whole}; 400 steps, 10 min, 2 checkpoints and 3 GB "
+        "behind.",
+        "Checkpoints at narvik: none is whole; 2 checkpoints and 3 GB behind, with nothing to "
+        "resume from.",
+        f"Checkpoints at vadso: step 1,200 {whole}; not behind.",
+    ]
+
+
+@pytest.mark.parametrize("told", [[], [make_checkpoint("oslo", told_at=at(1000))]])
+def test_a_checkpoint_of_which_only_the_loop_has_told_is_said_to_be_declared(told: Any) -> None:
+    attempt = {"state": "running", "number": 2, "started_at": at(900), "checkpoint_at": at(300)}
+    job = make_job(phases=[make_phase("train", state="running", attempts=[attempt])])
+    job["checkpoints"] = told
+    *_, said = words.explained(make_explanation(phases=[]), job, NOW)
+    assert said == "Its last checkpoint, 5 min ago, is declared, not verified."
 
 
 def test_the_queue_says_first_what_it_comes_to() -> None:
