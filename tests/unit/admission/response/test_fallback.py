@@ -99,6 +99,35 @@ def test_a_restriction_makes_it_local_at_once_and_its_end_lets_it_back() -> None
     assert run(status, CALM, first=20_000, seconds=400)[0].state is Fallback.PRIMARY_SITE
 
 
+CUT_OFF = CALM | {"wan_up": 0.0, "site_silent_share": 0.4}
+
+
+def test_a_job_that_was_cut_off_leaves_once_its_site_is_silent() -> None:
+    status, (cut,) = run(FallbackStatus(), CUT_OFF, seconds=130)
+    assert cut.state is Fallback.LOCAL_ONLY
+    silent = CUT_OFF | {"site_silent_share": 1.0}
+    status, taken = run(status, silent, first=10_200, seconds=600)
+    assert [each.state for each in taken] == [Fallback.REGIONAL]
+    assert taken[0].evidence["checkpoint_elsewhere"] == 1.0
+    assert status.since - cut.evidence["for_s"] >= 10_000 + POLICY.dwell_s
+
+
+@pytest.mark.parametrize(
+    "bar",
+    [
+        {"local_only": 1.0},
+        {"may_move": 0.0},
+        {"checkpoint_elsewhere": 0.0},
+        {"other_site_open": 0.0},
+        {"site_silent_share": 0.8},
+    ],
+    ids=str,
+)
+def test_it_stays_at_a_silent_site_that_it_may_not_leave(bar: dict[str, float]) -> None:
+    local = FallbackStatus(Fallback.LOCAL_ONLY, 10_000.0)
+    assert run(local, CUT_OFF | {"site_silent_share": 1.0} | bar, seconds=5000)[1] == []
+
+
 def test_what_is_not_known_takes_no_way() -> None:
     unknown = dict.fromkeys(FACTS, math.nan)
     for state in Fallback:
