@@ -193,7 +193,7 @@ def test_its_exit_implies_clear_without_swing_and_it_is_undone_when_over(case: C
 def test_a_bad_gpu_is_found_and_its_run_is_not_over_while_it_stays_bad() -> None:
     # The twin has one of its own, which nobody replaces: its test comes to an end, the rule not.
     proof = Proof(Case("lemon-gpus", is_gang=True))
-    proof.world.run(3600.0)
+    proof.world.run(2600.0)
     bad = int(proof.world.twin.parts.top_clock.argmin()) // 8
     node = f"node {proof.world.twin.fleet.nodes[bad]}"
     ((scope, times),) = [

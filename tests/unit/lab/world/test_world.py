@@ -263,7 +263,7 @@ def test_what_loses_its_node_goes_on_from_its_checkpoint() -> None:
     world = make_world(
         [arrival], conditions_at=during(350.0, 420.0, lambda c: c.node_down.fill(True))
     )
-    (job,) = world.run(1300.0).jobs
+    (job,) = world.run(900.0).jobs
     assert (job.state, job.restarts) == ("done", 1)
     assert 0.0 < job.lost_gpu_s <= 8 * 110.0
     assert job.work_gpu_s == 8 * 600.0
@@ -277,7 +277,7 @@ def test_what_trains_goes_by_its_steps_and_resumes_whole() -> None:
         [make_arrival(runs_s=600.0, training=spec, checkpoint_interval_s=60.0)],
         conditions_at=during(300.0, 350.0, lambda c: c.node_down.fill(True)),
     )
-    (job,) = world.run(2400.0).jobs
+    (job,) = world.run(900.0).jobs
     assert job.state == "done"
     assert job.restarts == 1
     assert job.checkpoint_ok is True
@@ -324,7 +324,7 @@ def test_jobs_that_may_move_leave_a_site_that_is_drained() -> None:
     assert job.lost_gpu_s == 0.0
     assert {gang.placement.sites for gang in world.gangs} == {("bergen",)}
     assert any("regional-fallback" in each.how for each in record.decisions)
-    record = world.run(1700.0)
+    record = world.run(1500.0)
     assert any(each.how.startswith("primary-site") for each in record.decisions)
     assert not world.in_force.restrictions
 
