@@ -48,8 +48,8 @@ def flood(jobs: int, phases: int, *, project: str, user: str, held: bool = False
 
 
 def test_phases_that_wait_for_others_take_nobody_out_of_the_depth(fleet: SmallFleet) -> None:
-    idle(fleet)
     flood(206, 50, project="vision", user="eve", held=True)
+    idle(fleet)  # after what takes long: readings age
     queued("other", project="speech", waited=timedelta(0))
     cycle()
     assert attempts() == ["other/train/1"]
