@@ -1,5 +1,8 @@
 """What ``headroom.training`` costs a loop: for each step of 100 ms, alone and with two gloo ranks.
 
+And for how long ranks stand still when one of eight is killed: ours are forks of a process that has
+imported PyTorch, ``torchrun`` starts them anew.
+
 Both the time that the loop spends in ``step`` and the CPU time of the whole process count, beside a
 loop without it; an agent's socket takes the reports, and the files of directives are there. Steps
 sleep: what they compute does not matter here.
@@ -10,6 +13,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +33,9 @@ STEPS = 200
 #: The bar: a tenth of a percent of a step.
 BAR = 0.001
 _WARM = 10
+#: Of so many ranks one is killed, so often; until all step again it may take so long, s.
+KILLED_OF, KILLS, RESTART_BAR_S = 8, 3, 5.0
+_LIMIT_S = 300.0
 
 
 def run() -> None:
@@ -45,6 +53,7 @@ def run() -> None:
         two_bare, two = (_ranks(2, {}), _ranks(2, told)) if has_torch else ([], [])
         rows = list(listener.read())
         listener.close()
+        restarts = _restarts(Path(folder)) if has_torch else {}
     figures = {
         "overhead_share": alone["in_step_s"] / STEP_S,
         "step_us": alone["in_step_s"] * 1e6,
@@ -62,7 +71,7 @@ def run() -> None:
         }
     report.show(
         "training",
-        figures,
+        figures | restarts,
         {
             "overhead_share": f"of a step of {STEP_S * 1e3:.0f} ms; bar: under {BAR}",
             "step_us": "mean time in step(), with an agent",
@@ -71,8 +80,82 @@ def run() -> None:
             "reported": "jobs whose reports arrived",
             "two_ranks_overhead_share": f"the slower of both; bar: under {BAR}",
             "two_ranks_cpu_us": "of the first rank",
+            "restart_s": f"kill -9 of one of {KILLED_OF} ranks until all step again, median"
+            f" of {KILLS}; bar: {RESTART_BAR_S:g}",
+            "restart_most_s": "the slowest of these",
+            "torchrun_restart_s": "the same loop under torchrun --max-restarts, median",
+            "torchrun_restart_most_s": "the slowest of these",
         },
     )
+
+
+def _restarts(folder: Path) -> dict[str, float]:
+    """Return how long ranks of each launcher stand still after one was killed, s."""
+    ours = ["headroom.training", "run", "--ranks", str(KILLED_OF)]
+    theirs = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(KILLED_OF)]
+    more = ["--max-restarts", str(KILLS)]
+    found: dict[str, float] = {}
+    for name, words in (("", ours), ("torchrun_", [*theirs, "--monitor-interval", "0.1"])):
+        place = folder / f"{name}ranks"
+        place.mkdir()
+        spent = _stood_still([*words, *more], place)
+        found |= {
+            f"{name}restart_s": statistics.median(spent),
+            f"{name}restart_most_s": max(spent),
+        }
+    return found
+
+
+def _stood_still(words: list[str], folder: Path) -> list[float]:
+    """Kill a rank again and again; return the seconds until all of them step again."""
+    script = str(REPOSITORY / "bench/training_ranks.py")
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", *words, script, str(folder), "1000000", "5", "1024"],
+        cwd=REPOSITORY,
+        # The last: with the store of its launcher torchrun's ranks find addresses of the dead.
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        spent, dead = [], set[int]()
+        _await_steps(folder, dead, steps=7)
+        for number in range(KILLS):
+            alive = _lives(folder)
+            dead |= {steps[-1]["pid"] for steps in alive}
+            began_s = time.monotonic()
+            os.kill(alive[number % KILLED_OF][-1]["pid"], signal.SIGKILL)
+            spent.append(_await_steps(folder, dead, steps=1) - began_s)
+            _await_steps(folder, dead, steps=7)
+    finally:
+        launcher.terminate()
+        launcher.wait()
+    return spent
+
+
+def _await_steps(folder: Path, dead: set[int], *, steps: int) -> float:
+    """Wait until each rank has made ``steps`` in a new life; return when the last one had."""
+    end_s = time.monotonic() + _LIMIT_S
+    while time.monotonic() < end_s:
+        made = [[each["at"] for each in told if each["pid"] not in dead] for told in _lives(folder)]
+        if len(made) == KILLED_OF and all(len(each) >= steps for each in made):
+            return float(max(each[steps - 1] for each in made))
+        time.sleep(0.05)
+    raise TimeoutError("ranks do not step")
+
+
+def _lives(folder: Path) -> list[list[dict[str, Any]]]:
+    """Return the steps that each rank has written down, of all of its lives."""
+    found = []
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        lines = path.read_text().splitlines(keepends=True)
+        told = [json.loads(line) for line in lines if line.endswith("\n")]
+        found.append([each for each in told if "step" in each])
+    return found
 
 
 def _ranks(world: int, told: Mapping[str, str]) -> list[dict[str, float]]:
