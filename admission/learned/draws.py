@@ -29,9 +29,6 @@ __all__ = ["EVERY_S", "observe"]
 EVERY_S = 20.0
 #: Of a longer silence no more is known than this, s.
 _MOST_S = 60.0
-#: What is read so soon after a start is of what stood there before, s: schedulers tell starts in
-#: whole seconds, and prologs take their time.
-_BEGUN_AFTER_S = 5.0
 _LOCK = 0x44524157
 _AT_ONCE = 2_000
 _BINS = len(BIN_EDGES_W)
@@ -79,11 +76,7 @@ def _note(held: Allocations, now: float) -> int:
     seen = reservation.drawn(held.arrays, held.fleet, measured.summary)
     per_gpu_w = seen.watts / np.maximum(held.arrays.gpus, 1)
     rules = policy_in_force().reserve
-    is_own = reservation.read_since(
-        held.arrays, measured.summary, held.arrays.started_at + _BEGUN_AFTER_S
-    )
-    is_known = seen.read & is_own & (for_s > 0)
-    after = reservation.noted(before, per_gpu_w, is_known, for_s, rules)
+    after = reservation.noted(before, per_gpu_w, seen.read & (for_s > 0), for_s, rules)
     works_w = at_work_w(held, measured)
     at = datetime.fromtimestamp(now, UTC)
     like = profiles.known({kept[each.id].labels for each in begun if each.id in kept})

@@ -34,7 +34,6 @@ __all__ = [
     "noted",
     "quantile_w",
     "read_for_s",
-    "read_since",
     "reserve",
     "reserved_w",
 ]
@@ -43,6 +42,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+#: What is read so soon after a start is of what stood there before, s: schedulers tell starts in
+#: whole seconds, and prologs take their time.
+_BEGUN_AFTER_S = 5.0
 #: Upper edges of the bins in which draws are counted, W for each GPU, its part of the host with it.
 #: What is above the last but one has no bound, and so is never reserved less than its peak.
 BIN_EDGES_W: Floats = np.append(np.arange(25.0, 2401.0, 25.0), np.inf)
@@ -116,7 +118,7 @@ class AllocationArrays:
 class Drawn:
     """The draw of each allocation now, with its part of the host, W.
 
-    ``read``: all of its GPUs are read fresh.
+    ``read``: all of its GPUs are read fresh, and were read since it began.
     """
 
     watts: Floats
@@ -173,18 +175,13 @@ def drawn(held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary) -> 
     """Return the draw of each allocation: its GPUs and their part of the host."""
     count, gpus = len(held), summary.gpus
     own_w = sum_by(gpus.load_w[held.gpu], held.gpu_allocation, count)
-    silent = sum_by(~gpus.read[held.gpu], held.gpu_allocation, count)
+    since = (held.started_at + _BEGUN_AFTER_S)[held.gpu_allocation]
+    is_own = gpus.read[held.gpu] & (gpus.ts[held.gpu] >= since)
+    unread = sum_by(~is_own, held.gpu_allocation, count)
     gpus_w = sum_by(gpus.load_w, fleet.gpus.node, len(fleet.nodes))
     host_w = np.maximum(summary.nodes.load_w - gpus_w, 0.0)
     part = held.gpus / np.maximum(np.diff(fleet.gpu_bounds)[held.node], 1)
-    return Drawn(own_w + part * host_w[held.node], silent == 0)
-
-
-def read_since(held: AllocationArrays, summary: FleetSummary, moments: Floats) -> Bools:
-    """Say of each allocation whether all of its GPUs were read at its moment (Unix s) or later."""
-    oldest = np.full(len(held), np.inf)
-    np.minimum.at(oldest, held.gpu_allocation, summary.gpus.ts[held.gpu])
-    return np.asarray(oldest >= moments)
+    return Drawn(own_w + part * host_w[held.node], unread == 0)
 
 
 # --- What is reserved ----------------------------------------------------------------------------
@@ -193,7 +190,7 @@ def read_since(held: AllocationArrays, summary: FleetSummary, moments: Floats) -
 def reserved_w(held: AllocationArrays, seen: Drawn, rules: Rules) -> Floats:
     """Return the reservation of each allocation, W."""
     warm_for_s = held.read_s - rules.warm_up_s
-    shown = seen.read & ~np.isnan(held.started_at) & ~np.isnan(held.p99_w) & (warm_for_s >= 0)
+    shown = seen.read & ~np.isnan(held.p99_w) & (warm_for_s >= 0)
     shown &= held.learned.samples > 0.0
     high_w = np.fmax(held.p99_w, held.learned.high_w) * held.gpus
     aim_w = np.fmin((1.0 + rules.margin) * high_w, held.peak_w)
@@ -231,8 +228,11 @@ def reserve(
 def _joint(
     held: AllocationArrays, fleet: FleetArrays, seen: Drawn, watts: Floats
 ) -> tuple[dict[ScopeKind, Floats], Floats]:
-    """Return what budgets reserve beyond what is drawn, and the share of each allocation in it."""
-    knows = seen.read & ~np.isnan(held.started_at)
+    """Return what budgets reserve beyond what is drawn, and the share of each allocation in it.
+
+    What was not seen at work reserves its own peak on top of what the others draw now: that these
+    draw more than on average makes no room for it.
+    """
     parts = Parts(
         budget=held.node,
         gang=held.gang,
@@ -242,7 +242,7 @@ def _joint(
         high_w=held.learned.high_w * held.gpus,
         deviation_w=held.learned.deviation_w * held.gpus,
         peak_w=np.maximum(held.peak_w, seen.watts),
-        samples=np.where(knows, held.learned.samples, 0.0),
+        samples=np.where(seen.read, held.learned.samples, 0.0),
     )
     found: dict[ScopeKind, Floats] = {}
     for kind, on, count in (
@@ -251,7 +251,9 @@ def _joint(
         (ScopeKind.SITE, joint.on_sites(parts, fleet), len(fleet.sites)),
     ):
         drawn_w = sum_by(on.drawn_w, on.budget, count)
-        found[kind] = np.maximum(joint.joint_peak_w(on, count) - drawn_w, 0.0)
+        unseen_w = np.where(on.samples > 0.0, 0.0, on.peak_w - on.drawn_w)
+        least_w = sum_by(unseen_w, on.budget, count)
+        found[kind] = np.maximum(joint.joint_peak_w(on, count) - drawn_w, least_w)
     rack = fleet.nodes.rack[held.node]
     alone_w = watts - seen.watts
     together_w = sum_by(alone_w, rack, len(fleet.racks))[rack]

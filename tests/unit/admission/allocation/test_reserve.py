@@ -107,6 +107,14 @@ def test_what_has_not_begun_reserves_its_peak_whatever_was_read() -> None:
     assert watts(mine, headroom_of(FLEET, all_read(FLEET))) == [PEAK_W]
 
 
+def test_what_was_read_before_it_began_reserves_its_peak() -> None:
+    # A reading of its first seconds may be of what stood there before.
+    mine = held(0, p99_w=[900.0], read_s=[9000.0], started_at=[NOW - 6.0])
+    early = all_read(FLEET, ts=np.full(len(FLEET.gpus), NOW - 3.0))
+    assert watts(mine, headroom_of(FLEET, early)) == [PEAK_W]
+    assert watts(mine, headroom_of(FLEET, all_read(FLEET))) == [pytest.approx(7920.0)]
+
+
 def test_what_falls_silent_is_back_at_its_peak() -> None:
     mine = held(0, 1, p99_w=[800.0, 800.0], read_s=[9000.0, 9000.0])
     read_at = NOW - np.arange(len(FLEET.gpus)) // 8 * 300.0
@@ -118,6 +126,21 @@ def test_a_part_of_a_node_has_its_part_of_the_host() -> None:
     mine = held(0, gpus=2, peak_w=100.0)
     host_w = NODE_W - 3200.0
     assert watts(mine, headroom_of(FLEET, all_read(FLEET))) == [pytest.approx(800 + host_w / 4)]
+
+
+def test_that_others_draw_more_than_usual_makes_no_room_for_what_is_about_to_begin() -> None:
+    def on(count: int, **given: Any) -> AllocationArrays:
+        usual = learned(count, 300.0, 1000.0)
+        read: dict[str, Any] = {"p99_w": np.full(count, 300.0), "read_s": np.full(count, 9000.0)}
+        return held(*range(count), learned=usual, **read, **given)
+
+    seen = on(3)
+    begins = on(4, started_at=[NOW - 3600.0] * 3 + [np.nan])
+    plain = headroom_of(FLEET, all_read(FLEET))
+    before, after = (
+        with_reserved(each, plain).powers[ScopeKind.SITE].load_w for each in (seen, begins)
+    )
+    assert after - before == pytest.approx(PEAK_W - NODE_W)
 
 
 # --- The fleet ------------------------------------------------------------------------------------
