@@ -18,7 +18,7 @@ from headroom.training.sections import Section
 from headroom.training.session import Session
 from headroom.work.contract import SignalOrder
 from headroom.work.folder import Directives, JobStatus
-from lab.training.table import JobTable
+from lab.training.table import BEFORE, JobTable
 
 __all__ = ["Loop"]
 
@@ -81,6 +81,7 @@ class Loop:
         self._table, self._slot = table, slot
         self._memory, self._desk = _Memory(), _Desk()
         self._saved_steps = float(table.durable_steps[slot])
+        self._ends_at_once = False
         self._session = Session(
             mailbox=self._memory,
             group=Alone(),
@@ -105,7 +106,8 @@ class Loop:
     @property
     def has_left(self) -> bool:
         """Whether it was asked to leave, and has saved."""
-        return self._session.is_leaving and not self._session.checkpoint_due
+        has_saved = self._session.is_leaving and not self._session.checkpoint_due
+        return has_saved or self._ends_at_once
 
     @property
     def step(self) -> int:
@@ -118,7 +120,8 @@ class Loop:
             self._memory.given.take(signal)
 
     def leave(self) -> None:
-        """Ask it to save, and to end."""
+        """Ask it to save, and to end. What still loads catches no signal, and ends at once."""
+        self._ends_at_once = bool(self._table.phase[self._slot] == BEFORE)
         self._session.ask_to_leave()
 
     def advance(self, dt_s: float) -> bool:

@@ -300,6 +300,15 @@ def test_what_begins_again_here_goes_on_from_its_last_checkpoint(bench: Bench) -
     assert anew["step"] < before["step"]
 
 
+def test_what_still_loads_has_nothing_to_save_and_ends_at_once(bench: Bench) -> None:
+    bench.claim_and_run(env={"TWIN_WORK_S": "3000"})
+    bench.hear(order(DesiredState.STOP))
+    bench.run(2)
+    report = bench.report()
+    assert (report.outcome, report.exit_code) == (WorkOutcome.STOPPED, 143)
+    assert report.checkpoint_at is None
+
+
 def test_what_cannot_save_in_its_grace_is_killed_and_says_so(bench: Bench) -> None:
     bench.claim_and_run(make_task(grace_s=5.0, env={"TWIN_WORK_S": "900"}))
     bench.run(300)
