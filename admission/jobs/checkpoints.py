@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,15 +11,31 @@ from admission.core.response.checkpoints import Known, KnownCheckpoint
 from admission.jobs.models import Attempt
 from telemetry.models import CheckpointFact
 
-__all__ = ["COUNTS_FOR", "Verified", "known_of", "of_job", "of_jobs", "verified_of"]
+__all__ = [
+    "COUNTS_FOR",
+    "Elsewhere",
+    "Verified",
+    "elsewhere_of",
+    "known_of",
+    "of_job",
+    "of_jobs",
+    "verified_of",
+]
 
 #: What was told last so long ago says nothing any more of where checkpoints are.
 COUNTS_FOR = timedelta(days=1)
 
 
-def of_jobs(jobs: Collection[str], now: datetime) -> dict[str, list[CheckpointFact]]:
-    """Return what is known of the checkpoints of jobs, by name, sites in order. One query."""
-    rows = CheckpointFact.objects.filter(job__in=jobs, received_at__gt=now - COUNTS_FOR)
+def of_jobs(
+    jobs: Collection[str], now: datetime, *, counts_for: timedelta | None = COUNTS_FOR
+) -> dict[str, list[CheckpointFact]]:
+    """Return what is known of the checkpoints of jobs, by name, sites in order. One query.
+
+    What was told longer than ``counts_for`` ago is left out; None: nothing is.
+    """
+    rows = CheckpointFact.objects.filter(job__in=jobs)
+    if counts_for is not None:
+        rows = rows.filter(received_at__gt=now - counts_for)
     found: dict[str, list[CheckpointFact]] = {}
     for row in rows.select_related("site"):
         found.setdefault(row.job, []).append(row)
@@ -58,3 +75,39 @@ def verified_of(attempt: Attempt, facts: Sequence[CheckpointFact]) -> Verified |
         return None
     saved = [fact.saved_at for fact in facts if fact.saved_at is not None]
     return Verified(max((at for at in saved if at >= began), default=None))
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The latest checkpoint of an attempt's run that is whole at another site than its own.
+
+    Without one ``saved_at`` is None, and ``sent_in_s`` infinite.
+    """
+
+    saved_at: datetime | None
+    #: from when it was saved until it was verified there, s
+    sent_in_s: float
+
+
+def elsewhere_of(attempt: Attempt, facts: Sequence[CheckpointFact]) -> Elsewhere | None:
+    """Return what an attempt could resume from elsewhere; None: nobody has told since it began.
+
+    Neither is anything said where it is not known at which site it runs. What was told stays so
+    until something else is told, however long ago that was.
+    """
+    began, here = attempt.started_at, attempt.placement.get("sites")
+    last = max(facts, key=lambda fact: fact.told_at, default=None)
+    if not here or began is None or last is None or last.told_at < began:
+        return None
+    there = [fact for fact in facts if fact.run == last.run and fact.site.name not in here]
+    if not there:
+        return None
+    saved = [(fact.saved_at, _sent_in_s(fact)) for fact in there if fact.saved_at is not None]
+    return Elsewhere(*max(saved)) if saved else Elsewhere(None, math.inf)
+
+
+def _sent_in_s(fact: CheckpointFact) -> float:
+    """Return how long a checkpoint took to get there; clocks of two places may differ."""
+    if fact.saved_at is None or fact.verified_at is None:
+        return math.inf
+    return max((fact.verified_at - fact.saved_at).total_seconds(), 0.0)

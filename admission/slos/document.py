@@ -37,7 +37,7 @@ LONGEST_WITHIN_S = 7 * 86_400.0
 
 
 class Measure(enum.StrEnum):
-    """The time span that an objective measures."""
+    """What an objective measures: a span of time, or the work that is at stake at each moment."""
 
     #: from the moment that a phase may begin until its first attempt runs
     START = "start"
@@ -45,6 +45,8 @@ class Measure(enum.StrEnum):
     RESUME = "resume"
     #: the same, of those that resume at another site
     CROSS_SITE_RESUME = "cross_site_resume"
+    #: of a phase that runs: the work that would be lost if it resumed at another site now
+    CROSS_SITE_LOSS = "cross_site_loss"
 
 
 _DOES = {
@@ -101,10 +103,13 @@ class Objective:
     @property
     def sentence(self) -> str:
         """Its promise, in words."""
-        whose = f"{_percent(self.target)} of {self._whose}"
+        share = f"{_percent(self.target)} of"
         within = "one checkpoint interval" if self.within_s is None else spelled(self.within_s)
         when = f" while {' '.join(self.when.expression.split())}" if self.when else ""
-        return f"{whose} {_DOES[self.measure]} within {within}{when}."
+        if self.measure is Measure.CROSS_SITE_LOSS:
+            would = f"would lose at most {within} by a resume at another site"
+            return f"{share} the time{when}, {self._whose} {would}."
+        return f"{share} {self._whose} {_DOES[self.measure]} within {within}{when}."
 
     @property
     def _whose(self) -> str:

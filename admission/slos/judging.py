@@ -4,6 +4,9 @@ The clock of an event runs only while the condition holds, and not while somebod
 is *bad* as soon as its clock has passed what the objective allows, be it over or not, and *good*
 when it is over before that. An event whose clock has never run is left out: nothing was promised
 for the time that it took.
+
+Of a cross-site loss each moment that was looked at is an event, and has no clock: it is good or bad
+by the work at stake then, and left out unless the condition holds then.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.slos.document import Objective
+from admission.slos.document import Measure, Objective
 from admission.slos.facts import Bools, Floats, Samples
 
 __all__ = ["Event", "Judgment", "judge"]
@@ -44,6 +47,10 @@ class Event:
     #: it is not waited for any more, and has not come
     dropped_at: float | None = None
     checkpoint_interval_s: float | None = None
+    #: of a moment: the work that a resume at another site would lose, in time that it ran
+    lost_s: float = 0.0
+    #: how long the checkpoint that it would resume from was on its way; inf: there is none yet
+    sent_in_s: float = 0.0
     #: where it may happen; empty: anywhere
     sites: tuple[str, ...] = ()
     #: whether the condition has to hold at all of them, or at any
@@ -60,7 +67,7 @@ class Judgment:
     is_good: bool
     #: when that was decided, Unix s
     at: float
-    #: what its clock showed then, s
+    #: what its clock showed then, or the work at stake, s
     clock_s: float
     limit_s: float
 
@@ -81,13 +88,14 @@ def judge(
     """Return the judgments of those of ``events`` that are decided at ``now``."""
     mine = [event for event in events if selected(objective, event)]
     holding = samples.holding(objective.when) if objective.when is not None else None
+    judged = _judged if objective.measure is not Measure.CROSS_SITE_LOSS else _judged_at_once
     groups: dict[tuple[tuple[str, ...], bool], list[Event]] = defaultdict(list)
     for event in mine:
         groups[event.sites, event.at_all_sites].append(event)
     return [
         judgment
         for (sites, at_all), group in groups.items()
-        for judgment in _judged(
+        for judgment in judged(
             objective, group, _clock(samples, holding, sites, at_all=at_all), now
         )
     ]
@@ -111,6 +119,10 @@ class Clock:
         if not len(self._at):
             return np.zeros(len(at))
         return np.asarray(np.interp(at, self._at, self._shows), dtype=np.float64)
+
+    def runs(self, at: Floats) -> Bools:
+        """Say of each of the times whether it runs from then on."""
+        return np.asarray(self.read(at + 1e-3) > self.read(at))
 
     def reaches(self, shows: float) -> float:
         """Return the first time at which it reads ``shows``, which it has to reach."""
@@ -182,8 +194,8 @@ def _judged(
     pieces = _pieces(events, now)
     shown = clock.read(pieces.start), clock.read(pieces.end)
     ran_s = shown[1] - shown[0]
-    # A moment later tells whether it would have run, of those that were over at once.
-    would_run = clock.read(pieces.start + 1e-3) > shown[0]
+    # Of those that were over at once: whether it would have run.
+    would_run = clock.runs(pieces.start)
     count = len(events)
     clock_s = np.bincount(pieces.event, weights=ran_s, minlength=count)
     counted = np.bincount(pieces.event, weights=would_run, minlength=count) > 0
@@ -200,10 +212,25 @@ def _judged(
             )
 
 
+def _judged_at_once(
+    objective: Objective, events: Sequence[Event], clock: Clock, now: float
+) -> Iterator[Judgment]:
+    at = np.array([event.begun_at for event in events])
+    for row in np.flatnonzero(clock.runs(at) & (at <= now)).tolist():
+        event = events[row]
+        lost_s, limit = event.lost_s, _limit_s(objective, event)
+        yield Judgment(
+            event, is_good=lost_s <= limit, at=event.begun_at, clock_s=lost_s, limit_s=limit
+        )
+
+
 def _limit_s(objective: Objective, event: Event) -> float:
     if objective.within_s is not None:
         return objective.within_s
-    return event.checkpoint_interval_s or 0.0
+    interval_s = event.checkpoint_interval_s or 0.0
+    # While a checkpoint is on its way, the one before it is the latest. But the next one must not
+    # overtake it: what takes longer than an interval to send is not excused by that.
+    return interval_s + min(event.sent_in_s, interval_s)
 
 
 def _passed_at(clock: Clock, starts: Floats, ends: Floats, limit_s: float) -> float:

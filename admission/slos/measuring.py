@@ -2,7 +2,8 @@
 
 :func:`step` keeps the conditions of the minute and judges what has happened since the last one. It
 may die anywhere: an event is judged once, by its key, and a step that is missing is made good by
-the next one, as far back as conditions are known.
+the next one, as far back as conditions are known. Of a cross-site loss only now is judged: what was
+at another site in a minute in which nobody looked is not known any more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from django.db.models import Count, Q
 from admission.slos import budget, document, metrics, observed, sampling
 from admission.slos.budget import SPANS_S, Health, Tally
 from admission.slos.document import LONGEST_WINDOW_S, Objective
-from admission.slos.judging import Judgment, judge
+from admission.slos.judging import SPEAKS_FOR_S, Judgment, judge
 from admission.slos.models import ConditionSample, Slo, SloJudgment
 from policies import current
 
@@ -56,8 +57,9 @@ def _follow(slo: Slo, at: datetime) -> int:
     objective = document.read(slo.text)
     oldest = at - timedelta(seconds=objective.window_s)
     since = oldest if slo.judged_at is None else max(slo.judged_at - _OVERLAP, oldest)
-    events = observed.events(objective.measure, since, oldest)
-    begun = min((event.begun_at for event in events), default=at.timestamp())
+    events = observed.events(objective.measure, since, oldest, at)
+    # With the sample that speaks for the beginning of the first.
+    begun = min((event.begun_at for event in events), default=at.timestamp()) - SPEAKS_FOR_S
     samples = sampling.load(datetime.fromtimestamp(begun, UTC), at)
     judgments = judge(objective, events, samples, at.timestamp())
     with transaction.atomic():

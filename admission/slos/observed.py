@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 from django.db.models import Q
 
+from admission.jobs import checkpoints
 from admission.jobs.models import Attempt, Phase
 from admission.jobs.past import Spans, came_in_reach_at, ended_before, held_spans
+from admission.slos.budget import SPANS_S
 from admission.slos.document import Measure
 from admission.slos.judging import Event
 
-__all__ = ["events"]
+__all__ = ["PIECE_S", "events"]
+
+#: Of each piece of time of this length one moment is judged: the shortest span of burn rates.
+PIECE_S = min(SPANS_S.values())
 
 #: Attempts that ended so were cut short by no fault of theirs.
 _CUT_SHORT = (Attempt.Outcome.PREEMPTED, Attempt.Outcome.LOST)
 
 
-def events(measure: Measure, since: datetime, oldest: datetime) -> list[Event]:
+def events(measure: Measure, since: datetime, oldest: datetime, now: datetime) -> list[Event]:
     """Return the events of one kind that are still waited for, or were over since ``since``.
 
-    What began before ``oldest`` is left out. At most five queries.
+    What began before ``oldest`` is left out. Losses are those of ``now``. At most five queries.
     """
+    if measure is Measure.CROSS_SITE_LOSS:
+        return _losses(now)
     if measure is Measure.START:
         return _starts(since, oldest)
     found = _resumes(since, oldest)
@@ -98,6 +106,56 @@ def _resumes_of(phase: Phase, held: Spans) -> Iterator[Event]:
             held=held,
             **_told(phase),
         )
+
+
+# --- Losses --------------------------------------------------------------------------------------
+
+
+def _losses(now: datetime) -> list[Event]:
+    """Return what each phase that runs would lose now by a resume at another site.
+
+    Of whom nobody tells what is at other sites nothing is said.
+    """
+    running = Attempt.objects.filter(state=Attempt.State.RUNNING, started_at__lte=now)
+    attempts = list(running.select_related("phase__job__project"))
+    known = checkpoints.of_jobs({each.phase.job.name for each in attempts}, now, counts_for=None)
+    ran: dict[int, list[Attempt]] = defaultdict(list)
+    phases = [each.phase_id for each in attempts if each.phase.job.name in known]
+    for each in Attempt.objects.filter(phase__in=phases, started_at__lte=now):
+        ran[each.phase_id].append(each)
+    return [
+        _loss(attempt, elsewhere, ran[attempt.phase_id], now)
+        for attempt in attempts
+        if (elsewhere := checkpoints.elsewhere_of(attempt, known.get(attempt.phase.job.name, ())))
+    ]
+
+
+def _loss(
+    attempt: Attempt, elsewhere: checkpoints.Elsewhere, ran: Iterable[Attempt], now: datetime
+) -> Event:
+    phase = attempt.phase
+    piece = datetime.fromtimestamp(now.timestamp() // PIECE_S * PIECE_S, UTC)
+    return Event(
+        key=f"{phase.key}@{piece:%Y-%m-%dT%H:%MZ}",
+        begun_at=now.timestamp(),
+        over_at=now.timestamp(),
+        checkpoint_interval_s=phase.request.get("checkpoint_interval_s"),
+        lost_s=_ran_s(ran, elsewhere.saved_at, now),
+        sent_in_s=elsewhere.sent_in_s,
+        sites=tuple(attempt.placement.get("sites", ())),
+        at_all_sites=True,
+        **_told(phase),
+    )
+
+
+def _ran_s(attempts: Iterable[Attempt], since: datetime | None, now: datetime) -> float:
+    """Return how long attempts have run from ``since`` (None: ever) to ``now``, s."""
+    spans = (
+        (each.started_at if since is None else max(each.started_at, since), each.ended_at or now)
+        for each in attempts
+        if each.started_at is not None
+    )
+    return sum(max((end - start).total_seconds(), 0.0) for start, end in spans)
 
 
 # --- Shared --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from accounts.models import User
 from accounts.roles import Capability
 from admission.jobs.models import Job
 from admission.slos import measuring
+from admission.slos.document import Measure
 from admission.slos.models import Slo
 from dashboard import panels, slos
 
@@ -93,6 +94,7 @@ def _one(request: HttpRequest, slo: Slo) -> tuple[str, str, dict[str, str], dict
         "row": slos.Row(status),
         "health": status.health,
         "objective": status.objective,
+        "is_loss": status.objective.measure is Measure.CROSS_SITE_LOSS,
         "slo": slo,
         "chart": slos.chart(status, now),
         "show": verdict,

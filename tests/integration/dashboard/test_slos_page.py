@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
-from admission.slos import measuring
+from admission.slos import builtin, measuring
 from admission.slos.actions import SLOS
 from admission.slos.models import Slo
 from policies.documents import life
@@ -98,6 +98,22 @@ def test_one_objective_shows_promise_budget_and_events(viewer: Client, slo: Slo)
     found = re.findall(r'id="event-\d+" href="/jobs/([^"]+)/"', late)
     assert found == [f"training-begins-{number}" for number in (19, 18, 17)]
     assert text_of(late).count("in time") < text.count("in time")
+
+
+def test_what_would_be_lost_elsewhere_is_shown_as_work_at_stake(viewer: Client, db: None) -> None:
+    builtin.load()
+    name = "checkpoints-elsewhere"
+    promise = (
+        "90 % of the time while uplink_use &lt;= 0.5, jobs would lose at most one checkpoint "
+        "interval by a resume at another site."
+    )
+    assert promise in text_of(opened(viewer))
+    text = text_of(opened(viewer, f"/slos/{name}/"))
+    assert "no event of the last 7 d was under its condition, of a job that is told of" in text
+    judge(Slo.objects.get(name=name), good=17, bad=3)
+    text = text_of(opened(viewer, f"/slos/{name}/"))
+    assert "at stake" in text
+    assert "its clock" not in text
 
 
 def test_where_its_condition_held_is_shown(viewer: Client, slo: Slo) -> None:

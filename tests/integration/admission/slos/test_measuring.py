@@ -173,6 +173,17 @@ def test_only_time_under_the_condition_counts() -> None:
     assert verdicts() == {"anywhere/train": False}
 
 
+def test_the_sample_before_it_begins_speaks_for_its_beginning() -> None:
+    put_in_force(SLOS, STARTS.replace("10m", "1m") + "when: power_headroom > 0.2\n")
+    minute = time.time() // 60 * 60
+    ConditionSample.objects.create(
+        at=datetime.fromtimestamp(minute - 180, UTC), site="oslo", power_headroom=0.5
+    )
+    make_job("late", asks={"submitted_at": minute - 110})
+    measuring.step(minute)
+    assert verdicts() == {"late/train": False}
+
+
 # --- Resumes -------------------------------------------------------------------------------------
 
 

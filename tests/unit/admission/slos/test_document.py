@@ -55,6 +55,42 @@ def test_resumes_may_be_timed_by_checkpoints() -> None:
     assert found.sentence == "90 % of jobs resume at another site within one checkpoint interval."
 
 
+LOSS = """\
+name: elsewhere
+measure: cross_site_loss
+target: 0.9
+within: checkpoint_interval
+when: uplink_use <= 0.5
+"""
+
+
+def test_a_loss_is_promised_for_a_share_of_the_time() -> None:
+    assert document.read(LOSS).sentence == (
+        "90 % of the time while uplink_use <= 0.5, jobs would lose at most one checkpoint interval "
+        "by a resume at another site."
+    )
+    always = LOSS.replace("checkpoint_interval", "30m").replace("when: uplink_use <= 0.5\n", "")
+    assert document.read(always).sentence == (
+        "90 % of the time, jobs would lose at most 30 min by a resume at another site."
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("cross_site_loss", "cross_site_lost", "measure"),
+        ("checkpoint_interval", "checkpoint_intervals", "within"),
+        ("checkpoint_interval", "0s", "within"),
+        ("uplink_use", "uplink_used", "when"),
+        ("target: 0.9", "target: 1", "target"),
+    ],
+)
+def test_a_fault_in_the_promise_of_a_loss_names_its_field(old: str, new: str, field: str) -> None:
+    (problem,) = problems(LOSS.replace(old, new))
+    assert problem.field == field
+    assert problem.line
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "message"),
     [

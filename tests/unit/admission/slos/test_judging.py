@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.slos.document import Objective
 from admission.slos.facts import Samples
-from admission.slos.judging import SPEAKS_FOR_S, Judgment, judge
+from admission.slos.judging import SPEAKS_FOR_S, Event, Judgment, judge
 from tests.unit.admission.slos.builders import EVERY_S, make_event, make_objective, make_samples
 
 HOUR_S = 3_600.0
@@ -139,6 +141,65 @@ def test_each_resume_has_its_own_checkpoint_interval() -> None:
     ]
     found = {each.event.job: each.is_good for each in judge(objective, events, PLENTY, HOUR_S)}
     assert found == {"a": True, "b": False}
+
+
+# --- Losses --------------------------------------------------------------------------------------
+
+
+def loss(lost_s: float, *, at: float = 60.0, **fields: Any) -> Event:
+    """Return what would be lost at a moment, of somebody who saves each ten minutes."""
+    given = {"checkpoint_interval_s": 600.0, **fields}
+    return make_event(f"job/train@{at:g}", begun_at=at, over_at=at, lost_s=lost_s, **given)
+
+
+def losses(**fields: Any) -> Objective:
+    return make_objective(measure="cross_site_loss", **{"within": "checkpoint_interval", **fields})
+
+
+def test_a_loss_within_an_interval_and_the_time_of_sending_is_good() -> None:
+    events = [loss(629.0, sent_in_s=30.0, at=60.0), loss(631.0, sent_in_s=30.0, at=120.0)]
+    good, bad = judge(losses(), events, PLENTY, HOUR_S)
+    assert (good.is_good, good.at, good.clock_s, good.limit_s) == (True, 60.0, 629.0, 630.0)
+    assert (bad.is_good, bad.at, bad.clock_s, bad.limit_s) == (False, 120.0, 631.0, 630.0)
+
+
+def test_sending_for_longer_than_an_interval_is_no_excuse() -> None:
+    slow, never = loss(1_201.0, sent_in_s=9_000.0), loss(1_199.0, sent_in_s=math.inf)
+    found = judge(losses(), [slow, never], PLENTY, HOUR_S)
+    assert [(each.is_good, each.limit_s) for each in found] == [(False, 1_200.0), (True, 1_200.0)]
+
+
+def test_of_a_length_of_time_sending_is_a_part() -> None:
+    (found,) = judge(losses(within="10m"), [loss(601.0, sent_in_s=30.0)], PLENTY, HOUR_S)
+    assert (found.is_good, found.limit_s) == (False, 600.0)
+
+
+def test_a_loss_at_a_moment_without_the_condition_is_left_out() -> None:
+    at = (299.0, 301.0, 899.0, 900.0)
+    found = judge(losses(), [loss(9e9, at=each) for each in at], GAP, HOUR_S)
+    assert [each.at for each in found] == [299.0, 900.0]
+    assert judge(losses(), [loss(9e9)], Samples.none(), HOUR_S) == []
+    assert len(judge(losses(when=""), [loss(9e9)], Samples.none(), HOUR_S)) == 1
+
+
+def test_of_whom_states_no_interval_none_was_promised() -> None:
+    event = loss(1.0, checkpoint_interval_s=None)
+    assert judge(losses(), [event], PLENTY, HOUR_S) == []
+    assert len(judge(losses(within="10m"), [event], PLENTY, HOUR_S)) == 1
+
+
+@given(
+    lost_s=st.floats(0, 1e5),
+    sent_in_s=st.floats(0, 1e5) | st.just(math.inf),
+    interval_s=st.floats(1, 1e4),
+)
+def test_no_loss_of_two_intervals_is_good_and_none_of_one_is_bad(
+    lost_s: float, sent_in_s: float, interval_s: float
+) -> None:
+    event = loss(lost_s, sent_in_s=sent_in_s, checkpoint_interval_s=interval_s)
+    (found,) = judge(losses(), [event], PLENTY, HOUR_S)
+    assert interval_s <= found.limit_s <= 2 * interval_s
+    assert found.is_good == (lost_s <= found.limit_s)
 
 
 @given(
