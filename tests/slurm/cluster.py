@@ -223,7 +223,7 @@ class SlurmCluster:
             path = self.folder / name
             path.write_text(
                 f"#!/bin/sh\nexport DCGM_HPC_JOB_MAPPING_DIR={self.folder}/maps/$SLURMD_NODENAME\n"
-                f"echo {name} $SLURM_JOB_ID $SLURM_JOB_GPUS $(date +%s.%N)"
+                f"echo {name} $SLURM_JOB_ID ${{SLURM_JOB_GPUS:--}} $(date +%s.%N)"
                 f" >>{self.folder}/times/$SLURMD_NODENAME\n"
                 f"exec {_DEPLOY}/{name}.sh\n"
             )

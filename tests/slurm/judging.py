@@ -27,17 +27,21 @@ class Stay:
 def stays(folder: Path) -> list[Stay]:
     """Return all stays, from a file for each node with what its prologs and epilogs wrote.
 
-    Raises ValueError where one has not ended.
+    An epilog after a restart of its slurmd names no GPUs ("-").
+    Raises ValueError where one has not ended, or began without GPUs.
     """
     found = []
     for path in sorted(folder.iterdir()):
-        begun: dict[str, float] = {}
+        begun: dict[str, tuple[float, int]] = {}
         for line in path.read_text().splitlines():
             kind, job, gpus, at = line.split()
             if kind == "node_prolog":
-                begun[job] = float(at)
+                if gpus == "-":
+                    raise ValueError(f"{job} has no GPUs on {path.name}")
+                begun[job] = float(at), len(gpus.split(","))
             elif job in begun:
-                found.append(Stay(job, path.name, len(gpus.split(",")), begun.pop(job), float(at)))
+                began, count = begun.pop(job)
+                found.append(Stay(job, path.name, count, began, float(at)))
         if begun:
             raise ValueError(f"{sorted(begun)} have not ended on {path.name}")
     return found

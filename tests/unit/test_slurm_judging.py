@@ -25,11 +25,12 @@ def test_one_that_begins_as_another_ends_is_not() -> None:
 
 
 def test_a_stay_is_from_prolog_to_epilog(tmp_path: Path) -> None:
-    (tmp_path / FIRST).write_text("node_prolog 7 0,1 5.5\nnode_epilog 7 0,1 9.25\n")
+    (tmp_path / FIRST).write_text("node_prolog 7 0,1 5.5\nnode_epilog 7 - 9.25\n")
     assert stays(tmp_path) == [Stay("7", FIRST, 2, 5.5, 9.25)]
-    (tmp_path / FIRST).write_text("node_prolog 7 0,1 5.5\n")
-    with pytest.raises(ValueError, match="7"):
-        stays(tmp_path)
+    for line in ("node_prolog 7 0,1 5.5\n", "node_prolog 7 - 5.5\n"):
+        (tmp_path / FIRST).write_text(line)
+        with pytest.raises(ValueError, match="7"):
+            stays(tmp_path)
 
 
 def test_two_runs_of_a_job_at_one_time_are_found() -> None:
