@@ -21,6 +21,7 @@ from accounts.visibility import Visibility
 from admission.core.allocation import reservation
 from admission.core.cycle.change import Counterfactual
 from admission.core.request import Locality, Request
+from admission.core.response import first_step
 from admission.directives.models import Directive
 from admission.directives.visible import directives
 from admission.jobs import checkpoints, elements, needs, visible
@@ -414,6 +415,8 @@ class Fix:
     change: str
     sentence: str
     where: str
+    #: when its first step is, where it moves to another site; else empty
+    first_step: str
     #: whether it begins with the next cycle; else it need only wait
     is_now: bool
     others: list[str]
@@ -425,11 +428,14 @@ def fix_of(found: Counterfactual, visibility: Visibility) -> Fix:
     placement = found.placement
     size = units.count(len(placement.gpus), "GPU")
     racks = units.count(len(placement.racks), "rack")
+    step = first_step.sentence(found.first_step) if found.first_step else ""
+    change_alone = found.sentence.removesuffix(f"; {step}")
     return Fix(
         key=blake2b(change.encode(), digest_size=6).hexdigest(),
         change=change,
-        sentence=found.sentence.removeprefix("starts now ").removeprefix("can start "),
+        sentence=change_alone.removeprefix("starts now ").removeprefix("can start "),
         where=f"{size} on {racks} at {', '.join(placement.sites)}",
+        first_step=step,
         is_now=found.starts_now,
         others=visibility.shown(found.burden.passed) if found.burden else [],
     )

@@ -48,7 +48,7 @@ from admission.directives.actions import moved_within_the_hour, preempted_by_pro
 from admission.directives.placed import placed_on
 from admission.executors.runners import ready_nodes
 from admission.executors.schedulers import registered
-from admission.jobs import catalog, needs
+from admission.jobs import catalog, first_steps, needs
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Phase
@@ -542,15 +542,20 @@ def _answer(question: asking.Question) -> asking.Answer:
 def explain(key: str) -> Explanation:
     """Say why the phase ``key`` waits, and how it would start. Raises KeyError if it does not wait.
 
-    Changes that the job could not be amended by are left out: who is shown one can have it.
+    Changes that the job could not be amended by are left out: who is shown one can have it. Those
+    that move it to another site say when its first step is there.
     """
     found = _answer(asking.Question(key=key)).explanation
     if found is None:
         raise KeyError(key)
     never = found.never
     if never is not None:
-        never = replace(never, ways=applicable(key, never.ways))
-    return replace(found, counterfactuals=applicable(key, found.counterfactuals), never=never)
+        never = replace(never, ways=_as_shown(key, never.ways))
+    return replace(found, counterfactuals=_as_shown(key, found.counterfactuals), never=never)
+
+
+def _as_shown(key: str, found: Sequence[Counterfactual]) -> tuple[Counterfactual, ...]:
+    return first_steps.told(key, applicable(key, found))
 
 
 def fixes(keys: Sequence[str], budget_s: float = 0.3) -> dict[str, Counterfactual]:

@@ -449,7 +449,7 @@ def _never(found: Answer | None) -> Iterator[str]:
     if not found["ways"]:
         yield "  no cap, size, site or locality was found under which it could"
     for way in found["ways"]:
-        yield f"  {way['sentence']}, once there is room"
+        yield f"  once there is room, it {way['sentence']}"
 
 
 def _standing(phase: Answer, now: float) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.core.request import Locality, Placement, Request
+from admission.core.response.first_step import FirstStep
 from admission.core.snapshot import ClassRules
 from headroom.jobs.words import lasting
 
@@ -122,6 +123,8 @@ class Counterfactual:
     burden: Burden | None = None
     #: always: it was tried by the code that decides
     verified: bool = True
+    #: None: it moves the job to no other site
+    first_step: FirstStep | None = None
 
     @property
     def slowdown(self) -> float:

@@ -16,6 +16,7 @@ from admission.core.cycle.never import Never
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
+from admission.core.response.first_step import FirstStep
 from admission.jobs import elements, needs, visible
 from admission.jobs.api.serializers import JobSerializer, PhaseSerializer, array_of
 from admission.jobs.applying import applicable_to
@@ -158,13 +159,20 @@ def _counterfactual(found: Counterfactual, visibility: Visibility) -> dict[str, 
         "price": dataclasses.asdict(found.price),
         "costs_others": None if found.burden is None else _burden(found.burden, visibility),
         "placement": _where(found.placement),
+        "first_step": None if found.first_step is None else _first_step(found.first_step),
     }
+
+
+def _first_step(found: FirstStep) -> dict[str, Any]:
+    start = None if found.start is None else dataclasses.asdict(found.start)
+    way = dataclasses.asdict(found.way)
+    return {"in_s": found.in_s, **way, "send_s": found.way.send_s, "start": start}
 
 
 def _never(found: Never | None, visibility: Visibility) -> dict[str, Any] | None:
     if found is None:
         return None
-    names = ("change", "sentence", "slowdown", "placement")
+    names = ("change", "sentence", "slowdown", "placement", "first_step")
     ways = [_counterfactual(each, visibility) for each in found.ways]
     return {
         "reason": _reasons([found.reason], visibility)[0],

@@ -580,6 +580,33 @@ class BurdenSerializer(serializers.Serializer[Any]):
     )
 
 
+class StartToStepSerializer(serializers.Serializer[Any]):
+    """How long starts took to their first step: the median."""
+
+    s = serializers.FloatField()
+    of = serializers.IntegerField(help_text="Of so many starts")
+    is_own = serializers.BooleanField(help_text="Of the phase itself; else of its project")
+
+
+class FirstStepSerializer(serializers.Serializer[Any]):
+    """When a phase that moves makes its first step there, and on what that rests."""
+
+    in_s = serializers.FloatField(allow_null=True, help_text="After its start; null: not known")
+    site = serializers.CharField()
+    begin = serializers.CharField(
+        help_text="checkpoint: from one that counts; unseen: nobody tells from which; anew"
+    )
+    step = serializers.IntegerField(allow_null=True, help_text="Of that checkpoint")
+    left_bytes = serializers.FloatField(
+        allow_null=True, help_text="Of it, before it is packed, that are not there; null: not known"
+    )
+    left_basis = serializers.CharField(help_text="measured, stated or unknown")
+    bytes_per_s = serializers.FloatField(allow_null=True, help_text="At which they get there")
+    rate_basis = serializers.CharField(help_text="measured, stated or unknown")
+    send_s = serializers.FloatField(allow_null=True, help_text="Until they are there")
+    start = StartToStepSerializer(allow_null=True, help_text="null: nothing was measured")
+
+
 class CounterfactualSerializer(serializers.Serializer[Any]):
     """A change under which the same solver lets the phase begin; the cheapest comes first."""
 
@@ -592,6 +619,9 @@ class CounterfactualSerializer(serializers.Serializer[Any]):
     price = PriceSerializer()
     costs_others = BurdenSerializer(allow_null=True, help_text="null: nobody")
     placement = WhereSerializer()
+    first_step = FirstStepSerializer(
+        allow_null=True, help_text="null: it goes to no site that is new to it"
+    )
 
 
 class EstimateSerializer(serializers.Serializer[Any]):
@@ -610,6 +640,9 @@ class WayOutSerializer(serializers.Serializer[Any]):
     sentence = serializers.CharField()
     slowdown = serializers.FloatField()
     placement = WhereSerializer()
+    first_step = FirstStepSerializer(
+        allow_null=True, help_text="null: it goes to no site that is new to it"
+    )
 
 
 class NeverSerializer(serializers.Serializer[Any]):

@@ -119,7 +119,7 @@ def test_what_can_never_begin_says_so_and_what_would_make_it_possible() -> None:
     assert lines[1:3] == [
         "  never starts as it is, were the fleet all its own: needs 41.2 kW on feed b2, which has"
         " 36.8 kW: short 4.4 kW",
-        "  can start at 550 W per GPU (4 % slower), once there is room",
+        "  once there is room, it can start at 550 W per GPU (4 % slower)",
     ]
     never["ways"] = []
     lines = list(words.explained(make_explanation(phase), make_job(), NOW))
