@@ -32,6 +32,9 @@ from tests.browser.chromium import DESKTOP, FLAGS, executable
 from tests.builders.accounts import PASSWORD, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 
+#: What does not come about by then hangs, ms. A poll may be lost to a panel that is being replaced,
+#: the next one comes in 5 s, and other tests may have both cores.
+PATIENCE_MS = 30_000
 _WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _AXE: str = Axe().axe_script
 #: Of what passes axe only counts the nodes: to describe each takes longer than all checks.
@@ -66,8 +69,7 @@ def browser() -> Iterator[Browser]:
     # Playwright runs a loop in this thread: Django would take our own queries for async ones.
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    # A poll may be lost to a panel that is being replaced; the next one comes in 5 s.
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield running
@@ -152,7 +154,7 @@ def visits(browser: Browser, live_server: LiveServer) -> Iterator[Visits]:
             # Else axe reads a color that is half-way between two.
             reduced_motion="reduce",
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MS)
         context.add_init_script(_WATCH_POLICY)
         page = context.new_page()
         visitor = Visitor(context, live_server.url, page)

@@ -114,7 +114,7 @@ def test_losing_the_server_is_said_and_finding_it_again_too(
     page = visitor.page
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     visitor.context.set_offline(True)
-    expect(page.locator("#live")).to_have_text("no contact", timeout=15_000)
+    expect(page.locator("#live")).to_have_text("no contact")
     expect(page.get_by_role("alert")).to_contain_text("Showing data of")
     visitor.context.set_offline(False)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
@@ -132,7 +132,7 @@ def test_the_end_of_the_session_leads_to_the_login_page_and_back(
     visitor = visits()
     page = visitor.open(path)
     visitor.context.clear_cookies()
-    expect(page).to_have_url(re.compile(rf"/login/\?next={path}$"), timeout=8_000)
+    expect(page).to_have_url(re.compile(rf"/login/\?next={path}$"))
     # What the browser says of polls that were refused.
     expected = ("401", "console error: htmx:")
     visitor.problems[:] = [p for p in visitor.problems if not any(e in p for e in expected)]

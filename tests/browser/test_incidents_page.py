@@ -37,7 +37,7 @@ def test_an_incident_is_taken_and_its_step_approved_on_a_phone(
     note.fill("fans are on order")
     # Somebody else does something: the panel is swapped, and what was typed stays.
     actions.comment(make_user(Role.OPERATOR), incident, "Fan 3 is dead", now=timezone.now())
-    expect(page.locator(".said", has_text="Fan 3 is dead")).to_be_visible(timeout=8_000)
+    expect(page.locator(".said", has_text="Fan 3 is dead")).to_be_visible()
     expect(note).to_have_value("fans are on order")
     page.get_by_role("button", name="Approve step may-drain").click()
     expect(page.get_by_text("You have approved step may-drain")).to_be_visible()

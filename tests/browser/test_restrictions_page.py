@@ -55,7 +55,7 @@ def test_what_is_held_appears_by_itself_and_is_approved(visits: Visits, small: S
     ends = timezone.now() + timedelta(hours=1)
     wanted = Wanted(RestrictionKind.DRAIN, scope, None, "feed lost", "rule:loss", "oslo", ends)
     store.apply([wanted], now=timezone.now())
-    expect(page.locator("h1")).to_contain_text("1 waits for a person", timeout=10_000)
+    expect(page.locator("h1")).to_contain_text("1 waits for a person")
     page.get_by_role("link", name="Approve drain on site oslo").click()
     expect(page.locator("main")).to_contain_text("on 48 GPUs")
     page.get_by_role("button", name="Approve").click()

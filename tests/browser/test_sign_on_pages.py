@@ -15,7 +15,7 @@ from pytest_django.live_server_helper import LiveServer
 from accounts.models import GroupRole, User
 from accounts.roles import Role
 from tests.browser.chromium import DESKTOP, PHONE
-from tests.browser.conftest import Visitor, Visits
+from tests.browser.conftest import PATIENCE_MS, Visitor, Visits
 from tests.builders.accounts import PASSWORD, make_user
 from tests.identity_provider import process
 from tests.identity_provider.process import CLIENT_ID, CLIENT_SECRET, IdentityProvider
@@ -31,7 +31,7 @@ def stranger(browser: Browser, live_server: LiveServer) -> Iterator[Strangers]:
 
     def open_window() -> Visitor:
         context = browser.new_context(reduced_motion="reduce")
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MS)
         context.add_init_script("window.violations = []")
         visitor = Visitor(context, live_server.url, context.new_page())
         # What the provider's own pages say is its matter.

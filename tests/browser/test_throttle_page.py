@@ -17,12 +17,12 @@ def test_an_event_appears_and_closes_by_itself(visits: Visits, small: SmallFleet
     now = time.time()
     small.report(at=now, only=["oslo-a01-n1"], throttle=lambda _, gpu: 4 * (gpu == 1))
     expect(page.locator("h1")).to_contain_text(
-        "1 GPU throttling unexpectedly now: 1 info · 1 SW power cap", timeout=8_000
+        "1 GPU throttling unexpectedly now: 1 info · 1 SW power cap"
     )
     expect(page.locator("tr.open")).to_have_count(1)
     for later in (20, 55):  # quiet for long enough
         small.report(at=now + later, only=["oslo-a01-n1"])
-    expect(page.locator("h1")).to_have_text("No GPU throttles unexpectedly now", timeout=8_000)
+    expect(page.locator("h1")).to_have_text("No GPU throttles unexpectedly now")
     expect(page.locator("tr.open")).to_have_count(0)
     expect(page.locator("tbody tr")).to_have_count(1)
 
@@ -47,6 +47,6 @@ def test_a_poll_leaves_what_is_typed_alone(visits: Visits, small: SmallFleet) ->
     rack = page.locator("#main").get_by_label("Rack")
     rack.fill("A0")
     small.report(throttle=4)
-    expect(page.locator("tr.open").first).to_be_visible(timeout=8_000)
+    expect(page.locator("tr.open").first).to_be_visible()
     expect(rack).to_have_value("A0")
     expect(rack).to_be_focused()

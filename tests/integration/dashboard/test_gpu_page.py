@@ -115,8 +115,9 @@ def test_a_wrong_range_is_told(viewer: Client, gpu: Gpu, query: str) -> None:
 
 
 def test_the_table_says_what_the_chart_shows(viewer: Client, small: SmallFleet, gpu: Gpu) -> None:
+    now = time.time()
     for age, power in ((30, 400.0), (20, 500.0), (10, 600.0)):
-        small.report(at=time.time() - age, power_w=power)
+        small.report(at=now - age, power_w=power)
     assert "Power, W 400 500 600" in text_of(opened(viewer, gpu))
 
 
