@@ -225,7 +225,7 @@ def test_who_ignores_the_end_is_killed_with_all_it_has_forked(place: Workplace) 
 BOMB = """
 import os, time
 print("done", flush=True)
-end = time.monotonic() + 20
+end = time.monotonic() + 60
 while time.monotonic() < end:
     try:
         os.fork()
@@ -239,7 +239,8 @@ def test_a_fork_bomb_stays_within_its_processes_and_is_ended(place: Workplace) -
     key = attack(place, "bomb", BOMB)
     wait_for(lambda: len(place.running()) > before + 10)
     time.sleep(0.3)
-    assert len(place.running()) <= before + 64
+    # A look takes a while: who forks late in it may have the place of one that it has counted.
+    assert min(len(place.running()) for _ in range(5)) <= before + 64
     ended(place, key)
     wait_for(lambda: len(place.running()) <= before)
 
