@@ -147,6 +147,16 @@ HEALTH = {
     "lemon_gpus": _double("", "GPUs that are worse than their peers"),
     "xid_recent": _double("", "Xid errors within the last hour"),
 }
+CHECKPOINTS = {
+    "checkpoint_lag_s": _double(
+        "s",
+        "How much older the latest checkpoint at another site is than that at the loop, of "
+        "the job here that is behind most; NaN: nobody tells",
+    ),
+    "checkpoint_lag_steps": _double("", "Steps between the two, of the job with most"),
+    "checkpoint_lag_bytes": _double("byte", "What has still to be sent, of the job with most"),
+    "checkpoint_bare_jobs": _double("", "Jobs here with no whole checkpoint at another site"),
+}
 BINDING = {
     "binding": Field("string", "", "Reason token of the tightest constraint; empty: none known"),
     "tightest": _double("", "What that constraint leaves, as a share; below 0: over it"),
@@ -154,7 +164,7 @@ BINDING = {
 
 #: What rules, pages and the API may ask of the scopes of each kind.
 FIELDS: dict[ScopeKind, dict[str, Field]] = {
-    ScopeKind.SITE: {**ALL, **BUDGET, **THERMAL, **INLET, **HEALTH, **BINDING},
+    ScopeKind.SITE: {**ALL, **BUDGET, **THERMAL, **INLET, **HEALTH, **CHECKPOINTS, **BINDING},
     ScopeKind.ZONE: {**ALL, **COOLING, **COOLING_AHEAD, **THERMAL, **INLET, **BINDING},
     ScopeKind.POWER_DOMAIN: {**ALL, **BUDGET, **FAILOVER, **BINDING},
     ScopeKind.RACK: {**ALL, **BUDGET, **THERMAL, **INLET, **HEALTH, **BINDING},

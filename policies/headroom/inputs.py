@@ -11,6 +11,7 @@ from fleet.tables import FleetArrays
 from policies.headroom.claims import Claims
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.outlook import Record
+from policies.headroom.replicas import Replicas
 from policies.scopes import ScopeKind
 from telemetry.summary import HostCurves
 
@@ -151,6 +152,8 @@ class Past:
     lemon_gpus: Ints
     xids: Ints
     mounts: Mounts
+    #: checkpoints of jobs that run
+    replicas: Replicas = field(default_factory=Replicas.none)
     hosts: HostCurves | None = None
     outlook: Outlook | None = None
 

@@ -33,10 +33,12 @@ from policies.headroom.past import (
     load_trends,
     loads_of,
 )
+from policies.headroom.replicas import Replicas, StoreFact, replicas_of
 from policies.scopes import ScopeKind
 from telemetry import frame as live_frame
+from telemetry import placed
 from telemetry.lemons.models import LemonFinding
-from telemetry.models import Mount, XidEvent
+from telemetry.models import CheckpointFact, Mount, XidEvent
 from telemetry.summary import HostCurves
 
 #: Xid errors count for this long.
@@ -47,6 +49,7 @@ _FITS_KNOWN_FOR_S = 300.0
 #: Until hosts are fitted for the first time, much more is assumed of them than they draw.
 _HOSTS_KNOWN_FOR_S = 10.0
 _OUTLOOK_KNOWN_FOR_S = 10.0
+_REPLICAS_KNOWN_FOR_S = 10.0
 #: An evaluation serves for this long, s: a page asks for several things at once.
 _SERVES_S = 1.0
 LOADS = History("loads", LOAD_TABLES, every_s=LOADS_EVERY_S, slots=LOAD_SLOTS)
@@ -135,6 +138,26 @@ def _mounts(fleet: FleetArrays) -> Mounts:
     return Mounts(np.array(ids, dtype=np.int64), np.array(endpoints, dtype=np.int64))
 
 
+def _replicas(fleet: FleetArrays) -> Replicas:
+    """Return how far other sites are behind with the jobs that run. One query; none without any."""
+    jobs = placed.jobs()
+    rows = CheckpointFact.objects.filter(job__in=jobs).order_by("job") if jobs else ()
+    facts = (
+        StoreFact(
+            job=row.job,
+            site_id=row.site_id,
+            run=row.run,
+            step=row.step,
+            saved_at=None if row.saved_at is None else row.saved_at.timestamp(),
+            size_bytes=row.bytes,
+            lacking_bytes=row.lag_bytes,
+            told_at=row.told_at.timestamp(),
+        )
+        for row in rows
+    )
+    return replicas_of(facts, fleet.sites.index_by_id)
+
+
 # --- What was, and what is now -------------------------------------------------------------------
 
 
@@ -147,6 +170,7 @@ _hosts: Cache[HostCurves | None] = Cache(_HOSTS_KNOWN_FOR_S)
 _outlook: Cache[Outlook | None] = Cache(_OUTLOOK_KNOWN_FOR_S)
 _faults: Cache[_Health] = Cache(_KNOWN_FOR_S)
 _mounted: Cache[Mounts] = Cache(_KNOWN_FOR_S)
+_replicated: Cache[Replicas] = Cache(_REPLICAS_KNOWN_FOR_S)
 _reserved_in: list[ReservedIn] = []
 
 
@@ -160,8 +184,8 @@ def invalidate() -> None:
     """Have the next calls read and compute all anew, as in a process that has just begun."""
     for evaluated in (_measured, _with_reserved):
         evaluated.invalidate()
-    kept = (_trends, _link_use, _thermal, _hosts, _outlook, _faults, _mounted, LOADS, LINKS)
-    for read in kept:
+    kept = (_trends, _link_use, _thermal, _hosts, _outlook, _faults, _mounted, _replicated)
+    for read in (*kept, LOADS, LINKS):
         read.invalidate()
 
 
@@ -237,5 +261,6 @@ def _past(fleet: FleetArrays, now: float) -> Past:
         link_bits_per_s=link_bits_per_s,
         lemon_gpus=health.lemon_gpus,
         xids=health.xids,
+        replicas=_replicated.get(partial(_replicas, fleet), of=fleet.generation, now=now),
         outlook=_outlook.get(partial(forecasts.outlook, fleet), of=fleet.generation, now=now),
     )

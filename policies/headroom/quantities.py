@@ -13,7 +13,7 @@ import numpy as np
 
 from fleet.groups import ratio, sum_by
 from fleet.tables import FleetArrays
-from policies.headroom import network, power, storage, thermal
+from policies.headroom import network, power, replicas, storage, thermal
 from policies.headroom.columns import Bools, Floats
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.power import Failover, Power
@@ -140,6 +140,11 @@ class Quantities:
     def links(self) -> dict[str, Any]:
         """The columns of links, but for their binding."""
         return network.columns(self.readings, self.past, self.reservations, self.limits)
+
+    @cached_property
+    def replicas(self) -> dict[str, Any]:
+        """The columns of sites that say how far others are behind with checkpoints."""
+        return replicas.columns(self.past.replicas, self.readings.now, len(self.fleet.sites))
 
     @cached_property
     def endpoints(self) -> dict[str, Any]:

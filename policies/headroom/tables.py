@@ -15,6 +15,7 @@ from policies.headroom.binding import Tightest
 from policies.headroom.budgets import Ahead
 from policies.headroom.columns import (
     BINDING,
+    CHECKPOINTS,
     COOLING,
     COOLING_AHEAD,
     FAILOVER,
@@ -113,6 +114,8 @@ class Tables(dict[ScopeKind, Table]):
             yield INLET, lambda: {"inlet_c": getattr(now.inlets, _KINDS_WITH_INLET[kind])}
         if kind in _KINDS_WITH_HEALTH:
             yield HEALTH, lambda: self._health[kind]
+        if kind is ScopeKind.SITE:
+            yield CHECKPOINTS, lambda: now.replicas
         yield BINDING, lambda: self._binding_columns(kind)
 
     def _groups_ahead(

@@ -39,6 +39,10 @@ _NEVER_RECORDED = frozenset(
     {
         "lemon_gpus",
         "xid_recent",
+        "checkpoint_lag_s",
+        "checkpoint_lag_steps",
+        "checkpoint_lag_bytes",
+        "checkpoint_bare_jobs",
         "power_reserved_w",
         "link_reserved_bits_per_s",
         "storage_load_bytes_per_s",

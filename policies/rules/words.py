@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 #: ``{field}``, ``{field:%}`` for a share as a percentage; ``{{`` and ``}}`` stand for themselves.
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_SI_UNITS = {"W", "bit/s", "byte/s", "W/s", "bit/s²"}
+_SI_UNITS = {"W", "bit/s", "byte", "byte/s", "W/s", "bit/s²"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
