@@ -87,6 +87,6 @@ def test_a_learning_rate_is_scaled_for_one_step(told: list[Any]) -> None:
 
 def test_the_rank_that_is_early_waits_for_the_gradients_of_the_late_one(told: list[Any]) -> None:
     assert [each["sync"][0] for each in told] == [True, True]
-    # The other was late by 0.2 s in each of three steps.
+    # The other was late by 0.4 s in each of three steps.
     assert told[0]["sync"][1] > 0.4
     assert told[0]["sync"][1] > told[1]["sync"][1]

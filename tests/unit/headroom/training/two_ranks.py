@@ -62,7 +62,7 @@ def sync(rank: int) -> tuple[bool, float]:
     with training.session() as run:
         is_watched = watch_gradient_sync(wrapped, run)
         for _ in range(3):
-            time.sleep(0.2 * rank)
+            time.sleep(0.4 * rank)
             nn.functional.cross_entropy(wrapped(inputs), targets).backward()
             run.step()
     return is_watched, run.counts.sections[training.Section.GRADIENT_SYNC]

@@ -116,7 +116,7 @@ def test_a_command_has_the_environment_of_the_job_and_its_exit_code_comes_back(
     wait_until(lambda: end.ended is not None)
     assert end.shown == b"of-the-job 0,2 llama/train/1\n"
     assert end.ended == (7, "")
-    assert not list(machine.file("").glob("shell-*"))
+    wait_until(lambda: not list(machine.file("").glob("shell-*")))
 
 
 def test_a_person_has_a_terminal_of_the_size_of_the_window(machine: Welcoming) -> None:
