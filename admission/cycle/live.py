@@ -206,7 +206,7 @@ _requests = _Requests()
 
 
 def _waiting(fleet: FleetArrays, now: float) -> Waiting:
-    """Read the phases that wait at ``now`` (Unix s). Four queries at most."""
+    """Read the phases that wait at ``now`` (Unix s). Six queries at most, two of what is away."""
     # What a row is at is told by the transaction that wrote it last: no column has to be kept up.
     version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
@@ -214,6 +214,7 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
     done = _succeeded([(row[1], name) for row in rows for name in row[8]])
     unmet = needs.unmet({row[1] for row in rows if row[3] == Phase.State.WAITING})
     away, sites = fallback.away(), tuple(fleet.sites.names.tolist())
+    unfit = fallback.unfit(away, datetime.fromtimestamp(now, UTC))
     pending, found = [], {}
     for row in rows:
         pk, job, at, state, reason, since, held_by, not_before, before = row[:9]
@@ -225,7 +226,7 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
         )
         pending.append(
             Pending(
-                request=_as_fallen_back(asked[pk], away, sites),
+                request=_as_fallen_back(asked[pk], away, sites, unfit.get(job_name, ())),
                 user=user,
                 held_by=f"{held_by}: {hold_reason}" if held_by and hold_reason else held_by,
                 waits_for=tuple(each for each in before if (job, each) not in done),
@@ -263,12 +264,15 @@ def _succeeded(needed: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
 
 
 def _as_fallen_back(
-    request: Request, away: Mapping[str, tuple[Fallback, str]], sites: tuple[str, ...]
+    request: Request,
+    away: Mapping[str, tuple[Fallback, str]],
+    sites: tuple[str, ...],
+    unfit: Collection[str],
 ) -> Request:
     if request.job not in away:
         return request
     state, home = away[request.job]
-    return restricted(request, state, home=home, all_sites=sites)
+    return restricted(request, state, home=home, all_sites=sites, unfit=unfit)
 
 
 # What somebody is at work on is left to the next cycle: nothing waits for anybody, so that nobody

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,10 +15,11 @@ from admission.core.directives.fallback import FAILURES_WITHIN_S, FALLBACK, leav
 from admission.core.request import Request
 from admission.core.response.checkpoints import Known
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
+from admission.core.response.inputs import KnownInputs, differ_at
 from admission.core.response.sites import Sites
 from admission.directives import actions
 from admission.directives.models import JobFallback
-from admission.jobs import catalog, checkpoints, history, resolution
+from admission.jobs import catalog, checkpoints, history, inputs, resolution
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.resolution import may_move, terms_of_phase
 from policies.restrictions.kinds import RestrictionKind
@@ -27,7 +28,7 @@ from policies.scopes import ScopeKind
 if TYPE_CHECKING:
     from accounts.models import User
 
-__all__ = ["JobRows", "away", "move", "set_state"]
+__all__ = ["JobRows", "away", "move", "set_state", "unfit"]
 
 _FAILED = (Attempt.Outcome.FAILED, Attempt.Outcome.LOST)
 
@@ -37,6 +38,21 @@ def away() -> dict[str, tuple[Fallback, str]]:
     rows = Job.objects.open().exclude(fallback_state=Fallback.PRIMARY_SITE)
     found = rows.values_list("name", "fallback_state", "jobfallback__home")
     return {name: (Fallback(state), home or "") for name, state, home in found}
+
+
+def unfit(jobs: Collection[str], now: datetime) -> dict[str, frozenset[str]]:
+    """Return the sites at which inputs of what waits of ``jobs`` differ, by job.
+
+    Two queries; none where no job is given.
+    """
+    phases = Phase.objects.pending().filter(job__name__in=jobs).select_related("job")
+    rows = list(phases) if jobs else []
+    seen = inputs.of_phases(rows, now)
+    found: dict[str, frozenset[str]] = {}
+    for row in rows:
+        at = differ_at(seen.get(row.pk, {}))
+        found[row.job.name] = found.get(row.job.name, frozenset()) | at
+    return found
 
 
 # --- By policy ------------------------------------------------------------------------------------
@@ -51,6 +67,7 @@ class _Falling:
     failures: int
     moves: bool
     checkpoints: Known
+    inputs: KnownInputs | None
 
     @property
     def job(self) -> Job:
@@ -77,7 +94,7 @@ class JobRows:
     now: datetime
 
     def concerned(self, sites: Sites) -> list[_Falling]:
-        """See ``core.directives.fallback``. At most six queries, and one while all is well."""
+        """See ``core.directives.fallback``. At most seven queries, and one while all is well."""
         concerned = _concerned(sites)
         if not concerned:
             return []
@@ -85,6 +102,7 @@ class JobRows:
         failed = _failures([phase.job_id for phase, _ in concerned], since)
         classes = catalog.current()
         facts = checkpoints.of_jobs([phase.job.name for phase, _ in concerned], self.now)
+        seen = inputs.of_phases([phase for phase, _ in concerned], self.now)
         return [
             _Falling(
                 phase,
@@ -92,6 +110,7 @@ class JobRows:
                 failed.get(phase.job_id, 0),
                 may_move(terms_of_phase(phase, classes)),
                 checkpoints.known_of(facts.get(phase.job.name, ())),
+                seen.get(phase.pk, {}) if inputs.are_declared(phase) else None,
             )
             for phase, home in concerned
         ]

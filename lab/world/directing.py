@@ -29,6 +29,7 @@ from admission.core.directives.step import Step
 from admission.core.request import Request
 from admission.core.response.checkpoints import Known
 from admission.core.response.fallback import Fallback, FallbackStatus, Transition
+from admission.core.response.inputs import KnownInputs
 from admission.core.response.respond import Level, ResponseStatus, Throttling
 from admission.core.response.sites import Sites
 from lab.world.gangs import Gang, Gangs, Job
@@ -112,6 +113,11 @@ class _Falling:
     def checkpoints(self) -> Known:
         """Nothing: in worlds nobody keeps checkpoints, and what is declared is so."""
         return {}
+
+    @property
+    def inputs(self) -> KnownInputs | None:
+        """None: nothing is verified in worlds."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from admission.core.request import Request
+from admission.core.response import inputs
 from admission.core.response.checkpoints import Known, basis
 from admission.core.response.fallback import (
     Fallback,
@@ -15,6 +16,7 @@ from admission.core.response.fallback import (
     Transition,
     next_state,
 )
+from admission.core.response.inputs import KnownInputs
 from admission.core.response.sites import Sites, facts_of
 
 __all__ = ["FAILURES_WITHIN_S", "FALLBACK", "Falling", "Jobs", "fall_back", "leaves"]
@@ -50,6 +52,10 @@ class Falling(Protocol):
     def checkpoints(self) -> Known:
         """What is known of its checkpoints at sites."""
 
+    @property
+    def inputs(self) -> KnownInputs | None:
+        """What is known of its inputs at sites; None: it declares none that can be verified."""
+
 
 J = TypeVar("J", bound=Falling)
 
@@ -75,8 +81,9 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
     moved = 0
     for job in jobs.concerned(sites):
         facts = facts_of(
-            sites, job.home, job.request, job.failures, moves=job.moves, known=job.checkpoints
-        )
+            sites, job.home, job.request, job.failures, moves=job.moves, known=job.checkpoints,
+            inputs=job.inputs or {},
+        )  # fmt: skip
         after, transition = next_state(job.status, facts, policy, now=now)
         if transition is None:
             jobs.note(job, after)
@@ -86,12 +93,14 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
 
 
 def _with_basis(job: Falling, transition: Transition) -> Transition:
-    """Return a transition that says whether the checkpoints on which it rests were verified."""
-    if not transition.evidence.get("checkpoint_elsewhere") or not (
-        job.checkpoints or job.request.checkpoint_interval_s
-    ):
-        return transition
-    return replace(transition, why=f"{transition.why}; {basis(job.checkpoints, job.home)}")
+    """Return a transition that says which inputs and checkpoints it rests on were verified."""
+    said = [transition.why]
+    if transition.evidence.get("may_move") and job.inputs is not None:
+        said.append(inputs.basis(job.inputs, job.home))
+    saves = job.checkpoints or job.request.checkpoint_interval_s
+    if transition.evidence.get("checkpoint_elsewhere") and saves:
+        said.append(basis(job.checkpoints, job.home))
+    return replace(transition, why="; ".join(said))
 
 
 def leaves(state: Fallback, home: str, sites: Collection[str]) -> bool:

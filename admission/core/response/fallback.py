@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -56,11 +56,13 @@ FACTS: dict[str, str] = {
     "site_silent_share": "share of the nodes of its home site from which nothing is heard",
     "site_power_margin": "share of the home site's power budget that is left; below 0: exceeded",
     "site_draining": "a restriction moves jobs away from its whole home site",
-    "may_move": "its class lets it move, and its inputs are pinned",
+    "may_move": "its class lets it move, and its inputs are pinned and not known to differ at each "
+    "other site that it takes",
     "checkpoint_elsewhere": "a checkpoint of it is whole at another site; where nobody has looked: "
     "its owner says that they leave the site, or it writes none",
     "home_has_latest": "no other site is known to have a later checkpoint than its home site",
-    "other_site_open": "some other site that it takes is heard and lets jobs start",
+    "other_site_open": "some other site that it takes is heard and lets jobs start, and its inputs "
+    "are not known to differ there",
     "wan_up": "some link of its home site to another is heard and carries",
     "local_only": "a restriction keeps its home site to itself",
     "review": "a restriction wants what starts at its home site looked at",
@@ -203,13 +205,19 @@ def _taken(way: Way, facts: Mapping[str, float], for_s: float) -> Transition:
 
 
 def restricted(
-    request: Request, state: Fallback, *, home: str, all_sites: Sequence[str]
+    request: Request,
+    state: Fallback,
+    *,
+    home: str,
+    all_sites: Sequence[str],
+    unfit: Collection[str] = (),
 ) -> Request:
     """Return ``request`` as its state leaves it. ``home``: its primary site; "": it has none.
 
     Away from home it takes all other sites, even if it asked for its own alone: else there is no
-    way on. On its own it stands at one site and nothing crosses. That it is held is no matter of
-    where, and shows in what holds it.
+    way on. Of those the ``unfit`` are left out, where its inputs differ, unless all are. On its own
+    it stands at one site and nothing crosses. That it is held is no matter of where, and shows in
+    what holds it.
     """
     if not home or state in (Fallback.PRIMARY_SITE, Fallback.HELD):
         return request
@@ -224,4 +232,5 @@ def restricted(
         )
     asked = tuple(site for site in request.sites if site != home)
     others = asked or tuple(site for site in all_sites if site != home)
-    return replace(request, sites=others)
+    # None at all would be any.
+    return replace(request, sites=tuple(site for site in others if site not in unfit) or others)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from admission.core.request import Request
 from admission.core.response.checkpoints import Known, has_latest, is_elsewhere
+from admission.core.response.inputs import KnownInputs, differ_at
 from fleet.tables import LINK_KINDS, FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.restrictions.kinds import RestrictionKind
@@ -98,13 +99,16 @@ class Sites:
 
 
 def facts_of(
-    sites: Sites, home: str, request: Request, failures: int, *, moves: bool, known: Known
-) -> dict[str, float]:
+    sites: Sites, home: str, request: Request, failures: int, *, moves: bool, known: Known,
+    inputs: KnownInputs,
+) -> dict[str, float]:  # fmt: skip
     """Return the facts of one job. Unknown ones are left out.
 
     ``moves``: its class lets it move. ``failures``: attempts that were lost within the last hour.
-    ``known``: its checkpoints at sites; of what is not known the declaration counts.
+    ``known``: its checkpoints at sites, ``inputs``: its inputs there; of what is not known the
+    declaration counts.
     """
+    fit = _fit(sites, home, request, inputs)
     row = sites.fleet.sites.index_by_name.get(home)
     scopes = {
         Scope(ScopeKind.SITE, home),
@@ -116,13 +120,13 @@ def facts_of(
     if is_there is None:
         is_there = request.cross_site_checkpoint or not saves
     facts = {
-        "may_move": float(moves),
+        "may_move": float(moves and bool(fit)),
         "checkpoint_elsewhere": float(is_there),
         "home_has_latest": float(has_latest(known, home)),
         "local_only": float(bool(scopes & sites.named(RestrictionKind.LOCAL_ONLY))),
         "review": float(bool(scopes & sites.named(RestrictionKind.HOLD_FOR_REVIEW))),
         "failures_in_hour": float(failures),
-        "other_site_open": float(_other_is_open(sites, home, request)),
+        "other_site_open": float(bool(fit & set(sites.fleet.sites.names[sites.is_open]))),
     }
     if row is None:
         return facts
@@ -134,8 +138,8 @@ def facts_of(
     }
 
 
-def _other_is_open(sites: Sites, home: str, request: Request) -> bool:
-    names = sites.fleet.sites.names[sites.is_open].tolist()
+def _fit(sites: Sites, home: str, request: Request, inputs: KnownInputs) -> set[str]:
+    """Return the other sites that a job takes, but for those where its inputs differ."""
     # One that asked for its home alone takes any other: see core.fallback.restricted.
-    asked = set(request.sites) - {home}
-    return any(name != home and (not asked or name in asked) for name in names)
+    asked = set(request.sites) - {home} or set(sites.fleet.sites.names.tolist())
+    return asked - {home} - differ_at(inputs)
