@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from headroom.checkpoints import Checkpoint, PassedOver, Store
+    from headroom.checkpoints import Checkpoint, Keeper, PassedOver, Store
 
 __all__ = ["checkpoints"]
 
@@ -224,8 +226,10 @@ def lag(store: str, target: str, run: str) -> None:
 @_newest
 @_every
 @_threads
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def keep(
     store: str,
+    command: tuple[str, ...],
     target: str | None,
     site: str,
     to_site: str,
@@ -239,13 +243,17 @@ def keep(
 
     Others on the machine come first: it takes the processor's time that they leave. In a job of
     Headroom's it tells the server, by way of the machine's agent, which checkpoint is whole where.
+
+    With COMMAND it starts that, passes SIGTERM on to it, saves and sends what it has left when it
+    has ended, and ends with its status:
+
+        headroom checkpoints keep STORE --to OTHER -- python train.py
     """
     from headroom import logs
     from headroom.signals import call_on_stop
 
     lib = _library()
     logs.set_up()
-    os.nice(_NICE)
     keeper = lib.Keeper(
         lib.Store.at(store),
         None if target is None else lib.Store.at(target),
@@ -255,8 +263,38 @@ def keep(
         threads=threads,
         teller=_teller(lib, site, to_site),
     )
-    call_on_stop(keeper.stop.set)
-    keeper.run()
+    # Before this process steps back: the command does not.
+    process = _started(command) if command else None
+    call_on_stop(keeper.stop.set if process is None else process.terminate)
+    os.nice(_NICE)
+    if process is None:
+        keeper.run()
+    else:
+        sys.exit(_keep_beside(process, keeper))
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command)  # noqa: S603 - the command of whoever runs us
+    except OSError as error:
+        raise click.ClickException(f"{command[0]}: {error.strerror}") from error
+
+
+def _keep_beside(process: subprocess.Popen[bytes], keeper: Keeper) -> int:
+    """Keep until the command has ended, and then what it has left; return its exit status."""
+
+    def stop_after_it() -> None:
+        process.wait()
+        keeper.stop.set()
+
+    threading.Thread(target=stop_after_it, daemon=True).start()
+    try:
+        keeper.run()
+        keeper.close()
+    finally:
+        # Whatever is wrong with keeping, it does not end the command.
+        code = process.wait()
+    return code if code >= 0 else 128 - code
 
 
 def _library() -> ModuleType:

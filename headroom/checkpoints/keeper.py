@@ -69,6 +69,14 @@ class Keeper:
             if not is_busy:
                 self.stop.wait(every_s)
 
+    def close(self) -> None:
+        """Save and send what is left, once nobody stages any more. What cannot be is left."""
+        try:
+            while self.step():
+                pass
+        except HeadroomError as error:
+            logger.warning("checkpoints are left behind", extra={"cause": str(error)})
+
     def _finish(self) -> bool:
         is_new = False
         for found in finish(self._store, threads=self._threads):

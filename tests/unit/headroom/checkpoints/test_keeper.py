@@ -74,6 +74,31 @@ def test_a_link_that_is_away_for_a_while_is_tried_again(
     assert steps_of(near) == steps_of(far) == [1]
 
 
+def test_at_the_end_the_latest_of_what_was_staged_is_sent(
+    near: Store, far: Store, tmp_path: Path
+) -> None:
+    keeper = Keeper(near, far)
+    for step in (1, 2):
+        staged(near, tmp_path / "folder", step)
+    keeper.stop.set()
+    keeper.run()
+    keeper.close()
+    assert steps_of(near) == [1, 2]
+    assert steps_of(far) == [2]
+
+
+def test_at_the_end_nobody_waits_for_a_store_that_is_away(
+    near: Store, far: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, data: bytes) -> None:
+        raise Unreachable("the link is cut")
+
+    monkeypatch.setattr(far.place, "put", refuse)
+    staged(near, tmp_path / "folder", 1)
+    Keeper(near, far).close()
+    assert steps_of(near) == [1]
+
+
 def test_what_waits_to_be_verified_there_is_not_sent_again(
     near: Store, far: Store, tmp_path: Path
 ) -> None:
