@@ -86,11 +86,12 @@ class Trainer:
         self.rank = rank
         self.options = options
         torch.manual_seed(_SEED)
+        # Smooth: at a kink, what rounding does to a batch in parts would become another gradient.
         self.model = nn.Sequential(
             nn.Linear(_FEATURES, _HIDDEN),
-            nn.ReLU(),
+            nn.GELU(),
             nn.Linear(_HIDDEN, _HIDDEN),
-            nn.ReLU(),
+            nn.GELU(),
             nn.Linear(_HIDDEN, _CLASSES),
         )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)

@@ -1,24 +1,35 @@
-"""A real loop of two PyTorch ranks, as a job of a real server on a real agent, under directives."""
+"""A real loop of two PyTorch ranks, as a job of a real server on real agents, under directives."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
+import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 
-from bench.stack import REPOSITORY, Stack, running
+from bench.stack import Stack, running
+from headroom.checkpoints import Store, restore
 from headroom.client import Client
+from tests.integration.agent.loops import (
+    EXAMPLES,
+    LIMIT_S,
+    TOLERANCE,
+    Job,
+    assert_ledger_is_whole,
+    off_by,
+    undisturbed,
+    wait_for,
+    written,
+)
 from tests.integration.faults.agents import RealAgent, enroll
 
 pytestmark = pytest.mark.skipif(
@@ -26,11 +37,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs PyTorch: pip install -r examples/ddp/requirements.txt",
 )
 
-_LIMIT_S = 90.0
-_TRAIN = REPOSITORY / "examples" / "ddp" / "train.py"
-_STEPS, _EVERY, _STEP_S = 1200, 20, 0.03
-#: What rounding makes of losses when a batch is computed in parts.
-_TOLERANCE = 1e-5
+HOME, AWAY = "bergen", "oslo"
 
 
 @pytest.fixture
@@ -48,129 +55,30 @@ def operator(stack: Stack, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def agent(stack: Stack, operator: Client, tmp_path: Path) -> Iterator[RealAgent]:
+def agents(stack: Stack, operator: Client, tmp_path: Path) -> Iterator[list[RealAgent]]:
+    """One at each of two sites, the first of them at home."""
     more = ("--allow-jobs", "--shared-user")
-    (made,) = enroll(stack, tmp_path / "operator-token", tmp_path, 1, more=more)
-    made.machine.gpu(util=0, power_mw=40_000)
-    made.start()
+    made = enroll(stack, tmp_path / "operator-token", tmp_path, 2, more=more, sites=(HOME, AWAY))
+    for each in made:
+        each.machine.gpu(util=0, power_mw=40_000)
+        each.start()
     yield made
-    made.close()
+    for each in made:
+        each.close()
 
 
-def wait_for(is_so: Callable[[], Any], what: str, limit_s: float = _LIMIT_S) -> Any:
-    end = time.monotonic() + limit_s
-    while not (found := is_so()):
-        assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.1)
-    return found
+class AtHome(Job):
+    """Runs at home alone."""
 
-
-@dataclass
-class Job:
-    """The job of a test, what it wrote, and what its operator tells it."""
-
-    operator: Client
-    folder: Path
-    name: str = "ddp"
-
-    def arguments(self) -> list[str]:
-        return [
-            sys.executable, str(_TRAIN), "--steps", str(_STEPS), "--work", "1",
-            "--checkpoint-every", str(_EVERY), "--checkpoints", str(self.folder / "checkpoints"),
-            "--step-log", str(self.log),
-        ]  # fmt: skip
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "steps.jsonl"
-
-    def submit(self) -> None:
-        phase = {
-            "name": "train", "gang": {"gpus": 2}, "power": {"expected_peak_w": 200},
-            "walltime_s": 600, "locality": {"required": "rack"},
-            "restart": {"tolerance": "failure", "backoff_s": 1},
-            "checkpoint": {"interval_s": 60},
-            "throttling": {"responses": ["shrink-batch", "pause"], "min_batch_scale": 0.25},
-            "env": {"PYTHONPATH": str(REPOSITORY)},
-            "artifacts": {"image": f"sha256:{'0' * 64}", "code_revision": "0" * 40, "data": {}},
-            "command": [*self.arguments(), "--step-s", str(_STEP_S)],
-        }  # fmt: skip
-        self.operator.post("/api/v1/projects", {"name": "loops"})
-        spec = {
-            "name": self.name, "project": "loops", "class": "low-power-experimentation",
-            "phases": [phase],
-        }  # fmt: skip
-        self.operator.post("/api/v1/jobs", spec)
-
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """Return what it has written of its steps, without a line that is not whole yet."""
-        if not self.log.exists():
-            return []
-        return [json.loads(line) for line in self.log.read_text().splitlines(True) if "\n" in line]
-
-    @property
-    def step(self) -> int:
-        return int(self.steps[-1]["step"]) if self.steps else 0
-
-    def goes_on(self) -> None:
-        """See that it makes some more steps."""
-        step = self.step
-        wait_for(lambda: self.step >= step + 10, f"more steps than {step}")
-
-    def tell(self, kind: str, **given: Any) -> int:
-        (row,) = self.operator.post(
-            f"/api/v1/jobs/{self.name}/directives", {"kind": kind, "reason": "a test", **given}
-        )
-        return int(row["id"])
-
-    def take_back(self, directive: int) -> None:
-        self.operator.post(f"/api/v1/directives/{directive}/withdraw", {"reason": "enough"})
-
-    def ledger(self, directive: int) -> list[dict[str, Any]]:
-        listed = self.operator.get(f"/api/v1/jobs/{self.name}/directives")
-        (row,) = [each for each in listed if each["id"] == directive]
-        return list(row["ledger"])
-
-    def until(self, directive: int, line: str) -> str:
-        """Wait for a line of a directive's ledger, and return what it says."""
-
-        def found() -> str:
-            lines = self.ledger(directive)
-            return next((each["text"] or line for each in lines if each["kind"] == line), "")
-
-        return str(wait_for(found, f"{line} of {directive}"))
-
-    def ranks(self) -> list[psutil.Process]:
-        """Return its ranks, the first one first, once both are up."""
-
-        def found() -> list[psutil.Process]:
-            lines = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"]]
-            own = [p for p in lines if str(self.log) in p.info["cmdline"]]
-            pids = {p.pid for p in own}
-            made = [p for p in own if p.ppid() in pids]
-            return made if len(made) == 2 else []
-
-        return sorted(wait_for(found, "two ranks"), key=lambda p: p.pid)
-
-
-@pytest.fixture
-def job(operator: Client, tmp_path: Path) -> Job:
-    return Job(operator, tmp_path)
-
-
-def undisturbed(job: Job) -> dict[int, float]:
-    """Return the losses of the same training without anybody about, by step."""
-    alone = Job(job.operator, job.folder / "alone")
-    alone.folder.mkdir()
-    subprocess.run(alone.arguments(), check=True, timeout=_LIMIT_S)
-    return {each["step"]: each["loss"] for each in alone.steps}
+    def phase(self) -> dict[str, Any]:
+        return super().phase() | {"locality": {"required": "rack", "sites": [HOME]}}
 
 
 @pytest.mark.slow
 def test_a_loop_shrinks_grows_pauses_goes_on_and_survives_the_loss_of_a_rank(
-    job: Job, agent: RealAgent, stack: Stack
+    operator: Client, tmp_path: Path, agents: list[RealAgent], stack: Stack
 ) -> None:
+    job = AtHome(operator, tmp_path, steps_to_make=1200)
     job.submit()
     wait_for(lambda: job.step >= 10, "the first steps")
 
@@ -187,7 +95,7 @@ def test_a_loop_shrinks_grows_pauses_goes_on_and_survives_the_loss_of_a_rank(
     pause = job.tell("pause")
     paused_after = int(job.until(pause, "applied").rpartition(" ")[2])
     assert job.step == paused_after
-    agent.kill()
+    agents[0].kill()
     time.sleep(1.0)
     assert job.step == paused_after
     job.take_back(pause)
@@ -201,20 +109,13 @@ def test_a_loop_shrinks_grows_pauses_goes_on_and_survives_the_loss_of_a_rank(
 
     killed_at = job.step
     job.ranks()[1].kill()
-    wait_for(
-        lambda: job.operator.get(f"/api/v1/jobs/{job.name}")["state"] == "succeeded", "the end"
-    )
+    wait_for(lambda: job.told()["state"] == "succeeded", "the end")
 
     for directive in (shrink, pause, save):
-        job.until(directive, "verdict")
-        kinds = [line["kind"] for line in job.ledger(directive)]
-        assert kinds[:3] == ["issued", "acknowledged", "applied"]
-        assert ("undone" in kinds) == (directive != save)
+        assert_ledger_is_whole(job, directive, lasts=directive != save)
     assert_no_step_is_missing_or_repeated(job, killed_at)
-    expected = undisturbed(job)
-    off = max(abs(each["loss"] - expected[each["step"]]) for each in job.steps)
-    assert off < _TOLERANCE
-    assert_progress_was_stored(stack)
+    assert off_by(job.steps, undisturbed(tmp_path, *job.options())) < TOLERANCE
+    assert_progress_was_stored(stack, job)
 
 
 def assert_no_step_is_missing_or_repeated(job: Job, killed_at: int) -> None:
@@ -223,14 +124,14 @@ def assert_no_step_is_missing_or_repeated(job: Job, killed_at: int) -> None:
     (again,) = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
     assert numbers[:again] == list(range(1, numbers[again - 1] + 1))
     assert numbers[again - 1] >= killed_at
-    assert numbers[again:] == list(range(numbers[again], _STEPS + 1))
+    assert numbers[again:] == list(range(numbers[again], job.steps_to_make + 1))
     # As late as the newest checkpoint was: none is older than an interval.
-    assert numbers[again - 1] - _EVERY < numbers[again] <= numbers[again - 1] + 1
+    assert numbers[again - 1] - job.every < numbers[again] <= numbers[again - 1] + 1
     repeated = [number for number, times in Counter(numbers).items() if times > 1]
     assert repeated == list(range(numbers[again], numbers[again - 1] + 1))
 
 
-def assert_progress_was_stored(stack: Stack) -> None:
+def assert_progress_was_stored(stack: Stack, job: Job) -> None:
     """The agent's reports of the loop's steps are in Postgres, losses and speeds with them."""
     with psycopg.connect(stack.environment["DATABASE_URL"]) as connection:
         rows = connection.execute(
@@ -239,7 +140,153 @@ def assert_progress_was_stored(stack: Stack) -> None:
         ).fetchall()
     ((name, step, losses, samples_per_s, step_s),) = rows
     assert name == "ddp/train"
-    assert step > _STEPS - 5 / _STEP_S
+    assert step > job.steps_to_make - 5 / job.step_s
     assert losses > 5
     assert samples_per_s > 100
-    assert step_s >= _STEP_S * 0.9
+    assert step_s >= job.step_s * 0.9
+
+
+@dataclass
+class Travelling(AtHome):
+    """Keeps its checkpoints at its site and sends them to the other one, whichever it is at."""
+
+    @property
+    def log(self) -> Path:
+        return self.log_at("fault-n1" if not self.has_moved else "fault-n2")
+
+    def log_at(self, node: str) -> Path:
+        return self.folder / f"steps-{node}.jsonl"
+
+    @property
+    def has_moved(self) -> bool:
+        return self.log_at("fault-n2").exists()
+
+    def store_at(self, node: str) -> Path:
+        """Return the store at the site of a node."""
+        return self.folder / f"store-{node}"
+
+    def command(self) -> list[str]:
+        """Return a command that is the same at both sites: machines know which one they are."""
+        store = f"{self.folder}/store-"
+        train = shlex.join([sys.executable, str(EXAMPLES / "kept.py")])
+        options = shlex.join([*self.options(), *self.pace()])
+        script = (
+            f"case $HEADROOM_NODES in fault-n1) to=fault-n2 site={AWAY};; "
+            f"*) to=fault-n1 site={HOME};; esac\n"
+            f"exec {sys.executable} -m headroom checkpoints keep {store}$HEADROOM_NODES "
+            f"--to {store}$to --to-site $site -- {train} {options} "
+            f"--checkpoints {store}$HEADROOM_NODES "
+            f"--step-log {self.folder}/steps-$HEADROOM_NODES.jsonl"
+        )
+        return ["/bin/sh", "-c", script]
+
+    def phase(self) -> dict[str, Any]:
+        told = super().phase()
+        told["throttling"]["responses"].append("migrate")
+        return told
+
+    def known_at(self, site: str) -> int:
+        """Return the step of its checkpoint that is known to be whole at a site."""
+        found = [each["step"] for each in self.told()["checkpoints"] if each["site"] == site]
+        return found[0] or 0 if found else 0
+
+
+def kill_server(stack: Stack) -> None:
+    for service in ("web", "worker", "beat"):
+        stack.kill(service)
+
+
+@pytest.mark.slow
+def test_a_loop_survives_the_server_and_a_rank_and_goes_on_at_another_site(
+    operator: Client, tmp_path: Path, agents: list[RealAgent], stack: Stack
+) -> None:
+    job = Travelling(operator, tmp_path, steps_to_make=6000)
+    job.submit()
+    wait_for(lambda: job.step >= 10, "the first steps")
+
+    # The server dies with a directive that nobody has heard of yet.
+    shrink = job.tell("set_batch_scale", value=0.5)
+    kill_server(stack)
+    job.goes_on()
+    stack.wait_ready()
+    assert "after step" in job.until(shrink, "applied")
+    job.goes_on()
+    assert job.steps[-1]["parts"] == 2
+    job.take_back(shrink)
+    job.until(shrink, "undone")
+    job.goes_on()
+    assert job.steps[-1]["parts"] == 1
+
+    # And while ranks stand still.
+    pause = job.tell("pause")
+    paused_after = int(job.until(pause, "applied").rpartition(" ")[2])
+    kill_server(stack)
+    agents[0].kill()
+    stack.wait_ready()
+    assert job.step == paused_after
+    job.take_back(pause)
+    job.until(pause, "undone")
+    job.goes_on()
+
+    killed_at = job.step
+    job.ranks()[1].kill()
+    wait_for(lambda: job.step > killed_at + job.every, "steps of the next attempt")
+
+    # Nothing says that its checkpoints are elsewhere but the keeper, who has seen them there.
+    wait_for(lambda: job.known_at(AWAY) > killed_at, "a checkpoint at the other site")
+    job.operator.post(
+        "/api/v1/restrictions",
+        {
+            "kind": "drain", "scope": {"kind": "site", "name": HOME}, "reason": "maintenance",
+            "for_s": 7200,
+        },
+    )  # fmt: skip
+    wait_for(lambda: job.has_moved, "the other site")
+    job.goes_on()
+    wait_for(lambda: job.told()["state"] == "succeeded", "the end", 5 * LIMIT_S)
+
+    assert job.known_at(HOME) == job.steps_to_make
+    for directive in (shrink, pause):
+        assert_ledger_is_whole(job, directive, lasts=True)
+    assert_it_left_for_a_verified_checkpoint(job)
+    assert_it_went_on_at_the_next_step(job, killed_at)
+    steps = [*written(job.log_at("fault-n1")), *written(job.log_at("fault-n2"))]
+    assert off_by(steps, undisturbed(tmp_path, *job.options())) < TOLERANCE
+
+
+def assert_it_left_for_a_verified_checkpoint(job: Travelling) -> None:
+    """One directive had it leave, its ledger is whole, and its cause is what a keeper has told."""
+    (leave,) = [each for each in job.directives() if each["kind"] == "resume_at_site"]
+    job.until(leave["id"], "verdict")
+    kinds = [line["kind"] for line in job.ledger(leave["id"])]
+    assert kinds == ["issued", "applied", "verdict"]
+    assert leave["owner"] == "fallback"
+    assert f"is whole at {AWAY}, verified" in leave["reason"]
+    first, second, third = sorted(
+        job.told()["phases"][0]["attempts"], key=lambda each: int(each["number"])
+    )
+    assert [each["outcome"] for each in (first, second, third)] == [
+        "failed", "preempted", "succeeded",
+    ]  # fmt: skip
+
+
+def assert_it_went_on_at_the_next_step(job: Travelling, killed_at: int) -> None:
+    """At home it was killed once and then left; there it began with the step after that."""
+    numbers = [each["step"] for each in written(job.log_at("fault-n1"))]
+    (again,) = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
+    assert numbers[:again] == list(range(1, numbers[again - 1] + 1))
+    assert numbers[again - 1] >= killed_at
+    assert numbers[again - 1] - job.every < numbers[again] <= numbers[again - 1] + 1
+    left_at = numbers[-1]
+    assert numbers[again:] == list(range(numbers[again], left_at + 1))
+    there = [each["step"] for each in written(job.log_at("fault-n2"))]
+    assert there == list(range(left_at + 1, job.steps_to_make + 1))
+    assert ranks_left_at(job, left_at) == [left_at, left_at]
+
+
+def ranks_left_at(job: Travelling, step: int) -> list[int]:
+    """Return at which step each rank wrote its part of the checkpoint with which they left."""
+    store, folder = Store.at(job.store_at("fault-n1")), job.folder / "left"
+    (name,) = [each for each in store.names() if each.step == step]
+    restore(store, folder, name.run, name=name)
+    return [json.loads(path.read_bytes())["step"] for path in sorted(folder.glob("rank-*.json"))]

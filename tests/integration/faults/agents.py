@@ -39,7 +39,8 @@ _INVENTORY_HEAD = """
 hardware_models:
   - {name: fault-gpu, kind: gpu, rated_w: 700, slowdown_c: 90, sm_max_mhz: 1980}
 sites:
-  - name: faults
+"""
+_SITE = """  - name: {site}
     racks:
       - name: F01
         budget_w: 90000
@@ -140,13 +141,26 @@ class RealAgent:
 
 
 def enroll(
-    stack: Stack, token_file: Path, folder: Path, count: int, *, more: tuple[str, ...] = ()
+    stack: Stack,
+    token_file: Path,
+    folder: Path,
+    count: int,
+    *,
+    more: tuple[str, ...] = (),
+    sites: tuple[str, ...] = ("faults",),
 ) -> list[RealAgent]:
-    """Put ``count`` machines into the inventory and return their agents, not started yet."""
+    """Put ``count`` machines into the inventory, dealt out to ``sites``.
+
+    Return their agents, not started yet.
+    """
     names = [f"fault-n{i + 1}" for i in range(count)]
     nodes = "".join(
-        f"          - {{name: {name}, gpus: {{model: fault-gpu, count: {GPUS}}}}}\n"
-        for name in names
+        _SITE.format(site=site)
+        + "".join(
+            f"          - {{name: {name}, gpus: {{model: fault-gpu, count: {GPUS}}}}}\n"
+            for name in names[at :: len(sites)]
+        )
+        for at, site in enumerate(sites)
     )
     with Client(stack.url, token_file.read_text().strip(), timeout_s=60) as operator:
         operator.post_yaml("/api/v1/fleet/apply", _INVENTORY_HEAD + nodes)
