@@ -6,8 +6,10 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headroom.work.contract import SignalKind
 from lab.matrix.faults.acts import (
     Act,
+    DirectiveAct,
     DiskAct,
     GpuAct,
     LinkAct,
@@ -21,10 +23,12 @@ from lab.matrix.machine import Machine
 from lab.matrix.scenario import Fault, FaultKind, Level
 from lab.matrix.surroundings import Surroundings
 
-__all__ = ["KILLS", "Normal", "make_act", "needs_room", "why_not"]
+__all__ = ["ENDS", "Normal", "make_act", "needs_room", "why_not"]
 
 #: These end the command and start it again: whoever runs it does that.
-KILLS = (FaultKind.KILL, FaultKind.NODE_LOSS)
+ENDS = (FaultKind.KILL, FaultKind.NODE_LOSS, FaultKind.MOVE)
+_DIRECTIVES = (FaultKind.SHRINK_BATCH, FaultKind.PAUSE, FaultKind.MOVE)
+_DEAF = "the command hears no directives: it trains without headroom.training"
 _LINKS = (
     FaultKind.LINK_BANDWIDTH,
     FaultKind.LINK_LATENCY,
@@ -38,11 +42,13 @@ _UNMEASURED = "how fast it is without was not measured: give bytes_per_s"
 
 @dataclass(frozen=True)
 class Normal:
-    """The use of CPU, links and disk by the command without faults. None: not measured."""
+    """What the command is like without faults: its use of CPU, links and disk. None: unknown."""
 
     cores: float | None = None
     bits_per_s: dict[str, float] = field(default_factory=dict)
     disk_bytes_per_s: float | None = None
+    #: it reads what it is told
+    hears: bool = False
     is_known: bool = False
 
 
@@ -65,7 +71,9 @@ def needs_room(faults: Sequence[Fault], names: Sequence[str]) -> bool:
 
 def why_not(fault: Fault, machine: Machine, names: Sequence[str], normal: Normal) -> str:
     """Return why a fault cannot act on the command here, or ""."""
-    if fault.kind in KILLS:
+    if fault.kind in _DIRECTIVES:
+        return _DEAF if normal.is_known and not normal.hears else ""
+    if fault.kind in ENDS:
         return ""
     if fault.kind in _LINKS:
         return _why_not_on_links(fault, machine, names, normal)
@@ -115,6 +123,11 @@ def make_act(
         return Several(_storage_acts(fault, number, around, normal, for_s))
     if fault.kind == FaultKind.CPU_QUOTA:
         return _cpu_act(fault, around, normal, for_s)
+    if fault.kind == FaultKind.SHRINK_BATCH:
+        told = (SignalKind.SET_BATCH_SCALE, fault.share)
+        return DirectiveAct(around.channel, told, SignalKind.SET_BATCH_SCALE)
+    if fault.kind == FaultKind.PAUSE:
+        return DirectiveAct(around.channel, (SignalKind.PAUSE, None), SignalKind.RESUME)
     return GpuAct(fault, around.journal, for_s=for_s)
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
 
+from headroom.work.contract import SignalKind
+from lab.matrix.channel import Line
 from lab.matrix.expect import Condition, Told, judge, mean_between, recovered_after_s
 from lab.matrix.playing import FaultSeen, Run, StepSeen
 from lab.matrix.result import (
@@ -141,6 +144,8 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
         _worst("work_lost_steps", "", [_work_lost(run) for run in runs]),
         _worst("began_anew", "", [_began_anew(run) for run in runs]),
         _worst("resubmissions", "", [float(run.starts - 1) for run in runs]),
+        _worst("directives_missed", "", [_directives_missed(run) for run in runs], _NOT_TOLD),
+        _worst("steps_in_pause", "", [_steps_in_pause(run) for run in runs], _NOT_TOLD),
         _worst("retries", "", [_retries(run) for run in runs], "the command tells no retries"),
         _worst("sync_delay_s", "s", [_sync_delay_s(run, normal) for run in runs], _NO_SYNC),
         _worst("recovery_s", "s", [_recovery_s(scenario, run) for run in runs], _NO_RECOVERY),
@@ -152,6 +157,8 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
     ]
 
 
+_PAUSES = (SignalKind.PAUSE, SignalKind.RESUME)
+_NOT_TOLD = "the command was told nothing"
 _NO_SYNC = "the command tells no sync_s, or none while a fault acted"
 _NO_RECOVERY = "the run ended before, or throughput was not seen before the faults"
 _NO_LOSS = "no step with a loss is in both runs"
@@ -263,6 +270,33 @@ def _began_anew(run: Run) -> float:
     """Return how many later starts began at the first step again, and resumed nothing."""
     first, *later = _starts(run) or [[]]
     return float(sum(steps[0] <= first[0] for steps in later))
+
+
+def _directives_missed(run: Run) -> float | None:
+    """Return how much of what the command was told it never did."""
+    if not run.ledger:
+        return None
+    return float(sum(line.done_s is None and not line.was_late for line in run.ledger))
+
+
+def _steps_in_pause(run: Run) -> float | None:
+    """Return how many steps were made after the command had said that it stands still."""
+    if not run.ledger:
+        return None
+    return float(sum(_steps_between(run, *pair) for pair in _pauses(run.ledger)))
+
+
+def _pauses(ledger: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
+    """Yield the pauses that were made, each with what ended it."""
+    for line, after in pairwise(each for each in ledger if each.kind in _PAUSES):
+        if line.kind == SignalKind.PAUSE and line.done_s is not None:
+            yield line, after
+
+
+def _steps_between(run: Run, pause: Line, end: Line) -> int:
+    """Return how many later steps than that of a pause were seen before its end was told."""
+    before = [each.step.step for each in run.steps if each.at_s < end.told_s]
+    return sum(pause.step is not None and step > pause.step for step in before)
 
 
 def _retries(run: Run) -> float | None:

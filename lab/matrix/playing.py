@@ -11,15 +11,17 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headroom.work.contract import SignalKind
 from lab.matrix import checkpoints, processes, steps
+from lab.matrix.channel import TOO_LATE, Line
 from lab.matrix.checkpoints import Checkpoints
-from lab.matrix.faults.acts import Act
+from lab.matrix.faults.acts import Act, DirectiveAct
 from lab.matrix.faults.links import STORAGE
-from lab.matrix.injecting import KILLS, Normal, make_act
+from lab.matrix.injecting import ENDS, Normal, make_act
 from lab.matrix.scenario import Fault, FaultKind
 from lab.matrix.steps import Lines, Step
 from lab.matrix.surroundings import Address, Started, Surroundings
@@ -33,6 +35,9 @@ _GRACE_S = 2.0
 #: Before what failed is started again.
 _PAUSE_S = 0.5
 _LOG_BYTES = 8_000
+#: So long a command that has to leave may take to save, and then to end, as jobs may.
+_SAVE_S = 120.0
+_LEAVE_S = 30.0
 #: A clock by steps is at most so many times slower than one by time.
 _SLOWEST = 5.0
 
@@ -101,6 +106,8 @@ class Run:
     checkpoints: Checkpoints
     normal: Normal
     log: str
+    #: what the command was told, and what came of it
+    ledger: list[Line] = field(default_factory=list)
 
 
 class _Meter:
@@ -133,7 +140,11 @@ class _Meter:
         links = self._around.links.values()
         used = {link.name: rate for link in links if (rate := link.busy_bits_per_s()) is not None}
         return Normal(
-            cores=self._cores(), bits_per_s=used, disk_bytes_per_s=self._disk_rate(), is_known=True
+            cores=self._cores(),
+            bits_per_s=used,
+            disk_bytes_per_s=self._disk_rate(),
+            hears=self._around.channel.is_heard,
+            is_known=True,
         )
 
     def _cores(self) -> float | None:
@@ -162,11 +173,11 @@ class _Faults:
         Return a fault that is to end the command now, or None.
         """
         for each in list(self._acting):
-            if each[0].until_s <= clock_s:
+            if _is_over(*each[:2], clock_s):
                 self._end(each, now_s)
         while self._waiting and self._waiting[0][1].at_s <= clock_s:
             number, fault = self._waiting.pop(0)
-            if fault.kind in KILLS:
+            if fault.kind in ENDS:
                 self.seen.append(FaultSeen(fault, now_s, now_s))
                 return fault
             self._begin(number, fault, now_s)
@@ -190,6 +201,11 @@ class _Faults:
         self._acting.remove(acting)
         self.seen.append(FaultSeen(fault, from_s, now_s, act.end()))
 
+    def take_back(self, fault: Fault) -> None:
+        """Record of a fault that was to end the command that this had ended before it heard."""
+        seen = next(each for each in self.seen if each.fault is fault)
+        self.seen[self.seen.index(seen)] = replace(seen, why_not=TOO_LATE)
+
     def finish(self, now_s: float) -> None:
         """End the faults that act, and record of the rest that they never did."""
         for each in list(self._acting):
@@ -198,6 +214,15 @@ class _Faults:
             why = "the command was over before it began"
             self.seen.append(FaultSeen(fault, fault.at_s, fault.at_s, why))
         self._waiting = []
+
+
+def _is_over(fault: Fault, act: Act, clock_s: float) -> bool:
+    if fault.kind == FaultKind.PAUSE and isinstance(act, DirectiveAct):
+        # No steps are made in it, so a clock that goes by them says nothing of its end.
+        return act.has_lasted(fault.until_s - fault.at_s)
+    # What the command has not heard of yet is not taken back.
+    has_begun = not isinstance(act, DirectiveAct) or act.has_lasted(0.0)
+    return fault.until_s <= clock_s and has_begun
 
 
 class _Playing:
@@ -238,6 +263,9 @@ class _Playing:
         self._starts += 1
         try:
             fault = self._follow(started, deadline_s)
+            if fault is not None and fault.kind == FaultKind.MOVE and not self._left(started):
+                self._faults.take_back(fault)
+                fault = None
         finally:
             self._end(started)
         self._take_steps()
@@ -258,6 +286,7 @@ class _Playing:
         while started.process.poll() is None:
             now_s = time.monotonic()
             self._take_steps()
+            self._around.channel.look()
             if self._zero_s is not None:
                 self._meter.look(now_s)
                 passed_s = now_s - self._zero_s
@@ -269,6 +298,34 @@ class _Playing:
                 return None
             time.sleep(_LOOK_S)
         return None
+
+    def _left(self, started: Started) -> bool:
+        """Have the command save and leave, as a job is told to that goes on elsewhere.
+
+        Return whether it still ran when it was told to leave.
+        """
+        channel = self._around.channel
+        saved = channel.tell(SignalKind.CHECKPOINT)
+        self._wait(started, lambda: saved.done_s is not None, _SAVE_S)
+        if started.process.poll() is not None:
+            return False
+        left = channel.ask_to_end()
+        processes.signal_all(self._around.mark, signal.SIGTERM)
+        if self._wait(started, lambda: started.process.poll() is not None, _LEAVE_S):
+            self._take_steps()
+            left.is_done_at(self._steps[-1].step.step if self._steps else None)
+        return True
+
+    def _wait(self, started: Started, is_so: Callable[[], bool], limit_s: float) -> bool:
+        """Watch the command until something is so; return whether it is, in time."""
+        end_s = time.monotonic() + limit_s
+        while not is_so():
+            if time.monotonic() > end_s or started.process.poll() is not None:
+                return is_so()
+            self._take_steps()
+            self._around.channel.look()
+            time.sleep(_LOOK_S)
+        return True
 
     def _clock_s(self, passed_s: float) -> float:
         if self._clock is None:
@@ -287,7 +344,9 @@ class _Playing:
         started.close()
 
     def _wait_out(self, fault: Fault, deadline_s: float) -> bool:
-        """Wait until a lost node is back. Return whether that is in time."""
+        """Wait until there is a place to go on. Return whether that is in time."""
+        if fault.kind == FaultKind.MOVE:
+            self._around.move()
         if fault.kind != FaultKind.NODE_LOSS:
             return True
         back_s = time.monotonic() + fault.until_s - fault.at_s
@@ -307,6 +366,7 @@ class _Playing:
     def _seen(self) -> Run:
         now_s = time.monotonic()
         zero_s = now_s if self._zero_s is None else self._zero_s
+        self._around.channel.close(zero_s)
         self._faults.finish(now_s - zero_s)
         return Run(
             steps=self._steps,
@@ -319,6 +379,7 @@ class _Playing:
             checkpoints=self._checkpoints(),
             normal=self._meter.normal(),
             log=_tail(self._around.output),
+            ledger=self._around.channel.lines,
         )
 
     def _checkpoints(self) -> Checkpoints:

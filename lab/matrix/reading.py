@@ -19,6 +19,7 @@ from lab.matrix import scenario as words
 from lab.matrix.expect import moment_of
 from lab.matrix.scenario import (
     LEVELS,
+    MOMENTS,
     QUANTITIES,
     Expectation,
     Fault,
@@ -157,8 +158,12 @@ def _fault_problems(fault: Fault, found: Scenario, path: str) -> Iterator[FieldE
         )
     if fault.lasts is not None and seconds(fault.lasts) <= 0:
         yield _problem("too_short", "it never acts", "give it some seconds", f"{path}.for")
-    if fault.kind is FaultKind.KILL and fault.lasts is not None:
-        yield _problem("not_for_kind", "a kill is a moment", "leave it out", f"{path}.for")
+    if fault.kind in MOMENTS and fault.lasts is not None:
+        message = f"a {fault.kind} is a moment"
+        yield _problem("not_for_kind", message, "leave it out", f"{path}.for")
+    if fault.kind is FaultKind.PAUSE and fault.lasts is None:
+        message = "the command would stand still to the end of the run"
+        yield _problem("too_long", message, "say for how long", f"{path}.for")
     yield from _quantity_problems(fault, path)
     if fault.kind in _NAMED_TARGETS and not (fault.target.names or fault.target.count):
         message = f"{fault.kind} on all of the fleet is not meant"

@@ -29,7 +29,7 @@ from lab.matrix.playing import BySteps, Run, Subject, play
 from lab.matrix.reading import load
 from lab.matrix.result import Cell, MatrixResult, SubjectKind, Verdict, make_result
 from lab.matrix.scenario import Expectation, Fault, Runner, Scenario
-from lab.matrix.surroundings import Surroundings
+from lab.matrix.surroundings import CHECKPOINTS, Surroundings
 
 __all__ = [
     "NORMAL",
@@ -203,7 +203,7 @@ class _Matrix:
         finally:
             around.close()
             if not self._plan.keeps:
-                for name in ("checkpoints", "storage"):
+                for name in (*CHECKPOINTS, "storage"):
                     shutil.rmtree(folder / name, ignore_errors=True)
 
     def _clock(self, scenario: Scenario, beside: Run | None) -> BySteps | None:

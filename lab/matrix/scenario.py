@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 __all__ = [
     "KILL_S",
     "LEVELS",
+    "MOMENTS",
     "MOST_FAULTS",
     "QUANTITIES",
     "AtMost",
@@ -38,7 +39,7 @@ __all__ = [
 
 MOST_FAULTS = 200
 MOST_EXPECTATIONS = 100
-#: A kill is a moment. What looks at faults in steps no longer than this does not miss it.
+#: A kill or a move is a moment. What looks at faults in steps no longer than this does not miss it.
 KILL_S = 10.0
 
 NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$(?!\n)"
@@ -106,6 +107,12 @@ class FaultKind(enum.StrEnum):
     CPU_QUOTA = "cpu_quota"
     #: the processes of a job are killed; it may be started again
     KILL = "kill"
+    #: a job is told to work on a share of its batch at a time
+    SHRINK_BATCH = "shrink_batch"
+    #: a job is told to stand still
+    PAUSE = "pause"
+    #: a job is told to save and to leave, and is started again at another place
+    MOVE = "move"
 
 
 class Level(enum.StrEnum):
@@ -162,6 +169,9 @@ QUANTITIES: dict[FaultKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     FaultKind.CLOCK_SKEW: (("skew_s",), ()),
     FaultKind.CPU_QUOTA: (("share",), ()),
     FaultKind.KILL: ((), ("resumes",)),
+    FaultKind.SHRINK_BATCH: (("share",), ()),
+    FaultKind.PAUSE: ((), ()),
+    FaultKind.MOVE: ((), ()),
 }
 
 #: What each kind may be on; the first one is what it is on if nothing is said.
@@ -184,7 +194,13 @@ LEVELS: dict[FaultKind, tuple[Level, ...]] = {
     FaultKind.CLOCK_SKEW: (Level.NODE, Level.RACK, Level.ZONE, Level.SITE),
     FaultKind.CPU_QUOTA: (Level.NODE, Level.RACK, Level.ZONE, Level.SITE),
     FaultKind.KILL: (Level.NODE, Level.RACK, Level.ZONE, Level.SITE),
+    FaultKind.SHRINK_BATCH: (Level.NODE, Level.RACK, Level.ZONE, Level.SITE),
+    FaultKind.PAUSE: (Level.NODE, Level.RACK, Level.ZONE, Level.SITE),
+    FaultKind.MOVE: (Level.NODE, Level.RACK, Level.ZONE, Level.SITE),
 }
+
+#: These have no length.
+MOMENTS = (FaultKind.KILL, FaultKind.MOVE)
 
 
 class Fleet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,7 +298,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def until_s(self) -> float:
         """When the fault ends, s; infinity: with the run."""
-        if self.kind is FaultKind.KILL:
+        if self.kind in MOMENTS:
             return self.at_s + KILL_S
         return float("inf") if self.lasts is None else self.at_s + seconds(self.lasts)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headroom.errors import HeadroomError
 from lab.matrix import groups, sandbox
+from lab.matrix.channel import Channel
 from lab.matrix.faults.links import STORAGE, SYNC, Link
 from lab.matrix.faults.relay import Relay
 from lab.matrix.faults.wire import Wire
@@ -25,7 +26,10 @@ from lab.matrix.leases import EndProcesses, Journal, Lease, RemoveGroups
 from lab.matrix.processes import MARK
 from lab.matrix.store import Store
 
-__all__ = ["Address", "RoomError", "Started", "Surroundings"]
+__all__ = ["CHECKPOINTS", "Address", "RoomError", "Started", "Surroundings"]
+
+#: The folders of checkpoints of a run: a command that is moved goes on in the other one.
+CHECKPOINTS = ("checkpoints", "elsewhere")
 
 #: A host and a port.
 Address = tuple[str, int]
@@ -74,10 +78,11 @@ class Surroundings:
         self.journal = journal
         self.mark = mark
         self.lasts_s = lasts_s
-        self.checkpoints = folder / "checkpoints"
+        self.checkpoints = folder / CHECKPOINTS[0]
         self.checkpoints.mkdir(parents=True)
         self.step_log = folder / "steps.jsonl"
         self.output = folder / "output.log"
+        self.channel = Channel(folder)
         self._has_room = has_room
         self._leases: list[Lease] = []
         self.why_no_group = ""
@@ -103,7 +108,13 @@ class Surroundings:
 
     def start(self, command: tuple[str, ...]) -> Started:
         """Start the command. Raises :class:`RoomError`."""
+        self.channel.begin()
         return self._start_in_room(command) if self._has_room else self._start_here(command)
+
+    def move(self) -> None:
+        """Have the next start find the checkpoints under another path, as at another place."""
+        there = next(name for name in CHECKPOINTS if name != self.checkpoints.name)
+        self.checkpoints = self.checkpoints.rename(self.folder / there)
 
     def close(self) -> None:
         """End the processes that are left of the command, and its surroundings."""
@@ -172,6 +183,7 @@ class Surroundings:
             "HEADROOM_STORAGE_URL": "http://{}:{}".format(*at[STORAGE]),
             "MASTER_ADDR": _HOST,
             "MASTER_PORT": str(_free_port()),
+            **self.channel.environment,
             # What it says is read while it runs.
             "PYTHONUNBUFFERED": "1",
         }

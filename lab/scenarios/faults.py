@@ -25,7 +25,13 @@ Bools = NDArray[np.bool_]
 Array = NDArray[np.float64]
 
 #: What the twin has nothing for.
-_CANNOT = {FaultKind.CPU_QUOTA: "the twin has no CPUs: run this on a real command"}
+_CANNOT = {
+    FaultKind.CPU_QUOTA: "the twin has no CPUs: run this on a real command",
+    **dict.fromkeys(
+        (FaultKind.SHRINK_BATCH, FaultKind.PAUSE, FaultKind.MOVE),
+        "jobs of the twin are told by what decides for them: run this on a real command",
+    ),
+}
 
 
 class TargetError(HeadroomError, ValueError):

@@ -15,14 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from headroom.work.contract import SignalKind
 from lab.matrix import processes
+from lab.matrix.channel import TOO_LATE, Channel, Line
 from lab.matrix.faults.gpu import Gpu, GpuError, Gpus
 from lab.matrix.faults.links import Link, Trouble
 from lab.matrix.groups import Group
 from lab.matrix.leases import Journal, Lease, ResetFile, RestoreGpu, ResumeProcesses
 from lab.matrix.scenario import Fault
 
-__all__ = ["Act", "DiskAct", "GpuAct", "LinkAct", "PaceAct", "QuotaAct", "Several", "device_of"]
+__all__ = [
+    "Act",
+    "DirectiveAct",
+    "DiskAct",
+    "GpuAct",
+    "LinkAct",
+    "PaceAct",
+    "QuotaAct",
+    "Several",
+    "device_of",
+]
 
 #: A lease outlives its fault by this: the fault is to end it, and the guardian only if that fails.
 _SLACK_S = 2.0
@@ -246,6 +258,31 @@ def _not_in_force(gpu: Gpu, value: float) -> str:
     if found is None or abs(found - value) < 1:
         return ""
     return f"GPU {gpu.uuid} had a limit of {found:g} at the end, not {value:g}"
+
+
+class DirectiveAct:
+    """Something that the command is told to do for a time, and how it is taken back."""
+
+    def __init__(
+        self, channel: Channel, told: tuple[SignalKind, float | None], undo: SignalKind
+    ) -> None:
+        self._channel = channel
+        self._told = told
+        self._undo = undo
+        self._line: Line | None = None
+
+    def begin(self) -> None:
+        self._line = self._channel.tell(*self._told)
+
+    def has_lasted(self, seconds: float) -> bool:
+        """Say whether the command has done it for so long; or has not in all this time."""
+        return self._line is None or self._channel.has_lasted(self._line, seconds)
+
+    def end(self) -> str:
+        is_late = self._line is not None and self._channel.is_late(self._line)
+        self._channel.tell(self._undo, 1.0 if self._undo is SignalKind.SET_BATCH_SCALE else None)
+        # Of one that was told in time it is a measure whether the command did it.
+        return TOO_LATE if is_late else ""
 
 
 class Several:

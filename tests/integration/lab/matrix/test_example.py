@@ -73,6 +73,16 @@ def test_what_computes_by_the_clock_is_caught_when_it_is_throttled(
 
 
 @pytest.mark.slow
+def test_it_shrinks_pauses_and_moves_as_it_is_told(journal: Journal, tmp_path: Path) -> None:
+    names = {"smaller-batch", "pause-and-resume", "move"}
+    plan = Plan(standard=[each for each in standard() if each.name in names])
+    # Long enough to hear what it is told.
+    result = run("train.py", plan, journal, tmp_path, "--steps", "300", "--step-s", "0.05")
+    found = {each.scenario: (each.verdict, each.why) for each in result.cells}
+    assert found == dict.fromkeys((NORMAL, *names), (Verdict.PASSED, ""))
+
+
+@pytest.mark.slow
 def test_it_passes_the_standard_matrix(journal: Journal, tmp_path: Path) -> None:
     result = run("train.py", Plan(standard=standard()), journal, tmp_path)
     failed = {each.scenario: each.why for each in result.cells if each.verdict == Verdict.FAILED}

@@ -60,7 +60,9 @@ def test_a_kill_is_a_moment() -> None:
     fault = read(text.encode()).faults[0]
     assert fault.acts(600.0)
     assert not fault.acts(610.0)
-    assert "a kill is a moment" in problems_of(BASE + "faults: [{kind: kill, at: 1m, for: 1m}]")[0]
+    for kind in ("kill", "move"):
+        told = problems_of(BASE + f"faults: [{{kind: {kind}, at: 1m, for: 1m}}]")[0]
+        assert f"a {kind} is a moment" in told
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,8 @@ def test_lengths_of_time(text: str, length: float) -> None:
             "one of: node",
         ),
         ("faults: [{kind: feed_loss, at: 1m}]\n", "faults[0].target", 4, "target.names"),
+        ("faults: [{kind: pause, at: 1m}]\n", "faults[0].for", 4, "say for how long"),
+        ("faults: [{kind: shrink_batch, at: 1m}]\n", "faults[0]", 4, "such as share"),
         ("expect: [{}]\n", "expect[0]", 4, "one of: never"),
         (
             "expect: [{never: {series: a, above: 1}, at_most: {measure: b, value: 1}}]\n",

@@ -77,7 +77,9 @@ def test_a_fault_changes_its_conditions_while_it_acts_and_none_after(kind: str) 
 
 def test_every_kind_is_tried_or_told_that_it_cannot_be() -> None:
     untried = set(FaultKind) - {FaultKind(kind) for kind in WRITTEN}
-    assert untried == {FaultKind.CPU_QUOTA}
+    told = {FaultKind.SHRINK_BATCH, FaultKind.PAUSE, FaultKind.MOVE}
+    assert untried == {FaultKind.CPU_QUOTA, *told}
+    assert "jobs of the twin are told" in cannot_do(scenario("kind: move, at: 1m"))
     given = scenario("kind: cpu_quota, at: 1m, share: 0.5")
     assert cannot_do(given) == "cpu_quota: the twin has no CPUs: run this on a real command"
     assert cannot_do(scenario("kind: node_loss, at: 1m")) == ""
