@@ -243,7 +243,7 @@ def test_a_loop_survives_the_server_and_a_rank_and_goes_on_at_another_site(
     )  # fmt: skip
     wait_for(lambda: job.has_moved, "the other site")
     job.goes_on()
-    wait_for(lambda: job.told()["state"] == "succeeded", "the end", 5 * LIMIT_S)
+    wait_for(lambda: job.told()["state"] == "succeeded", "the end", 6 * LIMIT_S)
 
     assert job.known_at(HOME) == job.steps_to_make
     for directive in (shrink, pause):
