@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headroom.checkpoints.errors import Damaged, NotTaken, NotWhole
 from headroom.checkpoints.inputs import changes_since, note_resumed
-from headroom.checkpoints.manifest import Change, Manifest, Name
+from headroom.checkpoints.manifest import Change, File, Manifest, Name
 from headroom.checkpoints.store import (
     THREADS,
     Checkpoint,
@@ -50,9 +50,9 @@ def restore(
 ) -> Restored:
     """Restore the newest whole checkpoint of ``run``, or the one with ``name``, as ``folder``.
 
-    The folder appears whole or not at all, and must not be there before, or be empty. Inputs that
-    were declared for this start (``HEADROOM_INPUTS`` of ``environment``) have to be those of the
-    checkpoint, but for names in ``allow`` (``code``, ``data/corpus``), which later manifests tell.
+    The folder appears whole, its files on the disk, or not at all, and must not be there before, or
+    be empty. Inputs that were declared for this start (``HEADROOM_INPUTS`` of ``environment``) have
+    to be those of the checkpoint, but for names in ``allow`` (``code``, ``data/corpus``), which later manifests tell.
     Raises :class:`~headroom.checkpoints.NoCheckpoint` where there is none,
     :class:`~headroom.checkpoints.InputsDiffer`; of one that was asked for by its name
     :class:`Damaged` or :class:`NotWhole`.
@@ -110,13 +110,24 @@ def _write(store: Store, manifest: Manifest, folder: Path, threads: int) -> dict
         descriptor = os.open(folder / path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             _write_at(descriptor, data, offset)
+            # The disk begins with it while others are unpacked.
+            os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+    def finish(file: File) -> None:
+        descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, file.mode)
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     for _ in side_by_side(place, _parts(manifest, wrong), threads):
         pass
-    for file in manifest.files:
-        (folder / file.path).chmod(file.mode)
+    if not wrong:
+        for _ in side_by_side(finish, manifest.files, threads):
+            pass
     return wrong
 
 
