@@ -52,7 +52,8 @@ def restore(
 
     The folder appears whole, its files on the disk, or not at all, and must not be there before, or
     be empty. Inputs that were declared for this start (``HEADROOM_INPUTS`` of ``environment``) have
-    to be those of the checkpoint, but for names in ``allow`` (``code``, ``data/corpus``), which later manifests tell.
+    to be those of the checkpoint, but for names in ``allow`` (``code``, ``data/corpus``), which
+    later manifests tell.
     Raises :class:`~headroom.checkpoints.NoCheckpoint` where there is none,
     :class:`~headroom.checkpoints.InputsDiffer`; of one that was asked for by its name
     :class:`Damaged` or :class:`NotWhole`.
