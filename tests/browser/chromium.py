@@ -17,6 +17,11 @@ FLAGS = [
 ]
 
 
+#: The first of these that is there. The headless shell draws the same pages without the windows of
+#: a desktop, each of which costs the others a second of work.
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
+
+
 def executable() -> str | None:
     """Return the path of Chromium, or None."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    return next(filter(None, map(shutil.which, _NAMES)), None)
