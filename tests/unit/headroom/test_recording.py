@@ -16,6 +16,7 @@ from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
 from headroom.replay.recording import (
     JobPoint,
+    Recording,
     RecordingError,
     Schedule,
     slug,
@@ -234,8 +235,14 @@ def test_a_real_series_is_read_as_it_was_published(meter: str) -> None:
     assert (summary.gaps, summary.non_positive) == (0, 0)
 
 
-def test_the_published_training_run_is_read_whole() -> None:
-    recording = load(data_set("mlperf-train-h100-node-power"))
+@pytest.fixture(scope="module")
+def published_training() -> Recording:
+    """The published training run, whose four hundred thousand lines are read once."""
+    return load(data_set("mlperf-train-h100-node-power"))
+
+
+def test_the_published_training_run_is_read_whole(published_training: Recording) -> None:
+    recording = published_training
     summary = summarize(recording)
     assert (len(recording), len(recording.nodes)) == (108_916, 64)
     # Mean 6,848 W over 64 nodes and 3,412 s.
@@ -389,7 +396,9 @@ def test_published_logs_of_steps_are_read_whole() -> None:
     assert times == sorted(times)
 
 
-def test_published_recordings_say_by_themselves_what_they_are_of() -> None:
+def test_published_recordings_say_by_themselves_what_they_are_of(
+    published_training: Recording,
+) -> None:
     wall = load(data_set("mlperf-inference-h200-wall-power"))
     assert wall.hardware == MACHINES["h200"]
-    assert load(data_set("mlperf-train-h100-node-power")).hardware == MACHINES["h100-immersed"]
+    assert published_training.hardware == MACHINES["h100-immersed"]

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lab.approaches.comparison import Setup
-from lab.approaches.windows import HOURS, WINDOWS, more_gpus, setup_of
+from lab.approaches.comparison import LOADERS, Setup
+from lab.approaches.windows import HOURS, WINDOWS, Window, more_gpus, setup_of
 from lab.traces.trace import Builder, Job
 
 _DATA = Path(os.environ.get("HEADROOM_TEST_DATA", ""))
 needs_traces = pytest.mark.skipif(
     not (_DATA / "philly-jobs").is_dir(), reason="HEADROOM_TEST_DATA has no folder of traces"
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traces_are_read_once() -> Iterator[None]:
+    """Every window reads a whole trace twice, of up to a hundred thousand lines."""
+    with pytest.MonkeyPatch.context() as patched:
+        for form, load in LOADERS.items():
+            patched.setitem(LOADERS, form, cache(load))
+        yield
+
+
+@cache
+def _setup(window: Window) -> Setup:
+    return setup_of(window, _DATA)
 
 
 def test_there_are_eight_of_three_traces() -> None:
@@ -25,21 +41,20 @@ def test_there_are_eight_of_three_traces() -> None:
 
 @needs_traces
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda each: each.name)
-def test_a_window_has_about_the_demand_that_its_kind_asks_for(window: object) -> None:
-    chosen = next(each for each in WINDOWS if each is window)
-    setup = setup_of(chosen, _DATA)
+def test_a_window_has_about_the_demand_that_its_kind_asks_for(window: Window) -> None:
+    setup = _setup(window)
     own = setup.gpus * (1.0 - setup.others_share)
 
     # Few, large jobs cannot be thinned to any share.
     demand = setup.jobs().demand_gpus(0.0, HOURS * 3600.0) / own
-    assert demand == pytest.approx(chosen.demand, rel=0.2)
+    assert demand == pytest.approx(window.demand, rel=0.2)
 
 
 @needs_traces
 def test_no_window_overlaps_the_hours_that_the_controller_was_made_on() -> None:
     for window in WINDOWS:
         if window.form == "philly":
-            from_h = setup_of(window, _DATA).from_h
+            from_h = _setup(window).from_h
             assert from_h + HOURS <= Setup.from_h or from_h >= Setup.from_h + Setup.hours
 
 
