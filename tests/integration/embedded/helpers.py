@@ -61,7 +61,7 @@ def launched(
             process.wait(30)
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     """Wait for `condition`; tell whether it came true."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -133,7 +133,7 @@ def up(state_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Pa
         ) as process,
     ):
         try:
-            until(lambda: "Headroom is up" in shown.read_text() or process.poll() is not None, 120)
+            until(lambda: "Headroom is up" in shown.read_text() or process.poll() is not None, 300)
             assert "Headroom is up" in shown.read_text(), shown.read_text()
             assert process.poll() is None, shown.read_text()
             yield process, shown

@@ -53,6 +53,6 @@ def test_it_starts_stops_in_order_and_leaves_nothing_even_when_killed(state_dir:
         assert until(lambda: serves(settings["DATABASE_URL"]))
 
         process.kill()
-        assert until(lambda: not living_with("HEADROOM_STATE_DIR", str(state_dir)), 15)
+        assert until(lambda: not living_with("HEADROOM_STATE_DIR", str(state_dir)))
         assert until(lambda: not running(str(state_dir)))
         assert until(lambda: not answers(settings["REDIS_URL"]))
