@@ -61,6 +61,7 @@ def test_a_checkpoint_that_is_spoiled_on_resume_is_caught(journal: Journal, tmp_
     assert exit_code(result) == 1
 
 
+@pytest.mark.slow
 def test_what_computes_by_the_clock_is_caught_when_it_is_throttled(
     journal: Journal, tmp_path: Path
 ) -> None:

@@ -91,7 +91,6 @@ def test_without_control_groups_it_is_stopped_part_of_the_time(
     assert result.machine["CPU quota by control group"] == "not here"
 
 
-@pytest.mark.slow
 def test_what_the_clock_decides_is_caught_where_it_is_slow(play: Play) -> None:
     slow = scenario("slow", "{kind: cpu_quota, at: 0s, share: 0.1}")
     found = cell(play(slow, wrong=("hasty",)), "slow")
