@@ -45,7 +45,8 @@ _ENOUGH = {"TELEMETRY_BURST_ROWS_PER_NODE": "1000000", "DEAR_REQUESTS_PER_S": "1
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """An installation that takes days of readings from one agent at once."""
-    with new_state_dir() as folder, running_on(folder, "--no-demo", env=_ENOUGH) as started:
+    words = ("--web-workers", "1", "--services", "web", "worker", "housekeeper", "beat")
+    with new_state_dir() as folder, running_on(folder, "--no-demo", *words, env=_ENOUGH) as started:
         yield started
 
 

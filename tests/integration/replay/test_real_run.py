@@ -23,7 +23,7 @@ import psycopg
 import pytest
 import urllib3
 
-from bench.stack import REPOSITORY, Stack
+from bench.stack import REPOSITORY, Stack, running
 from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
 from tests.data_sets import data_set
@@ -53,6 +53,22 @@ class RawRun:
             if place >= 0:
                 total += self.powers_w[node][place]
         return total
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """What takes readings in, stores and shows them: each process more takes seconds to start."""
+    with running("--web-workers", "1", "--services", "web", "worker", "beat") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def signed_on(stack: Stack) -> tuple[Path, str]:
+    """A file with an operator's token, and the cookie of a session."""
+    token, cookie = stack.credentials("operator_token", "session_cookie")
+    path = stack.state_dir / "operator-token"
+    path.write_text(token)
+    return path, cookie
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +135,9 @@ def heatmap(stack: Stack, cookie: str, site: str) -> dict[str, Any] | None:
 
 
 def test_the_heatmap_shows_the_cluster_as_the_file_has_it_at_the_same_second(
-    stack: Stack, token_file: Path, folder: Path, raw: RawRun, readings: Readings
+    stack: Stack, signed_on: tuple[Path, str], folder: Path, raw: RawRun, readings: Readings
 ) -> None:
-    cookie = stack.credential("session_cookie")
+    token_file, cookie = signed_on
     site = make_fleet(load(folder)).site
     command = [
         sys.executable, "-m", "headroom", "replay", str(folder), "--server", stack.url,
