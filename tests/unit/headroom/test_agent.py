@@ -205,8 +205,8 @@ def test_the_sampling_goes_on_while_a_push_hangs(spool_path: Path) -> None:
             agent.stop()
             stopped_at = time.monotonic()
     # The listening socket is gone, so the push that hung has failed by now.
-    thread.join(10)
-    assert time.monotonic() - stopped_at < 4
+    thread.join(60)
+    assert time.monotonic() - stopped_at < 30
     spool = Spool(spool_path)
     batches = [spool.get(seq) for seq in spool.after(0, 1000)]
     assert readings(batch for batch in batches if batch) == list(range(source.given))

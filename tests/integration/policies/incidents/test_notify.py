@@ -446,7 +446,7 @@ class TestDelivering:
 @pytest.mark.django_db(transaction=True)
 def test_a_webhook_that_hangs_holds_nobody_up(settings: Any) -> None:
     """With the threads that run in production."""
-    settings.NOTIFY_TIMEOUT_S = 1.5
+    settings.NOTIFY_TIMEOUT_S = 5.0
     with listening(hangs=True) as hung, listening() as good:
         hanging, ops = make_channel("hangs", hung.url), make_channel("ops", good.url)
         now = timezone.now()
@@ -454,15 +454,15 @@ def test_a_webhook_that_hangs_holds_nobody_up(settings: Any) -> None:
             notify.send(["hangs", "ops"], "x", "y", key=f"k{number}", now=now)
         begin = time.monotonic()
         assert outbox.deliver(now=now) == 2
-        assert time.monotonic() - begin < 1.0
+        assert time.monotonic() - begin < 4.5
         good.wait_for(5)
         while Delivery.objects.waiting().filter(channel=ops).exists():
-            assert time.monotonic() - begin < 10
+            assert time.monotonic() - begin < 60
             outbox.deliver(now=timezone.now())
             time.sleep(0.05)
         assert len(hung.received) == 1
         while not NotificationChannel.objects.get(pk=hanging.pk).failures:
-            assert time.monotonic() - begin < 10
+            assert time.monotonic() - begin < 60
             time.sleep(0.05)
         # It is left alone for a while: the next round does not touch it.
         assert outbox.deliver(now=timezone.now()) == 0
@@ -470,7 +470,7 @@ def test_a_webhook_that_hangs_holds_nobody_up(settings: Any) -> None:
         f"k{number}" for number in range(8)
     ]
     hanging.refresh_from_db()
-    assert hanging.last_error == "no answer within 1.5 s"
+    assert hanging.last_error == "no answer within 5 s"
     assert Delivery.objects.filter(channel=hanging, state="queued").count() == 8
 
 

@@ -68,7 +68,7 @@ def test_one_that_hangs_holds_nothing_up_and_ends_with_its_step() -> None:
         begin = time.monotonic()
         deliver()
         assert stage.play(2).state == "waiting"
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 9
         stage.now += timedelta(minutes=5)
         assert stage.play().why == "step call was not done in time"
         deliver()
