@@ -36,7 +36,7 @@ class Listener:
     #: set to let requests that hang go on
     go_on: threading.Event = field(default_factory=threading.Event)
 
-    def wait_for(self, count: int, within_s: float = 5.0) -> list[Received]:
+    def wait_for(self, count: int, within_s: float = 60.0) -> list[Received]:
         end = time.monotonic() + within_s
         while len(self.received) < count and time.monotonic() < end:
             time.sleep(0.01)

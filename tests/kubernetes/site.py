@@ -36,7 +36,7 @@ Document = dict[str, Any]
 _numbers = itertools.count(1)
 
 
-def eventually(what: Callable[[], object], within_s: float = 20.0, every_s: float = 0.05) -> None:
+def eventually(what: Callable[[], object], within_s: float = 60.0, every_s: float = 0.05) -> None:
     """Wait until ``what`` holds; it may fail as long as it does not."""
     until = time.monotonic() + within_s
     while not what():
@@ -104,7 +104,7 @@ class Site:
         done = [bridge.step() for bridge in list(self.bridges)]
         return any(done)
 
-    def until(self, what: Callable[[], object], within_s: float = 30.0, **readings: Any) -> None:
+    def until(self, what: Callable[[], object], within_s: float = 90.0, **readings: Any) -> None:
         """Do rounds until ``what`` holds."""
 
         def look() -> object:
@@ -161,7 +161,7 @@ class Site:
         conditions = self.workload(name).get("status", {}).get("conditions", ())
         return next((each for each in conditions if each["type"] == kind), {})
 
-    def sees(self, what: Callable[[], object], within_s: float = 20.0) -> None:
+    def sees(self, what: Callable[[], object], within_s: float = 60.0) -> None:
         """Have bridges do rounds, without a decision of ours, until ``what`` holds."""
 
         def look() -> object:

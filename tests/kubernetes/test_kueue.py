@@ -34,7 +34,7 @@ Document = dict[str, Any]
 EXCHANGES = yaml.safe_load((Path(__file__).parent / "exchanges" / "kueue.yaml").read_text())
 
 
-def eventually(look: Callable[[], Any], wait_s: float = 20) -> Any:
+def eventually(look: Callable[[], Any], wait_s: float = 60) -> Any:
     """Return what a look finds as soon as it is true."""
     until = time.monotonic() + wait_s
     while True:

@@ -106,7 +106,7 @@ class AgentProcess:
                 self.kill()
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 15.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

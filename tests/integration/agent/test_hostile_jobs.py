@@ -64,7 +64,7 @@ def others_are_unharmed(place: Workplace) -> Iterator[None]:
 def attack(place: Workplace, name: str, script: str, **given: Any) -> str:
     """Run a hostile job, and return its key once it has done its worst: it says "done"."""
     key = place.run(name, script, project="evil", **given)
-    wait_for(lambda: "done" in place.log_of(key), 20.0)
+    wait_for(lambda: "done" in place.log_of(key))
     return key
 
 

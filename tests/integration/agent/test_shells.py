@@ -154,7 +154,7 @@ def _a_terminal_is_one(scene: Scene) -> None:
 
 
 def _until(terminal: int, pattern: bytes) -> bytes:
-    said, end = b"", time.monotonic() + 30.0
+    said, end = b"", time.monotonic() + 90.0
     while not re.search(pattern, said):
         assert time.monotonic() < end, said
         said += os.read(terminal, 65536)

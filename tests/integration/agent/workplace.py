@@ -151,7 +151,7 @@ class Workplace:
     def stop(self, key: str) -> None:
         self._want(key, DesiredState.STOP)
 
-    def until(self, key: str, state: str, limit_s: float = 30.0) -> WorkReport:
+    def until(self, key: str, state: str, limit_s: float = 120.0) -> WorkReport:
         def is_so() -> bool:
             report = self.server.told.get(key)
             return report is not None and report.state == state
@@ -190,10 +190,10 @@ class Workplace:
         for key in self.attempts:
             self.until(key, "ended")
             self._want(key, DesiredState.FORGET)
-        wait_for(lambda: not list((self.jobs / "places").iterdir()), 20.0)
+        wait_for(lambda: not list((self.jobs / "places").iterdir()))
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0, self.log.read_text()
+        assert self.process.wait(60) == 0, self.log.read_text()
         self.is_finished = True
 
     def left_behind(self) -> list[str]:

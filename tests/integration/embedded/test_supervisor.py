@@ -40,7 +40,7 @@ def supervise(
     """Run until `enough`, then send the signals to ourselves; return what was shown."""
     shown = io.StringIO()
     output = Output(logs_in(tmp_path), shown, color=color)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     left = list(stop_with)
 
     def watch() -> None:

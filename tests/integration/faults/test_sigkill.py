@@ -120,7 +120,7 @@ class Scene:
         return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 
     def _wait_for_rows(self, load: subprocess.Popen[str]) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while time.monotonic() < end and load.poll() is None:
             if ledger.rows_by_batch(self.stack):
                 return

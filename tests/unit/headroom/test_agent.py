@@ -66,7 +66,7 @@ def readings(batches: Iterable[TelemetryBatch]) -> list[int | None]:
     return found
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 10.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -48,7 +48,7 @@ def background(source: GatedSource) -> Iterator[Background]:
 
 def rows_until(background: Background, count: int) -> list[Row]:
     found: list[Row] = []
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while len(found) < count and time.monotonic() < end:
         found += background.read()
         time.sleep(0.01)

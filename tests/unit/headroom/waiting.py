@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["wait_for"]
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 10.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -35,7 +35,7 @@ def add(sender: Sender) -> None:
     sender.outbox.add(nodes=[NodeReport(node=sender.outbox.agent, gpus=gpus)])
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

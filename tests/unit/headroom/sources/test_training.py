@@ -36,7 +36,7 @@ def source() -> Iterator[TrainingSource]:
 
 def rows_of(source: TrainingSource, is_enough: Callable[[list[Row]], object] = bool) -> list[Row]:
     found: list[Row] = []
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + 60.0
     while not is_enough(found):
         assert time.monotonic() < end, found
         found += source.read()
@@ -229,7 +229,7 @@ def test_a_new_life_of_the_agent_is_reached_by_ranks_that_run(tmp_path: Path) ->
 
 def tell(path: Path, *sites: str, run: str = "r") -> None:
     sender = Sender(path)
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + 60.0
     for site in sites:
         state = StoreState(run=run, lease_epoch=1, site=site)
         while not sender.send(StoreReport(store=state)):  # the kernel's queue is short
@@ -240,7 +240,7 @@ def tell(path: Path, *sites: str, run: str = "r") -> None:
 
 def stores_of(source: TrainingSource, count: int = 1) -> list[CheckpointReport]:
     found: list[CheckpointReport] = []
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + 60.0
     while len(found) < count:
         assert time.monotonic() < end, found
         found += source.take_stores("n1")

@@ -13,7 +13,7 @@ from headroom.work.folder import Directives, JobStatus
 
 __all__ = ["Exchange", "Machine", "RankGroup", "run_all"]
 
-_LIMIT_S = 20.0
+_LIMIT_S = 60.0
 
 
 class Machine:

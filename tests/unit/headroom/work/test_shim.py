@@ -18,7 +18,7 @@ from headroom.work import shim
 from headroom.work.folder import Folder, Marks
 
 SHIM = str(Path(shim.__file__))
-_LIMIT_S = 10.0
+_LIMIT_S = 60.0
 
 
 def until(is_so: Callable[[], bool]) -> None:

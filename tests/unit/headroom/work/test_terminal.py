@@ -15,7 +15,7 @@ from headroom.work.runner import Runner, RunnerSettings
 from tests.unit.headroom.work.test_runner import KEY, Machine, Server
 
 SESSION = "0123abcd-0000-0000-0000-000000000000"
-_LIMIT_S = 10.0
+_LIMIT_S = 60.0
 
 
 class End:
