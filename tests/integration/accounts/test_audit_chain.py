@@ -220,13 +220,13 @@ def test_a_long_transaction_holds_up_nobody() -> None:
             with transaction.atomic():
                 audit.record("system", "test", "long")
                 noted.set()
-                done.wait(10)
+                done.wait(60)
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(at_length)
-        assert noted.wait(10)
+        assert noted.wait(60)
         with connection.cursor() as cursor:
             cursor.execute("SET statement_timeout = '5s'")
         audit.record("system", "test", "short")

@@ -88,14 +88,14 @@ class AgentProcess:
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(15) == 0, self.log.read_text()
+        assert self.process.wait(60) == 0, self.log.read_text()
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(15)
+        self.process.wait(60)
 
     def wait_until_killed(self) -> None:
-        assert self.process.wait(15) == -signal.SIGKILL, self.log.read_text()
+        assert self.process.wait(60) == -signal.SIGKILL, self.log.read_text()
 
     @contextmanager
     def ended_in_the_end(self) -> Iterator[AgentProcess]:

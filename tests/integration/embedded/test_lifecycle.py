@@ -269,7 +269,7 @@ def test_the_command_line_returns_the_status_of_its_command(
 def test_a_terminated_command_line_passes_it_on_and_stops_its_servers(state_dir: Path) -> None:
     with launched(state_dir) as it:
         it.process.send_signal(signal.SIGTERM)
-        assert it.process.wait(20) == 128 + signal.SIGTERM
+        assert it.process.wait(60) == 128 + signal.SIGTERM
         assert running(str(state_dir)) == []
         with closing(socket.socket()) as client:
             assert client.connect_ex(("127.0.0.1", urlsplit(it.redis_url).port or 0)) != 0

@@ -195,10 +195,10 @@ def test_two_who_create_the_same_partition_do_not_collide() -> None:
     held = threading.Event()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(create, held)
-        held.wait(5)
+        assert held.wait(60)
         second = pool.submit(create, None)
-        first.result(10)
-        second.result(10)
+        first.result(60)
+        second.result(60)
     try:
         assert set(wanted) <= set(partitions())
     finally:

@@ -92,13 +92,13 @@ def start(client: Client, spool_path: Path) -> Iterator[Callable[..., Agent]]:
 
     def stop(agent: Agent) -> None:
         agent.stop()
-        next(thread for each, thread in running if each is agent).join(10)
+        next(thread for each, thread in running if each is agent).join(60)
 
     run.stop = stop  # type: ignore[attr-defined]
     yield run
     for agent, thread in running:
         agent.stop()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -271,7 +271,7 @@ def test_the_process_hands_over_what_it_has_on_sigterm(
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     assert 'msg="agent stopped" spooled=0' in rest
     (batch,) = server.all_stored()
     assert batch.nodes[0].host is not None
@@ -305,7 +305,7 @@ def test_a_killed_process_loses_nothing_that_was_spooled(
 
     server.script.clear()
     with command(*arguments, "--once", HEADROOM_TOKEN="hra_x") as process:
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 0
     assert sorted(server.stored["n1", boot_id]) == [*held, held[-1] + 1]
 
@@ -313,6 +313,6 @@ def test_a_killed_process_loses_nothing_that_was_spooled(
 def test_once_print_needs_neither_server_nor_token() -> None:
     environment = {"HEADROOM_TOKEN": "", "HEADROOM_URL": "http://127.0.0.1:1"}
     with command("--once", "--print", "--node", "x", **environment) as process:
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
     assert json.loads(out)["nodes"][0]["node"] == "x"

@@ -207,14 +207,14 @@ def test_while_one_is_at_it_another_does_nothing(
 
     def slowly(now: float) -> live.CycleInput:
         inside.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return look(now)
 
     monkeypatch.setattr("admission.cycle.live.read_input", slowly)
     done: list[object] = []
     thread = threading.Thread(target=lambda: done.extend(in_threads(1, lambda: cycle_once(1e9))))
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     assert cycle_once(time.time()) is None
     go_on.set()
     thread.join()

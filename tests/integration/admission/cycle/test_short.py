@@ -58,12 +58,12 @@ def one_at_work(done: list[str], transactional_db: None) -> Iterator[None]:
     def hold() -> None:
         with only_one(loop._LOCK):
             held.set()
-            free.wait(10)
+            free.wait(60)
         connection.close()
 
     other = threading.Thread(target=hold)
     other.start()
-    assert held.wait(10)
+    assert held.wait(60)
     yield
     free.set()
     other.join()

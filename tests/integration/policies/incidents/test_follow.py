@@ -270,7 +270,7 @@ def test_two_processes_that_see_the_same_open_one() -> None:
 
     def one() -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             opened.append(follow.fired(firings, now=NOW))
         except Exception as error:
             failed.append(error)

@@ -228,7 +228,7 @@ def test_two_who_acknowledge_at_once_count_once() -> None:
 
     def acknowledge(user: Any) -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             actions.acknowledge(user, incident, now=timezone.now())
         finally:
             connections.close_all()

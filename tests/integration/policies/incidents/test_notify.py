@@ -485,7 +485,7 @@ def test_two_workers_send_each_notification_once() -> None:
 
         def one() -> None:
             try:
-                start.wait(10)
+                start.wait(60)
                 outbox.deliver(now=timezone.now(), run=lambda job: job())
             finally:
                 connections.close_all()

@@ -28,7 +28,7 @@ def at_once(*calls: Callable[[], object]) -> list[Exception | None]:
 
     def run(place: int, call: Callable[[], object]) -> None:
         try:
-            barrier.wait(10.0)
+            barrier.wait(60.0)
             call()
         except Exception as exc:
             raised[place] = exc

@@ -162,7 +162,7 @@ def test_a_hanging_mount_holds_up_neither_the_reader_nor_the_others(
         (hanging.probe if mount.name == "nfs" else probe_mount)(mount, begin)
 
     source = start(local(tmp_path, "nfs"), local(tmp_path, "disk"), probe=probe, deadline_s=60)
-    assert hanging.begun.wait(10)
+    assert hanging.begun.wait(60)
     rows = gathered(source, 3)
     assert {row["mount"] for row in rows} == {"disk"}
     hanging.gate.set()
