@@ -158,7 +158,7 @@ def visits(browser: Browser, live_server: LiveServer) -> Iterator[Visits]:
         context.add_init_script(_WATCH_POLICY)
         page = context.new_page()
         visitor = Visitor(context, live_server.url, page)
-        page.on("console", lambda message: _note(visitor, message))
+        page.on("console", lambda message: note(visitor, message))
         page.on("pageerror", lambda error: visitor.problems.append(f"exception: {error}"))
         made.append(visitor)
         log_in(visitor, user.username)
@@ -172,7 +172,8 @@ def visits(browser: Browser, live_server: LiveServer) -> Iterator[Visits]:
         visitor.context.close()
 
 
-def _note(visitor: Visitor, message: ConsoleMessage) -> None:
+def note(visitor: Visitor, message: ConsoleMessage) -> None:
+    """Keep what the browser complains of."""
     if message.type in ("error", "warning"):
         visitor.problems.append(f"console {message.type}: {message.text}")
 

@@ -15,7 +15,7 @@ from pytest_django.live_server_helper import LiveServer
 from accounts.models import GroupRole, User
 from accounts.roles import Role
 from tests.browser.chromium import DESKTOP, PHONE
-from tests.browser.conftest import PATIENCE_MS, Visitor, Visits
+from tests.browser.conftest import PATIENCE_MS, Visitor, Visits, note
 from tests.builders.accounts import PASSWORD, make_user
 from tests.identity_provider import process
 from tests.identity_provider.process import CLIENT_ID, CLIENT_SECRET, IdentityProvider
@@ -38,9 +38,7 @@ def stranger(browser: Browser, live_server: LiveServer) -> Iterator[Strangers]:
         visitor.page.on(
             "console",
             lambda said: (
-                visitor.problems.append(said.text)
-                if said.location["url"].startswith(live_server.url)
-                else None
+                note(visitor, said) if said.location["url"].startswith(live_server.url) else None
             ),
         )
         made.append(visitor)

@@ -35,15 +35,27 @@ def test_slow_bodies_of_nobody_keep_nobody_waiting(stack: Stack, path: str, coun
 
 
 def test_a_slow_body_of_nobody_ends_with_408(stack: Stack) -> None:
+    end = time.monotonic() + 90.0
+    while not _is_cut(stack):
+        # What tests before this one have sent may hold the places of nobody still.
+        assert time.monotonic() < end
+        time.sleep(1.0)
+
+
+def _is_cut(stack: Stack) -> bool:
+    """Have a slow body cut; False: there is no place for one yet."""
     with connected(stack.url) as raw:
         raw.head("POST", "/login/", Content_Length=60_000, **FORM)
         raw.send("x")
         began = time.monotonic()
         response, body = raw.answer("POST", GRACE_S + 15)
+        if response.status == 429:
+            return False
         assert response.status == 408
         assert b"body_too_slow" in body
         assert time.monotonic() - began > GRACE_S / 2
         assert raw.is_closed()
+        return True
 
 
 @pytest.mark.parametrize("length", [1_000, 60_000, 1_000_000])
