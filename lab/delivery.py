@@ -100,7 +100,7 @@ class Sender:
                 log.error("agent not authorized", extra={"agent": self.outbox.agent, "why": exc})
                 return False
             except Refused as exc:
-                if self._is_agreed_again(batch, exc):
+                if self._may_be_sent_again(batch, exc):
                     return True
                 self.outbox.refused(batch.seq, str(exc))
                 log.error("batch refused", extra={"agent": self.outbox.agent, "why": exc})
@@ -122,15 +122,21 @@ class Sender:
             self._typed_until = math.inf if layout_id is None else 0.0
         self.outbox.agreed(layout, layout_id)
 
-    def _is_agreed_again(self, batch: Pending, refusal: Refused) -> bool:
-        """Agree on the layout of a batch once more, where the server has lost it; say whether it
-        has it now. Its id stays the same. Raises :class:`Unavailable`."""
+    def _may_be_sent_again(self, batch: Pending, refusal: Refused) -> bool:
+        """Agree once more on the layout of a batch that the server does not know; its id stays the
+        same. Where it is refused, since a job of it is over, the batch goes in the typed form.
+
+        Return whether it may be sent again. Raises :class:`Unavailable`.
+        """
         if refusal.error.code != "unknown_layout" or batch.layout is None:
             return False
         try:
-            return self.client.agree(batch.layout) is not None
-        except Refused:
-            return False
+            if self.client.agree(batch.layout) is not None:
+                return True
+        except Refused as exc:
+            log.warning("layout refused", extra={"agent": self.outbox.agent, "why": exc})
+        self.outbox.forget(batch.layout)
+        return bool(batch.typed)
 
     def ask(self, now: Callable[[], float] = time.monotonic) -> None:
         """Ask how far the batches are stored. Raises :class:`Unavailable`, :class:`Refused`."""

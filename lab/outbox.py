@@ -37,6 +37,13 @@ class Pending:
     body: bytes
     #: of rows of fixed width, the layout under which they are; None: it is a typed batch
     layout: Layout | None = None
+    #: of rows under a layout that names jobs, the typed batch: the layout ends with its jobs
+    typed: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        return len(self.body) + len(self.typed)
 
 
 @dataclass(slots=True)
@@ -126,7 +133,8 @@ class Outbox:
             rows = self._as_rows(batch)
             body = compress_batch(batch) if rows is None else rows
             layout = self._encoder.layout if self._encoder and rows is not None else None
-            self._keep(row_count(batch), body, layout)
+            typed = compress_batch(batch) if layout and layout.jobs else b""
+            self._keep(Pending(batch.seq, row_count(batch), body, layout, typed))
 
     def _as_rows(self, batch: TelemetryBatch) -> bytes | None:
         """Return ``batch`` under the agreed layout; None: it goes in the typed form.
@@ -158,14 +166,27 @@ class Outbox:
         with self._lock:
             self._trim()
             oldest = next(iter(self._pending), self._next_seq)
-            self._keep(rows, encode(self._next_seq, oldest), layout)
+            self._keep(Pending(self._next_seq, rows, encode(self._next_seq, oldest), layout))
 
-    def _keep(self, rows: int, body: bytes, layout: Layout | None) -> None:
-        self._pending[self._next_seq] = Pending(self._next_seq, rows, body, layout)
-        self._bytes += len(body)
+    def _keep(self, batch: Pending) -> None:
+        self._pending[batch.seq] = batch
+        self._bytes += batch.size
         self._next_seq += 1
         self.counts.batches += 1
-        self.counts.rows += rows
+        self.counts.rows += batch.rows
+
+    def forget(self, layout: Layout) -> None:
+        """Have what is under ``layout`` go in the typed form: the server does not take it again.
+
+        What is not kept in the typed form stays as it is.
+        """
+        with self._lock:
+            if self._encoder is not None and self._encoder.layout == layout:
+                self._encoder = None
+            for seq, each in self._pending.items():
+                if each.layout == layout and each.typed:
+                    self._pending[seq] = Pending(seq, each.rows, each.typed)
+                    self._bytes -= len(each.body)
 
     def unsent(self) -> Pending | None:
         """Return the oldest batch that was not sent since the last :meth:`rewind`."""
@@ -201,7 +222,7 @@ class Outbox:
         with self._lock:
             batch = self._pending.pop(seq, None)
             if batch is not None:
-                self._bytes -= len(batch.body)
+                self._bytes -= batch.size
                 self.counts.refused_batches += 1
             self._last_error = reason[:500]
 
@@ -233,5 +254,5 @@ class Outbox:
 
     def _pop(self) -> Pending:
         _, batch = self._pending.popitem(last=False)
-        self._bytes -= len(batch.body)
+        self._bytes -= batch.size
         return batch

@@ -105,6 +105,44 @@ def test_batches_under_several_layouts_go_out_where_the_server_has_lost_all_of_t
     assert server.taken == [0, 0, 3, 4]
 
 
+def test_what_is_under_a_layout_whose_job_is_over_goes_in_the_typed_form() -> None:
+    server, clock = Forgetful(), Clock()
+    sender = Sender(Outbox("node-1", max_bytes=10_000_000), server)
+    for _ in range(2):
+        working_for(sender, "a")
+        sender.deliver(clock)
+    assert server.taken == [0, 2]
+    working_for(sender, "a")
+    working_for(sender, "a")
+    # The job ends before they are sent.
+    server.known.clear()
+    server.refuses = True
+    while sender.deliver(clock):
+        pass
+    assert server.taken == [0, 2, 0, 0]
+    assert sender.outbox.counts.refused_batches == 0
+    server.refuses = False
+    clock.now += LAYOUT_PAUSE_S
+    for _ in range(2):
+        working_for(sender, "b")
+        sender.deliver(clock)
+    assert server.taken[-1] == 6
+    assert server.agreed[-1].jobs == ["b"]
+
+
+def test_an_outbox_counts_what_it_holds_in_either_form() -> None:
+    server = Forgetful()
+    sender = Sender(Outbox("node-1", max_bytes=10_000_000), server)
+    working_for(sender, "a")
+    sender.deliver()
+    working_for(sender, "a")
+    layout = server.agreed[0]
+    for _ in range(2):
+        sender.outbox.forget(layout)
+    sender.outbox.stored(2, now_s=0.0)
+    assert (len(sender.outbox), sender.outbox.pending_bytes) == (0, 0)
+
+
 def test_a_layout_that_was_refused_is_asked_for_again_after_a_while() -> None:
     server, clock = Forgetful(), Clock()
     sender = Sender(Outbox("node-1", max_bytes=10_000_000), server)
