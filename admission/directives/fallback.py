@@ -134,12 +134,14 @@ def _failures(jobs: Iterable[int], since: datetime) -> dict[int, int]:
 
 
 def _concerned(sites: Sites) -> list[tuple[Phase, str]]:
-    """Return a phase of each job that is away, or at home where something is the matter.
+    """Return a phase of each job that is away, or at home where something is or was the matter.
 
     The one that runs, or else the one that is next. At most three queries, and one where nothing is
     the matter anywhere.
     """
     wanted = Q(job__fallback_state__in=[each for each in Fallback if each != Fallback.PRIMARY_SITE])
+    # A way that was open is to be closed: what is the matter next counts from its own beginning.
+    wanted |= Q(job__jobfallback__isnull=False) & ~Q(job__jobfallback__open_since={})
     troubled = sites.troubled
     named = sites.named(RestrictionKind.HOLD_FOR_REVIEW) | sites.named(RestrictionKind.LOCAL_ONLY)
     wanted |= Q(job__name__in=[each.name for each in named if each.kind is ScopeKind.JOB])

@@ -307,6 +307,25 @@ def test_when_its_site_is_gone_a_job_goes_on_elsewhere_and_comes_back(two: Clock
     assert JobEvent.objects.filter(kind="fallback").count() == 2
 
 
+def test_two_short_silences_are_not_one_long_one(two: Clock) -> None:
+    def is_open() -> bool:
+        return JobFallback.objects.exclude(open_since={}).exists()
+
+    leave(two)
+    two.run(90, until=is_open)
+    assert is_open()
+    two.silent = set()
+    two.run(30, until=lambda: not is_open())
+    assert not is_open()
+    # After more than the silence that it takes to leave.
+    two.run(90)
+    heard = two.now
+    two.silent = {"oslo-a01-n1"}
+    two.run(90, until=is_open)
+    assert min(JobFallback.objects.get().open_since.values()) > heard
+    assert Job.objects.get().fallback_state == "primary-site"
+
+
 @pytest.mark.slow
 def test_a_job_that_cannot_go_on_elsewhere_stays(two: Clock) -> None:
     leave(two, cross_site_checkpoint=False)
