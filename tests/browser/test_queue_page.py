@@ -41,6 +41,7 @@ def explained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def poll(page: Page, panel: str) -> None:
     """Have a panel ask now, as it does when its tab is shown again, and not in some seconds."""
+    page.wait_for_load_state()  # a page that has just come listens by then
     page.evaluate(f"htmx.trigger('#{panel}', 'headroom:visible')")
 
 

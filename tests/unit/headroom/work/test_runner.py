@@ -69,7 +69,7 @@ class Server:
 def task(script: str, **given: Any) -> Task:
     fields: dict[str, Any] = {
         "job": "llama", "phase": "train", "number": 1, "command": ["/bin/sh", "-c", script],
-        "rank": 0, "nodes": ["n1", "n2"], "gpus": [2, 0], "gpus_of_node": 8, "grace_s": 2.0,
+        "rank": 0, "nodes": ["n1", "n2"], "gpus": [2, 0], "gpus_of_node": 8, "grace_s": _LIMIT_S,
     }  # fmt: skip
     return Task(**{**fields, **given})
 

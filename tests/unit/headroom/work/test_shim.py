@@ -39,7 +39,7 @@ class Herd:
         self.folder.work.mkdir(parents=True)
         task = {
             "command": ["/bin/sh", "-c", script], "env": {"PATH": os.environ["PATH"]},
-            "cwd": str(self.folder.work), "walltime_s": None, "grace_s": 5.0,
+            "cwd": str(self.folder.work), "walltime_s": None, "grace_s": 60.0,
             "log_bytes": 100_000, "cgroups": [], **given,
         }  # fmt: skip
         (self.folder.path / "task.json").write_text(json.dumps(task))
