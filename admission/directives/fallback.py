@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JobRows", "away", "move", "set_state", "unfit"]
 
+#: How precisely it is kept when a job was looked at last, s.
+_WATCH_S = 15.0
 _FAILED = (Attempt.Outcome.FAILED, Attempt.Outcome.LOST)
 
 
@@ -84,6 +87,7 @@ class _Falling:
             Fallback(self.job.fallback_state),
             0.0 if row is None else row.since.timestamp(),
             {} if row is None else row.open_since,
+            -math.inf if row is None or row.seen_at is None else row.seen_at.timestamp(),
         )
 
 
@@ -115,13 +119,22 @@ class JobRows:
             for phase, home in concerned
         ]
 
-    def note(self, job: _Falling, after: FallbackStatus) -> None:
-        open_since = dict(after.open_since)
-        if open_since != job.status.open_since:
-            first = {"home": job.home, "since": job.job.submitted_at, "open_since": open_since}
-            JobFallback.objects.update_or_create(
-                job=job.job, defaults={"open_since": open_since}, create_defaults=first
+    def keep(self, statuses: Sequence[tuple[_Falling, FallbackStatus]]) -> None:
+        """See ``core.directives.fallback``. One query; none where there is nothing new to keep."""
+        rows = [
+            JobFallback(
+                job=job.job, home=job.home, since=job.job.submitted_at,
+                open_since=dict(after.open_since), seen_at=self.now,
             )
+            for job, after in statuses
+            if after.open_since != job.status.open_since
+            or (after.open_since and after.seen_at - job.status.seen_at >= _WATCH_S)
+        ]  # fmt: skip
+        # Of a row that there is its home and since when it is in its state stay as they are.
+        JobFallback.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["job"],
+            update_fields=["open_since", "seen_at"],
+        )  # fmt: skip
 
     def take(self, job: _Falling, transition: Transition) -> bool:
         return _take(job.job, job.home, transition, by=FALLBACK, now=self.now)

@@ -208,6 +208,7 @@ class JobFallback(models.Model):
     home = models.CharField(max_length=200, help_text="Its primary site")
     since = models.DateTimeField()
     open_since = models.JSONField(default=dict, help_text="By way: Unix seconds")
+    seen_at = models.DateTimeField(null=True, help_text="When that was looked at last")
 
     def __str__(self) -> str:
         return f"of {self.job_id}, at home in {self.home}"

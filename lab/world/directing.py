@@ -145,10 +145,11 @@ class _Jobs:
         now_s = self.told.gangs.now_s
         return sum(now_s - at_s < FAILURES_WITHIN_S for at_s in job.failures_s)
 
-    def note(self, job: _Falling, after: FallbackStatus) -> None:
-        self.told.fallback[job.job.key] = after
-        if after.state is Fallback.PRIMARY_SITE and not after.open_since:
-            del self.told.fallback[job.job.key]
+    def keep(self, statuses: Sequence[tuple[_Falling, FallbackStatus]]) -> None:
+        for job, after in statuses:
+            self.told.fallback[job.job.key] = after
+            if after.state is Fallback.PRIMARY_SITE and not after.open_since:
+                del self.told.fallback[job.job.key]
 
     def take(self, job: _Falling, transition: Transition) -> bool:
         self.told.go(job.job, transition.state, transition.why, self.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -66,8 +66,8 @@ class Jobs(Protocol[J]):
     def concerned(self, sites: Sites) -> Iterable[J]:
         """Return the jobs that are to be looked at."""
 
-    def note(self, job: J, after: FallbackStatus) -> None:
-        """Keep the fallback status of a job that stays in its state."""
+    def keep(self, statuses: Sequence[tuple[J, FallbackStatus]]) -> None:
+        """Keep the fallback statuses of jobs that stay in their states."""
 
     def take(self, job: J, transition: Transition) -> bool:
         """Keep the transition of a job, and end its attempts at sites that it may no longer use.
@@ -78,7 +78,7 @@ class Jobs(Protocol[J]):
 
 def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int:
     """Move jobs whose sites ask for it between the states; return how many moved."""
-    moved = 0
+    moved, staying = 0, []
     for job in jobs.concerned(sites):
         facts = facts_of(
             sites, job.home, job.request, job.failures, moves=job.moves, known=job.checkpoints,
@@ -86,9 +86,10 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
         )  # fmt: skip
         after, transition = next_state(job.status, facts, policy, now=now)
         if transition is None:
-            jobs.note(job, after)
+            staying.append((job, after))
         else:
             moved += jobs.take(job, _with_basis(job, transition))
+    jobs.keep(staying)
     return moved
 
 

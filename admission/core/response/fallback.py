@@ -23,6 +23,7 @@ from headroom.documents import DocumentError
 
 __all__ = [
     "FACTS",
+    "UNWATCHED_S",
     "Fallback",
     "FallbackStatus",
     "Guard",
@@ -50,6 +51,9 @@ class Fallback(enum.StrEnum):
     HELD = "held-for-review"
 
 
+#: Looks further apart than this leave a way that was open to begin anew, s: a server that was away
+#: itself does not know for how long a site was silent.
+UNWATCHED_S = 60.0
 #: What guards may ask, and what each number means. True is 1, false is 0. What is not known takes
 #: no way: a guard over it does not hold.
 FACTS: dict[str, str] = {
@@ -156,11 +160,15 @@ def _faults(way: Way, path: str) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class FallbackStatus:
-    """The state of a job, since when, and since when each way out has been open. Unix seconds."""
+    """The state of a job, since when, and since when each way out has been open. Unix seconds.
+
+    ``seen_at``: when that was looked at last.
+    """
 
     state: Fallback = Fallback.PRIMARY_SITE
     since: float = 0.0
     open_since: Mapping[str, float] = field(default_factory=dict)
+    seen_at: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -179,20 +187,22 @@ def next_state(
     """Return the status of a job by ``facts``, and the transition that it makes, if any.
 
     Of several the first of the policy is taken. A way that leads to more restriction is free at
-    once; one that leads back waits until the job has been where it is for ``dwell_s``.
+    once; one that leads back waits until the job has been where it is for ``dwell_s``. Time in
+    which nobody looked, more than :data:`UNWATCHED_S` of it, leaves no way open.
     """
+    known = status.open_since if now - status.seen_at <= UNWATCHED_S else {}
     ways = [
         way
         for way in policy.ways
         if way.from_ is status.state and all(guard.holds(facts) for guard in way.when)
     ]
-    open_since = {way.name: status.open_since.get(way.name, now) for way in ways}
+    open_since = {way.name: known.get(way.name, now) for way in ways}
     for way in ways:
         is_back = _ORDER.index(way.to) < _ORDER.index(way.from_)
         has_stayed = now - status.since >= policy.dwell_s
         if now - open_since[way.name] >= way.for_s and (has_stayed or not is_back):
             return FallbackStatus(way.to, now), _taken(way, facts, now - open_since[way.name])
-    return replace(status, open_since=open_since), None
+    return replace(status, open_since=open_since, seen_at=now), None
 
 
 _ORDER: Sequence[Fallback] = tuple(Fallback)

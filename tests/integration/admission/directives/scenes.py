@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from admission.core.response.fallback import UNWATCHED_S
 from admission.cycle import dispatch
 from admission.directives.models import Control, Directive
 from admission.directives.step import Stepped, step
@@ -126,6 +127,13 @@ class Clock:
             self.now += EVERY_S
             self.read()
         self.step()
+
+    def look(self, seconds: float) -> None:
+        """Go on for so long, in as few steps as leave nothing unwatched."""
+        last = self.now + seconds
+        while self.now < last:
+            self.now += UNWATCHED_S - EVERY_S
+            self.step()
 
     def run(self, seconds: float, until: Callable[[], bool] | None = None) -> None:
         """Go on for so long, or until something is so."""

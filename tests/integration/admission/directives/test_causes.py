@@ -300,9 +300,7 @@ def test_when_its_site_is_gone_a_job_goes_on_elsewhere_and_comes_back(two: Clock
     assert row.reason.startswith("goes on by regional-fallback")
     end(attempt, two.now, "lost")
     two.silent = set()
-    two.step()
-    two.now += 300
-    two.step()
+    two.look(360)
     assert Job.objects.get().fallback_state == "primary-site"
     assert JobEvent.objects.filter(kind="fallback").count() == 2
 
@@ -324,6 +322,17 @@ def test_two_short_silences_are_not_one_long_one(two: Clock) -> None:
     two.run(90, until=is_open)
     assert min(JobFallback.objects.get().open_since.values()) > heard
     assert Job.objects.get().fallback_state == "primary-site"
+
+
+def test_while_the_server_was_away_itself_no_site_was_silent(two: Clock) -> None:
+    leave(two)
+    two.run(90, until=lambda: JobFallback.objects.exclude(open_since={}).exists())
+    before = two.now
+    two.now += 600
+    two.step()  # hears the other site, and not yet this one
+    assert Job.objects.get().fallback_state == "primary-site"
+    assert min(JobFallback.objects.get().open_since.values()) > before
+    two.run(90, until=lambda: Job.objects.get().fallback_state == "regional-fallback")
 
 
 @pytest.mark.slow
@@ -388,12 +397,8 @@ def test_it_does_not_come_back_before_its_home_has_what_was_saved_elsewhere(two:
     make_fact("llama", Site.objects.get(name="bergen"), epoch=2, lease_epoch=2, step=500)
     home = make_fact("llama", Site.objects.get(name="oslo"), epoch=1, step=800)
     two.silent = set()
-    for _ in range(3):
-        two.step()
-        two.now += 300
+    two.look(600)
     assert Job.objects.get().fallback_state == "regional-fallback"
     CheckpointFact.objects.filter(pk=home.pk).update(epoch=2, step=500)
-    two.step()
-    two.now += 300
-    two.step()
+    two.look(360)
     assert Job.objects.get().fallback_state == "primary-site"

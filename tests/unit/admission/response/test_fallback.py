@@ -54,6 +54,7 @@ def test_a_silent_site_is_left_after_a_minute_on_evidence() -> None:
     facts = CALM | {"site_silent_share": 1.0}
     status, early = run(FallbackStatus(), facts, seconds=50)
     assert not early
+    assert status.open_since
     status, (transition,) = run(status, facts, first=10_060, seconds=0)
     assert (transition.was, transition.state) == (Fallback.PRIMARY_SITE, Fallback.REGIONAL)
     assert transition.why == "nothing is heard from its site"
