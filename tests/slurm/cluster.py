@@ -152,6 +152,15 @@ class SlurmCluster:
         process.kill()
         process.wait()
 
+    @contextmanager
+    def hung(self, name: str) -> Iterator[None]:
+        """Have one process do nothing for a while, as ``slurmd NODE``."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.processes[name].send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """End all of it, jobs too."""
         self.run("scancel", "--state=RUNNING", "--signal=KILL", "--full", check=False)

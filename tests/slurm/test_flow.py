@@ -107,10 +107,15 @@ def test_what_has_to_give_way_waits_again_and_is_run_once_at_a_time(site: Site) 
     site.until(lambda: bool(site.said(ref)))
     site.until(lambda: site.phase(ref).state == "running")
     _close()
-    directives.stop(
-        site.attempts(ref), owner="response", cause="feed-1", why="the feed is overloaded",
-        now=datetime.now(UTC),
-    )  # fmt: skip
+    (node,) = site.attempts(ref)[0].placement["nodes"]
+    with site.cluster.hung(f"slurmd {node}"):
+        directives.stop(
+            site.attempts(ref), owner="response", cause="feed-1", why="the feed is overloaded",
+            now=datetime.now(UTC),
+        )  # fmt: skip
+        # Slurm counts it as put back already; as submitted anew once the node has let go of it.
+        site.until(lambda: site.cluster.state(ref) == "COMPLETING")
+        time.sleep(2.0)
     site.until(lambda: site.phase(ref).state == "queued")
     assert site.attempts(ref)[0].outcome == "preempted"
     wait(lambda: site.cluster.state(ref) == "PENDING")

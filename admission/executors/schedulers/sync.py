@@ -218,10 +218,14 @@ def _is_open(told: contract.SchedulerJob) -> bool:
 
 
 def _is_another(known: contract.SchedulerJob, told: contract.SchedulerJob) -> bool:
-    """Say whether a ref is of another job than it was: a start later is the same, resubmitted."""
-    return told.user != known.user or (
-        told.restarts <= known.restarts and told.submitted_at > known.submitted_at + 1.0
-    )
+    """Say whether a ref is of another job than it was.
+
+    One that is put back is the same, submitted anew: Slurm counts its start when that is asked for,
+    and moves the time once its nodes have let go of it.
+    """
+    is_put_back = told.restarts > known.restarts or told.restarts == known.restarts > 0
+    is_newer = told.submitted_at > known.submitted_at + 1.0
+    return told.user != known.user or (is_newer and not is_put_back)
 
 
 def _asks_for(told: contract.SchedulerJob) -> tuple[object, ...]:

@@ -154,7 +154,8 @@ def test_who_gives_way_counts_until_its_nodes_have_let_go_of_it(invented: Invent
         invented.cycle()
         attempt.refresh_from_db()
         assert (attempt.state, Attempt.objects.count()) == ("running", 1)
-    invented.jobs["7"] = waits
+    # And as submitted when they have.
+    invented.jobs["7"] = waits | {"submitted_at": waits["submitted_at"] + 12.0}
     invented.tell()
     invented.cycle()
     attempt.refresh_from_db()
