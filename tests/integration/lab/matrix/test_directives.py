@@ -15,6 +15,7 @@ from lab.matrix.playing import Subject
 from lab.matrix.result import MatrixResult, Verdict
 from lab.matrix.running import NORMAL, Plan, exit_code, holding, run_matrix, standard
 from tests.integration.lab.matrix.conftest import Play, cell, scenario, value
+from tests.integration.lab.matrix.hearing import STEP_S, STEPS
 
 HEARING = Path(__file__).with_name("hearing.py")
 TOLD = ["smaller-batch", "pause-and-resume", "move"]
@@ -66,7 +67,7 @@ def test_a_pause_lasts_from_when_the_command_stands_still(
     pause, resume = lines(folder / "out" / "runs" / "pause-and-resume-1" / "ledger.jsonl")
     normal = lines(folder / "out" / "runs" / "normal-1" / "steps.jsonl")
     assert pause["step"] == resume["step"] < normal[-1]["step"]
-    assert resume["told_s"] - pause["done_s"] >= 0.1 * 160 * 0.05 * 0.9
+    assert resume["told_s"] - pause["done_s"] >= 0.1 * STEPS * STEP_S * 0.9
 
 
 def test_a_command_that_leaves_goes_on_at_the_next_step_under_another_path(
