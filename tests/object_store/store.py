@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,16 @@ BUCKET = "readings"
 
 
 class ObjectStore:
-    """One server, which may be stopped and started again on what it has stored."""
+    """One server, which may be stopped and started again on what it has stored.
 
-    def __init__(self, folder: Path) -> None:
+    ``at``: its IP address; ``there``: the command that starts its own where that address is.
+    """
+
+    def __init__(self, folder: Path, at: str = "127.0.0.1", there: Sequence[str] = ()) -> None:
         program = shutil.which("weed", path=os.pathsep.join([os.environ["PATH"], str(_UNPACKED)]))
         if program is None:
             pytest.skip("no SeaweedFS: sh tests/object_store/ensure-seaweedfs.sh python3")
-        self._program = program
+        self._at, self._program = at, (*there, program)
         self._folder = folder
         self._ports = {name: free_port() for name in _PORTS}
         (folder / "data").mkdir()
@@ -43,7 +47,7 @@ class ObjectStore:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._ports['s3.port']}"
+        return f"http://{self._at}:{self._ports['s3.port']}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -63,10 +67,11 @@ class ObjectStore:
         self.stop()
 
     def start(self) -> None:
-        ports = [f"-{name}={port}" for name, port in self._ports.items()]
+        places = [f"-{name}={port}" for name, port in self._ports.items()]
+        places += [f"-{name}={self._at}" for name in ("ip", "ip.bind")]
         with (self._folder / "log").open("ab") as log:
             self._child = subprocess.Popen(
-                [self._program, "server", f"-dir={self._folder / 'data'}", *_FLAGS, *ports],
+                [*self._program, "server", f"-dir={self._folder / 'data'}", *_FLAGS, *places],
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
@@ -82,7 +87,7 @@ class ObjectStore:
 
     def sent_bytes(self) -> float:
         """Return how many bytes of files readers have got."""
-        text = urllib3.request("GET", f"http://127.0.0.1:{self._ports['metricsPort']}/metrics")
+        text = urllib3.request("GET", f"http://{self._at}:{self._ports['metricsPort']}/metrics")
         return sum(float(each) for each in _SENT.findall(text.data.decode()))
 
     def _wait_until_it_stores(self) -> None:
@@ -113,7 +118,7 @@ _PORTS = (
     "filer.port.grpc", "s3.port", "s3.port.grpc", "metricsPort",
 )  # fmt: skip
 _FLAGS = (
-    "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", "-s3.config=s3.json", "-s3.iam=false",
+    "-s3", "-s3.config=s3.json", "-s3.iam=false",
     "-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
     "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=100",
     "-volume.minFreeSpace=0",

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from bench.stack import Stack
 from headroom.agent.nvml import NvmlSource
+from headroom.client import Client
 from tests.standin import nvml as standin
 from tests.standin.nvml import StandIn
 from tests.unit.headroom.builders import Clock
@@ -28,6 +30,14 @@ def nvml(machine: StandIn, monkeypatch: pytest.MonkeyPatch) -> Any:
     standin.load()
     monkeypatch.setenv("NVML_STANDIN_CONTROL", str(machine.control))
     return pynvml
+
+
+@pytest.fixture
+def operator(stack: Stack, tmp_path: Path) -> Iterator[Client]:
+    """Speaks for an operator to the server that a test has as ``stack``."""
+    (tmp_path / "operator-token").write_text(stack.credential("operator_token"))
+    with Client(stack.url, (tmp_path / "operator-token").read_text(), timeout_s=30) as client:
+        yield client
 
 
 @pytest.fixture

@@ -100,6 +100,11 @@ class Job:
         """Return what the server says of it."""
         return dict(self.operator.get(f"/api/v1/jobs/{self.name}"))
 
+    def known_at(self, site: str) -> int:
+        """Return the step of its checkpoint that is known to be whole at a site."""
+        found = [each["step"] for each in self.told()["checkpoints"] if each["site"] == site]
+        return found[0] or 0 if found else 0
+
     @property
     def steps(self) -> list[dict[str, Any]]:
         return written(self.log)

@@ -48,13 +48,6 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def operator(stack: Stack, tmp_path: Path) -> Iterator[Client]:
-    (tmp_path / "operator-token").write_text(stack.credential("operator_token"))
-    with Client(stack.url, (tmp_path / "operator-token").read_text(), timeout_s=30) as client:
-        yield client
-
-
-@pytest.fixture
 def agents(stack: Stack, operator: Client, tmp_path: Path) -> Iterator[list[RealAgent]]:
     """One at each of two sites, the first of them at home."""
     more = ("--allow-jobs", "--shared-user")
@@ -184,11 +177,6 @@ class Travelling(AtHome):
         told = super().phase()
         told["throttling"]["responses"].append("migrate")
         return told
-
-    def known_at(self, site: str) -> int:
-        """Return the step of its checkpoint that is known to be whole at a site."""
-        found = [each["step"] for each in self.told()["checkpoints"] if each["site"] == site]
-        return found[0] or 0 if found else 0
 
 
 def kill_server(stack: Stack) -> None:

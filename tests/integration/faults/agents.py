@@ -148,10 +148,11 @@ def enroll(
     *,
     more: tuple[str, ...] = (),
     sites: tuple[str, ...] = ("faults",),
+    further: str = "",
 ) -> list[RealAgent]:
     """Put ``count`` machines into the inventory, dealt out to ``sites``.
 
-    Return their agents, not started yet.
+    Return their agents, not started yet. ``further``: what else the inventory's YAML has.
     """
     names = [f"fault-n{i + 1}" for i in range(count)]
     nodes = "".join(
@@ -163,7 +164,7 @@ def enroll(
         for at, site in enumerate(sites)
     )
     with Client(stack.url, token_file.read_text().strip(), timeout_s=60) as operator:
-        operator.post_yaml("/api/v1/fleet/apply", _INVENTORY_HEAD + nodes)
+        operator.post_yaml("/api/v1/fleet/apply", _INVENTORY_HEAD + nodes + further)
         made = operator.post("/api/v1/agents", [{"name": name, "nodes": [name]} for name in names])
     agents = []
     for entry in made:

@@ -15,15 +15,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bench.stack import Stack
 from headroom.client import Client
 from headroom.replay.formats import load
 from lab.demo import Demo, Settings
 from lab.recorded import recorded_stage
-from tests.browser.chromium import FLAGS, executable
-from tests.browser.signing_in import sign_in
+from tests.browser.signing_in import text_of_page
 from tests.builders.demo import heard_demo
 from tests.data_sets import data_set
 
@@ -148,17 +146,3 @@ def operator_rows(operator: Client) -> list[dict[str, Any]]:
 def in_order(found: list[str], wanted: list[str]) -> bool:
     rest = iter(found)
     return all(kind in rest for kind in wanted)
-
-
-def text_of_page(stack: Stack, path: str) -> str:
-    """Return what a person reads on a page, in a real browser, signed in as the first admin."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
-        page = browser.new_page()
-        page.goto(f"{stack.url}/login/")
-        sign_in(page, stack.url, stack.state_dir / "admin-password")
-        page.goto(f"{stack.url}{path}")
-        page.wait_for_selector("main")
-        text = page.inner_text("main")
-        browser.close()
-    return text
