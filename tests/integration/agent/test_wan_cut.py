@@ -117,14 +117,12 @@ def promise(operator: Client) -> dict[str, Any]:
 
 def until(operator: Client, is_so: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
     """Wait until something is so of the promise, and return what is known of it then."""
-    found: list[dict[str, Any]] = []
 
-    def look() -> bool:
-        found[:] = [promise(operator)]
-        return is_so(found[0])
+    def look() -> dict[str, Any] | None:
+        found = promise(operator)
+        return found if is_so(found) else None
 
-    wait_for(look, what, JUDGED_WITHIN_S)
-    return found[0]
+    return dict(wait_for(look, what, JUDGED_WITHIN_S))
 
 
 def test_a_cut_of_the_wan_shows_on_the_page_while_it_lasts(
