@@ -48,6 +48,20 @@ document.addEventListener("securitypolicyviolation", (event) =>
 """
 
 
+#: Is there until a page has loaded. What one does to a page before is not heard by its scripts, and
+#: a click that leads to another page returns before that has come.
+_MARK_LOADING = """
+const mark = document.createElement("div");
+mark.id = "still-loading";
+mark.style.cssText = "position: fixed; width: 1px; height: 1px";
+const put = () => document.documentElement?.append(mark);
+new MutationObserver((_, watch) => { watch.disconnect(); put(); })
+  .observe(document, {childList: true});
+put();
+addEventListener("load", () => mark.remove());
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave browser tests out where somebody asked for it; nothing else skips them."""
     if os.environ.get("HEADROOM_SKIP_BROWSER") != "1":
@@ -156,7 +170,10 @@ def visits(browser: Browser, live_server: LiveServer) -> Iterator[Visits]:
         )
         context.set_default_timeout(PATIENCE_MS)
         context.add_init_script(_WATCH_POLICY)
+        context.add_init_script(_MARK_LOADING)
         page = context.new_page()
+        loading = page.locator("#still-loading")
+        page.add_locator_handler(loading, lambda _: page.wait_for_load_state())
         visitor = Visitor(context, live_server.url, page)
         page.on("console", lambda message: note(visitor, message))
         page.on("pageerror", lambda error: visitor.problems.append(f"exception: {error}"))
