@@ -22,7 +22,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
@@ -250,8 +252,13 @@ def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
         each.start()
     # They save, and end by themselves.
     signal.signal(signal.SIGTERM, lambda *_: end_all(processes))
-    for each in processes:
-        each.join()
+    running = processes
+    while running:
+        connection.wait([each.sentinel for each in running])
+        running = [each for each in processes if each.is_alive()]
+        if any(each.exitcode for each in processes):
+            # The others would wait for it, some of them for half an hour.
+            kill_all(running)
     return 0 if all(each.exitcode == 0 for each in processes) else 1
 
 
@@ -259,6 +266,12 @@ def end_all(processes: list[ForkProcess]) -> None:
     """Ask the processes to end."""
     for each in processes:
         each.terminate()
+
+
+def kill_all(processes: Iterable[ForkProcess]) -> None:
+    """End processes at once."""
+    for each in processes:
+        each.kill()
 
 
 def _free_port() -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -90,3 +93,17 @@ def test_it_passes_the_standard_matrix(journal: Journal, tmp_path: Path) -> None
     assert failed == {}
     assert cell(result, "kill-and-resume").verdict == Verdict.PASSED
     assert cell(result, "storm").verdict in (Verdict.PASSED, Verdict.NOT_RUN)
+
+
+def test_it_ends_where_its_processes_cannot_meet(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, str(FOLDER / "train.py"), "--checkpoints", str(tmp_path)],
+            env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+            timeout=240,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
