@@ -29,7 +29,9 @@ pytestmark = [
 ]
 
 HOME, AWAY = "bergen", "oslo"
+#: What it states, and what it does: writing, sending and telling take some seconds.
 INTERVAL_S = 20.0
+EVERY, STEP_S = 140, 0.1
 #: A checkpoint of the example takes a second of what others leave of it.
 WAN_BITS_PER_S = 8_000_000
 #: With the checkpoints on top half of it is used: what counts is the 95th percentile of minutes.
@@ -109,6 +111,16 @@ def agent(stack: Stack, operator: Client, tmp_path: Path, wan: Wan) -> Iterator[
         each.close()
 
 
+@pytest.fixture
+def job(operator: Client, agent: RealAgent, far: ObjectStore, tmp_path: Path) -> Iterator[Kept]:
+    """A job that runs for longer than the test, and no longer than that."""
+    made = Kept(operator, tmp_path, steps_to_make=100_000, every=EVERY, step_s=STEP_S, far=far)
+    made.submit()
+    yield made
+    operator.post(f"/api/v1/jobs/{made.name}/cancel", {"why": "the test is over"})
+    wait_for(lambda: made.told()["state"] == "cancelled", "its end")
+
+
 def promise(operator: Client) -> dict[str, Any]:
     """Return what is known of the promise now."""
     (found,) = [each for each in operator.get("/api/v1/slos") if each["name"] == PROMISE]
@@ -126,11 +138,9 @@ def until(operator: Client, is_so: Callable[[dict[str, Any]], bool], what: str) 
 
 
 def test_a_cut_of_the_wan_shows_on_the_page_while_it_lasts(
-    operator: Client, agent: RealAgent, far: ObjectStore, wan: Wan, tmp_path: Path, stack: Stack
+    operator: Client, job: Kept, wan: Wan, stack: Stack
 ) -> None:
-    job = Kept(operator, tmp_path, steps_to_make=100_000, every=200, step_s=0.1, far=far)
     wan.use(OTHERS_USE)
-    job.submit()
     wait_for(lambda: job.known_at(AWAY) > 0, "a checkpoint at the other site")
 
     sent, since = wan.sent_bytes(), time.monotonic()

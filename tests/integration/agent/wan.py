@@ -37,6 +37,7 @@ class Wan:
     def __enter__(self) -> Wan:
         there = f"{self.interface}-f"
         # Of one that was killed there may be one left.
+        _do("ip", "link", "delete", self.interface, check=False)
         _do("ip", "netns", "delete", self._network, check=False)
         _do("ip", "netns", "add", self._network)
         _do("ip", "link", "add", self.interface, "type", "veth", "peer", "name", there)
