@@ -38,7 +38,7 @@ from policies.playbooks.models import PlaybookRun, PlaybookVersion, StepRun
 from policies.playbooks.run_context import preview
 from policies.restrictions.kinds import KINDS, RestrictionKind
 from policies.restrictions.models import Restriction, RestrictionEvent
-from policies.rules.words import Measured, filled, placeholders, spoken
+from policies.rules.words import Measured, filled, placeholders, spoken, unfilled
 from policies.scopes import ScopeKind
 
 State = PlaybookVersion.States
@@ -362,7 +362,10 @@ def program_of(row: PlaybookVersion) -> Program | None:
 
 def step_lines(program: Program) -> list[Line]:
     """Return the steps of a playbook that does not run."""
-    return [Line(step.path, step.id, step.kind, does(step), "", "", None) for step in program.steps]
+    return [
+        Line(step.path, step.id, step.kind, unfilled(does(step)), "", "", None)
+        for step in program.steps
+    ]
 
 
 def waiting_for_people(runs: Iterable[RunView]) -> list[tuple[RunView, Line]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from admission.core.reasons import ReasonToken
 from admission.queue import queue_status
 from dashboard import scopes, units
+from dashboard.evidence import facts
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
 from policies.headroom.binding import balance, quantity
@@ -94,11 +95,7 @@ def line_of(reason: queue_status.ReasonLine, fleet: FleetArrays) -> Line:
         where="" if where is None else scopes.words(where),
         href="" if where is None else scopes.href(fleet, where),
         seen_at=float(at) if isinstance(at, int | float) else None,
-        evidence=[
-            (name.replace("_", " "), _spoken(value))
-            for name, value in reason.evidence.items()
-            if name != "at"
-        ],
+        evidence=facts({name: each for name, each in reason.evidence.items() if name != "at"}),
     )
 
 
@@ -132,13 +129,3 @@ def amount(value: float, unit: str) -> str:
         return lasted(value)
     one = unit.removesuffix("s")
     return f"{units.number(value, 0 if value == int(value) else 1)} {one if value == 1 else unit}"
-
-
-def _spoken(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{_spoken(each)} {name}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(_spoken(each) for each in value)
-    return str(value)

@@ -39,7 +39,7 @@ def value_words(kind: str, value: float | None) -> str:
     unit = KINDS[RestrictionKind(kind)].unit
     if unit == "share":
         return units.percent(value)
-    return units.count(int(value), "job") if unit == "jobs" else spoken(value, unit)
+    return spoken(value, unit)
 
 
 def what(kind: str, value: float | None) -> str:

@@ -22,6 +22,7 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from dashboard import conditions, controller, panels, restrictions
+from dashboard.evidence import facts
 from dashboard.restriction_forms import (
     ApproveForm,
     BreakerForm,
@@ -391,7 +392,7 @@ def _detail(
         "outcome": restrictions.outcome(row, events),
         "measures": restrictions.measures(events, row.cycle),
         "events": events,
-        "evidence": sorted(row.evidence.items()) if isinstance(row.evidence, dict) else [],
+        "evidence": facts(row.evidence) if isinstance(row.evidence, dict) else [],
         "beside": _beside(row, visibility, now) if is_in_force else None,
         **_may(request),
     }

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.restrictions.kinds import KINDS, RestrictionKind
+from policies.restrictions.kinds import KINDS, ON_WHAT_RUNS, RestrictionKind
 from policies.rules.words import spoken
 
 __all__ = [
@@ -236,13 +236,17 @@ def without_effect(told: Mapping[str, Mapping[str, Any]]) -> str:
 def sentence(
     kind: RestrictionKind, value: float | None, applied: Applied | None, effect: Effect | None
 ) -> str:
-    """Return it in words: "asked 500 W, applied in 4 s on 31 of 32 GPUs, power fell 6.1 kW"."""
+    """Return it in words: "asked 500 W, applied in 4 s on 31 of 32 GPUs, power fell 6.1 kW".
+
+    Beside kinds that leave alone what runs, readings moved "meanwhile".
+    """
     asked = f"asked {kind if value is None else spoken(value, KINDS[kind].unit)}"
     parts = [asked]
     if applied is not None:
         parts.append(_applied_words(applied))
     if effect is not None:
-        parts += _effect_words(effect)
+        words = _effect_words(effect)
+        parts += words if kind in ON_WHAT_RUNS else [f"meanwhile {words[0]}", *words[1:]]
     return ", ".join(parts)
 
 

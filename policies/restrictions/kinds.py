@@ -22,6 +22,7 @@ __all__ = [
     "KINDS",
     "LIMITS",
     "LONGEST",
+    "ON_WHAT_RUNS",
     "BadRestriction",
     "Kind",
     "RestrictionKind",
@@ -145,6 +146,10 @@ KINDS: dict[RestrictionKind, Kind] = {
 }
 #: The kinds that agents set on GPUs.
 LIMITS = (RestrictionKind.POWER_CAP_W, RestrictionKind.CLOCK_CAP_MHZ)
+#: The kinds that change what GPUs at work draw. Beside all others readings only happen to move.
+ON_WHAT_RUNS = (
+    *LIMITS, RestrictionKind.MAX_BATCH_SCALE, RestrictionKind.DRAIN, RestrictionKind.POWER_BUDGET_W,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from policies.restrictions.effects import (
     outcome,
     sentence,
 )
-from policies.restrictions.kinds import LIMITS, RestrictionKind, gpus_in
+from policies.restrictions.kinds import LIMITS, ON_WHAT_RUNS, RestrictionKind, gpus_in
 from policies.restrictions.models import Restriction, RestrictionEvent
 from policies.restrictions.store import SYSTEM, note
 from policies.scopes import ScopeKind, UnknownScope
@@ -60,11 +60,6 @@ AT_ONCE = 50
 BUDGET_S = 3.0
 #: Scopes that have no GPUs.
 _NO_PLACE = (ScopeKind.LINK, ScopeKind.STORAGE, ScopeKind.CLASS, ScopeKind.JOB)
-
-#: Kinds that change what GPUs draw which run already.
-_HAVE_EFFECT = (
-    *LIMITS, RestrictionKind.MAX_BATCH_SCALE, RestrictionKind.DRAIN, RestrictionKind.POWER_BUDGET_W,
-)  # fmt: skip
 
 _Kind = RestrictionEvent.Kind
 
@@ -284,7 +279,7 @@ def _beside(row: Restriction, fleet: FleetArrays, read: Any, until: datetime) ->
     Those that came into force within it, and were in force at its end.
     """
     found = Restriction.objects.filter(
-        kind__in=_HAVE_EFFECT, effect_at__gt=row.in_force_since - BEFORE, effect_at__lt=until
+        kind__in=ON_WHAT_RUNS, effect_at__gt=row.in_force_since - BEFORE, effect_at__lt=until
     ).exclude(pk=row.pk)
     beside = []
     for each in found.order_by("pk"):

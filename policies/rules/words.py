@@ -11,6 +11,21 @@ from typing import Any, Protocol
 #: ``{field}``, ``{field:%}`` for a share as a percentage; ``{{`` and ``}}`` stand for themselves.
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _SI_UNITS = {"W", "bit/s", "byte", "byte/s", "W/s", "bit/s²"}
+#: The ends of names that are units. Of two that fit the longer one comes first.
+_UNITS = {
+    "_bytes_per_s": "byte/s",
+    "_bits_per_s": "bit/s",
+    "_w_per_s": "W/s",
+    "_per_s": "1/s",
+    "_gpu_s": "GPU·s",
+    "_bytes": "byte",
+    "_mhz": "MHz",
+    "_c": "°C",
+    "_s": "s",
+    "_w": "W",
+}
+#: The ends of names that are shares, 1 for all.
+_SHARES = ("_share", "_use", "_confidence", "_sure")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -53,8 +68,33 @@ def filled(template: str, values: Mapping[str, Any], fields: Mapping[str, Measur
     return _PLACEHOLDER.sub(word, template)
 
 
+def unfilled(template: str) -> str:
+    """Return the text with its placeholders in plain words: ``[name] draws [power drawn]``.
+
+    For a text that is shown before its values are known.
+    """
+
+    def blank(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        return f"[{named(match[1].partition(':')[0].strip())[0]}]"
+
+    return _PLACEHOLDER.sub(blank, template)
+
+
+def named(field: str) -> tuple[str, str]:
+    """Return a name of code in plain words, and the unit at its end, which :func:`spoken` takes.
+
+    ``thermal_margin_c`` is ``("thermal margin", "°C")``; of shares the unit is ``%``.
+    """
+    for end, unit in _UNITS.items():
+        if f"_{field}".endswith(end):  # "w" alone, too
+            return f"_{field}".removesuffix(end).replace("_", " ").strip(), unit
+    return field.replace("_", " "), "%" if field.endswith(_SHARES) else ""
+
+
 def spoken(value: Any, unit: str) -> str:
-    """Return a value as people say it, such as ``41.2 kW`` or ``3.5 min``."""
+    """Return a value as people say it, such as ``41.2 kW``, ``1 job`` or ``3.5 min``."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "unknown"
     if isinstance(value, bool):
@@ -69,7 +109,8 @@ def spoken(value: Any, unit: str) -> str:
         return _duration(float(value))
     if unit in _SI_UNITS:
         return _with_prefix(float(value), unit)
-    return f"{_short(value)} {unit}".rstrip()
+    is_one_thing = value == 1 and unit.isalpha()
+    return f"{_short(value)} {unit.removesuffix('s') if is_one_thing else unit}".rstrip()
 
 
 def _duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from policies.playbooks.models import PlaybookRun
 from policies.restrictions.models import Restriction
 from tests.browser.chromium import DESKTOP, PHONE
 from tests.browser.conftest import Visits
+from tests.browser.wording import read, riddles
 from tests.builders.fleet import SmallFleet
 from tests.builders.lively import make_lively
 
@@ -94,7 +95,29 @@ def test_no_page_breaks_wcag_the_policy_or_the_window(
             page.wait_for_load_state("networkidle")  # its data is there, and drawn
         visitor.check_accessible()
         assert visitor.overflow_px() <= 0, name
+        assert riddles(read(page)) == [], name
         visitor.check_quiet()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("{thermal_margin_c} are left", "a placeholder"),
+        ("values {'power_w': 3.1}", "a structure of Python"),
+        ("kept False", "a truth value of Python"),
+        ("kept at 1.79534e+09", "an exponent"),
+        ("takes inf", "no number"),
+        ("of the last 1 starts", "one of several"),
+        ("short 16 GPU", "several of one"),
+    ],
+)
+def test_what_a_person_cannot_read_is_found(text: str, kind: str) -> None:
+    assert [found.partition(":")[0] for found in riddles(text)] == [kind]
+
+
+def test_what_a_person_can_read_is_left_alone() -> None:
+    text = "oslo-a01-n8 GPU 3 · 21 GPUs, 1 GPU, 4.1 jobs · sha256:54eb7e10 · information"
+    assert riddles(text) == []
 
 
 def test_the_empty_fleet_and_the_login_page_are_accessible(visits: Visits) -> None:

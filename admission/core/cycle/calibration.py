@@ -163,7 +163,9 @@ class Calibration:
         low_s, middle_s, high_s = np.maximum(moved, 0.0).tolist()
         basis = "the queue played on many times"
         if self.starts:
-            basis += f", and how far off that was for the last {len(self.errors)} starts"
+            last = len(self.errors)
+            starts = "start" if last == 1 else f"{last} starts"
+            basis += f", and how far off that was for the last {starts}"
         return Estimate(low_s, middle_s, high_s, drawn, basis)
 
     def _by(self, size: int) -> Floats:

@@ -358,7 +358,7 @@ class Accounts:
     def told(self, leaf: int) -> list[str]:
         """Return in words what the accounts of a leaf have had, and what is due to them."""
         return [
-            f"its {name} has had {had:.0%} and is due {due:.0%}"
+            f"its {name} has had {100 * had:.0f} % and is due {100 * due:.0f} %"
             for name, had, due in self.shares_of(leaf)
         ]
 

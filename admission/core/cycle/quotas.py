@@ -105,9 +105,7 @@ class Quota:
             f"needs {need_text}, and {self.label} {_amount(self.limit, self.unit)} at once,"
             f" of which {have_text} {'is' if have == 1 else 'are'} left: short {short_text}"
         )
-        return Reason(
-            self.token, amount, have, self.unit, self.scope, text, {**self.evidence, "kept": False}
-        )
+        return Reason(self.token, amount, have, self.unit, self.scope, text, {**self.evidence})
 
     def _told(self, need: float, have: float) -> tuple[str, str, str]:
         """Return need, supply and shortage in words: what is shown of them adds up."""

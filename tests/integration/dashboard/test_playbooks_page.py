@@ -94,7 +94,7 @@ class TestOne:
         make_playbook()
         text = opened(viewer, f"{URL}cool-down/")
         assert "1 stop restrict no_new_launches, until the run ends" in text
-        assert "2 may-drain approve Drain {name}?" in text
+        assert "2 may-drain approve Drain [name]?" in text
 
     def test_a_dry_run_says_what_each_step_would_do_and_writes_nothing(
         self, viewer: Client

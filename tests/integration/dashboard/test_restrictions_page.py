@@ -217,7 +217,7 @@ def test_it_says_what_waits_to_be_known(viewer: Client, small: SmallFleet) -> No
     assert "No GPU here draws more: 8 GPUs" in text
     assert "acknowledged due by" in text
     assert "verdict due by" in text
-    assert "power_use 1.04" in text
+    assert "power use 104 %" in text
 
 
 def test_the_ledger_goes_from_issue_to_verdict(viewer: Client, small: SmallFleet) -> None:

@@ -136,14 +136,14 @@ def test_the_sentence_says_what_decided_in_numbers() -> None:
     first = _pending("x", project="a", submitted_at=NOW - 1200.0, priority=7)
     found = _order(first, _pending("y", project="b", priority=9), projects=shares)
     assert found.sentence(1) == (
-        "2 of 2: priority 7; its project a has had 75% and is due 25%; waited 20 min"
+        "2 of 2: priority 7; its project a has had 75 % and is due 25 %; waited 20 min"
     )
     # Against those that have had less, waiting makes up for nothing.
     shares["b"] = ProjectShare("b", weight=3.0, used_gpu_s=225_000.0)
     found = _order(first, _pending("y", project="b", priority=9), projects=shares)
     assert found.sentence(0) == (
-        "1 of 2: priority 7, 2.0 more for waiting or a deadline; its project a has had 25% and is"
-        " due 25%; waited 20 min"
+        "1 of 2: priority 7, 2.0 more for waiting or a deadline; its project a has had 25 % and is"
+        " due 25 %; waited 20 min"
     )
 
 
@@ -233,7 +233,7 @@ def test_a_project_beside_organizations_has_a_share_like_theirs() -> None:
     found = _order(_pending("l", project="lone"), _pending("b", project="big"), projects=shares)
     assert _keys(found) == ["l", "b"]
     assert found.sentence(0) == (
-        "1 of 2: priority 0; its project lone has had 53% and is due 67%; waited 0 min"
+        "1 of 2: priority 0; its project lone has had 53 % and is due 67 %; waited 0 min"
     )
 
 

@@ -65,7 +65,7 @@ def test_why_a_job_waits_and_what_would_start_it() -> None:
 
 
 def test_what_decided_its_place_is_told_and_why_nobody_gives_way() -> None:
-    decided = "priority 10; its project vision has had 20% and is due 50%; waited 38 min"
+    decided = "priority 10; its project vision has had 20 % and is due 50 %; waited 38 min"
     trace = [
         {"check": "order", "passed": True, "sentence": f"3 of 40: {decided}"},
         {"check": "giving way", "passed": False, "sentence": "nobody may be asked"},

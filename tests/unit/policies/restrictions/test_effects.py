@@ -59,6 +59,11 @@ def test_a_kind_that_no_agent_sets_has_only_been_measured() -> None:
     assert sentence(DRAIN, None, None, SEEN).startswith("asked drain, power fell 6.1 kW")
 
 
+def test_what_readings_did_beside_a_kind_that_leaves_them_alone_is_not_told_as_its_effect() -> None:
+    text = sentence(RestrictionKind.NO_NEW_LAUNCHES, None, None, SEEN)
+    assert text.startswith("asked no_new_launches, meanwhile power fell 6.1 kW")
+
+
 @pytest.mark.parametrize(
     ("applied", "effect", "expected"),
     [
