@@ -13,4 +13,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.learned.urls")),
     path("", include("admission.curtailments.urls")),
     path("", include("admission.bookings.urls")),
+    path("", include("admission.outages.urls")),
 ]

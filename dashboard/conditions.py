@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import numpy as np
 from django.urls import reverse
 
-from dashboard import scale, scopes
+from dashboard import outages, scale, scopes
 from fleet.snapshot import DOMAIN_KINDS, FleetArrays
 from policies.headroom.columns import HORIZONS, Floats, Ints
 from policies.headroom.conditions import Consequence, claimed
@@ -46,6 +46,7 @@ def lines(headroom: Headroom, kind: ScopeKind, rows: Sequence[int]) -> list[Line
             "enforced_w": enforced_w[place],
             "bound": headroom.binding(scope),
             "level": levels[place],
+            "fails": outages.asking(scope),
         }
         line["claim"] = _claim(headroom.at, line)
         if math.isnan(line["age_s"]) and "power_measured_w" in line:

@@ -22,6 +22,7 @@ from dashboard.views import (
     search,
     slos,
     throttle,
+    what_if,
 )
 
 urlpatterns = [
@@ -31,6 +32,7 @@ urlpatterns = [
     path("gpus/<int:gpu_id>/", gpu.page, name="gpu"),
     path("conditions/", conditions.page, name="conditions"),
     path("conditions/<str:site>/", conditions.site_page, name="site-conditions"),
+    path("what-if/", what_if.page, name="what-if-page"),
     path("curtailments/", curtailments.page, name="curtailments"),
     path("curtailments/<int:curtailment_id>/", curtailments.detail, name="curtailment"),
     path("restrictions/", restrictions.page, name="restrictions"),

@@ -70,6 +70,7 @@ from policies.restrictions.strictest import InForce
 __all__ = [
     "CycleInput",
     "Row",
+    "RunningLoad",
     "Waiting",
     "decisions",
     "dry_run",
@@ -80,6 +81,7 @@ __all__ = [
     "lock_unchanged",
     "looked_at",
     "read_input",
+    "running_load",
     "snapshot",
     "under",
 ]
@@ -309,6 +311,44 @@ def _occupied_in(headroom: Headroom, held: Allocations, ready: Bools) -> GpuUses
 # --- All of it -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunningLoad:
+    """What runs on the fleet at one moment, and what the controller of it goes by.
+
+    ``measured`` is the headroom with nothing reserved, ``runners`` the ids of nodes that run jobs,
+    ``memory`` what the last round of the controller left, and ``standing`` who may have to stand
+    still.
+    """
+
+    held: Allocations
+    measured: Headroom
+    in_force: InForce
+    runners: Collection[int]
+    policy: AdmissionPolicy
+    memory: Remembered
+    standing: Standing
+
+    def looked_at(self, headroom: Headroom) -> Holding | None:
+        """Return what the controller makes of ``headroom``, which is aligned with ``measured``."""
+        ready = _ready(headroom.fleet, self.runners)
+        return holding.look(headroom, self.held, self.policy, ready, self.memory, self.standing)
+
+
+def running_load(fleet: FleetArrays, now: float) -> RunningLoad:
+    """Read what runs at ``now`` (Unix s). Some queries. Raises :class:`InventoryChanged`."""
+    held = open_attempts.fresh(fleet)
+    in_force = store.in_force(datetime.fromtimestamp(now, UTC))
+    return RunningLoad(
+        held=held,
+        in_force=in_force,
+        policy=policy_in_force(),
+        measured=_measured(now, in_force, held),
+        runners=ready_nodes(now) | registered.ready_nodes(now),
+        memory=holding.remembered(fleet, now),
+        standing=_standing(fleet, in_force, now),
+    )
+
+
 def read_input(now: float) -> CycleInput:
     """Read queue and fleet as they are at ``now`` (Unix s). About a dozen queries."""
     # The number first: what another cycle admits from here on shows when this one commits. And
@@ -316,17 +356,18 @@ def read_input(now: float) -> CycleInput:
     number = Cycle.objects.get_or_create(pk=1)[0].number
     fleet = inventory.current()
     waiting = _waiting(fleet, now)
-    held = open_attempts.fresh(fleet)
-    in_force = store.in_force(datetime.fromtimestamp(now, UTC))
-    policy = policy_in_force()
-    measured = _measured(now, in_force, held)
+    load = running_load(fleet, now)
     return input_of(
-        now, waiting, held, measured, in_force, ready_nodes(now) | registered.ready_nodes(now),
-        policy=policy, memory=holding.remembered(fleet, now), number=number,
-        standing=_standing(fleet, in_force, now),
+        now, waiting, load.held, load.measured, load.in_force, load.runners,
+        policy=load.policy, memory=load.memory, number=number, standing=load.standing,
         bookings=booked.live(fleet, now),
         executors=registered.executor_by_node(),
     )  # fmt: skip
+
+
+def _ready(fleet: FleetArrays, runners: Collection[int]) -> Bools:
+    """Say of each node whether its machine takes jobs, given the ids of those that do."""
+    return np.isin(fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
 
 
 def _executors(fleet: FleetArrays, of: Mapping[int, str]) -> NDArray[np.str_] | None:
@@ -365,7 +406,7 @@ def input_of(
     ids of nodes that run jobs; ``executors``: the schedulers of those that have one. ``memory``:
     what the last round of the controller left; ``standing``: who may have to stand still.
     """
-    ready = np.isin(measured.fleet.nodes.ids, np.fromiter(runners, dtype=np.int64))
+    ready = _ready(measured.fleet, runners)
     moment = Moment(
         waiting=waiting,
         held=held,

@@ -34,6 +34,7 @@ _PAGES = {
     "rule-edit": "/rules/gpu-heat/edit/",
     "playbooks": "/playbooks/",
     "playbook": "/playbooks/thermal-throttle/",
+    "what-if": "/what-if/?kind=power_domain&name=oslo/feed-a",
     "throttle": "/throttle/",
     "lemons": "/lemons/",
     "agents": "/agents/",

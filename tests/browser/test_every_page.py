@@ -24,7 +24,7 @@ PAGES = [
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy",
-    "slos", "slo",
+    "slos", "slo", "what-if", "what-if-asked",
     "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
 ]  # fmt: skip
 
@@ -63,6 +63,8 @@ def path_of(name: str, small: SmallFleet) -> str:
         "policy": "/documents/admission-policies/headroom/",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
+        "what-if": "/what-if/",
+        "what-if-asked": "/what-if/?kind=zone&name=oslo/hall-1",
         "throttle": "/throttle/",
         "lemons": "/lemons/",
         "agents": "/agents/",

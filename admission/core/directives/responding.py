@@ -35,6 +35,7 @@ __all__ = [
     "RESPONSE",
     "SHEDDING",
     "SHED_AFTER_S",
+    "candidates_of",
     "respond_now",
     "settled",
     "shed",
@@ -232,7 +233,7 @@ def shed(
     _free_what_ends(room, reach, watts, running)
     needs = [need for need in needs_of(room, reach) if need.scope in late]
     if needs:
-        choice = least_loss(_candidates(running, watts, now), needs, reach)
+        choice = least_loss(candidates_of(running, watts, now), needs, reach)
         _end(placed, choice, needs, running, now)
 
 
@@ -244,7 +245,7 @@ def _free_what_ends(room: Room, reach: Reach, watts: Watts, running: Sequence[Ac
             room.left_w[places] += carried_w
 
 
-def _candidates(running: Sequence[Active], watts: Watts, now: datetime) -> list[Candidate]:
+def candidates_of(running: Sequence[Active], watts: Watts, now: datetime) -> list[Candidate]:
     """Return the candidates for shedding. Jobs that may not be preempted go last."""
     return [
         Candidate(

@@ -1,0 +1,243 @@
+"""What follows when a part of the fleet fails: who is hit, what is over, who gives way. Pure.
+
+The controller decides on the load that would then be, as it would in the round after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from admission.core.allocation.allocations import Allocations
+from admission.core.holding import Holding
+from admission.core.response.shedding import Candidate, Choice, least_loss
+from policies.controller.levels import Kind
+from policies.headroom.columns import Bools, Floats
+from policies.headroom.evaluate import Headroom
+from policies.headroom.outage import Outage
+from policies.headroom.reach import ROUNDING_W, Need, Room, reach_of
+from policies.scopes import Scope
+
+__all__ = ["Consequences", "Hit", "Over", "Slowed", "consequences"]
+
+#: A cap that is lower by less than this is no other cap, W.
+_LEAST_W = 1.0
+
+
+@dataclass(frozen=True)
+class Over:
+    """A budget that would be exceeded. ``short_w``: what caps cannot take off it, W."""
+
+    scope: Scope
+    load_w: float
+    budget_w: float
+    short_w: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An attempt of which ``dark`` of its ``gpus`` would have no power."""
+
+    key: str
+    gpus: int
+    dark: int
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """What would be capped lower than now, W per GPU, and has power.
+
+    ``key`` is that of an attempt; empty: load of no known owner in ``rack``, all of it together.
+    ``was_w`` is the lowest cap of now, infinite for none, and ``cap_w`` the lowest then.
+    """
+
+    key: str
+    rack: str
+    kind: Kind
+    gpus: int
+    was_w: float
+    cap_w: float
+
+
+@dataclass(frozen=True)
+class Consequences:
+    """What follows when ``scope`` fails.
+
+    ``is_held``: caps can be counted on somewhere, so that the controller acts; ``stopped`` are
+    those that would be ended for what caps and pauses leave, ``short_w`` what even that leaves, W.
+    """
+
+    scope: Scope
+    dark_racks: int
+    dark_gpus: int
+    dark_w: float
+    hit: tuple[Hit, ...]
+    over: tuple[Over, ...]
+    is_held: bool
+    slowed: tuple[Slowed, ...]
+    slowed_w: float
+    paused: tuple[str, ...]
+    stopped: tuple[str, ...]
+    short_w: float
+
+
+#: The candidates to end among attempts, given by their ids, at what they draw in a headroom.
+Candidates = Callable[[Headroom, Sequence[int]], Sequence[Candidate]]
+
+
+def consequences(
+    outage: Outage,
+    headroom: Headroom,
+    held: Allocations,
+    now: Holding | None,
+    then: Holding | None,
+    candidates: Candidates,
+) -> Consequences:
+    """Return what follows of ``outage``, beside ``headroom`` and the controller as they are now.
+
+    ``then`` is what the controller makes of the fleet after it; None: it has nothing to act on.
+    """
+    rack_w = headroom.summary.racks.load_w
+    short_w = _short_w(outage, then)
+    choice = _stopped(outage, held, then, short_w, candidates)
+    slowed = () if then is None else _slowed(outage, held, now, then)
+    return Consequences(
+        scope=outage.scope,
+        dark_racks=int(outage.dark.sum()),
+        dark_gpus=int(outage.dark_gpus.sum()),
+        dark_w=float(rack_w[outage.dark].sum()),
+        hit=_hit(outage.dark_gpus, held),
+        over=_over(outage, short_w),
+        is_held=then is not None,
+        slowed=slowed,
+        slowed_w=0.0 if then is None else _slowed_w(outage, now, then),
+        paused=() if then is None else _paused(held, then),
+        stopped=tuple(each.key for each in choice.chosen),
+        short_w=max(choice.short_w, default=0.0),
+    )
+
+
+def _hit(dark: Bools, held: Allocations) -> tuple[Hit, ...]:
+    found = []
+    for attempt, rows in held.each():
+        gpus = held.gpu_rows(rows)
+        if (lost := int(dark[gpus].sum())) > 0:
+            found.append(Hit(attempt.key, len(gpus), lost))
+    return tuple(sorted(found, key=lambda each: (-each.dark, each.key)))
+
+
+def _short_w(outage: Outage, then: Holding | None) -> Floats:
+    """Return of each budget what caps leave above it, W; without a controller all that is above."""
+    over_w = np.nan_to_num(-Room.of(outage.after).left_w, nan=0.0, neginf=0.0)
+    over_w = np.where(over_w > ROUNDING_W, over_w, 0.0)
+    return over_w if then is None else np.minimum(over_w, then.found.filled.short_w)
+
+
+def _over(outage: Outage, short_w: Floats) -> tuple[Over, ...]:
+    reach, room = reach_of(outage.after.fleet), Room.of(outage.after)
+    found = []
+    # NaN, where there is no budget, is over nothing.
+    for place in np.flatnonzero(room.left_w < -ROUNDING_W).tolist():
+        scope, is_failover = reach.scope_at(place)
+        if not is_failover:
+            budget_w = float(room.budget_w[place])
+            load_w = budget_w - float(room.left_w[place])
+            found.append(Over(scope, load_w, budget_w, float(short_w[place])))
+    return tuple(sorted(found, key=lambda each: each.budget_w - each.load_w))
+
+
+def _slowed(
+    outage: Outage, held: Allocations, now: Holding | None, then: Holding
+) -> tuple[Slowed, ...]:
+    was_w, units = _caps(now), then.units
+    keys = {each.id: each.key for each in held.attempts}
+    has_power = ~outage.dark_gpus[units.gpu]
+    gpus = np.bincount(units.unit[has_power], minlength=len(units))
+    found: dict[tuple[str, str], Slowed] = {}
+    for unit, (id_, cap_w) in enumerate(_caps(then).items()):
+        before_w = was_w.get(id_, np.inf)
+        lower = np.isfinite(cap_w) and cap_w < before_w - _LEAST_W
+        if not lower or units.is_starting[unit] or not gpus[unit]:
+            continue
+        key = keys.get(id_, "")
+        rack = "" if key else _rack_of(outage, int(units.gpu[units.unit == unit][0]))
+        each = Slowed(key, rack, Kind(int(units.kind[unit])), int(gpus[unit]), before_w, cap_w)
+        found[key, rack] = _together(found.get((key, rack)), each)
+    return tuple(sorted(found.values(), key=lambda each: (-each.gpus, each.key, each.rack)))
+
+
+def _rack_of(outage: Outage, gpu: int) -> str:
+    fleet = outage.after.fleet
+    return str(fleet.racks.paths[fleet.nodes.rack[fleet.gpus.node[gpu]]])
+
+
+def _together(known: Slowed | None, more: Slowed) -> Slowed:
+    if known is None:
+        return more
+    return replace(
+        known,
+        gpus=known.gpus + more.gpus,
+        was_w=min(known.was_w, more.was_w),
+        cap_w=min(known.cap_w, more.cap_w),
+    )
+
+
+def _caps(holding: Holding | None) -> dict[int, float]:
+    """Return the cap of each unit by its id, W, in the order of units; infinite: none."""
+    if holding is None:
+        return {}
+    return dict(zip(holding.units.id.tolist(), holding.found.cap_w.tolist(), strict=True))
+
+
+def _slowed_w(outage: Outage, now: Holding | None, then: Holding) -> float:
+    """Return by how much less the GPUs that are not dark would draw for the lower caps, W."""
+    count = len(outage.dark_gpus)
+    drawn_w = outage.after.summary.gpus.load_w
+    before_w, after_w = (_limit_w(each, count) for each in (now, then))
+    less_w = np.minimum(drawn_w, before_w) - np.minimum(drawn_w, np.minimum(before_w, after_w))
+    return float(less_w[~outage.dark_gpus].sum())
+
+
+def _limit_w(holding: Holding | None, count: int) -> Floats:
+    limit_w = np.full(count, np.inf)
+    if holding is not None:
+        limit_w[holding.units.gpu] = holding.found.cap_w[holding.units.unit]
+    return limit_w
+
+
+def _paused(held: Allocations, then: Holding) -> tuple[str, ...]:
+    keys = {each.id: each.key for each in held.attempts}
+    new = then.paused.saves_w.keys() - then.before.saves_w.keys()
+    return tuple(sorted(keys[each] for each in new if each in keys))
+
+
+def _stopped(
+    outage: Outage,
+    held: Allocations,
+    then: Holding | None,
+    short_w: Floats,
+    candidates: Candidates,
+) -> Choice:
+    """Return who would be ended for what caps leave above budgets, by the least loss of work."""
+    reach = reach_of(outage.after.fleet)
+    needs = [
+        Need(scope, float(short_w[place]))
+        for place in np.flatnonzero(short_w > ROUNDING_W).tolist()
+        for scope, is_failover in [reach.scope_at(place)]
+        if not is_failover
+    ]
+    if not needs:
+        return Choice((), 0.0, ())
+    low = outage.after if then is None else then.brought_down()[0]
+    places = [reach.place_of(need) for need in needs]
+    below: Bools = np.asarray(np.isin(reach.place, places).any(axis=1))
+    fleet = outage.after.fleet
+    gpu_below = below[fleet.nodes.rack[fleet.gpus.node]] & ~outage.dark_gpus
+    ids = [
+        attempt.id
+        for attempt, rows in held.each()
+        if attempt.is_running and gpu_below[held.gpu_rows(rows)].any()
+    ]
+    return least_loss(candidates(low, ids), needs, reach)

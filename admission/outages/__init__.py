@@ -1,0 +1,1 @@
+"""What follows when a part of the fleet fails, asked before it does."""

@@ -1,0 +1,52 @@
+"""The consequences of an outage, on what runs now: the shell around ``admission.core.outage``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from admission.core.allocation.watts import Watts
+from admission.core.directives.responding import candidates_of
+from admission.core.outage import Consequences, consequences
+from admission.core.response.shedding import Candidate
+from admission.cycle import live
+from admission.directives.running import active, attempts_of
+from fleet import snapshot
+from policies.headroom.evaluate import Headroom
+from policies.headroom.outage import without
+from policies.scopes import Scope
+
+__all__ = ["foresee"]
+
+
+def foresee(scope: Scope, now: float) -> Consequences:
+    """Return what would follow if ``scope`` failed at ``now`` (Unix s). Nothing is done. Queries.
+
+    Raises :class:`~policies.scopes.UnknownScope`, and ValueError for kinds that cannot fail.
+    """
+    try:
+        return _foreseen(scope, now)
+    except live.InventoryChanged:  # the second look sees one inventory
+        return _foreseen(scope, now)
+
+
+def _foreseen(scope: Scope, now: float) -> Consequences:
+    load = live.running_load(snapshot.current(), now)
+    outage = without(load.measured, scope)
+    return consequences(
+        outage,
+        load.measured,
+        load.held,
+        load.looked_at(load.measured),
+        load.looked_at(outage.after),
+        partial(_candidates, datetime.fromtimestamp(now, UTC)),
+    )
+
+
+def _candidates(now: datetime, headroom: Headroom, ids: Sequence[int]) -> list[Candidate]:
+    """Return the attempts of ``ids`` with what ending them frees and loses. One query."""
+    if not ids:
+        return []
+    running = active(headroom.fleet, attempts_of(sorted(ids)))
+    return candidates_of(running, Watts(headroom), now)
