@@ -25,6 +25,7 @@ __all__ = [
     "Entry",
     "Figure",
     "Link",
+    "MigProfile",
     "PowerCurveReference",
     "PueReference",
     "RackKind",
@@ -184,6 +185,36 @@ class PowerCurveReference(Entry):
             lowest_w=self.measured_from_share * rated_w,
         )
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigProfile(Entry):
+    """A GPU instance that a kind of GPU can be split into by MIG, such as ``1g.10gb``.
+
+    Slices are of ``gpu_compute_slices`` and ``gpu_memory_slices`` that the GPU has. It begins at a
+    multiple of its memory slices, and at most ``most`` of its kind stand on a GPU at once.
+    """
+
+    gpu: str
+    profile: str
+    compute_slices: int
+    memory_slices: int
+    gpu_compute_slices: int
+    gpu_memory_slices: int
+    most: int
+
+    @property
+    def share(self) -> float:
+        """The share of the GPU that it is: of its compute or of its memory, whichever is more."""
+        return max(
+            self.compute_slices / self.gpu_compute_slices,
+            self.memory_slices / self.gpu_memory_slices,
+        )
+
+    @property
+    def starts(self) -> range:
+        """The memory slices at which it may begin."""
+        return range(0, self.most * self.memory_slices, self.memory_slices)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from physics.hardware.entries import (
     EfficiencyReference,
     Entry,
     Link,
+    MigProfile,
     PowerCurveReference,
     PueReference,
     RackKind,
@@ -52,6 +53,7 @@ class Profile:
     name: str
     accelerators: Mapping[str, Accelerator]
     power_curves: Mapping[str, PowerCurveReference]
+    mig_profiles: Mapping[str, MigProfile]
     links: Mapping[str, Link]
     racks: Mapping[str, RackKind]
     cooling_kinds: Mapping[str, CoolingKind]
@@ -77,6 +79,18 @@ class Profile:
             if any(_words(each) <= words for each in (key, *entry.aliases)):
                 return entry
         return self.power_curves[UNMEASURED]
+
+    def mig_profiles_of(self, name: str) -> dict[str, MigProfile]:
+        """Return what a GPU can be split into, by the name that an inventory gives it.
+
+        Words are compared as in :meth:`power_curve`; empty where it cannot, or nobody knows.
+        """
+        words = _words(name)
+        return {
+            entry.profile: entry
+            for entry in self.mig_profiles.values()
+            if _words(entry.gpu) <= words
+        }
 
     def link(self, name: str) -> Link:
         return _look_up("links", self.links, name)

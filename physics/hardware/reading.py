@@ -18,6 +18,7 @@ from physics.hardware.entries import (
     EfficiencyReference,
     Entry,
     Link,
+    MigProfile,
     PowerCurveReference,
     PueReference,
     RackKind,
@@ -41,6 +42,7 @@ __all__ = [
 SECTIONS: dict[str, type[Entry]] = {
     "accelerators": Accelerator,
     "power_curves": PowerCurveReference,
+    "mig_profiles": MigProfile,
     "links": Link,
     "racks": RackKind,
     "cooling_kinds": CoolingKind,

@@ -28,7 +28,8 @@ KNOWN_DIFFERENCES = {
 }
 #: Figures of dimension one: their names need no unit.
 DIMENSIONLESS = {"pue", "mfu", "mfu_low", "mfu_high", "gpus", "nodes", "gpus_per_node", "ranks"}
-DIMENSIONLESS |= {"parameters", "exponent", "exponent_error"}
+DIMENSIONLESS |= {"parameters", "exponent", "exponent_error", "most"}
+DIMENSIONLESS |= {"compute_slices", "memory_slices", "gpu_compute_slices", "gpu_memory_slices"}
 
 
 def entries_of(profile: Profile) -> list[Entry]:
@@ -177,6 +178,7 @@ def test_every_section_has_its_look_up() -> None:
     found = {
         "accelerators": CURRENT.accelerator("b200"),
         "power_curves": CURRENT.power_curve("Tesla V100-PCIE-32GB"),
+        "mig_profiles": CURRENT.mig_profiles_of("NVIDIA H100 80GB HBM3")["1g.10gb"],
         "links": CURRENT.link("ib ndr"),
         "racks": CURRENT.rack("nvl72"),
         "cooling_kinds": CURRENT.cooling_kind("Air"),
