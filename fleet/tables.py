@@ -16,7 +16,7 @@ the database; nothing here needs one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TypeAlias
 
@@ -49,8 +49,8 @@ class AnyTable:
     ids: Ints
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            getattr(self, field.name).flags.writeable = False
+        for each in fields(self):
+            getattr(self, each.name).flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -215,6 +215,33 @@ class MeterTable(_NamedTable):
 
 
 @dataclass(frozen=True, eq=False)
+class PartTable:
+    """What each row of the GPUs of a fleet is where these are parts of GPUs: a GPU, or one slice.
+
+    ``gpu`` is the row of its GPU in the table of ``whole``, and ``share`` how much of that it is, 0
+    to 1. ``place`` is its place among the slices of its GPU, -1 where it is none: a whole GPU, or
+    what belongs to no slice of a partitioned one.
+    """
+
+    whole: FleetArrays
+    gpu: Ints
+    share: Floats
+    place: Ints
+
+    @cached_property
+    def is_split(self) -> npt.NDArray[np.bool_]:
+        """Whether its GPU is partitioned."""
+        found = np.zeros(len(self.whole.gpus), dtype=bool)
+        found[list(self.whole.slices)] = True
+        return found[self.gpu]
+
+    @cached_property
+    def is_rest(self) -> npt.NDArray[np.bool_]:
+        """Whether it belongs to no slice of a partitioned GPU: nobody can have it."""
+        return np.asarray(self.is_split & (self.place < 0))
+
+
+@dataclass(frozen=True, eq=False)
 class FleetArrays:
     """The whole inventory as it was at one ``generation``."""
 
@@ -231,6 +258,10 @@ class FleetArrays:
     meters: MeterTable
     #: labels of nodes that have some, by database id
     read_labels: Callable[[], Mapping[int, dict[str, str]]] = dict
+    #: the MIG profiles that GPUs are split into, by their row; those that are whole are not in it
+    slices: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    #: what the rows of ``gpus`` are where they are parts of GPUs; None: each is a GPU
+    parts: PartTable | None = None
 
     @cached_property
     def rack_bounds(self) -> Ints:
@@ -246,6 +277,20 @@ class FleetArrays:
     def gpu_bounds(self) -> Ints:
         """First row of ``gpus`` for each node, and the number of GPUs."""
         return bounds(self.gpus.node, len(self.nodes))
+
+    @cached_property
+    def node_gpus(self) -> Ints:
+        """How many GPUs each node has, partitioned ones counted once."""
+        whole = self if self.parts is None else self.parts.whole
+        return np.diff(whole.gpu_bounds)
+
+    @cached_property
+    def gpu_rows_by_place(self) -> dict[tuple[str, int, int], int]:
+        """Row of a part by node name, index of its GPU, and its place among the slices of that."""
+        place = np.full(len(self.gpus), -1) if self.parts is None else self.parts.place
+        names = self.nodes.names[self.gpus.node].tolist()
+        keys = zip(names, self.gpus.index.tolist(), place.tolist(), strict=True)
+        return {key: row for row, key in enumerate(keys)}
 
     @cached_property
     def gpu_index_by_node(self) -> dict[tuple[str, int], int]:

@@ -24,9 +24,11 @@ from admission.core.allocation.allocations import (
 from admission.core.allocation.joint import Learned
 from admission.core.allocation.reservation import Floats
 from admission.core.request import Request, placement_from_json
+from admission.core.slices import in_parts
 from admission.jobs.models import Attempt, Phase
 from admission.policy.catalog import policy_in_force
 from fleet.cache import Cache
+from fleet.slicing import sliced
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
@@ -82,7 +84,7 @@ class _Reader:
 
     def read(self, fleet: FleetArrays) -> Allocations:
         """Return the allocations of now: the same object where nothing has changed."""
-        self._found = self._read(fleet)
+        self._found = self._read(sliced(fleet))
         return self._found
 
     def _read(self, fleet: FleetArrays) -> Allocations:
@@ -124,19 +126,22 @@ def invalidate() -> None:
 
 
 def fresh(fleet: FleetArrays) -> Allocations:
-    """Return the allocations of this moment. One query, two more where something has changed."""
+    """Return the allocations of this moment. One query, two more where something has changed.
+
+    They are on ``fleet`` by what can be held: see ``fleet.slicing``.
+    """
     return _allocations.get(partial(_reader.read, fleet), of=fleet, max_age_s=0.0)
 
 
 def current(fleet: FleetArrays) -> Allocations:
-    """Return the allocations of at most two seconds ago."""
+    """Return the allocations of at most two seconds ago, as :func:`fresh` does."""
     return _allocations.get(partial(_reader.read, fleet), of=fleet, max_age_s=_SERVES_S)
 
 
 def reserved_in(headroom: Headroom) -> Reservations:
     """Return the reservations of admitted jobs, for everybody's headroom."""
-    rules = policy_in_force().reserve
-    return current(headroom.fleet).reserved(headroom, rules).fleet
+    held = current(headroom.fleet)
+    return held.reserved(in_parts(headroom, held.gpus), policy_in_force().reserve).fleet
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +169,7 @@ class PastAttempts:
 
 def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
     """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Three queries."""
+    fleet = sliced(fleet)
     first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
     rows = Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=first), dispatched_at__lt=last)
     ends = {

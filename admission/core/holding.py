@@ -157,6 +157,10 @@ def look(
     whether its machine takes jobs; ``resting`` are the ids of attempts that stand still, and
     ``standing`` says who agreed to.
     """
+    parts = headroom.fleet.parts
+    if parts is not None:
+        # A cap is of a GPU as a whole: it would hold back whoever has another slice of it.
+        may_cap = may_cap & ~parts.is_split
     if not may_cap.any():
         return None
     last_held = memory.last_held.after(held.gpus, headroom.at)
@@ -178,6 +182,8 @@ def look(
         rest_w=still_w(headroom, held, resting), is_in_time=standing.is_in_time,
     )  # fmt: skip
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
+    if parts is not None:
+        takes_jobs &= ~parts.is_split
     return Holding(
         headroom=headroom,
         held=held,

@@ -99,14 +99,14 @@ def consequences(
 
     ``then`` is what the controller makes of the fleet after it; None: it has nothing to act on.
     """
-    rack_w = headroom.summary.racks.load_w
+    fleet, rack_w = headroom.fleet, headroom.summary.racks.load_w
     short_w = _short_w(outage, then)
     choice = _stopped(outage, held, then, short_w, candidates)
     slowed = () if then is None else _slowed(outage, held, now, then)
     return Consequences(
         scope=outage.scope,
         dark_racks=int(outage.dark.sum()),
-        dark_gpus=int(outage.dark_gpus.sum()),
+        dark_gpus=int(fleet.node_gpus[outage.dark[fleet.nodes.rack]].sum()),
         dark_w=float(rack_w[outage.dark].sum()),
         hit=_hit(outage.dark_gpus, held),
         over=_over(outage, short_w),

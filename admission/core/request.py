@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from admission.core.reasons import Reason
 from fleet.tables import FleetArrays
 
@@ -42,6 +44,10 @@ class Request:
     deadline_at: float | None = None
 
     gpus: int
+    #: MIG profile of the slice that it takes in place of a GPU, such as "1g.10gb"; empty: GPUs
+    slice: str = ""
+    #: what one of its ``gpus`` counts for against quotas and shares, of a GPU
+    gpu_share: float = 1.0
     #: the fewest it runs with; equal to ``gpus`` where it is not elastic
     min_gpus: int
     #: GPUs on each node that it uses; None: as it comes
@@ -84,12 +90,28 @@ class Request:
     checkpoint_interval_s: float | None = None
     cross_site_checkpoint: bool = False
 
+    def counted(self, gpus: int) -> float:
+        """Return what so many of its GPUs or slices count for, in GPUs."""
+        return gpus * self.gpu_share
+
+    @property
+    def unit(self) -> str:
+        """What it asks for so many of."""
+        return "slices" if self.slice else "GPUs"
+
+    def told(self, gpus: int) -> str:
+        """Return so many of its GPUs or slices in words."""
+        if self.slice:
+            return f"{gpus} {self.slice} slice{'' if gpus == 1 else 's'}"
+        return f"{gpus} GPUs"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """The GPUs of a gang, with cap, reserved power and labels.
 
-    ``gpus`` are rows of the inventory's GPU table, ``nodes`` those of the node table, each sorted;
+    ``gpus`` are rows of the inventory's GPU table by what can be held (``fleet.slicing``),
+    ``nodes`` those of the node table, each sorted;
     ``peak_w`` is what the gang reserves on each node of ``nodes``, hosts included, W.
     """
 
@@ -135,6 +157,7 @@ def placement_as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any
     return {
         "nodes": list(gpus),
         "gpus": gpus,
+        **_slices_as_json(placement, fleet),
         "peak_w": dict(zip(gpus, placement.peak_w, strict=True)),
         "power_cap_w": placement.power_cap_w,
         "total_w": placement.total_w,
@@ -150,16 +173,30 @@ def placement_as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any
     }
 
 
+def _slices_as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
+    """Return the slices that a placement has on each node, in order of its GPUs; {}: none."""
+    parts = fleet.parts
+    rows = [] if parts is None else [row for row in placement.gpus if parts.place[row] >= 0]
+    if parts is None or not rows:
+        return {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        place = int(parts.place[row])
+        profiles = parts.whole.slices[int(parts.gpu[row])]
+        found.setdefault(str(fleet.nodes.names[fleet.gpus.node[row]]), []).append(
+            {"profile": profiles[place], "place": place}
+        )
+    return {"slices": found}
+
+
 def placement_from_json(document: dict[str, Any], fleet: FleetArrays) -> Placement:
-    """Return a stored placement as the solver has it, without parts gone from the inventory."""
-    row_of, gpu_of = fleet.nodes.index_by_name, fleet.gpu_index_by_node
+    """Return a stored placement as the solver has it, without parts gone from the inventory.
+
+    On a GPU that was split since, it has all of its slices.
+    """
+    row_of = fleet.nodes.index_by_name
     nodes = sorted((row_of[name], name) for name in document["nodes"] if name in row_of)
-    gpus = [
-        gpu_of[name, index]
-        for _, name in nodes
-        for index in document["gpus"][name]
-        if (name, index) in gpu_of
-    ]
+    gpus = [row for _, name in nodes for row in _rows_on(name, document, fleet)]
     return Placement(
         gpus=tuple(sorted(gpus)),
         nodes=tuple(row for row, _ in nodes),
@@ -175,3 +212,17 @@ def placement_from_json(document: dict[str, Any], fleet: FleetArrays) -> Placeme
         comm_model=document.get("comm_model", ""),
         warnings=tuple(document.get("warnings", ())),
     )
+
+
+def _rows_on(node: str, document: dict[str, Any], fleet: FleetArrays) -> list[int]:
+    """Return the rows of what a stored placement has on one of its nodes."""
+    gpus, slices = document["gpus"][node], document.get("slices", {}).get(node)
+    if fleet.parts is None:
+        gpu_of = fleet.gpu_index_by_node
+        return [gpu_of[node, index] for index in gpus if (node, index) in gpu_of]
+    if slices is not None:
+        keys = [(node, gpu, each["place"]) for gpu, each in zip(gpus, slices, strict=True)]
+        return [fleet.gpu_rows_by_place[key] for key in keys if key in fleet.gpu_rows_by_place]
+    whole, gpu_of = fleet.parts.gpu, fleet.parts.whole.gpu_index_by_node
+    named = [gpu_of[node, index] for index in gpus if (node, index) in gpu_of]
+    return np.flatnonzero(np.isin(whole, named)).tolist()

@@ -16,6 +16,7 @@ from admission.core.curtailment import Ask, BadAsk, Baseline, baseline_of
 from admission.core.curtailment.cost import Estimate, candidates_of, estimate
 from admission.core.directives.responding import settled
 from admission.core.response.respond import Throttling
+from admission.core.slices import in_parts
 from admission.curtailments import metered
 from admission.curtailments.models import Curtailment
 from admission.directives.placed import placed_on
@@ -205,8 +206,9 @@ def _baseline(site: str, now: datetime) -> Baseline | None:
 
 def _estimate(request: Request, target_w: float, spread_w: float, now: datetime) -> Estimate:
     """Return the cost of a target by the loads of now."""
-    headroom = current.headroom(now.timestamp())
-    placed = placed_on(headroom.fleet)
+    found = current.headroom(now.timestamp())
+    placed = placed_on(found.fleet)
+    headroom = in_parts(found, placed.held.gpus)
     ids = placed.in_scope(Scope(ScopeKind.SITE, request.site), store.in_force(now))
     running = [
         each

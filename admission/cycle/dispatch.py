@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 _FIELDS = (
     "key", "executor", "number", "placement", "phase__name", "phase__index", "phase__element",
     "phase__job__name", "phase__job__elements", "phase__job__priority", "phase__job__spec",
-    "phase__job__project__name",
+    "phase__job__project__name", "phase__request",
 )  # fmt: skip
 
 
@@ -71,7 +71,15 @@ def work_of(attempt: Attempt) -> Work:
         comment=f"headroom {attempt.key}",
         project=phase.job.project.name,
         inputs=tuple(_inputs(spec.get("artifacts", {}))),
+        slices=tuple(_slices(attempt.placement, phase.request)),
     )
+
+
+def _slices(placement: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the slices of a placement, as machines take them: a phase with some has one node."""
+    for node, slices in placement.get("slices", {}).items():
+        for gpu, each in zip(placement["gpus"][node], slices, strict=True):
+            yield {"gpu": gpu, **each, "share": request.get("gpu_share", 1.0)}
 
 
 def _inputs(given: Mapping[str, Any]) -> Iterator[dict[str, str]]:

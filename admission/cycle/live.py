@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ from admission.core.placement.gpu_use import GpuUses, uses_of
 from admission.core.policy import AdmissionPolicy
 from admission.core.request import Request, placement_from_json
 from admission.core.response.fallback import Fallback, restricted
+from admission.core.slices import in_parts
 from admission.core.snapshot import (
     ClassRules,
     ConcurrencyCap,
@@ -57,6 +58,7 @@ from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
 from fleet.cache import Cache
+from fleet.slicing import sliced
 from fleet.snapshot import FleetArrays
 from headroom.jobs import array
 from policies import current
@@ -315,18 +317,27 @@ def _occupied_in(headroom: Headroom, held: Allocations, ready: Bools) -> GpuUses
 class RunningLoad:
     """What runs on the fleet at one moment, and what the controller of it goes by.
 
-    ``measured`` is the headroom with nothing reserved, ``runners`` the ids of nodes that run jobs,
+    ``whole`` is the headroom with nothing reserved, ``runners`` the ids of nodes that run jobs,
     ``memory`` what the last round of the controller left, and ``standing`` who may have to stand
     still.
     """
 
     held: Allocations
-    measured: Headroom
+    whole: Headroom
     in_force: InForce
     runners: Collection[int]
     policy: AdmissionPolicy
     memory: Remembered
     standing: Standing
+
+    @cached_property
+    def measured(self) -> Headroom:
+        """The headroom by what can be held, with nothing reserved."""
+        return self.in_parts(self.whole)
+
+    def in_parts(self, headroom: Headroom) -> Headroom:
+        """Return ``headroom`` by what can be held; its GPUs are those of ``whole``."""
+        return in_parts(headroom, self.held.gpus)
 
     def looked_at(self, headroom: Headroom) -> Holding | None:
         """Return what the controller makes of ``headroom``, which is aligned with ``measured``."""
@@ -334,15 +345,16 @@ class RunningLoad:
         return holding.look(headroom, self.held, self.policy, ready, self.memory, self.standing)
 
 
-def running_load(fleet: FleetArrays, now: float) -> RunningLoad:
+def running_load(whole: FleetArrays, now: float) -> RunningLoad:
     """Read what runs at ``now`` (Unix s). Some queries. Raises :class:`InventoryChanged`."""
+    fleet = sliced(whole)
     held = open_attempts.fresh(fleet)
     in_force = store.in_force(datetime.fromtimestamp(now, UTC))
     return RunningLoad(
         held=held,
         in_force=in_force,
         policy=policy_in_force(),
-        measured=_measured(now, in_force, held),
+        whole=_measured(now, in_force, whole),
         runners=ready_nodes(now) | registered.ready_nodes(now),
         memory=holding.remembered(fleet, now),
         standing=_standing(fleet, in_force, now),
@@ -354,9 +366,10 @@ def read_input(now: float) -> CycleInput:
     # The number first: what another cycle admits from here on shows when this one commits. And
     # the queue before what runs, so that nothing that goes from one to the other is in neither.
     number = Cycle.objects.get_or_create(pk=1)[0].number
-    fleet = inventory.current()
+    whole = inventory.current()
+    fleet = sliced(whole)
     waiting = _waiting(fleet, now)
-    load = running_load(fleet, now)
+    load = running_load(whole, now)
     return input_of(
         now, waiting, load.held, load.measured, load.in_force, load.runners,
         policy=load.policy, memory=load.memory, number=number, standing=load.standing,
@@ -513,10 +526,10 @@ def snapshot(now: float) -> Snapshot:
     return read_input(now).snapshot
 
 
-def _measured(now: float, in_force: InForce, held: Allocations) -> Headroom:
+def _measured(now: float, in_force: InForce, fleet: FleetArrays) -> Headroom:
     """Return the headroom of this very moment, not of up to two seconds ago, nothing reserved."""
-    measured = headroom_live.measured(now, limits=current.limits_of(in_force, held.fleet))
-    if measured.fleet is not held.fleet:
+    measured = headroom_live.measured(now, limits=current.limits_of(in_force, fleet))
+    if measured.fleet is not fleet:
         raise InventoryChanged
     return measured
 

@@ -35,7 +35,8 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _THROTTLING = """
-SELECT attempt.id, job.job_class, job.spec -> 'phases' -> phase.index -> 'throttling'
+SELECT attempt.id, job.job_class, job.spec -> 'phases' -> phase.index -> 'throttling',
+    job.spec -> 'phases' -> phase.index -> 'gang' ->> 'slice'
 FROM admission_jobs_attempt AS attempt
 JOIN admission_jobs_phase AS phase ON phase.id = attempt.phase_id
 JOIN admission_jobs_job AS job ON job.id = phase.job_id
@@ -139,7 +140,7 @@ class _Terms:
     def __init__(self) -> None:
         self._known: dict[int, _Agreed] = {}
         #: by the identity of a class, which is kept along, and what a phase says itself
-        self._by_terms: dict[tuple[int, str], tuple[SchedulingClass, _Agreed]] = {}
+        self._by_terms: dict[tuple[int, str, str | None], tuple[SchedulingClass, _Agreed]] = {}
 
     def of(self, ids: Sequence[int]) -> list[_Agreed]:
         """Return what each attempt agreed to. Two queries where some are new."""
@@ -155,23 +156,26 @@ class _Terms:
         with connection.cursor() as cursor:
             cursor.execute(_THROTTLING, [list(ids)])
             rows = cursor.fetchall()
-        return {pk: self._one(classes, name, said) for pk, name, said in rows}
+        return {pk: self._one(classes, name, said, part) for pk, name, said, part in rows}
 
-    def _one(self, classes: Mapping[str, SchedulingClass], name: str, said: Any) -> _Agreed:
+    def _one(
+        self, classes: Mapping[str, SchedulingClass], name: str, said: Any, part: str | None
+    ) -> _Agreed:
         job_class = classes.get(name) or SchedulingClass(name=name)
         text = said if isinstance(said, str) else json.dumps(said)
-        key = (id(job_class), text)
+        key = (id(job_class), text, part)
         if key not in self._by_terms:
-            self._by_terms[key] = job_class, _agreed_by(job_class, json.loads(text) or {})
+            agreed = _agreed_by(job_class, json.loads(text) or {}, part)
+            self._by_terms[key] = job_class, agreed
         return self._by_terms[key][1]
 
     def invalidate(self) -> None:
         self._known, self._by_terms = {}, {}
 
 
-def _agreed_by(job_class: SchedulingClass, said: Any) -> _Agreed:
+def _agreed_by(job_class: SchedulingClass, said: Any, part: str | None) -> _Agreed:
     asked = msgspec.convert(said, Terms)
-    spec = PhaseSpec(name="any", gang=Gang(gpus=1), walltime_s=1.0, throttling=asked)
+    spec = PhaseSpec(name="any", gang=Gang(gpus=1, slice=part), walltime_s=1.0, throttling=asked)
     terms = terms_of(spec, job_class).throttling
     does = set(terms.responses or [])
     margins = [-np.inf]

@@ -12,8 +12,10 @@ from functools import cached_property
 
 import structlog
 
+from admission.allocation import open_attempts
 from admission.core.directives.step import Manner, Step
 from admission.core.holding import Holding
+from admission.core.slices import in_parts
 from admission.directives import fallback, playbook_requests, store
 from admission.directives.delivery import deliver
 from admission.directives.following import follow
@@ -70,7 +72,8 @@ class _Work(Step):
 
     @cached_property
     def headroom(self) -> Headroom:
-        return current.headroom(self.now)
+        found = current.headroom(self.now)
+        return in_parts(found, open_attempts.current(found.fleet).gpus)
 
     @property
     def kept(self) -> Bools | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from headroom.work.contract import SignalKind
 
@@ -46,6 +46,8 @@ class Work:
     project: str = ""
     #: ``name``, ``digest`` and ``path`` of each that machines verify before they start it
     inputs: tuple[Mapping[str, str], ...] = ()
+    #: ``gpu``, ``profile``, ``place`` and ``share`` of each slice that it has in place of GPUs
+    slices: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

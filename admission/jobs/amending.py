@@ -20,6 +20,7 @@ PHASE = "phase"
 #: the specification of the phase, or, without a section, in that of the job.
 CHANGES: dict[str, tuple[str, str]] = {
     "gpus": ("gang", "gpus"),
+    "slice": ("gang", "slice"),
     "lowest_cap_w": ("power", "lowest_cap_w"),
     "max_slowdown": ("throttling", "max_slowdown"),
     "walltime_s": (PHASE, "walltime_s"),
@@ -32,7 +33,7 @@ CHANGES: dict[str, tuple[str, str]] = {
 }
 #: Of an adopted job: its scheduler starts it as it was submitted there, with all its GPUs, and lets
 #: it run for as long.
-_OF_SCHEDULERS = frozenset({"gpus", "walltime_s"})
+_OF_SCHEDULERS = frozenset({"gpus", "slice", "walltime_s"})
 
 
 def amended(spec: Values, phase: str, change: Mapping[str, Any]) -> tuple[Values, str]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.resolution import Resolved, may_move, may_restart
+from fleet.partitions import known_profiles, profiles_of
 from fleet.snapshot import COOLING_KINDS, FleetArrays
 from headroom.contracts import FieldError
 from headroom.jobs.spec import CrossSite, JobSpec, PhaseSpec
@@ -22,6 +23,7 @@ def problems_of(resolved: Resolved, fleet: FleetArrays, *, is_operator: bool) ->
     for index, (phase, terms) in enumerate(resolved.phases()):
         path = f"phases[{index}]"
         found += _names(phase, fleet, path)
+        found += _slices(phase, path)
         found += _limits(phase, job_class, path)
         found += _inputs(terms, job_class, path)
         found += _checkpoints(terms, path)
@@ -113,6 +115,27 @@ def _names(phase: PhaseSpec, fleet: FleetArrays, path: str) -> Iterator[FieldErr
         for place, name in enumerate(names):
             if name and name not in known:
                 yield unknown(kind, name, known, f"{path}.{field.format(place)}")
+
+
+def _slices(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the slice that a phase asks for, by what its models have."""
+    name, field = phase.gang.slice, f"{path}.gang.slice"
+    if name is None:
+        return
+    if name not in known_profiles():
+        # Time slicing keeps neither memory nor power of those who share a GPU apart.
+        hint = "name a MIG profile, such as 1g.10gb: other fractions of a GPU are not handed out"
+        yield unknown("slice", name, known_profiles(), field, hint=hint)
+        return
+    for model in phase.gang.models:
+        if name not in profiles_of(model):
+            has = ", ".join(profiles_of(model)) or "none, as far as is known"
+            yield FieldError(
+                code="no_such_slice",
+                message=f"{model} has no slice {name!r}",
+                field=field,
+                hint=f"it has: {has}",
+            )
 
 
 def _limits(phase: PhaseSpec, job_class: SchedulingClass, path: str) -> Iterator[FieldError]:

@@ -20,11 +20,13 @@ from msgspec import Struct
 from admission.core.request import Locality, Request
 from admission.jobs.classes import Defaults, SchedulingClass
 from admission.jobs.models import Job, Phase
+from fleet.partitions import share_of
 from headroom.jobs import array
 from headroom.jobs.rules import LEVELS
 from headroom.jobs.spec import (
     Checkpoint,
     CrossSite,
+    Gang,
     JobSpec,
     Level,
     LocalitySpec,
@@ -119,6 +121,8 @@ def terms_of(phase: PhaseSpec, job_class: SchedulingClass) -> PhaseSpec:
     filled["thermal"] = _with_margin(filled["thermal"])
     filled["locality"] = _with_preference(filled["locality"])
     filled["throttling"] = _in_order(filled["throttling"], phase.throttling)
+    if phase.gang.slice:
+        filled |= _without_caps(filled["power"], filled["throttling"])
     return msgspec.structs.replace(phase, **filled)
 
 
@@ -155,6 +159,15 @@ def _cap_within_peak(power: Power) -> Power:
         return power
     lowest_w = min(power.lowest_cap_w, power.expected_peak_w)
     return msgspec.structs.replace(power, lowest_cap_w=lowest_w)
+
+
+def _without_caps(power: Power, throttling: Throttling) -> dict[str, Struct]:
+    """Return the terms of a slice: a cap is of its GPU as a whole, where others are, too."""
+    responses = [each for each in throttling.responses or [] if each is not Response.CONTINUE]
+    return {
+        "power": msgspec.structs.replace(power, lowest_cap_w=None),
+        "throttling": msgspec.structs.replace(throttling, responses=responses, max_slowdown=0.0),
+    }
 
 
 def _with_margin(thermal: Thermal) -> Thermal:
@@ -259,6 +272,11 @@ def _deadline(job: Job) -> float | None:
     return msgspec.convert(text, datetime).timestamp() if text else None
 
 
+def _gpu_share(gang: Gang) -> float:
+    """Return what one GPU or slice of a gang counts for, of a GPU; of several models the most."""
+    return 1.0 if gang.slice is None else share_of(gang.slice, gang.models)
+
+
 def _request(
     terms: PhaseSpec, job_class: SchedulingClass, *, job: str, priority: int, **of_job: Any
 ) -> Request:
@@ -271,6 +289,8 @@ def _request(
         priority=priority + job_class.priority,
         gpus=gang.gpus,
         min_gpus=gang.min_gpus or gang.gpus,
+        slice=gang.slice or "",
+        gpu_share=_gpu_share(gang),
         gpus_per_node=gang.gpus_per_node,
         models=tuple(gang.models),
         cooling=tuple(terms.thermal.cooling or ()),

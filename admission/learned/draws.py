@@ -13,12 +13,14 @@ from admission.allocation import open_attempts
 from admission.core.allocation import joint, reservation
 from admission.core.allocation.allocations import Allocations, OpenAttempt, at_work_w
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats
+from admission.core.slices import in_parts
 from admission.jobs.models import Attempt
 from admission.learned import profiles
 from admission.learned.models import Draw
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from fleet.locks import only_one
+from fleet.slicing import sliced
 from fleet.snapshot import FleetArrays
 from policies import current
 from policies.headroom import live
@@ -64,8 +66,9 @@ def _note(held: Allocations, now: float) -> int:
     # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
     rows_of = {each.id: rows for each, rows in held.each() if each.is_running}
     begun = [each for each in held.attempts if each.id in rows_of]
-    if measured.fleet is not held.fleet or not begun:
+    if sliced(measured.fleet) is not held.fleet or not begun:
         return 0
+    measured = in_parts(measured, held.gpus)
     kept = _kept(begun, held.fleet, now)
     before, for_s = np.zeros((len(held.arrays), _BINS)), np.zeros(len(held.arrays))
     for each in begun:

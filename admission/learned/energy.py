@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from django.db.models import Q
 
+from admission.core.slices import whole_w
 from admission.jobs.models import Attempt
 from fleet import snapshot
+from fleet.partitions import profiles_of, share_of
 from fleet.snapshot import FleetArrays
+from physics.partitions import shares
+from telemetry.samples import Array
 from telemetry.series import Kind
 from telemetry.store.columns import Window
 from telemetry.timeline import extents
@@ -18,6 +25,8 @@ from telemetry.timeline.reading import Found, fetch
 from telemetry.timeline.tiers import Tier, affordable
 
 __all__ = ["SETTLES", "GpuEnergy", "measure", "of_attempt"]
+
+Floats = npt.NDArray[np.float64]
 
 #: Readings are in so long after they were made, where all is well.
 SETTLES = timedelta(seconds=30)
@@ -74,7 +83,67 @@ def of_attempt(attempt: Attempt, fleet: FleetArrays, now: float) -> GpuEnergy:
     if tier is None:
         return GpuEnergy(None, 0.0)
     found = fetch(TABLES[Kind.GPU], ids, (USED, COVERED), Window(start, end), tier, now)
+    if attempt.placement.get("slices"):
+        found = _of_slice(found, attempt, fleet)
     return _summed(found, len(ids) * (end - start))
+
+
+# --- Of a slice ----------------------------------------------------------------------------------
+
+
+def _of_slice(found: Found, attempt: Attempt, fleet: FleetArrays) -> Found:
+    """Return rows of a GPU with what of its energy a slice has used. One query.
+
+    By the rule of :mod:`admission.core.slices`, with the slices that were held at each row.
+    """
+    node, slices = next(iter(attempt.placement["slices"].items()))
+    row = fleet.gpu_index_by_node[node, attempt.placement["gpus"][node][0]]
+    points, used = found.points, found.points.fields[USED]
+    covered_s = points.fields[COVERED].value
+    load_w = np.divide(used.value, covered_s, out=np.zeros(len(points)), where=covered_s > 0)
+    held_w, _ = whole_w(
+        np.nan_to_num(load_w),
+        np.full(len(points), np.nan_to_num(fleet.gpus.idle_w[row])),
+        np.full(len(points), fleet.gpus.rated_w[row]),
+        _held_at(points.t, attempt, fleet, row),
+    )
+    mine = sum(_share(fleet, row, each) for each in slices)
+    own = replace(used, value=np.where(covered_s > 0, mine * held_w * covered_s, used.value))
+    return replace(found, points=replace(points, fields={**points.fields, USED: own}))
+
+
+def _held_at(at: Array, attempt: Attempt, fleet: FleetArrays, row: int) -> Floats:
+    """Return which share of a GPU, given by its row, attempts held at each moment, Unix s."""
+    node, index = str(fleet.nodes.names[fleet.gpus.node[row]]), int(fleet.gpus.index[row])
+    began = attempt.started_at
+    beside = Attempt.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gt=began), placement__slices__has_key=node
+    )
+    if attempt.ended_at is not None:
+        beside = beside.filter(started_at__lt=attempt.ended_at)
+    share = np.zeros(len(at))
+    rows = beside.values_list("placement", "started_at", "ended_at")
+    for placement, start, end in rows:
+        if start is None:
+            continue
+        here = zip(placement["gpus"][node], placement["slices"][node], strict=True)
+        mine = sum(_share(fleet, row, each) for gpu, each in here if gpu == index)
+        until = np.inf if end is None else end.timestamp()
+        share += np.where((at >= start.timestamp()) & (at < until), mine, 0.0)
+    return np.clip(share, 0.0, 1.0)
+
+
+def _share(fleet: FleetArrays, row: int, each: dict[str, Any]) -> float:
+    """Return the share of a slice; as its profile says where its GPU is split otherwise by now."""
+    profiles = fleet.slices.get(row, ())
+    model = str(fleet.models.names[fleet.gpus.model[row]])
+    if each["place"] < len(profiles) and profiles[each["place"]] == each["profile"]:
+        known = profiles_of(model)
+        return shares([known[name] for name in profiles])[int(each["place"])]
+    return share_of(each["profile"], (model,))
+
+
+# --- Sums ----------------------------------------------------------------------------------------
 
 
 def _gpus(attempt: Attempt, fleet: FleetArrays) -> list[int]:

@@ -90,27 +90,27 @@ def standings(rows: Iterable[Project], now: float, stated: Shares) -> dict[str, 
     }
 
 
-def note(gpus: Mapping[tuple[int, str], int], now: float, half_life_s: float) -> int:
+def note(gpus: Mapping[tuple[int, str], float], now: float, half_life_s: float) -> int:
     """Add the present use, by id of the project and user, to the past one; return rows written.
 
     Two queries, and a few where it is due. What is held counts for the time since it was last
     noted, so it may be called as often as one likes.
     """
-    by_project: dict[int, int] = defaultdict(int)
+    by_project: dict[int, float] = defaultdict(float)
     for (project_id, _), count in gpus.items():
         by_project[project_id] += count
     due = [
         row
         for row in Project.objects.all()
-        if _add(row, by_project.get(row.pk, 0), now, half_life_s)
+        if _add(row, by_project.get(row.pk, 0.0), now, half_life_s)
     ]
     Project.objects.bulk_update(due, ["used_gpu_s", "used_at"])
     return len(due) + _note_users(gpus, now, half_life_s)
 
 
-def _note_users(gpus: Mapping[tuple[int, str], int], now: float, half_life_s: float) -> int:
+def _note_users(gpus: Mapping[tuple[int, str], float], now: float, half_life_s: float) -> int:
     rows = {(row.project_id, row.user): row for row in UserUse.objects.all()}
-    due = [row for key, row in rows.items() if _add(row, gpus.get(key, 0), now, half_life_s)]
+    due = [row for key, row in rows.items() if _add(row, gpus.get(key, 0.0), now, half_life_s)]
     faded = [row.pk for row in due if row.used_gpu_s < _NOTHING_GPU_S and not gpus.get(row.key)]
     UserUse.objects.bulk_update(due, ["used_gpu_s", "used_at"])
     UserUse.objects.filter(pk__in=faded).delete()
@@ -125,7 +125,7 @@ def _note_users(gpus: Mapping[tuple[int, str], int], now: float, half_life_s: fl
     return len(due)
 
 
-def _add(row: Project | UserUse, gpus: int, now: float, half_life_s: float) -> bool:
+def _add(row: Project | UserUse, gpus: float, now: float, half_life_s: float) -> bool:
     """Add what was used since it was last noted; say whether that was long enough ago."""
     since_s = now - row.used_at.timestamp() if row.used_at else 0.0
     # Also of those that hold nothing: what they hold next must not count for the time before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -33,7 +34,8 @@ def foresee(scope: Scope, now: float) -> Consequences:
 
 def _foreseen(scope: Scope, now: float) -> Consequences:
     load = live.running_load(snapshot.current(), now)
-    outage = without(load.measured, scope)
+    found = without(load.whole, scope)
+    outage = replace(found, after=load.in_parts(found.after))
     return consequences(
         outage,
         load.measured,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
@@ -23,6 +24,7 @@ from admission.core.allocation.allocations import busy
 from admission.core.cycle.decide import decide
 from admission.core.policy import AdmissionPolicy
 from admission.core.request import Request
+from admission.core.slices import in_parts
 from admission.core.snapshot import Pending
 from admission.cycle import live
 from admission.cycle.live import CycleInput, Row, Waiting
@@ -37,6 +39,7 @@ from admission.policy.models import AdmissionPolicyVersion, ShadowProgress
 from admission.policy.reading import compiled
 from fleet import snapshot as inventory
 from fleet.locks import only_one
+from fleet.slicing import sliced
 from fleet.snapshot import FleetArrays
 from policies import current, past_limits
 from policies.documents.models import States
@@ -148,7 +151,14 @@ def _inputs(
         )
         held = attempts.at(at)
         yield live.input_of(
-            at, waiting, held, measured, in_force, runners, policy=policy, executors=executors
+            at,
+            waiting,
+            held,
+            in_parts(measured, held.gpus),
+            in_force,
+            runners,
+            policy=policy,
+            executors=executors,
         )
 
 
@@ -177,7 +187,7 @@ def _fields(fleet: FleetArrays, at: float, lasting: Past) -> Mapping[str, set[st
     """Return the fields of frames that decisions look at, by kind: found by asking for all."""
     frame = AskedFrame()
     unheard: Headroom = evaluate(fleet, frame, now=at, past=lasting)
-    busy(unheard)
+    busy(in_parts(unheard, np.zeros(len(sliced(fleet).gpus), dtype=bool)))
     for name in ("powers", "failover", "heat", "links", "endpoints"):
         getattr(unheard, name)
     return frame.asked

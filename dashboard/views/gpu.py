@@ -14,7 +14,8 @@ from django.views.decorators.http import require_safe
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import causes, happenings, lemons, ranges, readings
+from accounts.visibility import Visibility
+from dashboard import causes, happenings, lemons, ranges, readings, slices
 from dashboard.timeline import Timeline
 from dashboard.views.timelines import Views
 from fleet.models import Gpu
@@ -39,8 +40,8 @@ def _timeline(request: HttpRequest, gpu: Gpu, now: float) -> Timeline:
     )
 
 
-def _now(gpu: Gpu) -> dict[str, Any]:
-    """Two round trips to Redis at most, two queries."""
+def _now(gpu: Gpu, visibility: Visibility) -> dict[str, Any]:
+    """Two round trips to Redis at most, two queries, and some for one that is partitioned."""
     record = frame.read().rows("gpu", np.array([gpu.pk]))[0]
     current = readings.gpu_now(gpu, record, time.time(), settings.STALE_AFTER_S)
     events = ThrottleEvent.objects.open().filter(gpu=gpu).order_by("opened_at")
@@ -50,6 +51,9 @@ def _now(gpu: Gpu) -> dict[str, Any]:
         "reading": current.reading,
         "events": [(causes.of(event.cause), event) for event in events],
         "lemons": lemons.of_gpu(gpu),
+        "slices": slices.of_gpu(
+            gpu, None if current.reading.stale else current.reading["power_w"], visibility
+        ),
         "now": time.time(),
     }
 

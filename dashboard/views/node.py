@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
+from accounts.visibility import Visibility
 from dashboard import happenings, ranges, readings, state
 from dashboard.readings import GpuNow
 from dashboard.timeline import Timeline
@@ -47,7 +48,7 @@ def _timeline(request: HttpRequest, node: Node, now: float) -> Timeline:
     )
 
 
-def _now(node: Node) -> dict[str, Any]:
+def _now(node: Node, _visibility: Visibility) -> dict[str, Any]:
     view, now = state.current(), time.time()
     records = node.gpus.select_related("model").order_by("index")
     gpus = _gpus_now(list(records), view.frame.rows, now)

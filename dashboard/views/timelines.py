@@ -33,8 +33,8 @@ class Views(Generic[T]):
 
     kind: str
     find: Callable[[int], T]
-    #: makes the context of the panel
-    now: Callable[[T], dict[str, Any]]
+    #: makes the context of the panel for a reader
+    now: Callable[[T, Visibility], dict[str, Any]]
     timeline: Callable[[HttpRequest, T, float], Timeline]
     happenings: Callable[[int, Span, Visibility], list[Happening]]
     #: makes what the page has besides
@@ -47,7 +47,11 @@ class Views(Generic[T]):
         table = self._table(thing, timeline, now)
         drawn = [
             panels.draw(request, *each)[0]
-            for each in (self._panel(thing), table, self._happenings(request, thing, timeline))
+            for each in (
+                self._panel(request, thing),
+                table,
+                self._happenings(request, thing, timeline),
+            )
         ]
         context = {
             "rows": timeline.rows if table[-1]["rows"] else 0,
@@ -62,7 +66,7 @@ class Views(Generic[T]):
 
     def panel(self, request: HttpRequest, key: int) -> HttpResponse:
         """Return the answer and the latest readings, for htmx."""
-        return panels.answer(request, *self._panel(self.find(key)))
+        return panels.answer(request, *self._panel(request, self.find(key)))
 
     def table(self, request: HttpRequest, key: int) -> HttpResponse:
         """Return least, mean and greatest values of the range, for htmx."""
@@ -76,9 +80,10 @@ class Views(Generic[T]):
         timeline = self.timeline(request, thing, time.time())
         return panels.answer(request, *self._happenings(request, thing, timeline))
 
-    def _panel(self, thing: T) -> _Panel:
+    def _panel(self, request: HttpRequest, thing: T) -> _Panel:
         url = reverse(f"live-{self.kind}", args=[thing.pk])
-        return f"dashboard/panels/{self.kind}.html", url, {}, self.now(thing)
+        context = self.now(thing, visibility.of(request))
+        return f"dashboard/panels/{self.kind}.html", url, {}, context
 
     def _table(self, thing: T, timeline: Timeline, now: float) -> _Panel:
         url = reverse(f"live-{self.kind}-range", args=[thing.pk])

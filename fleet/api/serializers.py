@@ -141,9 +141,15 @@ class NodeSerializer(_RowSerializer[Node]):
 
 
 class GpuSerializer(_RowSerializer[Gpu]):
+    slices = serializers.ListField(
+        child=serializers.CharField(max_length=20),
+        required=False,
+        help_text="MIG profiles that it is split into, in the order of NVML; empty: it is whole",
+    )
+
     class Meta:
         model = Gpu
-        fields = ["id", "key", "node", "index", "model", "uuid"]
+        fields = ["id", "key", "node", "index", "model", "uuid", "slices"]
 
 
 class LinkSerializer(_RowSerializer[Link]):

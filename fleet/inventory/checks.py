@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from fleet.inventory.document import (
     Document,
+    GpuEntry,
     GpuGroup,
     HardwareEntry,
     LinkEntry,
@@ -24,6 +25,7 @@ from fleet.inventory.document import (
 from fleet.inventory.exceptions import Path, Problem
 from fleet.inventory.kinds import Rows
 from fleet.models.validators import time_zones
+from fleet.partitions import problem_of
 
 #: So many of the known names are listed beside one that is not.
 _LISTED = 8
@@ -249,14 +251,21 @@ def _node(
     group = node.gpus
     if isinstance(group, GpuGroup):
         yield from _refer((*path, "gpus", "model"), "GPU model", group.model, world.gpu_models)
+        yield from _slices((*path, "gpus"), group)
         return
     indexes: set[int] = set()
     for place, gpu in enumerate(group):
         at = (*path, "gpus", place)
         yield from _refer((*at, "model"), "GPU model", gpu.model, world.gpu_models)
+        yield from _slices(at, gpu)
         if gpu.index in indexes:
             yield Problem((*at, "index"), f"the node has two GPUs {gpu.index}")
         indexes.add(gpu.index)
+
+
+def _slices(path: Path, gpus: GpuGroup | GpuEntry) -> Iterator[Problem]:
+    if problem := problem_of(gpus.model, gpus.slices):
+        yield Problem((*path, "slices"), problem)
 
 
 def _link(path: Path, link: LinkEntry, world: _World) -> Iterator[Problem]:

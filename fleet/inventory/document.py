@@ -71,17 +71,22 @@ class StorageEndpointEntry(_Part, kw_only=True):
     capacity_bytes_per_s: _BytesPerSecond | None = None
 
 
+_Slices: TypeAlias = Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=16)]
+
+
 class GpuGroup(_Part, kw_only=True):
-    """GPUs 0 to ``count`` - 1, of one model."""
+    """GPUs 0 to ``count`` - 1, of one model, all split into the same slices."""
 
     model: Name
     count: Annotated[int, Meta(ge=0, le=1024)]
+    slices: _Slices = field(default_factory=list)
 
 
 class GpuEntry(_Part, kw_only=True):
     index: _Index
     model: Name
     uuid: Annotated[str, Meta(max_length=64, pattern=PLAIN)] = ""
+    slices: _Slices = field(default_factory=list)
 
 
 class NodeEntry(_Part, kw_only=True):

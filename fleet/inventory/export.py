@@ -124,11 +124,12 @@ def _rack(row: Row, nodes: _ByOwner, gpus: _ByOwner) -> _Values:
 def _gpus(rows: list[Row]) -> GpuGroup | list[GpuEntry]:
     """Return GPUs in the short form where they are alike, else one by one."""
     rows = sorted(rows, key=lambda row: row["index"])
-    models = {row["model"] for row in rows}
+    kinds = {(row["model"], tuple(row["slices"])) for row in rows}
     counted = all(place == row["index"] and not row["uuid"] for place, row in enumerate(rows))
-    if counted and len(models) == 1:
-        return GpuGroup(model=models.pop(), count=len(rows))
-    return [GpuEntry(index=row["index"], model=row["model"], uuid=row["uuid"]) for row in rows]
+    if counted and len(kinds) == 1:
+        model, slices = kinds.pop()
+        return GpuGroup(model=model, count=len(rows), slices=list(slices))
+    return [GpuEntry(**_without(row, "node")) for row in rows]
 
 
 def _meter(row: Row) -> _Values:

@@ -120,7 +120,7 @@ KINDS: dict[str, Kind] = {
             "GPU",
             Gpu,
             ("node", "index"),
-            ("index", "uuid"),
+            ("index", "uuid", "slices"),
             {"node": "nodes", "model": _HARDWARE},
         ),
         Kind(

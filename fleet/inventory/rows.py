@@ -73,10 +73,10 @@ def _gpu_rows(node: NodeEntry) -> Iterator[Row]:
     group = node.gpus
     if isinstance(group, GpuGroup):
         for index in range(group.count):
-            yield {"node": node.name, "index": index, "model": group.model, "uuid": ""}
+            yield {"node": node.name, "index": index, **_row(group, "count"), "uuid": ""}
         return
     for gpu in sorted(group, key=lambda gpu: gpu.index):
-        yield {"node": node.name, "index": gpu.index, "model": gpu.model, "uuid": gpu.uuid}
+        yield {"node": node.name, **_row(gpu)}
 
 
 def _meter_row(meter: MeterEntry) -> Row:

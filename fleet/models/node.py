@@ -11,6 +11,7 @@ from fleet.models import validators
 from fleet.models.hardware import HardwareModel
 from fleet.models.rack import Rack
 from fleet.models.site import Site
+from fleet.partitions import problem_of
 
 
 class StorageEndpoint(models.Model):
@@ -115,6 +116,13 @@ class Gpu(models.Model):
     uuid = models.CharField(
         max_length=64, validators=[names.plain], blank=True, help_text="As NVML gives it, if known"
     )
+    slices = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        validators=[validators.slices],
+        help_text="MIG profiles that it is split into, in the order of NVML; empty: it is whole",
+    )
 
     class Meta:
         ordering = ["node", "index"]
@@ -126,7 +134,12 @@ class Gpu(models.Model):
         return f"{self.node}/gpu{self.index}"
 
     def clean(self) -> None:
+        """Refuse another kind of model, and slices that its model cannot be split into."""
+        if self.slices is None:  # what the admin's form makes of an empty text
+            self.slices = []
         if validators.lacks(self):
             return
         if self.model.kind != HardwareKind.GPU:
             raise ValidationError({"model": f"{self.model} is not a model of a GPU"})
+        if problem := problem_of(self.model.name, self.slices):
+            raise ValidationError({"slices": problem})

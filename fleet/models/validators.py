@@ -62,6 +62,12 @@ def labels(value: Any) -> None:
             raise ValidationError(f"a label has at most {MOST_LABEL_CHARACTERS} characters")
 
 
+def slices(value: Any) -> None:
+    """Refuse anything but a list of texts."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValidationError('slices are a list of MIG profiles, such as ["3g.40gb", "3g.40gb"]')
+
+
 def lacks(row: models.Model) -> bool:
     """Say whether a required field is empty. Its own check reports it, before ``clean``."""
     return any(

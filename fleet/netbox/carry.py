@@ -59,12 +59,16 @@ def _keep_node(node: NodeEntry, old: NodeEntry, same_site: bool) -> None:
     if same_site:
         node.switch_domain = old.switch_domain
         node.storage_endpoint = old.storage_endpoint
-    if isinstance(node.gpus, GpuGroup) and isinstance(old.gpus, list):
-        uuids = {gpu.index: gpu.uuid for gpu in old.gpus if gpu.model == node.gpus.model}
+    if not isinstance(node.gpus, GpuGroup):
+        return
+    model, count = node.gpus.model, node.gpus.count
+    if isinstance(old.gpus, list):
+        known = {gpu.index: gpu for gpu in old.gpus if gpu.model == model}
         node.gpus = [
-            GpuEntry(index=index, model=node.gpus.model, uuid=uuids.get(index, ""))
-            for index in range(node.gpus.count)
+            known.get(index) or GpuEntry(index=index, model=model) for index in range(count)
         ]
+    elif old.gpus.model == model:
+        node.gpus.slices = old.gpus.slices
 
 
 class _Names:

@@ -56,6 +56,11 @@ class Background:
         self._thread.start()
 
     @property
+    def source(self) -> Source:
+        """What it reads."""
+        return self._source
+
+    @property
     def block(self) -> Block:
         """The block of the source."""
         return self._source.block

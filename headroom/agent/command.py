@@ -39,6 +39,7 @@ from headroom.settings import DEFAULT_SERVER, find_token
 from headroom.signals import call_on_stop
 from headroom.work.launch import Separation, why_no_view
 from headroom.work.runner import Runner, RunnerSettings
+from headroom.work.slices import Slices
 from headroom.work.users import Users, UsersError, can_change_user
 
 __all__ = [
@@ -134,6 +135,13 @@ def _open_nvml(actuation: Actuation | None, energy_s: float) -> NvmlSource | Non
     return NvmlSource(pynvml, actuator=actuator, energy_s=energy_s)
 
 
+def _slices_in(sources: Sequence[Source]) -> Slices:
+    """Return what tells the MIG slices of this machine, as NVML was read last."""
+    each = [one.source for one in sources if isinstance(one, Background)]
+    gpus = next((one for one in each if isinstance(one, NvmlSource)), None)
+    return (dict) if gpus is None else (lambda: gpus.slices)
+
+
 def _open_for_a_look(options: AgentOptions) -> list[Source]:
     """Return the sources for two samples: counters are read twice, and all else is waited for."""
     sources = _open(options, None, longest_s=options.settings.sample_s / 2)
@@ -191,7 +199,10 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
             every_s = options.settings.push_s
             stack.enter_context(LimitPoller(client, actuation.leases, every_s=every_s))
         if options.config.allow_jobs:
-            stack.enter_context(Runner(runner_settings(options), client, training=training))
+            runner = Runner(
+                runner_settings(options), client, training=training, slices=_slices_in(sources)
+            )
+            stack.enter_context(runner)
         call_on_stop(agent.stop)
         agent.run()
     return True

@@ -362,6 +362,10 @@ def shell(
     "--class", "job_class", default="low-power-experimentation", show_default=True, metavar="CLASS"
 )
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--slice", "part", default="", metavar="PROFILE",
+    help="A slice of a GPU in place of GPUs, by its MIG profile, such as 1g.10gb.",
+)  # fmt: skip
 @click.option("--model", "models", multiple=True, help="Of GPU; may be given again. Else any.")
 @click.option(
     "--walltime-s", type=click.FloatRange(60.0), default=3600.0, show_default=True,
@@ -375,6 +379,7 @@ def run_job(
     project: str,
     job_class: str,
     gpus: int,
+    part: str,
     models: tuple[str, ...],
     walltime_s: float,
     name: str,
@@ -394,7 +399,7 @@ def run_job(
     asking = _jobs(server, token_file)
     spec = session.spec_of(
         project=project, job_class=job_class, gpus=gpus, models=models, walltime_s=walltime_s,
-        name=name,
+        name=name, part=part,
     )  # fmt: skip
     job = asking.submit(json.dumps(spec).encode(), is_yaml=False, key="")["name"]
 

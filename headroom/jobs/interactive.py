@@ -25,10 +25,19 @@ Sleep = Callable[[float], None]
 
 
 def spec_of(
-    *, project: str, job_class: str, gpus: int, models: Sequence[str], walltime_s: float, name: str
+    *,
+    project: str,
+    job_class: str,
+    gpus: int,
+    models: Sequence[str],
+    walltime_s: float,
+    name: str,
+    part: str = "",
 ) -> dict[str, Any]:
-    """Return the specification of a job that holds GPUs for a terminal."""
+    """Return the specification of a job that holds GPUs, or the slice ``part``, for a terminal."""
     gang: dict[str, Any] = {"gpus": gpus, **({"models": list(models)} if models else {})}
+    if part:
+        gang["slice"] = part
     phase = {
         "name": "shell", "gang": gang, "walltime_s": walltime_s, "command": list(PLACEHOLDER),
         "restart": {"tolerance": "none"},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headroom.contracts import FieldError
 from headroom.jobs import array
-from headroom.jobs.spec import JobSpec, Level, Need, PhaseSpec
+from headroom.jobs.spec import JobSpec, Level, Need, PhaseSpec, Response
 
 __all__ = ["LEVELS", "problems_of", "problems_of_phase"]
 
@@ -203,6 +203,28 @@ def _whole_nodes(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
             )
 
 
+def _slice(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    """Yield a fault for each field that has no meaning on a slice of a GPU."""
+    gang, responses = phase.gang, phase.throttling.responses or []
+    if gang.slice is None:
+        return
+    alone = "slices share neither NVLink nor memory: a process reaches one of them"
+    held = "a cap is of a GPU as a whole, and would hold back the others on it"
+    for field, is_wrong, why, hint in (
+        ("gang.gpus", gang.gpus != 1, alone, "ask for 1, and take an array for more of them"),
+        ("gang.min_gpus", (gang.min_gpus or 1) != 1, alone, "leave it out"),
+        ("gang.max_gpus", (gang.max_gpus or 1) != 1, alone, "leave it out"),
+        ("gang.gpus_per_node", (gang.gpus_per_node or 1) != 1, alone, "leave it out"),
+        ("power.lowest_cap_w", phase.power.lowest_cap_w is not None, held, "leave it out"),
+        ("throttling.responses", Response.CONTINUE in responses, held, "leave out continue"),
+    ):
+        if is_wrong:
+            yield FieldError(
+                code="not_on_a_slice", message=f"{gang.slice} is a slice: {why}",
+                field=f"{path}.{field}", hint=hint,
+            )  # fmt: skip
+
+
 def _preferred_level(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
     required, preferred = phase.locality.required, phase.locality.preferred
     if required and preferred and LEVELS.index(preferred) > LEVELS.index(required):
@@ -252,6 +274,7 @@ _CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
     _AtMost("power.lowest_cap_w", "power.expected_peak_w", "a cap above its peak caps nothing"),
     _AtMost("throttling.pause_below", "throttling.shrink_below", "it shrinks before it pauses"),
     _whole_nodes,
+    _slice,
     _preferred_level,
     _environment,
     _paths_of_inputs,

@@ -82,6 +82,7 @@ _Place: TypeAlias = Annotated[str, Meta(max_length=4000, pattern=PLACE)]
 _ArrayText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1000, pattern=ARRAY)]
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_GPUS)]
 _PerNode: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
+_Slice: TypeAlias = Annotated[str, Meta(min_length=1, max_length=20, pattern=PLAIN)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 _Urgency: TypeAlias = Annotated[int, Meta(ge=-100, le=100)]
 _Watts: TypeAlias = Annotated[float, Meta(gt=0, le=1e5)]
@@ -156,20 +157,24 @@ class _Section(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=T
 class Gang(_Section, frozen=True):
     """The GPUs of a phase: all at once, or none."""
 
-    gpus: Annotated[_Gpus, _says("GPUs that it asks for")]
+    gpus: Annotated[_Gpus, _says("GPUs that it asks for; 1 where it takes a slice")]
     min_gpus: Annotated[_Gpus | None, _says("The fewest it runs with; null: all of them")] = None
     max_gpus: Annotated[_Gpus | None, _says("The most that it can grow to; null: no more")] = None
     gpus_per_node: Annotated[_PerNode | None, _says("On each node; null: as it comes")] = None
     models: Annotated[
         list[_Name], Meta(max_length=20, description="Hardware models that it takes; empty: any")
     ] = []
+    slice: Annotated[
+        _Slice | None,
+        _says('MIG profile of a slice that it takes, as "1g.10gb"; null: a whole GPU'),
+    ] = None
 
 
 class Power(_Section, frozen=True):
     """The power that each GPU of a phase draws, and how far it may be cut."""
 
     expected_peak_w: Annotated[
-        _Watts | None, _says("Of each GPU, W; null: what its model is rated for")
+        _Watts | None, _says("Of each GPU or slice, W; null: what its model is rated for")
     ] = None
     lowest_cap_w: Annotated[
         _Watts | None, _says("The lowest power cap that it accepts, W per GPU; null: none")

@@ -36,6 +36,7 @@ __all__ = [
     "ShellSide",
     "SignalKind",
     "SignalOrder",
+    "Slice",
     "Task",
     "WorkOrders",
     "WorkOutcome",
@@ -107,6 +108,18 @@ class Input(Struct, kw_only=True, omit_defaults=True, frozen=True):
     path: str = ""
 
 
+class Slice(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A MIG slice: its GPU by index, its profile, and its place among the slices of that in NVML.
+
+    ``share`` is how much of the GPU it is, of 1.
+    """
+
+    gpu: int
+    profile: str
+    place: int
+    share: float
+
+
 class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """The part of a gang that is to run on one node.
 
@@ -114,6 +127,8 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     gang's GPUs on this node, of ``gpus_of_node`` that it has. ``walltime_s`` is how long it may
     compute at most, pauses left out; ``grace_s`` is the time between SIGTERM and SIGKILL.
     ``project`` says whose it is; older servers do not. ``inputs`` are verified before the start.
+    With ``slices`` it has those and no whole GPU: ``gpus`` is empty, so that an older agent, which
+    knows of no slices, shows it nothing.
     """
 
     job: str
@@ -130,6 +145,7 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     grace_s: float = 30.0
     project: str = ""
     inputs: list[Input] = []
+    slices: list[Slice] = []
 
 
 class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headroom.training.reports import SOCKET
-from headroom.work.contract import Task
+from headroom.work.contract import Slice, Task
 from headroom.work.folder import Folder
 from headroom.work.inputs import VARIABLE
+from headroom.work.slices import Slices, devices_of
 from headroom.work.users import JobUser
 
 __all__ = ["environment_of", "port_of"]
@@ -25,10 +26,12 @@ def environment_of(
     folder: Folder,
     own: Mapping[str, str],
     user: JobUser | None = None,
+    slices: Slices = dict,
 ) -> dict[str, str]:
     """Return a task's environment: the agent's (``own``), then ``task.env``, then ours, which win.
 
-    ``user`` is as whom it runs, where that is not the agent's own.
+    ``user`` is as whom it runs, where that is not the agent's own; ``slices`` tells those of this
+    machine. Raises :class:`SliceError` where one that it was given is not there.
     """
     inherited = {name: own[name] for name in _INHERITED if name in own}
     if user is not None:
@@ -58,10 +61,16 @@ def environment_of(
         "MASTER_PORT": str(port_of(attempt)),
         # The order in which the inventory counts them.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": gpus,
+        "CUDA_VISIBLE_DEVICES": devices_of(task, slices),
+        **({"HEADROOM_SLICES": _told(task.slices)} if task.slices else {}),
         **({VARIABLE: str(folder.inputs)} if task.inputs else {}),
         **({} if task.power_cap_w is None else {"HEADROOM_POWER_CAP_W": f"{task.power_cap_w:g}"}),
     }
+
+
+def _told(slices: Sequence[Slice]) -> str:
+    """Return slices as "GPU:PROFILE", with commas between."""
+    return ",".join(f"{each.gpu}:{each.profile}" for each in slices)
 
 
 def port_of(attempt: str) -> int:

@@ -20,6 +20,7 @@ from headroom.work.contract import Task
 from headroom.work.environment import environment_of
 from headroom.work.folder import Folder
 from headroom.work.reading import read_plain, write_plain
+from headroom.work.slices import Slices
 from headroom.work.users import JobUser, Users, uids_in_use
 
 __all__ = ["Launcher", "Separation", "why_no_view"]
@@ -64,6 +65,8 @@ class Launcher:
     frozen_s: float = 6 * 3600.0
     separation: Separation | None = None
     prefix: str = ""
+    #: the MIG slices of this machine
+    slices: Slices = dict
     #: the pids of those that we have started and not reaped
     _shims: dict[Path, int] = field(default_factory=dict)
 
@@ -71,16 +74,18 @@ class Launcher:
         """Start the shim of ``folder``. Started again, it finds the first start, and does nothing.
 
         ``until`` is as long as the attempt may run unless the server is heard again, by
-        CLOCK_BOOTTIME in s. Raises OSError where the machine does not let us, and UsersError.
+        CLOCK_BOOTTIME in s. Raises OSError where the machine does not let us, UsersError, and
+        SliceError where a slice that the task was given is not there.
         """
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         separation = self.separation if folder.is_apart else None
         user = _make_place(separation, task, folder)
-        part = min(1.0, len(task.gpus) / max(task.gpus_of_node, 1)) or 1.0
+        gpus = len(task.gpus) + sum(each.share for each in task.slices)
+        part = min(1.0, gpus / max(task.gpus_of_node, 1)) or 1.0
         name = f"{self.prefix}{folder.path.name}"
         document = {
             "command": task.command,
-            "env": environment_of(attempt, task, folder, os.environ, user),
+            "env": environment_of(attempt, task, folder, os.environ, user, self.slices),
             "cwd": str(folder.work),
             "inputs": [msgspec.structs.asdict(each) for each in task.inputs],
             "walltime_s": task.walltime_s,

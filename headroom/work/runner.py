@@ -44,6 +44,7 @@ from headroom.work.contract import (
 from headroom.work.folder import Folder, JobStatus, Marks
 from headroom.work.judging import Step, report_of, step_of
 from headroom.work.launch import Launcher, Separation
+from headroom.work.slices import Slices
 from headroom.work.terminal import Terminals
 from headroom.work.trash import Trash
 
@@ -128,6 +129,7 @@ class Runner:
         *,
         launcher: Launcher | None = None,
         training: TrainingListener | None = None,
+        slices: Slices = dict,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = boottime,
         draw: Callable[[], float] = random.random,
@@ -141,7 +143,7 @@ class Runner:
         self._lock = _only_one(settings.folder)
         self._places = _make_folders(settings)
         self._journal = ClaimJournal(settings.folder / "book.sqlite")
-        self._launcher = launcher or _launcher(settings, self._journal.store)
+        self._launcher = launcher or _launcher(settings, self._journal.store, slices)
         self._trash = Trash(self._places)
         self._training = training
         #: until when each attempt may run unless the server is heard again, by ``monotonic``
@@ -563,7 +565,7 @@ def _tell(folder: Folder, signal: SignalOrder, *, hears: bool) -> None:
         folder.tell(signal.kind.value)
 
 
-def _launcher(settings: RunnerSettings, store: str) -> Launcher:
+def _launcher(settings: RunnerSettings, store: str, slices: Slices) -> Launcher:
     return Launcher(
         cgroups=(
             Cgroups(pids=settings.pids, most_bytes=settings.memory_bytes)
@@ -576,6 +578,7 @@ def _launcher(settings: RunnerSettings, store: str) -> Launcher:
         separation=settings.separation,
         # Several may run jobs on one machine: their groups have one parent.
         prefix=f"{store[:12]}-",
+        slices=slices,
     )
 
 

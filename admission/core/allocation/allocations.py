@@ -136,12 +136,15 @@ class Allocations:
             self.arrays, self.fleet, headroom.summary, now=headroom.at, rules=rules
         )
 
-    def by_user(self) -> dict[tuple[int, str], int]:
-        """Return the GPUs that each user holds, by the id of the project and the user."""
-        found: dict[tuple[int, str], int] = {}
+    def by_user(self) -> dict[tuple[int, str], float]:
+        """Return the GPUs that each user holds, by the id of the project and the user.
+
+        Slices count by their shares.
+        """
+        found: dict[tuple[int, str], float] = {}
         for each in self.attempts:
             key, count = (each.project_id, each.user), len(each.placement.gpus)
-            found[key] = found.get(key, 0) + count
+            found[key] = found.get(key, 0.0) + each.request.counted(count)
         return found
 
 
@@ -298,9 +301,13 @@ def _as_running(each: OpenAttempt, watts: Sequence[float]) -> Running:
 
 def busy(headroom: Headroom) -> Bools:
     """Say of each GPU whether its readings show it at work, for whomever."""
-    gpus = headroom.fleet.gpus
+    gpus, parts = headroom.fleet.gpus, headroom.fleet.parts
     read = headroom.frame.fields("gpu", gpus.ids, "util", "power_w", "job_id")
     idle_w = np.nan_to_num(gpus.idle_w)
     at_work_w = idle_w + _BUSY_DRAW * (np.nan_to_num(gpus.rated_w, nan=np.inf) - idle_w)
     works = (read["util"] >= _BUSY_UTIL) | (read["power_w"] >= at_work_w) | (read["job_id"] > 0)
+    if parts is not None:
+        # What is read is of the GPU as a whole, whoever is at work on which slice of it.
+        drawn_w = headroom.summary.gpus.load_w
+        works = np.where(parts.is_split, drawn_w >= at_work_w, works)
     return np.asarray(headroom.summary.gpus.fresh & works)

@@ -180,8 +180,15 @@ def drawn(held: AllocationArrays, fleet: FleetArrays, summary: FleetSummary) -> 
     unread = sum_by(~is_own, held.gpu_allocation, count)
     gpus_w = sum_by(gpus.load_w, fleet.gpus.node, len(fleet.nodes))
     host_w = np.maximum(summary.nodes.load_w - gpus_w, 0.0)
-    part = held.gpus / np.maximum(np.diff(fleet.gpu_bounds)[held.node], 1)
+    part = _gpus_of(held, fleet) / np.maximum(fleet.node_gpus[held.node], 1)
     return Drawn(own_w + part * host_w[held.node], unread == 0)
+
+
+def _gpus_of(held: AllocationArrays, fleet: FleetArrays) -> Floats | Ints:
+    """Return how many GPUs each allocation has, slices counted by their shares."""
+    if fleet.parts is None:
+        return held.gpus
+    return sum_by(fleet.parts.share[held.gpu], held.gpu_allocation, len(held))
 
 
 # --- What is reserved ----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 from admission.core.request import Locality, Placement, Request
 from admission.core.response.first_step import FirstStep
 from admission.core.snapshot import ClassRules
+from fleet.partitions import share_of
 from headroom.jobs.words import lasting
 
 __all__ = ["Burden", "Change", "Counterfactual", "Price", "sentence"]
@@ -24,6 +25,8 @@ class Change:
     max_slowdown: float | None = None
     #: just so many
     gpus: int | None = None
+    #: MIG profile of another slice
+    slice: str | None = None
     #: it is stopped after so long
     walltime_s: float | None = None
     #: it writes checkpoints, so often
@@ -47,6 +50,9 @@ class Change:
         edits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if self.gpus is not None:
             edits |= {"gpus": self.gpus, "min_gpus": self.gpus}
+        if self.slice is not None:
+            share = share_of(self.slice, request.models)
+            edits |= {"slice": self.slice, "gpu_share": share}
         if self.cross_site is not None:
             edits["cross_site_checkpoint"] = self.cross_site == "required"
         if self.locality is not None:
@@ -171,11 +177,7 @@ def sentence(
 def _ways(change: Change, old: Request, placement: Placement, begins: str) -> list[str]:
     if change.begin_at is not None:
         return [f"starts at {datetime.fromtimestamp(change.begin_at, UTC):%H:%M} UTC as it is"]
-    parts = [begins]
-    if change.lowest_cap_w is not None and placement.power_cap_w is not None:
-        parts.append(f"at {placement.power_cap_w:.0f} W per GPU")
-    if change.gpus is not None:
-        parts.append(f"with {change.gpus} of its {old.gpus} GPUs")
+    parts = [begins, *_gpus(change, old, placement)]
     if change.sites is not None:
         parts.append(f"at site {' and '.join(placement.sites)}")
     if change.locality is not None:
@@ -188,6 +190,18 @@ def _ways(change: Change, old: Request, placement: Placement, begins: str) -> li
         parts.append("with checkpoints that stay at its site")
     if change.job_class is not None:
         parts.append(f"in class {change.job_class}")
+    return parts
+
+
+def _gpus(change: Change, old: Request, placement: Placement) -> list[str]:
+    """Return what becomes of its GPUs, in words."""
+    parts = []
+    if change.lowest_cap_w is not None and placement.power_cap_w is not None:
+        parts.append(f"at {placement.power_cap_w:.0f} W per GPU")
+    if change.gpus is not None:
+        parts.append(f"with {change.gpus} of its {old.gpus} GPUs")
+    if change.slice is not None:
+        parts.append(f"as {change.slice}")
     return parts
 
 

@@ -8,7 +8,7 @@ those projects that have something that runs or could.
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -42,6 +42,11 @@ class Claim:
         return 1.0 if self.ground is Ground.QUOTA else self.gpus / self.due_gpus
 
 
+def held_by(running: Running) -> float:
+    """Return the GPUs that a job holds, slices counted by their shares."""
+    return running.request.counted(len(running.placement.gpus))
+
+
 class Holdings:
     """The GPUs that projects hold, and those that are due to them."""
 
@@ -51,15 +56,16 @@ class Holdings:
         running: Iterable[Running],
         waiting: Iterable[Request],
         *,
-        free_gpus: int,
+        free_gpus: float,
     ) -> None:
         self._projects = projects
-        self.held = Counter[str]()
+        self.held: defaultdict[str, float] = defaultdict(float)
         total = free_gpus
         for each in running:
-            total += len(each.placement.gpus)
+            gpus = held_by(each)
+            total += gpus
             # What ends is nobody's any more.
-            self.held[each.request.project] += 0 if each.is_leaving else len(each.placement.gpus)
+            self.held[each.request.project] += 0.0 if each.is_leaving else gpus
         names = self.held.keys() | {each.project for each in waiting}
         shares = due({name: self._of(name) for name in names})
         self._due_gpus = {name: share * total for name, share in shares.items()}
@@ -67,14 +73,14 @@ class Holdings:
     def _of(self, name: str) -> ProjectShare:
         return self._projects.get(name) or ProjectShare(name)
 
-    def add(self, project: str, gpus: int) -> None:
+    def add(self, project: str, gpus: float) -> None:
         """Note that a project holds so many GPUs more; below 0: fewer."""
         self.held[project] += gpus
 
     def claim(self, request: Request) -> Claim | None:
         """Return what a job may ask back for its project; None: nothing is due to it."""
         project = self._of(request.project)
-        gpus = float(self.held[project.name] + request.min_gpus)
+        gpus = self.held[project.name] + request.counted(request.min_gpus)
         ground, due_gpus = Ground.SHARE, self._due_gpus.get(project.name, 0.0)
         if project.cohort and project.gpu_quota is not None:
             ground, due_gpus = Ground.QUOTA, float(project.gpu_quota)
@@ -89,9 +95,9 @@ class Holdings:
         due to them, or by shares as much of it as the claimant then; then those that leave less,
         such as a gang that holds all. Nobody asks that back: before, their projects held more.
         """
-        held, found, later, last = Counter(self.held), list[Running](), list[Running](), []
+        held, found, later, last = self.held.copy(), list[Running](), list[Running](), []
         for each in running:
-            name, gpus = each.request.project, len(each.placement.gpus)
+            name, gpus = each.request.project, held_by(each)
             if not self._may_ask(claim, name, held[name]):
                 continue
             if self._left_with(name, held[name] - gpus) >= claim.leaves:
@@ -102,11 +108,11 @@ class Holdings:
         for each in later:
             name = each.request.project
             if self._may_ask(claim, name, held[name]):
-                held[name] -= len(each.placement.gpus)
+                held[name] -= held_by(each)
                 last.append(each)
         return found, last
 
-    def _may_ask(self, claim: Claim, name: str, held: int) -> bool:
+    def _may_ask(self, claim: Claim, name: str, held: float) -> bool:
         """Say whether a project holds more than is due to it, so that it may be asked for some."""
         project, claimant = self._of(name), self._of(claim.project)
         if project.cohort and project.gpu_quota is not None:
@@ -120,7 +126,7 @@ class Holdings:
         due_gpus = self._due_gpus.get(name, 0.0)
         return held > due_gpus and held * claim.due_gpus > claim.gpus * due_gpus
 
-    def _left_with(self, name: str, held: int) -> float:
+    def _left_with(self, name: str, held: float) -> float:
         project = self._of(name)
         has_quota = bool(project.cohort) and project.gpu_quota is not None
         due_gpus = float(project.gpu_quota or 0) if has_quota else self._due_gpus.get(name, 0.0)

@@ -334,7 +334,9 @@ class Accounts:
     def note_present(self, waiting: Ints, running: Sequence[Running]) -> None:
         """Count what runs, and whose accounts are there at all; ``waiting``: leaves."""
         leaf = self.leaves_of(running)
-        held_s = self._horizon_s * np.array([each.request.gpus for each in running], dtype=float)
+        held_s = self._horizon_s * np.array(
+            [each.request.counted(each.request.gpus) for each in running], dtype=float
+        )
         for level in self.levels:
             level.had_s = level.used_s + np.bincount(
                 level.of_leaf[leaf], weights=held_s, minlength=len(level.names)

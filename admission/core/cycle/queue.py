@@ -160,7 +160,7 @@ class Queue:
             snapshot.projects,
             snapshot.running,
             [each.request for each in snapshot.pending if not each.is_kept_back(self.now)],
-            free_gpus=int(snapshot.cluster.gpu_free.sum()),
+            free_gpus=snapshot.cluster.free_gpus,
         )
 
     # --- Who moves --------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Queue:
         end_at = self.now + request.walltime_s
         self._hold(request, placement, end_at)
         self.endings[request.key] = Ending(end_at, request, placement)
-        self.holdings.add(request.project, len(placement.gpus))
+        self.holdings.add(request.project, request.counted(len(placement.gpus)))
         self.ramp.add(placement)
         self._close_full_places()
 
@@ -259,9 +259,10 @@ class Queue:
             self.leaving.add(key)
             leaving.append(ending)
             self.disrupted[ending.request.project] += 1
-            self.holdings.add(ending.request.project, -len(ending.placement.gpus))
+            given_back = ending.request.counted(len(ending.placement.gpus))
+            self.holdings.add(ending.request.project, -given_back)
         # What it is to have counts as held: its project asks back no more than is due to it.
-        self.holdings.add(request.project, len(placement.gpus))
+        self.holdings.add(request.project, request.counted(len(placement.gpus)))
         self.reservations.reserve_after(leaving, request, rank, placement)
         self._keep_quotas(request, rank)
         self._has_given_way = True

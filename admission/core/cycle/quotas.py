@@ -158,20 +158,20 @@ class _Member:
     def all(self) -> tuple[Quota, ...]:
         return self.most, self.firm, self.own, self.pool
 
-    def draws(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
+    def draws(self, request: Request, gpus: float) -> Iterator[tuple[Quota, float]]:
         """Yield what a job uses of each, or would with so many GPUs."""
-        yield self.most, float(gpus)
+        yield self.most, gpus
         if not request.preemptible:
-            yield self.firm, float(gpus)
+            yield self.firm, gpus
         from_own = self.from_own.get(request.key)
         if from_own is None:
-            from_own = min(float(gpus), max(self.own.left, 0.0))
+            from_own = min(gpus, max(self.own.left, 0.0))
         if from_own:
             yield self.own, from_own
         if gpus > from_own:
             yield self.pool, gpus - from_own
 
-    def note(self, request: Request, gpus: int) -> None:
+    def note(self, request: Request, gpus: float) -> None:
         """Remember of a job that takes of them from where its GPUs are."""
         taken = {id(quota): amount for quota, amount in self.draws(request, gpus)}
         self.from_own[request.key] = taken.get(id(self.own), 0.0)
@@ -332,16 +332,17 @@ class Quotas:
 
     def _anywhere(self, request: Request, gpus: int) -> Iterator[tuple[Quota, float]]:
         """Yield the quotas that a job uses wherever it stands, and how much of each."""
+        counted = request.counted(gpus)
         if (member := self._in_cohort.get(request.project)) is not None:
-            yield from member.draws(request, gpus)
+            yield from member.draws(request, counted)
         for by_name, name in (
             (self._gpus_of_project, request.project),
             (self._gpus_of_class, request.job_class),
         ):
             if name in by_name:
-                yield by_name[name], float(gpus)
+                yield by_name[name], counted
         for each in self._user_quotas(request):
-            yield each, float(gpus) if each.unit == "GPUs" else 1.0
+            yield each, counted if each.unit == "GPUs" else 1.0
         for each in self._jobs_of_class.get(request.job_class, ()):
             yield each, 1.0
         for each in self._of_job.get(request.job, ()):
@@ -382,6 +383,8 @@ class Quotas:
                 reasons.append(quota.refusal(least))
             elif kept := quota.in_the_way(least, end_at, rank):
                 reasons.append(quota.kept_reason(least, kept))
+            elif request.slice:
+                continue  # one slice is all that it asks for
             elif member is not None and quota in member.all():
                 gpus = min(gpus, member.room(quota, end_at, rank))
             elif quota.unit == "GPUs":
@@ -416,7 +419,7 @@ class Quotas:
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
         if (member := self._in_cohort.get(request.project)) is not None:
-            member.note(request, len(placement.gpus))
+            member.note(request, request.counted(len(placement.gpus)))
         for quota, amount in self._there(request, placement):
             quota.take(amount, end_at)
             quota.spend_spare(amount, end_at)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from admission.core.cycle.change import Change
 from admission.core.request import Locality, Placement, Request
 from admission.core.snapshot import ClassRules
+from fleet.partitions import larger_than
 
 __all__ = ["Tries"]
 
@@ -38,7 +39,10 @@ class Tries:
     def single(self) -> Iterator[Change]:
         """Yield a cap, fewer GPUs, other sites, and more distance, where one is enough."""
         request = self._request
-        yield from self._found(self._willing_to_be_capped(request))
+        if request.slice:
+            yield from self._larger_slice()
+        else:
+            yield from self._found(self._willing_to_be_capped(request))
         if request.gpus > 1:
             yield from self._found(self._willing_to_shrink(request))
         if request.sites:
@@ -58,6 +62,15 @@ class Tries:
                 is_shorter = base.walltime_s < request.walltime_s
                 yield replace(change, walltime_s=base.walltime_s if is_shorter else None)
 
+    def _larger_slice(self) -> Iterator[Change]:
+        """Yield the smallest slice that has all that its own has, and is free."""
+        request = self._request
+        for name in larger_than(request.slice, request.models):
+            change = Change(slice=name)
+            if self._placed(change.apply(request, _NO_CLASSES)) is not None:
+                yield change
+                return
+
     def _looser(self) -> Iterator[Change]:
         request = self._request
         found = self._placed(replace(request, required=Locality.FLEET))
@@ -65,6 +78,8 @@ class Tries:
             yield Change(locality=found.locality)
 
     def _willing_to_be_capped(self, request: Request) -> Request:
+        if request.slice:
+            return request  # a cap is of its GPU as a whole
         most = max(1.0 - self._least_speed, request.max_slowdown)
         return replace(request, lowest_cap_w=0.0, max_slowdown=most)
 

@@ -65,8 +65,8 @@ def beside_w(headroom: Headroom, held: Bools) -> Floats:
     fleet = headroom.fleet
     nodes, node = len(fleet.nodes), fleet.gpus.node
     rest_w = sum_by(np.where(held, 0.0, headroom.summary.gpus.load_w), node, nodes)
-    count = np.maximum(np.diff(fleet.gpu_bounds), 1)
-    held_share = sum_by(held.astype(np.float64), node, nodes) / count
+    share = held.astype(np.float64) if fleet.parts is None else fleet.parts.share * held
+    held_share = sum_by(share, node, nodes) / np.maximum(fleet.node_gpus, 1)
     return (1.0 + headroom.host_share) * rest_w + _host_w(headroom) * (1.0 - held_share)
 
 
@@ -316,6 +316,8 @@ class Cluster:
         constants = replace(_constants(headroom, in_force, use), executors=executors)
         topology = constants.topology
         free = ~held & constants.readable
+        if fleet.parts is not None:
+            free &= ~fleet.parts.is_rest
         room_w = _room_w(headroom, kept_shares)
         return Cluster(
             fleet=fleet,
@@ -334,6 +336,12 @@ class Cluster:
     @property
     def topology(self) -> Topology:
         return self.constants.topology
+
+    @property
+    def free_gpus(self) -> float:
+        """How many GPUs are free, slices counted by their shares."""
+        parts = self.fleet.parts
+        return float(self.gpu_free.sum() if parts is None else parts.share[self.gpu_free].sum())
 
     def copy(self) -> Cluster:
         """Return a copy that can be changed without this one."""
@@ -533,7 +541,7 @@ class Cluster:
         """Return that for gangs as arrays: ``place`` is that of each GPU's node in ``nodes``."""
         constants = self.constants
         idle_w = np.bincount(place, constants.base_w[gpus], len(nodes))
-        share = np.bincount(place, minlength=len(nodes)) / self.topology.node_gpus[nodes]
+        share = self.topology.share_of(nodes, gpus, place)
         without_w = constants.factor[nodes] * idle_w + constants.host_w[nodes] * share
         return up(np.maximum(peak_w - without_w, 0.0))
 
@@ -649,7 +657,7 @@ def _constants(headroom: Headroom, in_force: InForce, use: Bools | GpuUses) -> F
         ambient_c=headroom.parts.ambient_c,
         resistance_c_per_w=headroom.parts.resistance_c_per_w,
         limit_c=headroom.parts.limit_c,
-        cap_w=in_force.power_cap_w_by_gpu(fleet),
+        cap_w=_cap_w(in_force, fleet),
         factor=1.0 + headroom.host_share,
         host_w=_host_w(headroom),
         gap_w=up(np.maximum(by_curve_w - nodes.load_w, 0.0)),
@@ -662,6 +670,14 @@ def _constants(headroom: Headroom, in_force: InForce, use: Bools | GpuUses) -> F
         keeps_checkpoints=_keeps_checkpoints(in_force, fleet),
         empty_room_w=_empty_room_w(headroom, topology, idle_w),
     )
+
+
+def _cap_w(in_force: InForce, fleet: FleetArrays) -> Floats:
+    """Return the lowest cap on each row: of a slice its share of that of its GPU, W."""
+    parts = fleet.parts
+    if parts is None:
+        return in_force.power_cap_w_by_gpu(fleet)
+    return np.asarray(parts.share * in_force.power_cap_w_by_gpu(parts.whole)[parts.gpu])
 
 
 def _idle_w(headroom: Headroom) -> Floats:

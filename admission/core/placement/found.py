@@ -22,7 +22,7 @@ def found_on(cluster: Cluster, request: Request, gpus: Sequence[int]) -> Placeme
     """
     fleet, topology, constants = cluster.fleet, cluster.topology, cluster.constants
     rows = np.array(sorted(gpus), dtype=np.int64)
-    nodes, place, count = np.unique(fleet.gpus.node[rows], return_inverse=True, return_counts=True)
+    nodes, place = np.unique(fleet.gpus.node[rows], return_inverse=True)
     models = np.array(topology.gpu_models)
     kinds = np.searchsorted(models, fleet.gpus.model[rows])
     peak_of = {
@@ -30,7 +30,7 @@ def found_on(cluster: Cluster, request: Request, gpus: Sequence[int]) -> Placeme
         for kind in np.unique(kinds).tolist()
     }
     gpus_w = np.bincount(place, [peak_of[kind] for kind in kinds.tolist()], len(nodes))
-    share = count / topology.node_gpus[nodes]
+    share = topology.share_of(nodes, rows, place)
     peak_w = constants.factor[nodes] * gpus_w + constants.host_w[nodes] * share
     return Placement(
         gpus=tuple(rows.tolist()),

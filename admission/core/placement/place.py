@@ -33,7 +33,7 @@ __all__ = ["fits_empty", "may_stand", "place", "placed", "shape_of"]
 
 #: Requests that agree in these are placed alike on one cluster.
 _shape = attrgetter(
-    "gpus", "min_gpus", "gpus_per_node", "models", "cooling", "sites", "nodes", "executor",
+    "gpus", "min_gpus", "gpus_per_node", "slice", "models", "cooling", "sites", "nodes", "executor",
     "gpu_peak_w", "lowest_cap_w", "max_slowdown", "thermal_margin_c", "required", "preferred",
     "balanced",
     "cross_site_bits_per_s", "data_site", "storage", "storage_bytes_per_s",
@@ -188,7 +188,7 @@ def _placement(eligibility: Eligibility, choice: Choice) -> Placement:
     cluster, request = eligibility.cluster, eligibility.request
     topology, constants, pool = cluster.topology, cluster.constants, choice.pool
     nodes, count, gpus = pool.rows(choice.selection)
-    share = count / topology.node_gpus[nodes]
+    share = topology.share_of(nodes, gpus, np.searchsorted(nodes, cluster.fleet.gpus.node[gpus]))
     peak_w = constants.factor[nodes] * pool.gpu_w * count + constants.host_w[nodes] * share
     found = Placement(
         gpus=tuple(gpus.tolist()),

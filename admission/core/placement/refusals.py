@@ -208,21 +208,21 @@ def _never(eligibility: Eligibility) -> list[Reason]:
     need = float(request.min_gpus)
     if not eligibility.draws or not _inventory(eligibility).is_named:
         where = _where(request)
-        sentence = f"needs {request.min_gpus} GPUs of {models}; there are none{where}"
-        return [Reason(ReasonToken.HARDWARE_MISMATCH, need, 0.0, "GPUs", None, sentence)]
+        sentence = f"needs {request.told(request.min_gpus)} of {models}; there are none{where}"
+        return [Reason(ReasonToken.HARDWARE_MISMATCH, need, 0.0, request.unit, None, sentence)]
     if not _inventory(eligibility).is_cooled:
         wanted = " or ".join(request.cooling)
         sentence = f"needs {wanted} cooling; no GPU of {models} has it{_where(request)}"
-        return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, "GPUs", None, sentence)]
+        return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, request.unit, None, sentence)]
     best = _inventory(eligibility).best
     if best < _least(request):
         within = _WITHIN[request.required]
-        sentence = f"needs {_least(request)} GPUs {within}; the most there are is {best}"
+        sentence = f"needs {request.told(_least(request))} {within}; the most there are is {best}"
         if request.gpus_per_node:
             sentence += f", counting {request.gpus_per_node} of a node"
         return [Reason(
-            ReasonToken.LOCALITY_UNSATISFIABLE, float(_least(request)), float(best), "GPUs", None,
-            sentence,
+            ReasonToken.LOCALITY_UNSATISFIABLE, float(_least(request)), float(best), request.unit,
+            None, sentence,
         )]  # fmt: skip
     return []
 
@@ -272,6 +272,7 @@ class _Lack:
         self._draw, self._need = draw, _least(eligibility.request)
         self._nodes, _ = eligibility.node_masks[-1]
         self._within = _WITHIN[eligibility.request.required]
+        self._needs = f"needs {eligibility.request.told(self._need)}"
         self._evidence: dict[str, Any] = {
             "at": self._cluster.now,
             "gpus": self._need,
@@ -346,7 +347,8 @@ class _Lack:
         self, token: ReasonToken, have: float, scope: Scope | None, sentence: str, **more: Any
     ) -> Reason:
         evidence = {**self._evidence, **more}
-        return Reason(token, float(self._need), have, "GPUs", scope, sentence, evidence)
+        unit = self._eligibility.request.unit
+        return Reason(token, float(self._need), have, unit, scope, sentence, evidence)
 
     def _closed(self, free: Ints) -> list[Reason]:
         """Return the restrictions without which there would be enough GPUs."""
@@ -369,7 +371,7 @@ class _Lack:
             restrictions = list(self._restrictions(kinds, before & ~after))
             have = min(left, self._best(free * after)[0])
             sentence = (
-                f"needs {self._need} GPUs {self._within}; {_names(restrictions)} leave"
+                f"{self._needs} {self._within}; {_names(restrictions)} leave"
                 f"{'s' if len(restrictions) == 1 else ''} {have}: short {self._need - have}"
             )
             scope = restrictions[0].scope if restrictions else None
@@ -400,7 +402,7 @@ class _Lack:
         have, rows = self._best(now)[0], np.flatnonzero(silent)
         node = Scope(ScopeKind.NODE, str(self._cluster.fleet.nodes.names[rows[0]]))
         sentence = (
-            f"needs {self._need} GPUs {self._within}; {have} are free, and {int(silent.sum())} on"
+            f"{self._needs} {self._within}; {have} are free, and {int(silent.sum())} on"
             f" {len(rows)} {_nodes(len(rows))} are not read, such as on {node}"
         )
         return [self._reason(ReasonToken.TELEMETRY_STALE, float(have), node, sentence)]
@@ -440,12 +442,12 @@ class _Lack:
         whole = f", counting {step} of a node" if step else ""
         supply = supply_of(self._eligibility, self._draw, now)
         if total < self._need:
-            sentence = f"needs {self._need} GPUs, and {told(supply)}: short {self._need - total}"
+            sentence = f"{self._needs}, and {told(supply)}: short {self._need - total}"
             return self._reason(
                 ReasonToken.GPU_SHORTAGE, float(total), None, sentence, supply=supply
             )
         sentence = (
-            f"needs {self._need} GPUs {self._within}; {told(supply)}, and at most {best}"
+            f"{self._needs} {self._within}; {told(supply)}, and at most {best}"
             f" {self._within}{whole}: short {self._need - best}"
         )
         return self._reason(
@@ -493,7 +495,7 @@ class _Lack:
         scope = Scope(ScopeKind.RACK, str(cluster.fleet.racks.paths[rack]))
         heat = balance(need_c, have_c, "°C")
         sentence = (
-            f"needs {self._need} GPUs that settle {heat.told(heat.need)} or more below their"
+            f"{self._needs} that settle {heat.told(heat.need)} or more below their"
             f" slowdown at {quantity(self._draw.lowest_w, 'W')}; of those free {self._within} the"
             f" last one needed, in {scope}, settles {heat.told(abs(heat.have))}"
             f" {'below' if have_c >= 0 else 'above'} it: short {heat.told(heat.short)}"
@@ -558,7 +560,7 @@ class _Lack:
         """Return the refusal of GPUs that are enough, but not in equal parts."""
         have = self._best(usable)[0]
         sentence = (
-            f"needs {self._need} GPUs {self._within}, the same of each part; {have} are free there,"
+            f"{self._needs} {self._within}, the same of each part; {have} are free there,"
             " and not evenly enough"
         )
         # What there is of even parts is not counted: one GPU less at the most.

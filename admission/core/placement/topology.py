@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from fleet.groups import above
-from fleet.tables import LINK_KINDS, FleetArrays, Texts
+from fleet.tables import LINK_KINDS, FleetArrays, PartTable, Texts
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["LimitKind", "Topology", "topology_of"]
@@ -120,10 +121,35 @@ class Topology:
         """The site of each node."""
         return self.fleet.racks.site[self.fleet.nodes.rack]
 
+    def share_of(self, nodes: Ints, gpus: Ints, place: Ints) -> Floats:
+        """Return which share of each of ``nodes`` some GPUs are: ``place`` is that of their node.
+
+        Slices count by their share of a GPU.
+        """
+        parts = self.fleet.parts
+        count = np.bincount(place, None if parts is None else parts.share[gpus], len(nodes))
+        return np.asarray(count / self.fleet.node_gpus[nodes])
+
     @cached_property
     def node_gpus(self) -> Ints:
-        """How many GPUs each node has."""
+        """How many rows of GPUs each node has."""
         return np.diff(self.fleet.gpu_bounds)
+
+    @cached_property
+    def node_whole_gpus(self) -> Ints:
+        """How many GPUs each node has that are whole."""
+        return self._counted(lambda parts: ~parts.is_split)
+
+    @cached_property
+    def node_slices(self) -> Ints:
+        """How many slices of GPUs each node has."""
+        return self._counted(lambda parts: parts.is_split & ~parts.is_rest)
+
+    def _counted(self, which: Callable[[PartTable], Bools]) -> Ints:
+        parts = self.fleet.parts
+        if parts is None:
+            return self.node_gpus
+        return np.bincount(self.fleet.gpus.node[which(parts)], minlength=len(self.fleet.nodes))
 
     @cached_property
     def gpu_rows(self) -> Ints:

@@ -507,6 +507,7 @@ class JobAmendmentSerializer(serializers.Serializer[Any]):
 
     phase = serializers.CharField(max_length=60)
     gpus = serializers.IntegerField(required=False, min_value=1)
+    slice = serializers.CharField(required=False, max_length=20, help_text="MIG profile")
     lowest_cap_w = serializers.FloatField(required=False, help_text="W per GPU")
     max_slowdown = serializers.FloatField(required=False, help_text="0 to 1")
     walltime_s = serializers.FloatField(required=False)

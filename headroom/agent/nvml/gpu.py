@@ -61,6 +61,8 @@ class NvmlGpu:
         self._knobs: dict[str, Knob | None] = {}
         self._mig_mode: int | None = None
         self._instances: list[Any] | None = None
+        #: its MIG slices in the order of NVML: profile, and UUID
+        self.slices: tuple[tuple[str, str], ...] = ()
         self._forget_unsupported()
         self._parts = self._make_parts()
 
@@ -210,6 +212,8 @@ class NvmlGpu:
             self._mig_mode = mode
         is_on = mode == nvml.NVML_DEVICE_MIG_ENABLE
         self._instances = self._try("mig_instances", self._find_instances) if is_on else None
+        if self._is_due or len(self.slices) != len(self._instances or ()):
+            self.slices = self._try("slices", self._read_slices) or ()
         return {"mig_instances": None if self._instances is None else len(self._instances)}
 
     def _find_instances(self) -> list[Any]:
@@ -221,6 +225,14 @@ class NvmlGpu:
                 if exc.value != nvml.NVML_ERROR_NOT_FOUND:  # places may be empty between others
                     raise
         return found
+
+    def _read_slices(self) -> tuple[tuple[str, str], ...]:
+        nvml = self._nvml
+        return tuple(
+            # "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+            (nvml.nvmlDeviceGetName(each).rpartition(" MIG ")[2], nvml.nvmlDeviceGetUUID(each))
+            for each in self._instances or ()
+        )
 
     def _memory(self) -> dict[str, Value]:
         """Read the memory in use: in MIG mode, of all instances, since only root sees the whole."""

@@ -104,6 +104,15 @@ class NvmlSource:
         """The indices of the GPUs that do not answer."""
         return [index for index, slot in self._slots.items() if slot.gpu is None]
 
+    @property
+    def slices(self) -> dict[int, tuple[tuple[str, str], ...]]:
+        """Profile and UUID of the MIG slices of each GPU that answers, as they were read last."""
+        return {
+            index: slot.gpu.slices
+            for index, slot in list(self._slots.items())
+            if slot.gpu is not None
+        }
+
     def read(self) -> Iterator[Row]:
         """Yield one row for each GPU that answers, as soon as it is read."""
         if not self._is_up and not self._start():

@@ -84,3 +84,37 @@ def test_what_has_just_ended_or_never_began_is_left(fleet: SmallFleet, began: fl
     assert energy.measure(time.time()) == 0
     Attempt.objects.filter(pk=attempt.pk).update(started_at=None)
     assert energy.measure(time.time() + 700.0) == 0
+
+
+# --- Of slices ------------------------------------------------------------------------------------
+
+HALVES = ["3g.40gb", "3g.40gb"]
+
+
+def on_slice(name: str, place: int, from_s: float, to_s: float, began: float) -> Attempt:
+    """Return an attempt that had a half of the first GPU of the node."""
+    phase = make_job(name, gpus=1, state="succeeded").phases.get()
+    start, end = (datetime.fromtimestamp(began + at, UTC) for at in (from_s, to_s))
+    attempt = make_attempt(
+        phase, {NODE: [0]}, state="ended", outcome="succeeded", dispatched_at=start,
+        started_at=start, ended_at=end,
+    )  # fmt: skip
+    attempt.placement["slices"] = {NODE: [{"profile": "3g.40gb", "place": place}]}
+    attempt.save()
+    return attempt
+
+
+def test_what_two_slices_used_is_what_their_gpu_used(fleet: SmallFleet, began: float) -> None:
+    gpu = fleet.gpu(NODE)
+    gpu.model.name, gpu.model.idle_w = "NVIDIA H100 80GB HBM3", 100.0
+    gpu.model.save()
+    gpu.slices = HALVES
+    gpu.save()
+    read(fleet, began, -50.0, 150.0)
+    whole = on_slice("first", 0, 0.0, 100.0, began)
+    half = on_slice("second", 1, 50.0, 100.0, began)
+    inventory = snapshot.fresh()
+    used = [energy.of_attempt(each, inventory, time.time()).used_j for each in (whole, half)]
+    # Alone a slice has half of what the GPU rests at, and all that it draws above that.
+    assert used[0] == pytest.approx((50.0 + 200.0) * 50.0 + 150.0 * 50.0, rel=0.06)
+    assert used[1] == pytest.approx(150.0 * 50.0, rel=0.06)

@@ -370,6 +370,22 @@ def test_instances_that_come_and_go_are_counted_at_each_reading(
     assert (row["mig_instances"], row["mem_used"]) == (2, 2 * GIB)
 
 
+def test_slices_are_told_by_profile_and_uuid_in_the_order_of_nvml(
+    machine: StandIn, source: NvmlSource
+) -> None:
+    machine.gpu(0, mig=1, instances="0 0", profiles="3g.40gb 1g.10gb")
+    list(source.read())
+    first_gpu = "00000000-0000-0000-0000-000000000000"
+    assert dict(source.slices[0]) == {
+        "3g.40gb": f"MIG-{first_gpu}-0", "1g.10gb": f"MIG-{first_gpu}-1",
+    }  # fmt: skip
+    assert [profile for profile, _ in source.slices[0]] == ["3g.40gb", "1g.10gb"]
+    assert not source.slices[1]
+    machine.gpu(0, mig=0)
+    list(source.read())
+    assert not source.slices[0]
+
+
 def test_without_instances_only_root_sees_the_memory(machine: StandIn, source: NvmlSource) -> None:
     machine.gpu(mig=1, memory_used=77)
     machine.gpu(1, may_see_mig_parent=1)

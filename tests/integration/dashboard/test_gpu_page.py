@@ -10,10 +10,15 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from accounts.roles import Role
+from admission.allocation import open_attempts
+from fleet import snapshot
 from fleet.models import Gpu
 from headroom.contracts import ThrottleCause
 from telemetry.models import ThrottleEvent
+from tests.builders.accounts import make_user
 from tests.builders.fleet import SmallFleet
+from tests.builders.jobs import make_attempt, make_job
 from tests.html import html_of
 
 
@@ -145,3 +150,48 @@ def test_an_open_event_names_its_cause_with_a_pattern_and_a_word(
     )
     html = opened(viewer, gpu)
     assert '<span class="cause cause-hw_thermal" title="too hot: hardware cuts clocks">' in html
+
+
+# --- Slices ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    client = Client()
+    client.force_login(make_user(Role.OPERATOR))
+    return client
+
+
+@pytest.fixture
+def halves(gpu: Gpu) -> Gpu:
+    """Return the GPU, split into two halves, of which a job of vision holds the second."""
+    gpu.model.name = "NVIDIA H100 80GB HBM3"
+    gpu.model.save()
+    gpu.slices = ["3g.40gb", "3g.40gb"]
+    gpu.save()
+    attempt = make_attempt(make_job("tuning", state="running").phases.get(), {gpu.node.name: [2]})
+    attempt.placement["slices"] = {gpu.node.name: [{"profile": "3g.40gb", "place": 1}]}
+    attempt.save()
+    open_attempts.invalidate()
+    snapshot.invalidate()
+    return gpu
+
+
+def test_it_says_who_holds_which_slice_and_what_that_draws(
+    small: SmallFleet, operator: Client, halves: Gpu
+) -> None:
+    small.report(power_w=370.0)
+    text = text_of(opened(operator, halves))
+    assert "3g.40gb 50 % 35 nobody 3g.40gb 50 % 335 tuning/train" in text
+
+
+def test_a_job_of_another_project_has_no_name_there(halves: Gpu) -> None:
+    reader = Client()
+    reader.force_login(make_user(Role.ML_USER))
+    text = text_of(opened(reader, halves))
+    assert "tuning" not in text
+    assert "a job of another project" in text
+
+
+def test_a_whole_gpu_has_no_slices(viewer: Client, gpu: Gpu) -> None:
+    assert "Slices" not in text_of(opened(viewer, gpu))

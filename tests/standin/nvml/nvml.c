@@ -102,6 +102,7 @@ struct gpu_control {
     char kill[96];    /* "FUNCTION:before" or "FUNCTION:after" */
     char slow[512];   /* "FUNCTION:MS ..." */
     char busy[512];   /* "FUNCTION:MS ..." */
+    char profiles[256]; /* of its MIG instances: "3g.40gb 1g.10gb ..." */
     long long temperature, temperature_limit, margin, slowdown_tlimit, memory_temperature;
     long long power_mw, energy_mj, limit_min_mw, limit_max_mw, limit_default_mw;
     long long sm_mhz, max_sm_mhz, mem_mhz, throttle, util, mem_util, fan, ecc;
@@ -147,7 +148,7 @@ static const struct {
     const char *key;
     size_t at, size;
 } TEXTS[] = {TEXT(name), TEXT(uuid), TEXT(pci), TEXT(status), TEXT(kill), TEXT(slow),
-    TEXT(busy)};
+    TEXT(busy), TEXT(profiles)};
 
 /* --- What is set, shared by all processes ----------------------------------------------------- */
 
@@ -566,12 +567,23 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
 
 API int nvmlDeviceGetName(struct device *device, char *name, unsigned int length) {
     ENTER(device);
-    return give_text(name, length, GPU(device)->name);
+    if (device->instance < 0) return give_text(name, length, GPU(device)->name);
+    char copy[256], *rest = copy, *word = "", full[192];
+    snprintf(copy, sizeof copy, "%s", GPU(device)->profiles);
+    for (int place = 0; place <= device->instance; place++) {
+        char *next = strsep(&rest, " ");
+        word = next && *next ? next : "unnamed";
+    }
+    snprintf(full, sizeof full, "%.90s MIG %.40s", GPU(device)->name, word);
+    return give_text(name, length, full);
 }
 
 API int nvmlDeviceGetUUID(struct device *device, char *uuid, unsigned int length) {
     ENTER(device);
-    return give_text(uuid, length, GPU(device)->uuid);
+    if (device->instance < 0) return give_text(uuid, length, GPU(device)->uuid);
+    char full[96];
+    snprintf(full, sizeof full, "MIG-%.60s-%d", GPU(device)->uuid + 4, device->instance);
+    return give_text(uuid, length, full);
 }
 
 API int nvmlDeviceGetPciInfo_v3(struct device *device, struct pci *pci) {

@@ -316,7 +316,46 @@ def test_any_text_survives_export_and_import(nodes: list[dict[str, object]], rac
         indexes = node.get("gpus", [])
         assert isinstance(indexes, list)
         for index in indexes:
-            gpu = {"node": name, "index": index, "model": "H100-SXM5-80GB", "uuid": ""}
-            rows["gpus"][f"{name}/{index}"] = gpu
+            rows["gpus"][f"{name}/{index}"] = {
+                "node": name,
+                "index": index,
+                "model": "H100-SXM5-80GB",
+                "uuid": "",
+                "slices": ["3g.40gb", "2g.20gb"] if index % 2 else [],
+            }
     again = parse(export(rows))
     assert rows_of(again.document) == rows
+
+
+# --- Slices ---------------------------------------------------------------------------------------
+
+_SPLIT = """
+racks:
+  - name: A
+    budget_w: 1
+    nodes: [{{name: n1, gpus: {gpus}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "message"),
+    [
+        ("[{index: 0, model: H100-SXM5-80GB, slices: [9g.90gb]}]", "has no slice '9g.90gb'"),
+        (
+            "[{index: 0, model: H100-SXM5-80GB, slices: [4g.40gb, 4g.40gb]}]",
+            "do not stand on one H100-SXM5-80GB together",
+        ),
+        ("{model: H100-SXM5-80GB, count: 8, slices: [1g.5gb]}", "has no slice '1g.5gb'"),
+    ],
+)
+def test_slices_that_a_model_cannot_be_split_into_are_refused(gpus: str, message: str) -> None:
+    (problem,) = problems_of(site(_SPLIT.format(gpus=gpus)))
+    assert message in problem
+    assert ".slices: " in problem
+
+
+def test_gpus_that_are_all_split_alike_are_told_in_short() -> None:
+    gpus = "{model: H100-SXM5-80GB, count: 2, slices: [3g.40gb, 3g.40gb]}"
+    text = export(state_of(site(_SPLIT.format(gpus=gpus))).rows)
+    assert "count: 2" in text
+    assert text.count("3g.40gb") == 2

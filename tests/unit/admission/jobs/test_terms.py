@@ -68,6 +68,17 @@ def test_the_thermal_margin_follows_from_the_sensitivity(
     assert terms_of(given, PLAIN).thermal.margin_c == 5
 
 
+def test_a_slice_takes_no_cap_from_its_class() -> None:
+    job_class = make_class(
+        power=Power(lowest_cap_w=300),
+        throttling=Throttling(responses=[Response.CONTINUE, Response.PAUSE], max_slowdown=0.2),
+    )
+    terms = terms_of(phase(gang={"gpus": 1, "slice": "1g.10gb"}), job_class)
+    assert terms.power.lowest_cap_w is None
+    assert terms.throttling.responses == [Response.PAUSE]
+    assert terms.throttling.max_slowdown == 0.0
+
+
 def test_the_cap_of_a_class_is_never_above_the_peak_of_a_phase() -> None:
     job_class = make_class(power=Power(lowest_cap_w=300))
     assert terms_of(phase(power={"expected_peak_w": 250}), job_class).power.lowest_cap_w == 250

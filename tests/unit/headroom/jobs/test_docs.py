@@ -64,7 +64,10 @@ def test_every_refusal_is_described() -> None:
     given = codes("headroom/jobs/rules.py", "headroom/jobs/reading.py", "admission/jobs/checks.py")
     given |= codes("admission/jobs/needs.py")
     assert given <= described
-    kinds = ("project", "class", "hardware_model", "kind_of_cooling", "site", "storage_endpoint")
+    kinds = (
+        "project", "class", "hardware_model", "kind_of_cooling", "site", "slice",
+        "storage_endpoint",
+    )  # fmt: skip
     assert described - given == {f"unknown_{kind}" for kind in kinds}
 
 

@@ -97,6 +97,20 @@ def test_what_is_left_out_is_not_written_down() -> None:
         ({"gang": {"gpus": 8, "max_gpus": 7}}, "phases[0].gang.gpus"),
         ({"gang": {"gpus": 12, "gpus_per_node": 8}}, "phases[0].gang.gpus"),
         ({"gang": {"gpus": 4, "gpus_per_node": 8}}, "phases[0].gang.gpus_per_node"),
+        ({"gang": {"gpus": 2, "slice": "1g.10gb"}}, "phases[0].gang.gpus"),
+        ({"gang": {"gpus": 1, "slice": "1g.10gb", "max_gpus": 4}}, "phases[0].gang.max_gpus"),
+        ({"gang": {"gpus": 1, "slice": ""}}, "phases[0].gang.slice"),
+        (
+            {"gang": {"gpus": 1, "slice": "1g.10gb"}, "power": {"lowest_cap_w": 50}},
+            "phases[0].power.lowest_cap_w",
+        ),
+        (
+            {
+                "gang": {"gpus": 1, "slice": "1g.10gb"},
+                "throttling": {"responses": ["continue"]},
+            },
+            "phases[0].throttling.responses",
+        ),
         (
             {"power": {"expected_peak_w": 400, "lowest_cap_w": 500}},
             "phases[0].power.lowest_cap_w",
