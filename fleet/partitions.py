@@ -8,7 +8,7 @@ from functools import cache
 from physics import partitions
 from physics.hardware import CURRENT, MigProfile
 
-__all__ = ["known_profiles", "larger_than", "problem_of", "profiles_of", "share_of"]
+__all__ = ["known_profiles", "larger_than", "problem_of", "profiles_of", "share_of", "told_in"]
 
 
 @cache
@@ -34,6 +34,18 @@ def share_of(profile: str, models: Sequence[str]) -> float:
         if each.profile == profile and _is_of(each, models)
     ]
     return max(known, default=1.0)
+
+
+def told_in(model: str) -> tuple[str, str]:
+    """Return the model and the profile in what a scheduler calls a GPU, or a slice of one.
+
+    As "1g.10gb" and "a100_3g.20gb"; the profile is empty where none of ours is in it.
+    """
+    for profile in known_profiles():
+        before, found, after = model.casefold().partition(profile)
+        if found and not after and not before[-1:].isalnum():
+            return before.rstrip("_-. "), profile
+    return model, ""
 
 
 @cache

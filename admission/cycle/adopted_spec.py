@@ -12,6 +12,7 @@ from admission.executors.schedulers import moves
 from admission.executors.schedulers.models import SchedulerJob
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.resolution import Resolved
+from fleet.partitions import told_in
 from headroom.jobs.spec import (
     Checkpoint,
     CrossSite,
@@ -98,7 +99,8 @@ def _phase(
 ) -> PhaseSpec:
     step, fewest = told.gpus_per_node, told.min_nodes
     is_elastic = step is not None and fewest is not None and 0 < fewest < told.nodes_wanted
-    wanted = told.model.casefold()
+    model, profile = told_in(told.model)
+    wanted = model.casefold()
     return PhaseSpec(
         name=PHASE,
         gang=Gang(
@@ -106,12 +108,13 @@ def _phase(
             min_gpus=fewest * step if is_elastic and fewest and step else None,
             gpus_per_node=step,
             models=[name for name in models if wanted and wanted in str(name).casefold()],
+            slice=profile or None,
         ),
         walltime_s=told.time_limit_s or UNLIMITED_S,
         locality=LocalitySpec(
             nodes=told.only_nodes, sites=sites, data_site=sites[0] if sites else ""
         ),
-        power=Power(expected_peak_w=said.peak_w, lowest_cap_w=said.cap_w),
+        power=Power(expected_peak_w=said.peak_w, lowest_cap_w=None if profile else said.cap_w),
         checkpoint=Checkpoint(
             interval_s=said.checkpoint_s, cross_site=CrossSite.REQUIRED if sites else None
         ),

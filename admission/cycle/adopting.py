@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q
 
 from admission.allocation import open_attempts
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.found import found_on
-from admission.core.request import placement_as_json
+from admission.core.placement.gpu_use import GpuUse
+from admission.core.request import Request, placement_as_json
 from admission.cycle import adopted_spec, crossing
 from admission.cycle.adopted_spec import Adopted
 from admission.executors.node_queue import moment
@@ -34,7 +36,6 @@ from admission.jobs import catalog, elements, history, progress, resolution
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot
-from fleet.snapshot import FleetArrays
 from headroom.jobs import reading
 from headroom.jobs.spec import slug
 from headroom.schedulers import contract
@@ -360,11 +361,11 @@ def count_running(cluster: Cluster, now: float) -> int:
         # Jobs first, as everywhere: see jobs.progress.
         list(Job.objects.select_for_update().filter(name__in=found).order_by("pk"))
         phases = Phase.objects.pending().filter(job__name__in=found).select_related("job")
-        placed = [
-            _Found(phase, found[phase.job.name], gpus)
-            for phase in phases.annotate(tried=Count("attempts"))
-            if (gpus := _gpu_rows(found[phase.job.name].report, cluster.fleet))
-        ]
+        known, placed = _Rows(cluster), []
+        for phase in phases.annotate(tried=Count("attempts")):
+            row = found[phase.job.name]
+            if gpus := known.of(row.report, resolution.request_of(phase)):
+                placed.append(_Found(phase, row, gpus))
         _count(placed, cluster, moment(now))
     if placed:
         open_attempts.recheck()
@@ -380,11 +381,44 @@ class _Found:
     gpus: Sequence[int]
 
 
-def _gpu_rows(told: contract.SchedulerJob, fleet: FleetArrays) -> list[int]:
-    """Return the GPUs that a job runs on, rows of the inventory, as far as it knows them."""
-    rows, each = fleet.gpu_index_by_node, -(-told.gpus // max(len(told.nodes), 1))
-    named = {node: told.gpu_indices.get(node) or range(each) for node in told.nodes}
-    return [rows[node, gpu] for node, gpus in named.items() for gpu in gpus if (node, gpu) in rows]
+class _Rows:
+    """The rows of the inventory that jobs run on, as their schedulers tell it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._fleet = cluster.fleet
+        #: by what is held already, or was just told of another job
+        self._is_taken = cluster.constants.use == GpuUse.GANG
+
+    def of(self, told: contract.SchedulerJob, request: Request) -> list[int]:
+        """Return the GPUs or slices that a job runs on, as far as the inventory knows them."""
+        each = -(-told.gpus // max(len(told.nodes), 1))
+        if request.slice:
+            return [row for node in told.nodes for row in self._slices(node, request, each)]
+        named = {node: told.gpu_indices.get(node) or range(each) for node in told.nodes}
+        return [row for node, gpus in named.items() for gpu in gpus for row in self._gpu(node, gpu)]
+
+    def _gpu(self, node: str, gpu: int) -> list[int]:
+        parts, key = self._fleet.parts, (node, gpu)
+        if parts is None:
+            row = self._fleet.gpu_index_by_node.get(key)
+            return [] if row is None else [row]
+        whole = parts.whole.gpu_index_by_node.get(key)
+        return [] if whole is None else np.flatnonzero(parts.gpu == whole).tolist()
+
+    def _slices(self, node: str, request: Request, count: int) -> list[int]:
+        """Return slices of a node that nobody has: a scheduler does not say which they are."""
+        fleet, row = self._fleet, self._fleet.nodes.index_by_name.get(node)
+        if row is None or fleet.parts is None:
+            return []
+        first, last = fleet.gpu_bounds[row : row + 2].tolist()
+        names = fleet.models.names[fleet.gpus.model[first:last]].tolist()
+        found = [
+            at
+            for at, name in enumerate(names, first)
+            if str(name).endswith(f" {request.slice}") and not self._is_taken[at]
+        ][:count]
+        self._is_taken[found] = True
+        return found
 
 
 def _count(placed: Sequence[_Found], cluster: Cluster, at: datetime) -> None:

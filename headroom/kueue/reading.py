@@ -116,6 +116,12 @@ def check_of(workload: Mapping[str, Any], checks: Mapping[str, Parameters]) -> C
     return None
 
 
+def model_of(resource: str) -> str:
+    """Return which GPU a resource is: of slices their profile, ``nvidia.com/mig-1g.10gb``."""
+    _, found, profile = resource.partition("/mig-")
+    return profile if found else ""
+
+
 def workload_uids(workload: Mapping[str, Any]) -> frozenset[str]:
     """Return the uids of the objects that a workload stands for, which own its pods."""
     metadata = workload["metadata"]
@@ -331,6 +337,7 @@ def job_of(workload: Document, pods: Sequence[PodFacts], view: View) -> Schedule
         gpus=gang.gpus if lease or not nodes else sum(each.gpus for each in pods),
         nodes_wanted=gang.nodes_wanted,
         gpus_per_node=gang.step,
+        model=model_of(parameters.gpu_resource),
         only_nodes=[] if runs else [name.format(node=each) for each in gang.only or ()],
         time_limit_s=float(spec.get("maximumExecutionTimeSeconds") or 0) or None,
         can_requeue=not _is_of_pods(workload),
@@ -379,6 +386,7 @@ def pod_job_of(pod: PodFacts, parameters: Parameters) -> SchedulerJob | None:
         submitted_at=unix(pod.created_at) or 0.0,
         gpus=pod.gpus,
         gpus_per_node=pod.gpus,
+        model=model_of(parameters.gpu_resource),
         nodes=[parameters.node_name.format(node=pod.node)],
         started_at=unix(pod.created_at),
         why="it runs past Kueue",

@@ -34,7 +34,8 @@ __all__ = [
 
 #: What the reason of a node begins with that we have drained.
 NODE_MARK = "headroom: "
-_GPU = re.compile(r"(?:^|[,/:])gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?(?=[,(]|$)")
+# A type may be a slice of a GPU: "1g.10gb", "a100_3g.20gb".
+_GPU = re.compile(r"(?:^|[,/:])gpu(?::(\d*[A-Za-z][\w.-]*))?(?::(\d+))?(?=[,(]|$)")
 _INDICES = re.compile(r"gpu(?::[\w.-]+)?:\d+\(IDX:([\d,-]+)\)")
 _TASKS = re.compile(r"^([\d,:-]+?)(?:%\d+)?$")
 _BRACKETS = re.compile(r"([^,\[\]]+)(?:\[([^\]]+)\])?([^,\[\]]*)")

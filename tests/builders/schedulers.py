@@ -27,6 +27,8 @@ class Invented:
     name: str = NAME
     has: Sequence[str] = tuple(NODES)
     is_new: bool = True
+    #: node and index of a GPU of which NVML shows two MIG instances
+    mig: tuple[str, int] | None = None
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -77,8 +79,11 @@ class Invented:
                 job |= {"state": "ended", "ended_as": "cancelled", "nodes": []}
         return orders
 
+    def _instances(self, node: str, gpu: int) -> float | None:
+        return 2 if (node, gpu) == self.mig else None
+
     def cycle(self, *, may_be_short: bool = False) -> None:
-        self.fleet.report(util=0.0, power_w=80.0)
+        self.fleet.report(util=0.0, power_w=80.0, mig_instances=self._instances)
         done = loop.cycle_once(time.time(), may_be_short=may_be_short)
         assert done is not None
         assert not done.failed

@@ -19,6 +19,7 @@ from admission.executors.registry import executor_of
 from admission.executors.schedulers import news, registered
 from admission.executors.schedulers.models import Lease, SchedulerJob
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
+from fleet import snapshot as inventory
 from policies.restrictions.models import Restriction
 from tests import loops
 from tests.builders.accounts import api_client
@@ -469,3 +470,45 @@ def test_owners_of_running_jobs_read_what_these_have_used_from_time_to_time(
     assert accounting.account(time.time()) == 0
     assert accounting.account(time.time() + 599.0) == 0
     assert accounting.account(time.time() + 601.0) == 1
+
+
+# --- Slices ---------------------------------------------------------------------------------------
+
+_HALVES = ["3g.40gb", "3g.40gb"]
+
+
+def split(invented: Invented, node: str) -> None:
+    """State the first GPU of a node as two halves, and have NVML show them."""
+    gpu = invented.fleet.gpu(node)
+    gpu.model.name = "NVIDIA H100 80GB HBM3"
+    gpu.model.save()
+    gpu.slices = _HALVES
+    gpu.save()
+    inventory.invalidate()
+    invented.mig = (node, 0)
+
+
+def test_who_runs_on_a_slice_there_is_counted_on_one_that_nobody_has(invented: Invented) -> None:
+    split(invented, NODES[0])
+    for ref in ("1", "2"):
+        invented.submit(
+            ref, state="running", nodes=[NODES[0]], gpus=1, gpus_per_node=1, model="h100_3g.40gb",
+            started_at=time.time() - 30,
+        )  # fmt: skip
+    invented.tell()
+    invented.cycle()
+    found = {row.phase.job.name: row.placement for row in Attempt.objects.all()}
+    places = [each["slices"][NODES[0]] for each in found.values()]
+    assert sorted(each["place"] for (each,) in places) == [0, 1]
+    assert phase_of("1").request["slice"] == "3g.40gb"
+    # A half each: no more than the GPU by itself.
+    whole_w = 700.0 * 2
+    assert sum(each["total_w"] for each in found.values()) < whole_w
+
+
+def test_a_slice_that_waits_there_is_let_go_onto_the_node_that_has_it(invented: Invented) -> None:
+    split(invented, NODES[1])
+    invented.submit("9", gpus=1, gpus_per_node=1, model="3g.40gb")
+    invented.round()
+    invented.cycle()
+    assert invented.jobs["9"]["nodes"] == [NODES[1]]

@@ -375,3 +375,10 @@ def test_a_check_keeps_the_time_of_its_state_and_names_what_was_seen() -> None:
         "1970-01-01T00:00:00Z",
         9,
     )
+
+
+@pytest.mark.parametrize(
+    ("resource", "model"), [("nvidia.com/mig-1g.10gb", "1g.10gb"), (GPU, ""), ("amd.com/gpu", "")]
+)
+def test_slices_of_gpus_are_told_by_their_profile(resource: str, model: str) -> None:
+    assert reading.model_of(resource) == model

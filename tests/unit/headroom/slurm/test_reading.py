@@ -104,6 +104,19 @@ def test_what_is_asked_for(asks: dict[str, Any], gpus: int, per_node: int | None
     assert (found.gpus, found.gpus_per_node) == (gpus, per_node)
 
 
+@pytest.mark.parametrize(
+    ("asks", "model"),
+    [
+        ("gres:gpu:1g.10gb:1", "1g.10gb"),
+        ("gres:gpu:a100_3g.20gb:2", "a100_3g.20gb"),
+        ("gres:gpu:1g.10gb", "1g.10gb"),
+    ],
+)
+def test_slices_of_gpus_are_asked_for_by_their_profile(asks: str, model: str) -> None:
+    found = job(tres_per_node=asks)
+    assert (found.model, found.gpus) == (model, 4 if asks.endswith(":2") else 2)
+
+
 def test_a_job_that_may_run_on_fewer_nodes_says_so() -> None:
     found = job(node_count=2, max_nodes=4)
     assert (found.gpus, found.nodes_wanted, found.min_nodes) == (16, 4, 2)
