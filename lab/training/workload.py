@@ -11,6 +11,7 @@ training has come: see :mod:`lab.training.table`.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -260,40 +261,47 @@ class Workload:
     def _set_stages(self, now_s: float) -> None:
         """Find out what those jobs do that may have gone on to something else."""
         stages = self._stages
-        due = np.flatnonzero(stages.until_s[: self.top] <= now_s)
-        start_s, warmup_s, period_s = self._start_s[due], self._warmup_s[due], self._period_s[due]
-        every_s, saving_s = self._checkpoint_every_s[due], self._checkpoint_s[due]
-        eval_every_s, eval_s = self._eval_every_s[due], self._eval_s[due]
+        for slot in np.flatnonzero(stages.until_s[: self.top] <= now_s).tolist():
+            self._set_stage(slot, now_s)
+        stages.next_s = float(stages.until_s[: self.top].min())
+
+    def _set_stage(self, slot: int, now_s: float) -> None:
+        """Find out what one job does: few are due at once, so that arrays of them would be slow."""
+        start_s, warmup_s = self._start_s.item(slot), self._warmup_s.item(slot)
+        every_s, saving_s = self._checkpoint_every_s.item(slot), self._checkpoint_s.item(slot)
+        eval_every_s, eval_s = self._eval_every_s.item(slot), self._eval_s.item(slot)
         age_s = now_s - start_s
-        warm = age_s >= warmup_s
-        working_s = np.maximum(age_s - warmup_s, 0.0)
+        is_warm = age_s >= warmup_s
+        working_s = max(age_s - warmup_s, 0.0)
         saved_s = _within(working_s, every_s)
-        by_itself = warm & (working_s >= every_s) & (saved_s < saving_s)
-        told = now_s < self._saves_until_s[due]
-        checkpointing = by_itself | told
+        by_itself = is_warm and working_s >= every_s and saved_s < saving_s
+        told_s = self._saves_until_s.item(slot) - now_s
+        checkpointing = by_itself or told_s > 0.0
         trained_s, training_s = _within(working_s, eval_every_s), eval_every_s - eval_s
         evaluating = trained_s >= training_s
-        full = self._activity[due]
-        # What a job does beside its steps, all of its nodes do together.
-        alike = np.where(evaluating, self._eval_activity[due], full)
-        np.copyto(alike, CHECKPOINT_ACTIVITY, where=checkpointing)
-        np.copyto(alike, np.minimum(self._warmup_activity[due], full), where=~warm)
-        left_s = np.where(by_itself, saving_s, every_s) - saved_s
-        left_s = np.minimum(left_s, np.where(evaluating, eval_every_s, training_s) - trained_s)
-        left_s = np.where(warm, left_s, warmup_s - age_s)
-        left_s = np.where(told, np.minimum(left_s, self._saves_until_s[due] - now_s), left_s)
-        steps = warm & ~(checkpointing | evaluating)
-        stages.began_s[due] = start_s + warmup_s
-        stages.checkpointing[due] = checkpointing
-        stages.set_nodes(
-            due,
-            alike=alike,
-            exchange=self._comm_activity[due],
-            exchange_share=np.where(steps, self._comm_share[due], -1.0),
-            behind=self._behind_s[due] / period_s[:, None],
+        alike = full = self._activity.item(slot)
+        if evaluating:
+            alike = self._eval_activity.item(slot)
+        if checkpointing:
+            alike = CHECKPOINT_ACTIVITY
+        left_s = min(
+            (saving_s if by_itself else every_s) - saved_s,
+            (eval_every_s if evaluating else training_s) - trained_s,
         )
-        stages.until_s[due] = now_s + left_s
-        stages.next_s = float(stages.until_s[: self.top].min())
+        if not is_warm:
+            alike, left_s = min(self._warmup_activity.item(slot), full), warmup_s - age_s
+        steps = is_warm and not (checkpointing or evaluating)
+        self._stages.set(
+            slot,
+            began_s=start_s + warmup_s,
+            until_s=now_s + (min(left_s, told_s) if told_s > 0.0 else left_s),
+            checkpointing=checkpointing,
+            # What a job does beside its steps, all of its nodes do together.
+            alike=alike,
+            exchange=self._comm_activity.item(slot),
+            exchange_share=self._comm_share.item(slot) if steps else -1.0,
+            behind=self._behind_s[slot] / self._period_s.item(slot),
+        )
 
     def _by_progress(self, load: Load) -> None:
         """Set the load of jobs that train by steps, from their progress."""
@@ -324,8 +332,9 @@ class Workload:
 
     def _launch(self, pool: Pool, now_s: float, *, aged: bool) -> bool:
         """Start one job where the pool has room for it."""
-        idle = (self.job_of_node[pool.nodes] == 0) & ~self.out_of_use[pool.nodes]
-        free = pool.nodes[idle]
+        taken = self.job_of_node.take(pool.nodes) != 0
+        taken |= self.out_of_use.take(pool.nodes)
+        free = pool.nodes[~taken]
         room = len(free) - round((1.0 - pool.occupancy) * len(pool.nodes))
         if room < 1:
             return False
@@ -395,31 +404,34 @@ class _Stages:
         """Have what the job in ``slot`` does found out anew."""
         self.until_s[slot] = self.next_s = -np.inf
 
-    def set_nodes(
+    def set(
         self,
-        due: NDArray[np.intp],
+        slot: int,
         *,
-        alike: Array,
-        exchange: Array,
-        exchange_share: Array,
+        began_s: float,
+        until_s: float,
+        checkpointing: bool,
+        alike: float,
+        exchange: float,
+        exchange_share: float,
         behind: Array,
     ) -> None:
-        """Set what the nodes of jobs do; ``behind`` as a share of a period, by group of nodes."""
-        self.alike[due], self.exchange_share[due] = alike, exchange_share
-        groups = len(BEHIND_S)
-        nodes = due[:, None] * groups + np.arange(groups)
-        never = (exchange_share < 0.0)[:, None]
-        self.node_alike[nodes], self.node_exchange[nodes] = alike[:, None], exchange[:, None]
+        """Set what the job in ``slot`` does; ``behind`` as a share of a period, by its nodes."""
+        self.began_s[slot], self.until_s[slot] = began_s, until_s
+        self.checkpointing[slot] = checkpointing
+        self.alike[slot], self.exchange_share[slot] = alike, exchange_share
+        nodes = slice(slot * len(BEHIND_S), (slot + 1) * len(BEHIND_S))
+        self.node_alike[nodes], self.node_exchange[nodes] = alike, exchange
+        never = exchange_share < 0.0
         # Nobody is further behind than a period is long.
-        self.first[nodes] = np.where(never, np.inf, np.maximum(behind, 0.0))
-        self.last[nodes] = behind + exchange_share[:, None]
-        self.again[nodes] = np.where(never, np.inf, 1.0 + behind)
+        self.first[nodes] = np.inf if never else np.maximum(behind, 0.0)
+        self.last[nodes] = behind + exchange_share
+        self.again[nodes] = np.inf if never else 1.0 + behind
 
 
-def _within(time_s: Array, period_s: Array) -> Array:
-    """Return the time since the period began, ten times as fast as NumPy's remainder."""
-    since: Array = time_s - np.floor(time_s / period_s) * period_s
-    return since
+def _within(time_s: float, period_s: float) -> float:
+    """Return the time since the period began."""
+    return time_s - math.floor(time_s / period_s) * period_s
 
 
 def batch_activity(scale: Array) -> Array:

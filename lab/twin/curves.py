@@ -47,11 +47,11 @@ class Curves:
 
     def share(self, clock: Array, gpus: Indexes) -> Array:
         """Return the share of the dynamic power that ``gpus`` draw at these clocks."""
-        return self._shares.read(clock, self._begin[gpus])
+        return self._shares.read(clock, self._begin.take(gpus))
 
     def clock(self, share: Array, gpus: Indexes) -> Array:
         """Return the clocks at which ``gpus`` draw that share of their dynamic power."""
-        return self._clocks.read(share, self._begin[gpus])
+        return self._clocks.read(share, self._begin.take(gpus))
 
 
 class _Table:
@@ -68,6 +68,6 @@ class _Table:
         step = place.astype(np.intp)
         place -= step
         step += begin
-        place *= self._rises[step]
-        place += self._values[step]
+        place *= self._rises.take(step)
+        place += self._values.take(step)
         return place

@@ -445,6 +445,8 @@ def _worst(gangs: _Gangs, links: Links, conditions: Conditions) -> _Worst:
 
     def most(values: Array) -> Array:
         up, spine = np.zeros(gangs.top), np.zeros(gangs.top)
+        if not values.any():
+            return up
         np.maximum.at(up, gangs.pair_slot, values[gangs.pair_rack])
         np.maximum.at(spine, gangs.site_pair_slot, values[links.racks + gangs.site_pair_site])
         return np.where(across, 2.0 * up + spine, 0.0)

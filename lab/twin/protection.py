@@ -43,8 +43,9 @@ class Brakes:
         self._braked_s: Array = np.zeros(count)
         self._cap_steps = np.zeros(count, dtype=np.int64)
         self._next_given_back_s: Array = np.full(count, np.inf)
-        #: Whether a load is too high or a brake is pulled, and when the next cap is given back.
-        self._is_timing = False
+        #: Whether a brake is pulled, whether that or a load is too high, and when the next cap is
+        #: given back.
+        self._is_braking = self._is_timing = False
         self._gives_back_s = np.inf
 
     @property
@@ -55,11 +56,21 @@ class Brakes:
 
     def step(self, share: Array, *, now_s: float, dt_s: float) -> bool:
         """Take in the load over the budget for ``dt_s`` more; say whether anything changed."""
-        waits = not self._is_timing and now_s < self._gives_back_s
-        if waits and share.max() <= BRAKE_PULL_SHARE:
+        gives_back = now_s >= self._gives_back_s
+        over = share > BRAKE_PULL_SHARE
+        if not (self._is_timing or gives_back or over.any()):
             return False
         self._over_s += dt_s
-        self._over_s *= share > BRAKE_PULL_SHARE
+        self._over_s *= over
+        most_over_s = self._over_s.max()
+        if not (self._is_braking or gives_back or most_over_s >= BRAKE_PULL_S):
+            # All that there is to do is to wait on.
+            self._is_timing = bool(most_over_s > 0.0)
+            return False
+        return self._act(share, now_s=now_s, dt_s=dt_s)
+
+    def _act(self, share: Array, *, now_s: float, dt_s: float) -> bool:
+        """Pull brakes, let them go, and give caps back; say whether there was any to do that to."""
         given_back = self._next_given_back_s <= now_s
         pulled = self._over_s >= BRAKE_PULL_S
         self._give_back(given_back, now_s)
@@ -69,7 +80,8 @@ class Brakes:
         self._cap_steps[fresh] = np.minimum(self._cap_steps[fresh] + 1, MOST_CAP_STEPS)
         self._next_given_back_s[pulled] = now_s + BRAKE_CAP_S
         self.braked = (self.braked & ~let_go) | pulled
-        self._is_timing = bool(self.braked.any() or self._over_s.any())
+        self._is_braking = bool(self.braked.any())
+        self._is_timing = self._is_braking or bool(self._over_s.any())
         self._gives_back_s = float(self._next_given_back_s.min(initial=np.inf))
         return bool(let_go.any() or pulled.any() or given_back.any())
 

@@ -100,6 +100,8 @@ _BRAKED = np.uint8((ThrottleCause.HW_SLOWDOWN | ThrottleCause.HW_POWER_BRAKE).va
 _HOT = np.uint8((ThrottleCause.HW_SLOWDOWN | ThrottleCause.HW_THERMAL).value)
 
 _ONES = np.ones(GPUS_PER_NODE)
+#: So often are values put together by two until each node has one.
+_PAIRINGS = GPUS_PER_NODE.bit_length() - 1
 _EIGHTHS = np.full(GPUS_PER_NODE, 1.0 / GPUS_PER_NODE)
 
 
@@ -163,8 +165,8 @@ class Twin:
         self._task_of_gpu: Ints = np.zeros(gpus, dtype=np.int64)
         #: What tasks hold their GPUs to; +inf: nothing.
         self._task_cap_w: Array = np.full(gpus, np.inf)
-        behind = np.random.default_rng([seed, 5]).integers(0, len(BEHIND_S), nodes)
-        self._behind_of_gpu: Ints = np.repeat(behind, GPUS_PER_NODE)
+        rng = np.random.default_rng([seed, 5])
+        self._behind_of_node: Ints = rng.integers(0, len(BEHIND_S), nodes)
         self.load = self.workload.load(0.0)
         self._pace: Array = np.ones(len(self.workload.names))
 
@@ -174,7 +176,6 @@ class Twin:
         self._noise = Noise(gpus, rng)
         self._stray: Array = np.ones(gpus)
         self.activity: Array = np.zeros(gpus)
-        self._awake: Array = np.zeros(gpus)
         self._wake_w: Array = parts.awake_w - parts.idle_w
         #: What each would draw at full clock.
         self._full_w: Array = parts.idle_w.copy()
@@ -199,8 +200,11 @@ class Twin:
         self.shutdowns = 0
         #: The reasons for which the hardware itself slows GPUs.
         self._hardware_bits: Masks = np.zeros(gpus, dtype=np.uint8)
-        #: GPUs whose reasons may have changed in this step; None: any.
+        #: GPUs whose clocks may have changed in this step; None: any.
         self._touched: Indexes | None = None
+        #: Whether its power cap, or its heat, holds each back.
+        self._capped_bit: Masks = np.zeros(gpus, dtype=np.uint8)
+        self._warm_bit: Masks = np.zeros(gpus, dtype=np.uint8)
         self._clocks_moved = True
         #: The lowest power that a limit can hold each to.
         self._least_cap_w: Array = LEAST_POWER_SHARE * parts.rated_w
@@ -228,6 +232,7 @@ class Twin:
         self._out_until_s: Array = np.zeros(nodes)
         #: Nodes that draw no power: failed, dark, or stated to be down.
         self.down: Bools = np.zeros(nodes, dtype=np.bool_)
+        self._seen_down = _Seen(self.down)
         self._off_gpus: Indexes = np.zeros(0, dtype=np.intp)
         parts = self.parts
         self._base_load: Array = np.full(nodes, HOST_BASE_LOAD)
@@ -243,13 +248,13 @@ class Twin:
         domains = len(self.domains.names)
         self._rack_brakes, self._domain_brakes = Brakes(racks), Brakes(domains)
         self._breakers = Breakers(domains)
-        self._lost: Bools = np.zeros(domains, dtype=np.bool_)
+        self._seen_lost = _Seen(np.zeros(domains, dtype=np.bool_))
         self._dark: Bools = np.zeros(racks, dtype=np.bool_)
         self._lost_until_s: Array = np.zeros(domains)
         #: Racks whose GPUs a power brake holds back, their own or that of a domain above.
         self.braked: Bools = np.zeros(racks, dtype=np.bool_)
         self._cap_share: Array = np.ones(racks)
-        self._seen_stuck: Bools = self.conditions.brake_stuck.copy()
+        self._seen_stuck = _Seen(self.conditions.brake_stuck)
         self._switches_w: Array = np.full(racks, RACK_SWITCHES_W)
         self.rack_w: Array = np.zeros(racks)
         self.rack_energy_j: Array = np.zeros(racks)
@@ -411,21 +416,30 @@ class Twin:
         of_pools = np.repeat(self.workload.job_of_node, GPUS_PER_NODE)
         self.job_of_gpu = np.where(self._task_of_gpu > 0, self._task_of_gpu, of_pools)
         #: Of several tasks on one node, one of them.
-        self.job_of_node = self.job_of_gpu.reshape(-1, GPUS_PER_NODE).max(axis=1)
+        self.job_of_node = _most(self.job_of_gpu)
         self._set_busy(self.job_of_gpu > 0)
         job = self.job_of_gpu
-        #: Where the load of each GPU stands: its job's row, and its node's column.
-        self._load_of_gpu: Ints = job * len(BEHIND_S) + self._behind_of_gpu
-        # Numbers of two bytes are sorted several times as fast.
-        key = job.astype(np.int16) if len(self.workload.names) < 1 << 15 else job
-        #: GPUs job by job, the jobs in that order, and where each of them begins.
-        self._gpus_by_job: Indexes = np.argsort(key, kind="stable")
-        by_job = job[self._gpus_by_job]
-        self._first_by_job: Indexes = _where(np.diff(by_job, prepend=-1) > 0)
+        # GPUs of a job stand side by side, so these stretches are few.
+        begins = np.ones(len(job), dtype=np.bool_)
+        np.not_equal(job[1:], job[:-1], out=begins[1:])
+        self._stretches: Indexes = _where(begins)
+        #: The same, cut up by nodes: how many GPUs each has, and where its load stands: its job's
+        #: row, and its node's column.
+        begins[::GPUS_PER_NODE] = True
+        pieces = _where(begins)
+        self._gpus_of_piece: Ints = np.diff(pieces, append=len(job))
+        behind = self._behind_of_node[pieces // GPUS_PER_NODE]
+        self._load_of_piece: Ints = job[pieces] * len(BEHIND_S) + behind
+        by_stretch = job[self._stretches]
+        #: The stretches job by job, the jobs in that order, and where each of them begins.
+        self._by_job: Indexes = np.argsort(by_stretch, kind="stable")
+        by_job = by_stretch[self._by_job]
+        self._first_by_job: Indexes = _where(np.diff(by_job, prepend=-1))
         self._jobs_placed: Indexes = by_job[self._first_by_job]
-        rack = self._rack_of_gpu[self._gpus_by_job]
-        first = np.minimum.reduceat(rack, self._first_by_job)
-        last = np.maximum.reduceat(rack, self._first_by_job)
+        ends = np.append(self._stretches[1:], len(job)) - 1
+        first, last = (self._rack_of_gpu[at][self._by_job] for at in (self._stretches, ends))
+        first = np.minimum.reduceat(first, self._first_by_job)
+        last = np.maximum.reduceat(last, self._first_by_job)
         #: By job slot: whether the gang stands in more than one rack.
         self.spans_racks: Bools = np.zeros(len(self.workload.names), dtype=np.bool_)
         self.spans_racks[self._jobs_placed] = first < last
@@ -457,17 +471,16 @@ class Twin:
         self._stray *= self._heat.stray_keep
         start = self._noise.place()
         self._stray += self._heat.shocks[start : start + len(self._stray)]
-        activity.reshape(-1).take(self._load_of_gpu, out=self.activity, mode="clip")
-        awake.reshape(-1).take(self._load_of_gpu, out=self._awake, mode="clip")
-        self.activity *= self._stray
+        np.multiply(self._by_gpu(activity), self._stray, out=self.activity)
+        self._awake: Array = self._by_gpu(awake)
         if self.conditions.least_activity.any():
             self._surge()
 
     def _set_pace(self) -> None:
         """Set the pace of each job to the clock of its slowest GPU."""
         pace = np.ones(len(self.workload.names))
-        self.clock.take(self._gpus_by_job, out=self._scratch, mode="clip")
-        pace[self._jobs_placed] = np.minimum.reduceat(self._scratch, self._first_by_job)
+        slowest = np.minimum.reduceat(self.clock, self._stretches).take(self._by_job)
+        pace[self._jobs_placed] = np.minimum.reduceat(slowest, self._first_by_job)
         pace[0] = 1.0
         self._pace, self._clocks_moved = pace, False
 
@@ -477,6 +490,10 @@ class Twin:
         least *= self.busy & (self._task_of_gpu == 0)
         np.maximum(self.activity, least * self._stray, out=self.activity)
         np.maximum(self._awake, (least > 0.0), out=self._awake)
+
+    def _by_gpu(self, by_load: Array) -> Array:
+        """Return for each GPU the value of its job, in a row, and of its node, in a column."""
+        return by_load.reshape(-1).take(self._load_of_piece).repeat(self._gpus_of_piece)
 
     def _want_power(self) -> None:
         """Set the power that each GPU would draw at its full clock, at its activity."""
@@ -502,8 +519,8 @@ class Twin:
         self._held_w: Array = HELD_SHARE * self._limit_w
         locked = np.minimum(self.cap_mhz / parts.sm_max_mhz, conditions.clock_share)
         self._top_clock: Array = np.minimum(parts.top_clock, np.maximum(locked, LEAST_CLOCK_SHARE))
-        self._seen_limit_share = conditions.power_limit_share.copy()
-        self._seen_clock_share = conditions.clock_share.copy()
+        self._seen_limit_share = _Seen(conditions.power_limit_share)
+        self._seen_clock_share = _Seen(conditions.clock_share)
         self._limits_moved = True
 
     def _creep(self, dt_s: float) -> None:
@@ -521,13 +538,15 @@ class Twin:
             self._slow_by_hardware()
             clock = np.minimum(self._power_clock, self._top_clock)
             np.minimum(clock, self._thermal_clock, out=clock)
-            np.minimum(clock, HW_SLOWDOWN_CLOCK, out=clock, where=self._hardware_bits > 0)
+            slowed = _where(self._hardware_bits > 0)
+            if slowed.size:
+                clock[slowed] = np.minimum(clock[slowed], HW_SLOWDOWN_CLOCK)
             self._touched, self._limits_moved = None, False
             moved = _where(clock != self.clock)
             self._set_clock(moved, clock[moved])
         else:
             self._touched = hot
-            self._set_clock(hot, np.minimum(self.clock[hot], self._thermal_clock[hot]))
+            self._set_clock(hot, np.minimum(self.clock.take(hot), self._thermal_clock.take(hot)))
 
     def _slow_by_hardware(self) -> None:
         """Find the GPUs that brakes, or far too much heat, slow by hardware."""
@@ -543,23 +562,22 @@ class Twin:
         ``P = P_standing + (P_full - P_standing) · share``, but no more than at full clock.
         """
         if gpus.size:
-            self.clock[gpus] = clock
-            self._set_share(gpus, self._curves.share(clock, gpus))
-
-    def _set_share(self, gpus: Indexes, share: Array) -> None:
-        self._full_share[gpus] = share
-        self._besides_w[gpus] = self.parts.standing_w[gpus] * (1.0 - share)
-        self._clocks_moved = True
+            share = self._curves.share(clock, gpus)
+            self.clock[gpus], self._full_share[gpus] = clock, share
+            self._besides_w[gpus] = self.parts.standing_w.take(gpus) * (1.0 - share)
+            self._clocks_moved = True
 
     def _slow_the_hot(self, hot: Indexes) -> None:
         """Lower the thermal clocks of hot GPUs until they stay just under their limit."""
         if not hot.size:
             return
-        cool_c = self.parts.slowdown_c[hot] - THERMAL_MARGIN_C - self.ambient_c[hot]
-        cool_w = np.maximum(cool_c, 0.0) / self._heat.resistance_c_per_w[hot]
-        allowed = self._curves.clock(self._allowed_share(hot, cool_w), hot)
+        cool_c = self.parts.slowdown_c.take(hot) - THERMAL_MARGIN_C - self.ambient_c.take(hot)
+        cool_w = np.maximum(cool_c, 0.0) / self._heat.resistance_c_per_w.take(hot)
+        full_w, standing_w = self._full_w.take(hot), self.parts.standing_w.take(hot)
+        share = _allowed_share(cool_w, full_w=full_w, standing_w=standing_w)
+        allowed = self._curves.clock(share, hot)
         np.maximum(allowed, MIN_CLOCK, out=allowed)
-        self._thermal_clock[hot] = np.minimum(self._thermal_clock[hot], allowed)
+        self._thermal_clock[hot] = np.minimum(self._thermal_clock.take(hot), allowed)
 
     def _draw_power(self) -> None:
         """Set the power at the present clocks, and lower the clocks of GPUs over their limit."""
@@ -571,7 +589,8 @@ class Twin:
         over = _where(power_w > self._held_w)
         if not over.size:
             return
-        share = self._allowed_share(over, self._held_w[over])
+        full_w, standing_w = self._full_w.take(over), self.parts.standing_w.take(over)
+        share = _allowed_share(self._held_w.take(over), full_w=full_w, standing_w=standing_w)
         allowed = self._curves.clock(share, over)
         low = _where(allowed < LEAST_CLOCK_SHARE)
         if low.size:
@@ -579,46 +598,35 @@ class Twin:
             allowed[low] = LEAST_CLOCK_SHARE
             share[low] = self._curves.share(allowed[low], over[low])
         self._power_clock[over] = allowed
-        self.clock[over] = allowed
-        self._set_share(over, share)
-        slowed_w = self._full_w[over] * share
-        slowed_w += self._besides_w[over]
-        power_w[over] = np.minimum(slowed_w, self._full_w[over])
+        self.clock[over], self._full_share[over] = allowed, share
+        standing_w *= 1.0 - share
+        self._besides_w[over] = standing_w
+        self._clocks_moved = True
+        share *= full_w
+        share += standing_w
+        power_w[over] = np.minimum(share, full_w, out=share)
         if self._touched is not None:
             self._touched = np.concatenate([self._touched, over])
 
-    def _allowed_share(self, gpus: Indexes, cap_w: Array) -> Array:
-        """Return the share of its dynamic power with which each of ``gpus`` draws ``cap_w``."""
-        standing_w = self.parts.standing_w[gpus]
-        share = cap_w - standing_w
-        share /= np.maximum(self._full_w[gpus] - standing_w, 1e-9)
-        return np.clip(share, 0.0, 1.0, out=share)
-
     def _set_masks(self, step_ns: int) -> None:
         """Set the throttle reasons of GPUs, and settle the times of those that change."""
-        if self._touched is None:
-            mask = self._masks(slice(None))
-            changed = _where(mask != self._mask)
-            mask = mask[changed]
-        else:
-            mask = self._masks(self._touched)
-            here = _where(mask != self._mask[self._touched])
-            changed, mask = self._touched[here], mask[here]
+        self._see_limits(slice(None) if self._touched is None else self._touched)
+        mask = self._capped_bit | self._warm_bit
+        mask |= self._idle_bit
+        mask |= self._hardware_bits
+        changed = _where(mask != self._mask)
         if changed.size:
             self._settle(changed, self._now_ns)
-            self._mask[changed] = mask
+            self._mask[changed] = mask[changed]
         self._now_ns += step_ns
 
-    def _masks(self, gpus: Indexes | slice) -> Masks:
-        """Return the throttle reasons of GPUs."""
+    def _see_limits(self, gpus: Indexes | slice) -> None:
+        """Find out whether a cap or heat is what holds GPUs back."""
         top, by_power = self.parts.top_clock[gpus], self._power_clock[gpus]
         capped = by_power < top
         capped &= by_power <= self.clock[gpus]
-        mask = capped.view(np.uint8) * _CAPPED
-        mask |= (self._thermal_clock[gpus] < top).view(np.uint8) * _WARM
-        mask |= self._idle_bit[gpus]
-        mask |= self._hardware_bits[gpus]
-        return mask
+        self._capped_bit[gpus] = capped.view(np.uint8) * _CAPPED
+        self._warm_bit[gpus] = (self._thermal_clock[gpus] < top).view(np.uint8) * _WARM
 
     def _settle(self, gpus: Indexes, now_ns: int) -> None:
         """Add the time that ``gpus`` were throttled to the counters of their present reasons."""
@@ -627,8 +635,7 @@ class Twin:
         seen = int(np.bitwise_or.reduce(mask, initial=0))
         for bit, counter in self._counters:
             if seen & bit:
-                hit = (mask & np.uint8(bit)) > 0
-                counter[gpus[hit]] += lasted_ns[hit]
+                counter[gpus] += lasted_ns * ((mask & np.uint8(bit)) > 0)
         self._mask_since_ns[gpus] = now_ns
 
     # What becomes of the power.
@@ -670,16 +677,17 @@ class Twin:
             return
         near = _where(over_c >= -THERMAL_RELEASE_C)
         over_c = over_c[near]
-        if over_c.max(initial=-np.inf) >= HW_THERMAL_OVER_C:
+        is_far_over = over_c.max(initial=-np.inf) >= HW_THERMAL_OVER_C
+        if is_far_over:
             # The hardware's own limit has had its chance: it was in force in this step.
             hottest = self._very_hot
             burnt = hottest[self.temp_c[hottest] >= parts.shutdown_c[hottest]]
             self.shutdowns += len(burnt)
             self._take_out(np.unique(burnt // GPUS_PER_NODE), SHUTDOWN_S)
         self._hot = self._still(self._hot, near, over_c >= 0.0)
-        very_hot = self._still(self._very_hot, near, over_c >= HW_THERMAL_OVER_C)
-        self._limits_moved |= bool(very_hot.size or self._very_hot.size)
-        self._very_hot = very_hot
+        if self._very_hot.size or is_far_over:
+            self._very_hot = self._still(self._very_hot, near, over_c >= HW_THERMAL_OVER_C)
+            self._limits_moved = True
 
     def _still(self, before: Indexes, near: Indexes, begins: Bools) -> Indexes:
         """Return those of ``near`` for which a limit begins, or was in force before."""
@@ -742,8 +750,8 @@ class Twin:
             self._rack_brakes.cap_share, self._tree.least_above(self._domain_brakes.cap_share)
         )
         cap_share = np.where(works, cap_share, 1.0)
-        self._seen_stuck = ~works
-        if not _is_same(cap_share, self._cap_share):
+        self._seen_stuck = _Seen(self.conditions.brake_stuck)
+        if not np.array_equal(cap_share, self._cap_share):
             self._cap_share = cap_share
             self._apply_limits()
 
@@ -754,8 +762,8 @@ class Twin:
         stated = self.conditions
         lost = stated.domain_lost | self._breakers.is_open(self.now_s)
         lost |= self._lost_until_s > self.now_s
-        if not _is_same(lost, self._lost):
-            self._lost = lost
+        if not self._seen_lost.is_still(lost):
+            self._seen_lost = _Seen(lost)
             self._tree.lose(lost)
             self._dark = self._tree.dark
             self._switches_w = np.where(self._dark, 0.0, RACK_SWITCHES_W)
@@ -764,17 +772,17 @@ class Twin:
             self._out_until_s[dark] = np.maximum(self._out_until_s[dark], self.now_s + BOOT_S)
         down = self._out_until_s > self.now_s
         down |= stated.node_down
-        if not _is_same(down, self.down):
+        if not self._seen_down.is_still(down):
             self._take_down(down)
         if not (
-            _is_same(stated.power_limit_share, self._seen_limit_share)
-            and _is_same(stated.clock_share, self._seen_clock_share)
+            self._seen_limit_share.is_still(stated.power_limit_share)
+            and self._seen_clock_share.is_still(stated.clock_share)
         ):
             self._apply_limits()
-        if not _is_same(stated.brake_stuck, self._seen_stuck):
+        if not self._seen_stuck.is_still(stated.brake_stuck):
             self._brake()
         heat = self._heat
-        if dt_s != heat.dt_s or not _is_same(stated.gpu_resistance_factor, heat.factor):
+        if dt_s != heat.dt_s or not heat.seen_factor.is_still(stated.gpu_resistance_factor):
             self._heat = _HeatConstants(
                 self.parts, stated.gpu_resistance_factor, self._noise, self.ambient_c, dt_s=dt_s
             )
@@ -782,7 +790,7 @@ class Twin:
     def _take_down(self, down: Bools) -> None:
         """Let these nodes, and no others, be without power. Their jobs fail."""
         fresh = down & ~self.down
-        self.down = down
+        self.down, self._seen_down = down, _Seen(down)
         self._off_gpus = _where(np.repeat(down, GPUS_PER_NODE))
         for slot in np.unique(self.job_of_gpu.reshape(-1, GPUS_PER_NODE)[fresh]):
             self.workload.fail(int(slot), self.now_s)
@@ -834,12 +842,13 @@ class _HeatConstants:
     def __init__(
         self, parts: Parts, factor: Array, noise: Noise, ambient_c: Array, *, dt_s: float
     ) -> None:
-        self.dt_s, self.factor = dt_s, factor.copy()
+        self.dt_s, self.seen_factor = dt_s, _Seen(factor)
         self.resistance_c_per_w: Array = parts.resistance_c_per_w * factor
         self.fast_c_per_w: Array = parts.fast_resistance_c_per_w
         self.slow_c_per_w: Array = np.maximum(self.resistance_c_per_w - self.fast_c_per_w, 1e-6)
         self.slow_keep: Array = np.exp(-dt_s / (self.slow_c_per_w * parts.capacitance_j_per_c))
-        self.slow_rise_c_per_w: Array = self.slow_c_per_w * (1.0 - self.slow_keep)
+        self._slow_loss: Array = 1.0 - self.slow_keep
+        self.slow_rise_c_per_w: Array = self.slow_c_per_w * self._slow_loss
         self.set_ambient(ambient_c)
         self.fast_keep: Array = np.exp(-dt_s / parts.fast_time_s)
         #: Whether the fast part has settled at the end of such a step.
@@ -851,7 +860,18 @@ class _HeatConstants:
 
     def set_ambient(self, ambient_c: Array) -> None:
         """Take in what is before each GPU now."""
-        self.toward_ambient_c: Array = (1.0 - self.slow_keep) * ambient_c
+        self.toward_ambient_c: Array = self._slow_loss * ambient_c
+
+
+class _Seen:
+    """What an array held when it was seen last: its bytes, since those compare the fastest."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._bytes = bytearray(values.data)
+
+    def is_still(self, values: NDArray[Any]) -> bool:
+        """Say whether ``values``, an array of the same kind, hold the same."""
+        return self._bytes == values.data
 
 
 def _where(flags: Bools) -> Indexes:
@@ -859,16 +879,19 @@ def _where(flags: Bools) -> Indexes:
     return flags.nonzero()[0]
 
 
-def _is_same(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """As ``np.array_equal``, for arrays of one shape."""
-    return not (a != b).any()
+def _allowed_share(cap_w: Array, *, full_w: Array, standing_w: Array) -> Array:
+    """Return the share of its dynamic power with which each GPU draws ``cap_w``."""
+    share = cap_w - standing_w
+    share /= np.maximum(full_w - standing_w, 1e-9)
+    np.maximum(share, 0.0, out=share)
+    return np.minimum(share, 1.0, out=share)
 
 
-def _most(by_gpu: Array) -> Array:
-    """Return the highest value of each node. Eight strides are faster than a short axis."""
-    most = np.maximum(by_gpu[0::GPUS_PER_NODE], by_gpu[1::GPUS_PER_NODE])
-    for i in range(2, GPUS_PER_NODE):
-        np.maximum(most, by_gpu[i::GPUS_PER_NODE], out=most)
+def _most(by_gpu: NDArray[Any]) -> NDArray[Any]:
+    """Return the highest value of each node. Pairs of pairs are faster than a short axis."""
+    most = by_gpu
+    for _ in range(_PAIRINGS):
+        most = np.maximum(most[0::2], most[1::2])
     return most
 
 
