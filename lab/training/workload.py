@@ -28,6 +28,8 @@ Array = NDArray[np.float64]
 CHECKPOINT_ACTIVITY = 0.15
 #: A smaller batch keeps a GPU less busy, but not by as much: what is left at the smallest.
 SMALLEST_BATCH_ACTIVITY = 0.4
+#: Groups of a job's nodes: those that are not behind, and those that are.
+_GROUPS = 1 + len(BEHIND_S)
 _MEAN_GAP_S = 40.0
 _MIN_LIFE_S = 240.0
 
@@ -240,23 +242,17 @@ class Workload:
         top, stages = self.top, self._stages
         if now_s >= stages.next_s:
             self._set_stages(now_s)
-        phase = now_s - stages.began_s[:top]
-        phase /= self._period_s[:top]
-        phase -= np.floor(phase)
-        communicating = phase < stages.exchange_share[:top]
-        alike, exchange = stages.alike[:top], self._comm_activity[:top]
-        load.activity[:top] = np.where(communicating, exchange, alike)
-        load.communicating[:top] = communicating
-        load.checkpointing[:top] = stages.checkpointing[:top]
         # Flat: short axes are slow.
-        nodes = slice(0, top * len(BEHIND_S))
-        phase = np.repeat(phase, len(BEHIND_S))
-        exchanging = phase >= stages.first[nodes]
-        exchanging &= phase < stages.last[nodes]
-        exchanging |= phase >= stages.again[nodes]
-        load.behind.reshape(-1)[nodes] = np.where(
-            exchanging, stages.node_exchange[nodes], stages.node_alike[nodes]
-        )
+        nodes = slice(0, top * _GROUPS)
+        phase = now_s - stages.began_s[nodes]
+        phase /= stages.period_s[nodes]
+        phase -= np.floor(phase)
+        exchanging = phase < stages.exchange_share[nodes]
+        activity = np.where(exchanging, stages.exchange[nodes], stages.alike[nodes])
+        activity = activity.reshape(top, _GROUPS)
+        load.activity[:top], load.behind[:top] = activity[:, 0], activity[:, 1:]
+        load.communicating[:top] = exchanging[::_GROUPS]
+        load.checkpointing[:top] = stages.checkpointing[:top]
 
     def _set_stages(self, now_s: float) -> None:
         """Find out what those jobs do that may have gone on to something else."""
@@ -291,17 +287,15 @@ class Workload:
         if not is_warm:
             alike, left_s = min(self._warmup_activity.item(slot), full), warmup_s - age_s
         steps = is_warm and not (checkpointing or evaluating)
-        self._stages.set(
-            slot,
-            began_s=start_s + warmup_s,
-            until_s=now_s + (min(left_s, told_s) if told_s > 0.0 else left_s),
-            checkpointing=checkpointing,
-            # What a job does beside its steps, all of its nodes do together.
-            alike=alike,
-            exchange=self._comm_activity.item(slot),
-            exchange_share=self._comm_share.item(slot) if steps else -1.0,
-            behind=self._behind_s[slot] / self._period_s.item(slot),
-        )
+        stages, nodes = self._stages, slice(slot * _GROUPS, (slot + 1) * _GROUPS)
+        stages.until_s[slot] = now_s + (min(left_s, told_s) if told_s > 0.0 else left_s)
+        stages.checkpointing[slot] = checkpointing
+        stages.began_s[nodes] = start_s + warmup_s
+        stages.began_s[nodes][1:] += self._behind_s[slot]
+        stages.period_s[nodes] = self._period_s[slot]
+        # What a job does beside its steps, all of its nodes do together.
+        stages.alike[nodes], stages.exchange[nodes] = alike, self._comm_activity[slot]
+        stages.exchange_share[nodes] = self._comm_share[slot] if steps else -1.0
 
     def _by_progress(self, load: Load) -> None:
         """Set the load of jobs that train by steps, from their progress."""
@@ -378,55 +372,30 @@ class Workload:
 
 
 class _Stages:
-    """What each job does but for its exchanges, by slot; and by node of its gang, flat.
+    """What each job does but for its exchanges, by slot; and its nodes' exchanges, flat.
 
-    A node exchanges from ``first`` to ``last`` of a period, and from ``again`` on, as shares.
+    A job's nodes come in groups: first those that are not behind, then one group for each of
+    :data:`lab.training.table.BEHIND_S`.
     """
 
     def __init__(self, slots: int) -> None:
-        nodes = slots * len(BEHIND_S)
+        nodes = slots * _GROUPS
         self.until_s: Array = np.full(slots, -np.inf)
         #: When the first of them may go on to something else.
         self.next_s = -np.inf
-        #: When its steps began.
-        self.began_s: Array = np.zeros(slots)
         self.checkpointing: NDArray[np.bool_] = np.zeros(slots, np.bool_)
-        #: Share of its period that it exchanges in; below 0 where it takes no steps.
-        self.exchange_share: Array = np.full(slots, -1.0)
-        self.alike: Array = np.zeros(slots)
-        self.node_alike: Array = np.zeros(nodes)
-        self.node_exchange: Array = np.zeros(nodes)
-        self.first: Array = np.full(nodes, np.inf)
-        self.last: Array = np.full(nodes, np.inf)
-        self.again: Array = np.full(nodes, np.inf)
+        #: When the steps of nodes began, how long each takes, and its first share, in which they
+        #: exchange; below 0 where they take no steps.
+        self.began_s: Array = np.zeros(nodes)
+        self.period_s: Array = np.ones(nodes)
+        self.exchange_share: Array = np.full(nodes, -1.0)
+        #: Load while they exchange, and else.
+        self.exchange: Array = np.zeros(nodes)
+        self.alike: Array = np.zeros(nodes)
 
     def renew(self, slot: int) -> None:
         """Have what the job in ``slot`` does found out anew."""
         self.until_s[slot] = self.next_s = -np.inf
-
-    def set(
-        self,
-        slot: int,
-        *,
-        began_s: float,
-        until_s: float,
-        checkpointing: bool,
-        alike: float,
-        exchange: float,
-        exchange_share: float,
-        behind: Array,
-    ) -> None:
-        """Set what the job in ``slot`` does; ``behind`` as a share of a period, by its nodes."""
-        self.began_s[slot], self.until_s[slot] = began_s, until_s
-        self.checkpointing[slot] = checkpointing
-        self.alike[slot], self.exchange_share[slot] = alike, exchange_share
-        nodes = slice(slot * len(BEHIND_S), (slot + 1) * len(BEHIND_S))
-        self.node_alike[nodes], self.node_exchange[nodes] = alike, exchange
-        never = exchange_share < 0.0
-        # Nobody is further behind than a period is long.
-        self.first[nodes] = np.inf if never else np.maximum(behind, 0.0)
-        self.last[nodes] = behind + exchange_share
-        self.again[nodes] = np.inf if never else 1.0 + behind
 
 
 def _within(time_s: float, period_s: float) -> float:

@@ -149,3 +149,14 @@ def test_what_jobs_do_is_found_out_again_no_later_than_it_changes() -> None:
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), str(second))
         saved += int(ours.checkpointing.sum())
     assert saved > 20
+
+
+def test_nodes_that_are_ahead_exchange_no_longer_than_the_others() -> None:
+    """Also where an exchange is shorter than the nodes of its gang are apart."""
+    kind = replace(
+        JOB_KINDS["train"], warmup_s=(0.0, 0.0), period_s=(8.0, 8.0), comm_share=(0.05, 0.05)
+    )
+    workload = Workload([], 4, np.random.default_rng(1), tasks=1)
+    slot = workload.begin_task("task", kind, 0.0, nodes=4, activity=0.9)
+    behind = np.array([workload.load(8.0 + step / 100.0).behind[slot] for step in range(800)])
+    np.testing.assert_allclose((behind < 0.9).mean(axis=0), 0.05, atol=0.003)
