@@ -225,6 +225,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "dashboard.context.criticals",
                 "dashboard.context.schedulers",
             ],
         },

@@ -7,15 +7,44 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from accounts import visibility
 from admission.executors.schedulers import standing
 from fleet.cache import Cache
+from policies.firings import Severity
+from policies.incidents.models import Incident
 
-__all__ = ["invalidate", "schedulers"]
+__all__ = ["criticals", "criticals_of", "invalidate", "schedulers"]
 
 #: How old what pages say may be, s.
 _MAX_AGE_S = 2.0
 _standing: Cache[list[standing.Standing]] = Cache(_MAX_AGE_S)
-invalidate = _standing.invalidate
+#: The scopes of critical incidents that are not over.
+_critical: Cache[list[tuple[str, str]]] = Cache(_MAX_AGE_S)
+
+
+def invalidate() -> None:
+    """Have the next page read all anew."""
+    _standing.invalidate()
+    _critical.invalidate()
+
+
+def criticals(request: HttpRequest) -> dict[str, Any]:
+    """Give pages how many critical incidents are not over, of those that the reader may see."""
+    if not hasattr(request, "user") or not request.user.is_authenticated:
+        return {}
+    return {"criticals": criticals_of(request)}
+
+
+def criticals_of(request: HttpRequest) -> int:
+    """Return how many critical incidents are not over, of those that the reader may see.
+
+    One query each two seconds, and one of readers who do not see all jobs.
+    """
+    rows = Incident.objects.unresolved().filter(severity=Severity.CRITICAL)
+    found = _critical.get(lambda: list(rows.values_list("scope_kind", "scope_name")))
+    reader = visibility.of(request)
+    reader.seen([name for kind, name in found if kind == "job"])
+    return sum(not reader.hides(kind, name) for kind, name in found)
 
 
 def schedulers(request: HttpRequest) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from accounts.decorators import requires
 from accounts.roles import Capability
 from dashboard import cells, conditional, controller, live, queue, sites, stale_agents, state
+from dashboard.context import criticals_of
 from dashboard.live import METRICS, Metric
 from dashboard.state import View
 from policies.incidents.models import Incident
@@ -104,11 +105,16 @@ def heatmap(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @requires(Capability.VIEW_FLEET)
-def pulse(_: HttpRequest) -> HttpResponse:
-    """How old the newest reading is, for the header of every page."""
+def pulse(request: HttpRequest) -> HttpResponse:
+    """What the header of every page says: the newest reading, and how many incidents are bad."""
     view = state.current()
     return JsonResponse(
-        {"newest": view.newest, "now": view.now, "stale_after_s": settings.STALE_AFTER_S}
+        {
+            "newest": view.newest,
+            "now": view.now,
+            "stale_after_s": settings.STALE_AFTER_S,
+            "criticals": criticals_of(request),
+        }
     )
 
 

@@ -7,6 +7,8 @@
  * window.headroom.lost()              a page's own poll failed
  * window.headroom.now()               what the server's clock says, as far as is known, Unix s
  *
+ * The badge of critical incidents is brought up to date every few seconds, too.
+ *
  * "live" is the age of the newest reading in the live frame. When the server cannot be reached the
  * indicator says "no contact" and the banner (#contact, made on demand) says since when, and what
  * time the data shown is from.
@@ -16,6 +18,7 @@
   "use strict";
   const POLL_MS = 3000;
   const LOST_AFTER_MS = 6000;
+  const INCIDENTS_MS = 9000;
   const main = document.getElementById("main");
   const indicator = document.getElementById("live");
   const text = document.getElementById("live-text");
@@ -26,6 +29,7 @@
   let heardAt = 0; // performance.now() of the last answer
   let since = 0; // performance.now() of the first failure after it
   let dataAt = Date.now() / 1000; // server time of the last answer, Unix s
+  let polledAt = 0; // performance.now() of the last poll of our own
 
   function age(seconds) {
     if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "never";
@@ -87,13 +91,23 @@
     show();
   }
 
+  function count(incidents) {
+    const badge = document.getElementById("criticals");
+    badge.hidden = !incidents;
+    document.getElementById("criticals-count").textContent = incidents;
+  }
+
   function lost() {
     since = since || performance.now();
     show();
   }
 
   async function poll() {
-    if (document.hidden || (heardAt && performance.now() - heardAt < POLL_MS + 1000)) return;
+    const ms = performance.now();
+    const isHeard = heardAt && ms - heardAt < POLL_MS + 1000;
+    // A page's own poll does not tell of incidents.
+    if (document.hidden || (isHeard && ms - polledAt < INCIDENTS_MS)) return;
+    polledAt = ms;
     try {
       const answer = await fetch(indicator.dataset.url, {
         headers: { Accept: "application/json" },
@@ -104,6 +118,7 @@
       const body = await answer.json();
       staleAfterS = body.stale_after_s;
       pulse(body.newest, body.now);
+      count(body.criticals);
     } catch {
       lost();
     }

@@ -23,7 +23,7 @@ from playwright.sync_api import (
 from pytest_django.live_server_helper import LiveServer
 
 from accounts.roles import Role
-from dashboard import moments, state
+from dashboard import context, moments, state
 from dashboard.views import jobs, queue
 from fleet import snapshot
 from telemetry import stream
@@ -102,6 +102,7 @@ def clean_stores(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Ite
         invalidate_scopes()
         snapshot.invalidate()
         state.invalidate()
+        context.invalidate()
         moments.invalidate()
         queue.shared.invalidate()
         jobs.shared.invalidate()

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
-from dashboard import moments, state
+from dashboard import context, moments, state
 from dashboard.views import jobs, queue
 from fleet import snapshot
 from telemetry import stream
@@ -21,6 +21,7 @@ def clean_stores(db: None) -> Iterator[None]:
     def forget() -> None:
         snapshot.invalidate()
         state.invalidate()
+        context.invalidate()
         moments.invalidate()
         queue.shared.invalidate()
         jobs.shared.invalidate()
