@@ -12,10 +12,12 @@ from accounts.visibility import Visibility
 from admission.allocation import open_attempts
 from admission.core.allocation.allocations import Allocations
 from admission.core.slices import apportioned_w
+from dashboard import units
+from dashboard.readings import Reading
 from fleet import snapshot
 from fleet.models import Gpu
 
-__all__ = ["SliceRow", "of_gpu"]
+__all__ = ["SliceRow", "disagreement", "of_gpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,21 @@ def of_gpu(gpu: Gpu, power_w: float | None, visibility: Visibility) -> list[Slic
             )
         )
     return found
+
+
+def disagreement(gpu: Gpu, reading: Reading) -> str:
+    """Return what NVML shows of MIG where the inventory states otherwise; empty: they agree."""
+    if reading.stale:
+        return ""
+    shown, stated = max(int(reading["mig_instances"] or 0), 0), len(gpu.slices)
+    if shown == stated:
+        return ""
+    if not stated:
+        return f"NVML shows {units.count(shown, 'slice')}, and the inventory has it as whole"
+    return (
+        f"NVML shows {shown or 'no'} slice{'' if shown == 1 else 's'}, and the inventory states"
+        f" {stated}: no job begins on any of them"
+    )
 
 
 def _holders(rows: set[int], held: Allocations) -> Mapping[int, str]:

@@ -54,6 +54,7 @@ def _now(gpu: Gpu, visibility: Visibility) -> dict[str, Any]:
         "slices": slices.of_gpu(
             gpu, None if current.reading.stale else current.reading["power_w"], visibility
         ),
+        "split_otherwise": slices.disagreement(gpu, current.reading),
         "now": time.time(),
     }
 

@@ -195,3 +195,16 @@ def test_a_job_of_another_project_has_no_name_there(halves: Gpu) -> None:
 
 def test_a_whole_gpu_has_no_slices(viewer: Client, gpu: Gpu) -> None:
     assert "Slices" not in text_of(opened(viewer, gpu))
+
+
+def test_it_says_where_nvml_shows_other_slices_than_are_stated(
+    small: SmallFleet, viewer: Client, halves: Gpu
+) -> None:
+    small.report(mig_instances=None)
+    assert "NVML shows no slices, and the inventory states 2" in text_of(opened(viewer, halves))
+    small.report(mig_instances=2)
+    assert "NVML shows" not in text_of(opened(viewer, halves))
+    whole = small.gpu("oslo-a01-n1", 1)
+    assert "NVML shows 2 slices, and the inventory has it as whole" in text_of(
+        opened(viewer, whole)
+    )
