@@ -42,7 +42,7 @@ class Use:
     queued: int = 0
     behind: int = 0
     running: int = 0
-    gpus: int = 0
+    gpus: float = 0.0
     power_w: float = 0.0
     asked_gpus: int = 0
     oldest: datetime | None = None
@@ -72,8 +72,11 @@ def in_use(by: str, fleet: FleetArrays) -> dict[str, Use]:
     for each in open_attempts.current(fleet).attempts:
         name = each.request.job_class if is_class else each.request.project
         use = found.setdefault(name, Use())
-        use.gpus += len(each.placement.gpus)
+        use.gpus += each.request.counted(len(each.placement.gpus))
         use.power_w += each.placement.total_w
+    for use in found.values():
+        # Slices make some of them others than whole numbers.
+        use.gpus = int(use.gpus) if use.gpus.is_integer() else round(use.gpus, 2)
     return found
 
 
@@ -246,7 +249,7 @@ class ProjectLine:
         return ", ".join(said)
 
     @property
-    def borrowed(self) -> int:
+    def borrowed(self) -> float:
         """The GPUs that it holds beyond its quota, of what others of its cohort leave idle."""
         quota = self.share.gpu_quota
         return max(self.use.gpus - quota, 0) if self.share.cohort and quota is not None else 0

@@ -17,17 +17,24 @@ __all__ = ["Use", "UserUse", "create", "limit_user", "update", "user_use", "uses
 
 @dataclass(frozen=True)
 class Use:
-    """The GPUs and watts that a project holds, and how many of its phases wait and run."""
+    """The GPUs and watts that a project holds, and how many of its phases wait and run.
 
-    gpus_held: int = 0
+    Slices of GPUs count by their shares.
+    """
+
+    gpus_held: float = 0.0
     reserved_w: float = 0.0
     waiting: int = 0
     running: int = 0
 
 
-_USES = """
+# By what one of its GPUs counts for, which requests leave out where that is one.
+_HELD = """coalesce(round(sum(
+        jsonb_array_length(jsonb_path_query_array(attempt.placement, '$.gpus.*[*]'))
+        * coalesce((phase.request ->> 'gpu_share')::numeric, 1)), 3), 0)"""
+_USES = f"""
 SELECT job.project_id,
-    coalesce(sum(jsonb_array_length(jsonb_path_query_array(attempt.placement, '$.gpus.*[*]'))), 0),
+    {_HELD},
     coalesce(sum((attempt.placement ->> 'total_w')::float), 0),
     count(*) FILTER (WHERE phase.state IN ('waiting', 'queued')),
     count(attempt.id)
@@ -37,29 +44,29 @@ LEFT JOIN admission_jobs_attempt attempt
     ON attempt.phase_id = phase.id AND attempt.state IN ('dispatched', 'running')
 WHERE phase.state NOT IN ('succeeded', 'failed', 'cancelled') AND job.project_id = ANY(%s)
 GROUP BY job.project_id
-"""
+"""  # noqa: S608 - all of it is ours
 
 
 def uses(project_ids: Iterable[int]) -> dict[int, Use]:
     """Return the present use of each of these projects, by id. One query."""
     with connection.cursor() as cursor:
         cursor.execute(_USES, [list(project_ids)])
-        return {row[0]: Use(int(row[1]), float(row[2]), row[3], row[4]) for row in cursor}
+        return {row[0]: Use(float(row[1]), float(row[2]), row[3], row[4]) for row in cursor}
 
 
 @dataclass(frozen=True)
 class UserUse:
     """What one user holds of a project, and has waiting there."""
 
-    gpus: int = 0
+    gpus: float = 0.0
     running: int = 0
     pending_jobs: int = 0
     pending_phases: int = 0
 
 
-_USER_USE = """
+_USER_USE = f"""
 SELECT
-    coalesce(sum(jsonb_array_length(jsonb_path_query_array(attempt.placement, '$.gpus.*[*]'))), 0),
+    {_HELD},
     count(attempt.id),
     count(DISTINCT job.id) FILTER (WHERE phase.state IN ('waiting', 'queued')),
     count(*) FILTER (WHERE phase.state IN ('waiting', 'queued'))
@@ -69,14 +76,15 @@ LEFT JOIN admission_jobs_attempt attempt
     ON attempt.phase_id = phase.id AND attempt.state IN ('dispatched', 'running')
 WHERE phase.state NOT IN ('succeeded', 'failed', 'cancelled')
     AND job.state IN ('queued', 'running') AND job.project_id = %s AND job.submitted_by = %s
-"""
+"""  # noqa: S608 - all of it is ours
 
 
 def user_use(project_id: int, user: str) -> UserUse:
     """Return the present use that a user makes of a project. One query."""
     with connection.cursor() as cursor:
         cursor.execute(_USER_USE, [project_id, user])
-        return UserUse(*map(int, cursor.fetchone()))
+        gpus, *counts = cursor.fetchone()
+        return UserUse(float(gpus), *counts)
 
 
 @transaction.atomic

@@ -65,7 +65,7 @@ def since(at: str | None, now: float) -> float:
     return 0.0 if at is None else max(0.0, now - datetime.fromisoformat(at).timestamp())
 
 
-def counted(amount: int, one: str) -> str:
+def counted(amount: float, one: str) -> str:
     return f"{amount:,} {one}{'' if amount == 1 else 's'}"
 
 
@@ -232,7 +232,8 @@ def limits(project: Answer) -> Iterator[str]:
     """Yield what whoever asks may have of a project at once, and has, as lines of a table."""
     mine = project["per_user"]["mine"]
     rows = [
-        (words, f"{mine['use'][name]:,}", _limit(mine["limits"][name])) for name, words in _LIMITS
+        (words, f"{_plain(mine['use'][name]):,}", _limit(mine["limits"][name]))
+        for name, words in _LIMITS
     ]
     yield f"In project {project['name']}, you have:"
     yield from table([("", "now", "at most"), *rows], right={1, 2})
@@ -241,7 +242,13 @@ def limits(project: Answer) -> Iterator[str]:
         yield f"You may submit {rate:g} jobs a second there."
     quota = project["share"]["gpu_quota"]
     whole = "no quota" if quota is None else f"{counted(quota, 'GPU')} at once"
-    yield f"All of it together holds {counted(project['gpus_held'], 'GPU')}, and has {whole}."
+    held = counted(_plain(project["gpus_held"]), "GPU")
+    yield f"All of it together holds {held}, and has {whole}."
+
+
+def _plain(number: float) -> float:
+    """Return a whole number without its fraction: slices of GPUs make some of them others."""
+    return int(number) if number == int(number) else number
 
 
 def _limit(limit: int | None) -> str:

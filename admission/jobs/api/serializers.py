@@ -343,7 +343,7 @@ class UserLimitSerializer(serializers.Serializer[Any]):
 
 
 class UserUseSerializer(serializers.Serializer[Any]):
-    gpus = serializers.IntegerField()
+    gpus = serializers.FloatField(help_text="Slices count by their shares")
     running = serializers.IntegerField()
     pending_jobs = serializers.IntegerField()
     pending_phases = serializers.IntegerField()
@@ -436,7 +436,7 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
             "mine": {"limits": asdict(stated.of(user)), "use": asdict(user_use(row.pk, user))},
         }
 
-    def get_gpus_held(self, row: Project) -> int:
+    def get_gpus_held(self, row: Project) -> float:
         return self._use(row).gpus_held
 
     def get_reserved_w(self, row: Project) -> float:

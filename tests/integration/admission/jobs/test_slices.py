@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from admission.jobs import projects
 from admission.jobs.checks import problems_of
 from admission.jobs.classes import SchedulingClass
+from admission.jobs.models import Project
 from admission.jobs.resolution import Resolved, requests_of
 from fleet import snapshot
 from headroom.jobs.reading import convert
 from tests.builders.fleet import small_fleet
+from tests.builders.jobs import make_attempt, make_job
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
 pytestmark = pytest.mark.django_db
@@ -63,3 +66,16 @@ def test_a_slice_that_no_gpu_has_is_refused_with_the_field_and_a_way_out(
 def test_a_slice_counts_by_its_share(gang: dict[str, Any], share: float) -> None:
     (request,) = requests_of(resolved(**gang), name="j", submitted_at=timezone.now())
     assert request.counted(1) == pytest.approx(share)
+
+
+def test_what_a_project_holds_is_counted_by_shares() -> None:
+    node = "bergen-a01-n1"
+    for number in range(3):
+        job = make_job(f"j{number}", state="running")
+        phase = job.phases.get()
+        phase.request = {**phase.request, "slice": "1g.10gb", "gpu_share": 1 / 7}
+        phase.save()
+        make_attempt(phase, {node: [0]}, state="running")
+    make_attempt(make_job("whole", state="running").phases.get(), {node: [1, 2]}, state="running")
+    project = Project.objects.get(name="vision")
+    assert projects.uses([project.pk])[project.pk].gpus_held == pytest.approx(2 + 3 / 7, abs=1e-3)

@@ -140,6 +140,14 @@ def test_a_terminal_that_breaks_off_takes_the_job_back(
     assert cancels(server) == 1
 
 
+def test_a_job_for_a_terminal_takes_a_slice() -> None:
+    spec = interactive.spec_of(
+        project="vision", job_class="c", gpus=1, models=(), walltime_s=60.0, name="",
+        part="1g.10gb",
+    )  # fmt: skip
+    assert convert(spec).phases[0].gang.slice == "1g.10gb"
+
+
 def test_a_job_for_a_terminal_has_one_phase_and_is_no_array() -> None:
     spec = interactive.spec_of(
         project="vision", job_class="c", gpus=1, models=(), walltime_s=60.0, name="mine"
