@@ -14,7 +14,7 @@ from admission.cycle import holding
 from admission.jobs.models import Attempt, Phase
 from admission.outages.foreseeing import foresee
 from fleet import snapshot
-from fleet.models import CoolingZone, PowerDomain, Rack
+from fleet.models import CoolingZone, Gpu, HardwareModel, PowerDomain, Rack
 from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import bearer, make_token, make_user
@@ -23,6 +23,7 @@ from tests.integration.admission.cycle.scenes import queued, start
 from tests.integration.admission.cycle.test_holding import Machines, ask, budget
 
 FEED_A, ZONE = Scope(ScopeKind.POWER_DOMAIN, "oslo/feed-a1"), Scope(ScopeKind.ZONE, "oslo/hall-1")
+SITE = Scope(ScopeKind.SITE, "oslo")
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,21 @@ def test_who_has_no_power_is_named_and_nothing_is_done(plant: Machines) -> None:
     after = (Attempt.objects.get().state, Phase.objects.get().state, ask(plant.fleet))
     assert after == before
     assert not Restriction.objects.exists()
+
+
+def test_gpus_that_are_split_are_counted_once_and_draw_what_they_draw(plant: Machines) -> None:
+    split = plant.fleet.gpu(min(plant.fleet.nodes))
+    HardwareModel.objects.filter(pk=split.model_id).update(name="NVIDIA H100 80GB HBM3")
+    Gpu.objects.filter(pk=split.pk).update(slices=["3g.40gb", "3g.40gb"])
+    snapshot.invalidate()
+    plant.steps(2)
+    before_w = sum(plant.rack_w(path) for path in plant.fleet.racks)
+    whole, cooling = (foresee(scope, plant.now) for scope in (SITE, ZONE))
+    assert (whole.dark_racks, whole.dark_gpus) == (2, 16)
+    assert whole.dark_w == pytest.approx(before_w)
+    assert cooling.over[0].load_w == pytest.approx(before_w)
+    # A cap is of a GPU as a whole: the split one is left alone.
+    assert sum(each.gpus for each in cooling.slowed) == 15
 
 
 def test_without_agents_that_act_nothing_is_said_to_be_slowed(fleet: SmallFleet) -> None:
