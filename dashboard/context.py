@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
@@ -29,10 +30,13 @@ def invalidate() -> None:
 
 
 def criticals(request: HttpRequest) -> dict[str, Any]:
-    """Give pages how many critical incidents are not over, of those that the reader may see."""
+    """Give pages how many critical incidents are not over, of those that the reader may see.
+
+    Counted where it is shown: panels have no header.
+    """
     if not hasattr(request, "user") or not request.user.is_authenticated:
         return {}
-    return {"criticals": criticals_of(request)}
+    return {"criticals": partial(criticals_of, request)}
 
 
 def criticals_of(request: HttpRequest) -> int:
