@@ -23,10 +23,9 @@ Array = NDArray[np.float64]
 NAME = "node-power"
 #: The run of 512 GPUs.
 LARGEST = "64node_gpt3"
-#: The twin does so much of that run, which is a dozen evaluations; of the others this much, or two
-#: spans between evaluations, but never more than the run itself. On so many nodes of theirs.
+#: The twin does so much of each run, which is a dozen evaluations of the largest and all of most
+#: others; of these on so many nodes.
 LARGEST_S = 1800.0
-OTHERS_S = 400.0
 SOME_NODES = 4
 SEED = 11
 #: Evaluations take a twentieth of some runs, so the 5 % quantile would be that of either side.
@@ -50,18 +49,18 @@ class Were:
 #: The machines of dlrm_dcnv2 and of resnet on one node differ by more than their readings spread,
 #: and the fit saw one of them.
 WERE: dict[str, Were] = {
-    "64node_gpt3": Were(mean=0.5, upper=2.1, lowest=2.5, distance=6.3),
-    "64node_llama2_70b_lora": Were(mean=4.8, upper=4.9, lowest=19.0, distance=9.9),
-    "9node_unet3d": Were(mean=2.4, upper=1.7, lowest=1.1, distance=4.4),
-    "8node_llama2_70b_lora": Were(mean=1.4, upper=1.6, lowest=10.7, distance=3.9),
-    "8node_resnet": Were(mean=0.4, upper=0.7, lowest=1.4, distance=1.6),
-    "8node_ssd": Were(mean=2.0, upper=1.4, lowest=2.6, distance=2.5),
-    "1node_bert": Were(mean=0.4, upper=2.1, lowest=1.7, distance=2.1),
-    "1node_dlrm_dcnv2": Were(mean=1.2, upper=1.3, lowest=1.3, distance=26.2),
-    "1node_llama2_70b_lora": Were(mean=0.7, upper=1.0, lowest=1.1, distance=2.1),
-    "1node_resnet": Were(mean=2.6, upper=3.1, lowest=2.3, distance=24.9),
-    "1node_ssd": Were(mean=0.3, upper=1.0, lowest=1.9, distance=2.4),
-    "1node_unet3d": Were(mean=0.6, upper=0.6, lowest=1.5, distance=1.5),
+    "64node_gpt3": Were(mean=0.3, upper=1.9, lowest=1.5, distance=5.1),
+    "64node_llama2_70b_lora": Were(mean=0.4, upper=3.0, lowest=0.5, distance=2.3),
+    "9node_unet3d": Were(mean=0.6, upper=1.7, lowest=20.5, distance=7.1),
+    "8node_llama2_70b_lora": Were(mean=0.4, upper=1.3, lowest=8.1, distance=2.7),
+    "8node_resnet": Were(mean=0.4, upper=0.7, lowest=0.4, distance=1.5),
+    "8node_ssd": Were(mean=1.8, upper=1.4, lowest=0.4, distance=2.3),
+    "1node_bert": Were(mean=0.3, upper=1.9, lowest=0.9, distance=1.7),
+    "1node_dlrm_dcnv2": Were(mean=1.2, upper=1.1, lowest=0.6, distance=26.2),
+    "1node_llama2_70b_lora": Were(mean=0.6, upper=0.8, lowest=3.4, distance=1.4),
+    "1node_resnet": Were(mean=2.3, upper=2.8, lowest=1.5, distance=24.7),
+    "1node_ssd": Were(mean=0.3, upper=0.9, lowest=1.1, distance=2.0),
+    "1node_unet3d": Were(mean=0.6, upper=0.5, lowest=0.3, distance=1.4),
 }
 
 
@@ -91,12 +90,10 @@ def whole_run(name: str, duration_s: float) -> rig.Metered:
     return simulate(name, SHAPES[name], duration_s, seed=SEED, most=SHAPES[name].nodes)
 
 
-def length_s(name: str, runs: Sequence[NodeReadings]) -> float:
+def length_s(runs: Sequence[NodeReadings]) -> float:
     """Return how long the twin simulates of each of these runs, s."""
-    if name == LARGEST:
-        return LARGEST_S
     whole_s = float(np.median([run.t_s.max() for run in runs]))
-    return min(whole_s, max(OTHERS_S, 2.0 * SHAPES[name].eval_every_s))
+    return min(whole_s, LARGEST_S)
 
 
 def compare(data: Path) -> Iterator[Comparison]:
@@ -109,7 +106,7 @@ def compare(data: Path) -> Iterator[Comparison]:
         runs = node_power(data, name)
         others_w = [watts for other, watts in first_w.items() if other != name]
         real_w = np.concatenate([run.power_w for run in runs[1:]])
-        twin_w = measured_run(name, length_s(name, runs)).power_w.ravel()
+        twin_w = measured_run(name, length_s(runs)).power_w.ravel()
         naive_w = float(np.mean(others_w))
         yield from compare_sample(name, real_w, twin_w, naive_w=naive_w)
 

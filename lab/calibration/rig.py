@@ -14,11 +14,13 @@ from lab.twin import Twin
 
 Array = NDArray[np.float64]
 
-#: A wall meter gives the mean over this long, and so often, each at instants of its own.
+#: A wall meter gives the mean over this long, each at instants of its own.
 METER_S = 2.0
-#: Step of the twin: so many to a reading.
+#: So long after each other: the mean of the first run of each kind. So meters and steps of a job
+#: drift against each other.
+READ_EVERY_S = 2.005
+#: Step of the twin.
 STEP_S = 0.5
-_STEPS = round(METER_S / STEP_S)
 #: More than anything here draws or gives off: what is measured is not held back by it.
 _AMPLE_W = 1e6
 
@@ -163,11 +165,21 @@ def metered(rig: Rig, duration_s: float, *, seed: int) -> Metered:
 
 
 def _read(drawn_w: Array, rng: np.random.Generator) -> Metered:
-    """Return the means over each meter's spans; every meter begins at a step of its own."""
-    readings = len(drawn_w) // _STEPS - 1
-    first = rng.integers(0, _STEPS, drawn_w.shape[1])
-    ends = first + _STEPS * (np.arange(readings)[:, None] + 1)
-    nodes = np.arange(drawn_w.shape[1])
-    summed = np.vstack([np.zeros(drawn_w.shape[1]), np.cumsum(drawn_w, axis=0)])
-    power_w: Array = (summed[ends, nodes] - summed[ends - _STEPS, nodes]) / _STEPS
-    return Metered(np.asarray(ends * STEP_S, dtype=np.float64), power_w)
+    """Return the means over each meter's spans; every meter begins at an instant of its own."""
+    steps, nodes = drawn_w.shape
+    readings = int((steps * STEP_S - 2.0 * METER_S) / READ_EVERY_S)
+    first_s = rng.uniform(METER_S, 2.0 * METER_S, size=nodes)
+    ends_s: Array = first_s + READ_EVERY_S * np.arange(readings, dtype=np.float64)[:, None]
+    energy_j = np.vstack([np.zeros(nodes), np.cumsum(drawn_w * STEP_S, axis=0)])
+    taken_j = _energy_j(energy_j, ends_s) - _energy_j(energy_j, ends_s - METER_S)
+    return Metered(ends_s, taken_j / METER_S)
+
+
+def _energy_j(energy_j: Array, at_s: Array) -> Array:
+    """Return the energy of each node up to some moments; rows of ``energy_j`` are steps."""
+    step = (at_s / STEP_S).astype(np.intp)
+    part = at_s / STEP_S - step
+    nodes = np.arange(energy_j.shape[1])
+    before_j, after_j = energy_j[step, nodes], energy_j[step + 1, nodes]
+    between_j: Array = before_j + part * (after_j - before_j)
+    return between_j

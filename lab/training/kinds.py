@@ -19,7 +19,9 @@ class JobKind:
     fitted to level and variety of the kinds that :func:`lab.calibration.unseen.unseen_kinds` does
     not name.
 
-    Evaluations begin ``eval_every_s`` after each other; each ends such a span.
+    Evaluations begin ``eval_every_s`` after each other; each ends such a span. The first span
+    begins ``eval_from_s`` after the warm-up. Before the first evaluation a job stands still for
+    ``eval_pause_s``, as in its warm-up.
     """
 
     name: str
@@ -37,6 +39,8 @@ class JobKind:
     warmup_activity: float = 0.12
     eval_every_s: Range = (NEVER_S, NEVER_S)
     eval_s: Range = (0.0, 0.0)
+    eval_from_s: float = 0.0
+    eval_pause_s: float = 0.0
     eval_activity: float = 0.0
 
 

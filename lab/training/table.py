@@ -33,7 +33,7 @@ _BLOCKED_S = 1e15
 #: Nodes of a gang do not release each other in the same instant: so far behind it are those of four
 #: groups, as many in each, s. Their standard deviation is fitted to the first run of 512 GPUs: the
 #: changes of two nodes are correlated by 0.67.
-BEHIND_S: Array = 0.45 * np.array([-1.27, -0.32, 0.32, 1.27])
+BEHIND_S: Array = 0.35 * np.array([-1.27, -0.32, 0.32, 1.27])
 #: No step strays by more of its standard deviations.
 _MOST_STRAYS = 3.0
 #: What is called a slowed clock.

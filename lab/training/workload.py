@@ -94,6 +94,8 @@ class Workload:
         self._warmup_activity = np.zeros(slots)
         self._eval_every_s = np.full(slots, NEVER_S)
         self._eval_s = np.zeros(slots)
+        self._eval_from_s = np.zeros(slots)
+        self._eval_pause_s = np.zeros(slots)
         self._eval_activity = np.zeros(slots)
         self.mem_share = np.zeros(slots)
         #: Whether the gang spans nodes, so that its traffic leaves them.
@@ -273,7 +275,10 @@ class Workload:
         by_itself = is_warm and working_s >= every_s and saved_s < saving_s
         told_s = self._saves_until_s.item(slot) - now_s
         checkpointing = by_itself or told_s > 0.0
-        trained_s, training_s = _within(working_s, eval_every_s), eval_every_s - eval_s
+        trained_s, training_s = working_s - self._eval_from_s.item(slot), eval_every_s - eval_s
+        to_first_s, pause_s = training_s - trained_s, self._eval_pause_s.item(slot)
+        if trained_s > 0.0:
+            trained_s = _within(trained_s, eval_every_s)
         evaluating = trained_s >= training_s
         alike = full = self._activity.item(slot)
         if evaluating:
@@ -284,9 +289,14 @@ class Workload:
             (saving_s if by_itself else every_s) - saved_s,
             (eval_every_s if evaluating else training_s) - trained_s,
         )
+        if to_first_s > pause_s:
+            left_s = min(left_s, to_first_s - pause_s)
+        pausing = 0.0 < to_first_s <= pause_s
+        if pausing or not is_warm:
+            alike = min(self._warmup_activity.item(slot), full)
         if not is_warm:
-            alike, left_s = min(self._warmup_activity.item(slot), full), warmup_s - age_s
-        steps = is_warm and not (checkpointing or evaluating)
+            left_s = warmup_s - age_s
+        steps = is_warm and not (checkpointing or evaluating or pausing)
         stages, nodes = self._stages, slice(slot * _GROUPS, (slot + 1) * _GROUPS)
         stages.until_s[slot] = now_s + (min(left_s, told_s) if told_s > 0.0 else left_s)
         stages.checkpointing[slot] = checkpointing
@@ -356,6 +366,7 @@ class Workload:
         self._warmup_activity[slot] = kind.warmup_activity
         self._eval_activity[slot] = kind.eval_activity
         self._eval_every_s[slot] = NEVER_S
+        self._eval_from_s[slot], self._eval_pause_s[slot] = kind.eval_from_s, kind.eval_pause_s
         if kind.eval_every_s[0] < NEVER_S:
             self._eval_every_s[slot] = draw(*kind.eval_every_s)
             self._eval_s[slot] = draw(*kind.eval_s)

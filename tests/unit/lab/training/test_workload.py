@@ -132,6 +132,29 @@ def test_evaluations_end_each_span_of_their_kind() -> None:
     assert activity == ([0.9] * 80 + [0.33] * 20) * 3
 
 
+def test_the_first_evaluation_is_where_its_kind_has_it() -> None:
+    kind = replace(
+        JOB_KINDS["train"], warmup_s=(10.0, 10.0), comm_share=(0.0, 0.0), eval_from_s=150.0,
+        eval_every_s=(100.0, 100.0), eval_s=(20.0, 20.0), eval_activity=0.33,
+    )  # fmt: skip
+    workload = Workload([], 1, np.random.default_rng(1), tasks=1)
+    slot = workload.begin_task("task", kind, 0.0, nodes=1, activity=0.9)
+    activity = [workload.load(10.0 + s).activity[slot] for s in range(350)]
+    assert activity == [0.9] * 150 + ([0.9] * 80 + [0.33] * 20) * 2
+
+
+def test_a_job_stands_still_before_its_first_evaluation_alone() -> None:
+    kind = replace(
+        JOB_KINDS["train"], warmup_s=(10.0, 10.0), comm_share=(0.0, 0.0), eval_pause_s=15.0,
+        eval_every_s=(100.0, 100.0), eval_s=(20.0, 20.0), eval_activity=0.33,
+    )  # fmt: skip
+    workload = Workload([], 1, np.random.default_rng(1), tasks=1)
+    slot = workload.begin_task("task", kind, 0.0, nodes=1, activity=0.9)
+    activity = [workload.load(10.0 + s).activity[slot] for s in range(200)]
+    first = [0.9] * 65 + [kind.warmup_activity] * 15 + [0.33] * 20
+    assert activity == first + [0.9] * 80 + [0.33] * 20
+
+
 def test_what_jobs_do_is_found_out_again_no_later_than_it_changes() -> None:
     """One workload is asked as it comes, the other finds out anew what each job does each time."""
     mix = (("train", 0.4), ("finetune", 0.3), ("serve", 0.3))
