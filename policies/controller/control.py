@@ -247,6 +247,8 @@ class _Round:
         self.told_w = np.fmin(units.told_w, self.most_w)
         #: by how much a GPU of each could draw more than at rest, by what was said of it
         self.range_w = np.maximum(self.told_w - self.static_w, 0.0)
+        firm = units.kind == Kind.FIRM
+        self.spare = np.where(firm, tuning.firm_spare, tuning.spare)
         self.is_at_limit = sum_by(self._at_limit(), units.unit, count) > 0
         self.since = self._at_work_since()
 
@@ -366,7 +368,7 @@ class _Round:
         """Return what one GPU of each unit draws at full speed: the highest of late, W."""
         units, tuning, firm = self.units, self.tuning, self.units.kind == Kind.FIRM
         now_w = most_by(self._at_full_w(), units.unit, len(units))
-        now_w = now_w * (1.0 + np.where(firm, tuning.firm_spare, tuning.spare))
+        now_w = now_w * (1.0 + self.spare)
         # What rests will work again.
         least_w = self.static_w + tuning.resting_share * self.range_w
         now_w = np.clip(np.where(np.isinf(now_w), self.told_w, now_w), least_w, self.most_w)
@@ -399,8 +401,28 @@ class _Round:
             linear_share=plant.linear_share[units.gpu],
         )
         at_full_w = drawn_w + np.maximum(drawn_w - static_w, 0.0) * (1.0 / slowed - 1.0)
-        at_full_w = np.where(clock >= _LEAST_CLOCK, at_full_w, np.inf)
+        at_full_w = np.where(clock >= _LEAST_CLOCK, at_full_w, self._as_known_w(clock))
         return np.where(self._is_held(), at_full_w, drawn_w)
+
+    def _as_known_w(self, clock: Floats) -> Floats:
+        """Return what GPUs of units draw at full speed as far as it was learned, W; else inf.
+
+        What is held far below its full clock shows no more than whether it is as fast as that lets
+        it be: then it stands. Who is slower has come to draw more.
+        """
+        units, plant = self.units, self.plant
+        known_w = _known(self.memory.full_w, units.id, np.nan)[units.unit]
+        static_w = np.fmin(plant.static_w[units.gpu], known_w)
+        speed = throughput_under_cap(
+            cap_w=plant.drawn_w[units.gpu],
+            static_w=static_w,
+            dynamic_w=np.nan_to_num(known_w - static_w),
+            exponent=plant.exponent[units.gpu],
+            linear_share=plant.linear_share[units.gpu],
+        )
+        stands = self._is_learned()[units.unit] & (clock >= speed - _LAW_OFF_BY)
+        # The spare is in it already.
+        return np.where(stands, known_w / (1.0 + self.spare[units.unit]), np.inf)
 
     def _is_held(self) -> Bools:
         """Say which GPUs of units say that their limits hold them back, or draw as if so."""
@@ -556,6 +578,8 @@ _AT_WORK_SHARE = 0.9
 _SHOWN_BY = 8
 #: Below this share of its highest clock the law of power says too little of what it would draw.
 _LEAST_CLOCK = 0.7
+#: … and of how fast a GPU is, as a share of full speed, it is off by no more than this.
+_LAW_OFF_BY = 0.03
 
 
 def _known(by_id: Mapping[int, float], ids: Ints, other: float) -> Floats:

@@ -283,6 +283,35 @@ def test_what_was_said_of_a_job_stands_until_it_is_seen_at_work() -> None:
     assert found.is_learned.all()
 
 
+def _learned_then_held_deep(seen_work: float, then_work: float) -> tuple[Shop, float]:
+    """Return a rack of which a draw was learned, and which was then held to half of its speed."""
+    shop = _shop(20_000.0)
+    shop.runs[:], shop.work[:] = True, seen_work
+    units = make_units(_RACKS, kind=np.full(3, Kind.AGREED), lowest_speed=np.full(3, 0.5))
+    for _ in range(300):
+        found = shop.step(units)
+    learned_w = float(found.full_w[0])
+    shop.work[:] = then_work
+    # There is no more than what it draws at half of its speed.
+    shop.budget_w = rack_budgets(shop.reach, 2 * 2_000.0 + 16 * 270.0)
+    for _ in range(60):
+        found = shop.step(units)
+    assert (shop.clock < 0.7).all()
+    return shop, float(found.full_w[0]) - learned_w
+
+
+def test_what_was_learned_of_a_job_stands_while_it_is_held_far_below_its_full_clock() -> None:
+    _, more_w = _learned_then_held_deep(0.4, 0.4)
+
+    assert abs(more_w) <= 5.0
+
+
+def test_a_job_that_is_slower_than_what_was_learned_of_it_could_draw_anything() -> None:
+    _, more_w = _learned_then_held_deep(0.4, 1.0)
+
+    assert more_w >= 200.0
+
+
 def test_what_is_to_start_slows_nobody_who_agreed_to_nothing() -> None:
     shop = _shop(4_000.0 + 16 * 500.0)
     shop.runs[:8], shop.work[:8] = True, 1.0
