@@ -6,6 +6,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.jobs.urls")),
     path("", include("admission.executors.urls")),
     path("", include("admission.logs.urls")),
+    path("", include("admission.goodput.urls")),
     path("", include("admission.shells.urls")),
     path("", include("admission.directives.urls")),
     path("", include("admission.policy.urls")),

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from physics.cover import greatest_cover
 from physics.errors import ImpossibleArgumentError, ShapeMismatchError
 from physics.law import Array, Bound, Real, Series, Share, Values, law, require
 
@@ -310,7 +311,7 @@ def _seconds_by_cause(
     left, right = np.searchsorted(edges, start_s), np.searchsorted(edges, end_s)
     # One number for kind and step, so that the greatest of a segment's events is its cause.
     steps = int(numbers.max()) + 2
-    greatest = _greatest_cover(left, right, codes * steps + numbers + 1, edges.size - 1)
+    greatest = greatest_cover(left, right, codes * steps + numbers + 1, edges.size - 1)
     cause, number = np.divmod(greatest, steps)
     redone = _is_redone(cause, number - 1)
     lengths_s = np.diff(np.clip(edges, 0.0, wall_s))
@@ -323,29 +324,6 @@ def _seconds_by_cause(
     seconds["productive"] = seconds.pop("step") - seconds["recomputed"]
     seconds["unattributed"] = total_s(cause == _UNATTRIBUTED)
     return seconds
-
-
-def _greatest_cover(
-    left: NDArray[np.intp], right: NDArray[np.intp], value: NDArray[np.int64], segments: int
-) -> NDArray[np.int64]:
-    """Return for each segment the greatest value of the ranges [left, right) over it, else -1.
-
-    A range is the union of two blocks of the greatest power of two within it. From the longest
-    blocks to single segments, each block hands its value to its two halves.
-    """
-    some = right > left
-    left, right, value = left[some], right[some], value[some]
-    level = np.frexp(right - left)[1] - 1
-    greatest = np.full(segments, -1, dtype=np.int64)
-    for each in range(int(level.max(initial=0)), -1, -1):
-        members = np.flatnonzero(level == each)
-        np.maximum.at(greatest, left[members], value[members])
-        np.maximum.at(greatest, right[members] - 2**each, value[members])
-        if each:
-            half = 2 ** (each - 1)
-            upper = greatest[:-half].copy()
-            np.maximum(greatest[half:], upper, out=greatest[half:])
-    return greatest
 
 
 def _is_redone(cause: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from telemetry.timeline.fields import COVERED, TABLES, USED
 from telemetry.timeline.reading import Found, fetch
 from telemetry.timeline.tiers import Tier, affordable
 
-__all__ = ["SETTLES", "GpuEnergy", "measure", "of_attempt"]
+__all__ = ["SETTLES", "GpuEnergy", "gpus_of", "measure", "of_attempt"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,7 +78,7 @@ def of_attempt(attempt: Attempt, fleet: FleetArrays, now: float) -> GpuEnergy:
         return GpuEnergy(None, 0.0)
     start = attempt.started_at.timestamp()
     end = attempt.ended_at.timestamp() if attempt.ended_at is not None else now
-    ids = _gpus(attempt, fleet)
+    ids = gpus_of(attempt, fleet)
     tier = affordable(Tier.RAW, len(ids), end - start) if ids and end > start else None
     if tier is None:
         return GpuEnergy(None, 0.0)
@@ -146,7 +146,8 @@ def _share(fleet: FleetArrays, row: int, each: dict[str, Any]) -> float:
 # --- Sums ----------------------------------------------------------------------------------------
 
 
-def _gpus(attempt: Attempt, fleet: FleetArrays) -> list[int]:
+def gpus_of(attempt: Attempt, fleet: FleetArrays) -> list[int]:
+    """Return the ids of the GPUs of an attempt, without those that the inventory no longer has."""
     rows = fleet.gpu_index_by_node
     named = attempt.placement.get("gpus", {}).items()
     found = [rows[node, index] for node, gpus in named for index in gpus if (node, index) in rows]

@@ -60,6 +60,13 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "explain"))
         return found
 
+    def goodput(self, name: str, span: str | None) -> Answer:
+        """Return where the time of a job's GPUs went; ``span``: of that time up to now alone."""
+        found: Answer = self._client.get(
+            _path(name, "goodput"), {} if span is None else {"range": span}
+        )
+        return found
+
     def act(self, name: str, verb: str, given: Mapping[str, str]) -> Answer:
         """Cancel, hold or release a job; return it."""
         found: Answer = self._client.post(_path(name, verb), dict(given))

@@ -132,6 +132,21 @@ def explain(job: str, as_json: bool, server: str, token_file: Path | None) -> No
     _print(answer, lines, as_json=as_json)
 
 
+@click.command()
+@click.argument("job")
+@click.option("--range", "span", metavar="SPAN", help="Of the last 30m, 6h or 2d alone.")
+@_json
+@_asks
+def goodput(
+    job: str, span: str | None, as_json: bool, server: str, token_file: Path | None
+) -> None:
+    """Show where the time of JOB's GPUs went, and what would bring it back."""
+    from headroom.jobs import words
+
+    answer = _jobs(server, token_file).goodput(job, span)
+    _print(answer, words.goodput(answer), as_json=as_json)
+
+
 def _verb(name: str, done: str, text: str, *, says_why: bool) -> click.Command:
     """Return a command that does one thing to jobs."""
 
@@ -486,7 +501,20 @@ def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path |
 
 
 COMMANDS = (
-    *(submit, list_jobs, queue, explain, logs, cancel, hold, release, waive, priority, watch),
+    *(
+        submit,
+        list_jobs,
+        queue,
+        explain,
+        goodput,
+        logs,
+        cancel,
+        hold,
+        release,
+        waive,
+        priority,
+        watch,
+    ),
     *(run_job, shell, limits, bookings, book, unbook),
 )
 

@@ -19,6 +19,7 @@ __all__ = [
     "estimated",
     "event",
     "explained",
+    "goodput",
     "harmless",
     "lasting",
     "likely",
@@ -349,6 +350,28 @@ def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
         queued_at = next((each["queued_at"] for each in rows), None)
         yield from _phase_explained(answer["job"], phase, since(queued_at, now))
     yield from _checkpoints(job, now)
+
+
+def goodput(found: Answer) -> Iterator[str]:
+    """Yield where the time of a job's GPUs went, by cause, the most first."""
+    if not found["gpu_s"]:
+        yield f"{found['job']} held no GPU in this time."
+        return
+    held = f"{found['job']} held GPUs for {found['gpu_s'] / 3600:,.2f} GPU-hours"
+    share = found["goodput"]
+    if share is None:
+        yield f"{held}. Its loop reported no steps, so its goodput is not known."
+    else:
+        has_unknown = any(each["cause"] == "unknown" for each in found["causes"])
+        least = "at least " if has_unknown else ""
+        yield f"{held}: {least}{100 * share:.1f} % goodput."
+    rows = [("CAUSE", "GPU-HOURS", "SHARE", "WHAT BRINGS IT BACK")]
+    for each in found["causes"]:
+        hours, part = f"{each['gpu_s'] / 3600:,.2f}", f"{100 * each['share']:.1f} %"
+        rows.append((each["cause"], hours, part, each["lever"]))
+    yield from table(rows, right={1, 2})
+    if found["cannot_tell"]:
+        yield f"In unknown: {', '.join(found['cannot_tell'])}."
 
 
 def _energy(job: Answer) -> str:

@@ -323,3 +323,29 @@ def test_limits_are_said_beside_what_one_has() -> None:
     assert said[2].split() == ["GPUs", "at", "once", "12", "16"]
     assert said[3].endswith("no limit")
     assert said[-2] == "You may submit 2 jobs a second there."
+
+
+def test_where_the_time_went_is_a_table_with_what_brings_it_back() -> None:
+    causes = [
+        {"cause": "productive", "gpu_s": 7200.0, "share": 0.8, "lever": ""},
+        {"cause": "unknown", "gpu_s": 1800.0, "share": 0.2, "lever": "connect the loop"},
+    ]
+    answer = {
+        "job": "llama", "gpu_s": 9000.0, "goodput": 0.8, "cannot_tell": ["data_wait"],
+        "causes": causes,
+    }  # fmt: skip
+    head, columns, *rows, last = words.goodput(answer)
+    assert head == "llama held GPUs for 2.50 GPU-hours: at least 80.0 % goodput."
+    assert columns.split()[:3] == ["CAUSE", "GPU-HOURS", "SHARE"]
+    assert [row.split()[:3] for row in rows] == [
+        ["productive", "2.00", "80.0"], ["unknown", "0.50", "20.0"],
+    ]  # fmt: skip
+    assert rows[1].endswith("connect the loop")
+    assert last == "In unknown: data_wait."
+
+
+def test_a_job_of_which_nothing_is_known_has_no_goodput() -> None:
+    answer = {"job": "llama", "gpu_s": 0.0, "goodput": None, "cannot_tell": [], "causes": []}
+    assert [*words.goodput(answer)] == ["llama held no GPU in this time."]
+    head, *_ = words.goodput({**answer, "gpu_s": 3600.0})
+    assert head.endswith("Its loop reported no steps, so its goodput is not known.")
